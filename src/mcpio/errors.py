@@ -1,0 +1,149 @@
+"""The exception tree: every failure a caller can meet is one of these, never a bare group around one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+__all__ = [
+    "AuthorizationRequired",
+    "ConnectFailed",
+    "ConnectionLost",
+    "ErrorCode",
+    "InvalidMessage",
+    "LocalProtocolError",
+    "McpError",
+    "NoBackChannel",
+    "ProtocolError",
+    "Refusal",
+    "RemoteProtocolError",
+    "RequestCancelled",
+    "RequestError",
+    "RequestTimeout",
+]
+
+
+class ErrorCode:
+    """The JSON-RPC error codes that the protocol defines (RPC-15, RPC-20), as plain integers."""
+
+    PARSE_ERROR: Final = -32700
+    INVALID_REQUEST: Final = -32600
+    METHOD_NOT_FOUND: Final = -32601
+    INVALID_PARAMS: Final = -32602
+    INTERNAL_ERROR: Final = -32603
+    RESOURCE_NOT_FOUND: Final = -32002
+    """Handshake revisions only; 2026-07-28 uses ``INVALID_PARAMS``."""
+    URL_ELICITATION_REQUIRED: Final = -32042
+    """2025-11-25 only."""
+    USER_REJECTED: Final = -1
+    """The user turned down a sampling request (SAMP-12)."""
+
+
+class McpError(Exception):
+    """The root of the tree."""
+
+
+class ProtocolError(McpError):
+    """Abstract: a rule of the protocol was broken, by this side or by the other.
+
+    ``code`` is the JSON-RPC error code that names the fault on the wire, and ``http_status`` the status that an
+    HTTP server answers it with.
+    """
+
+    def __init__(self, message: str, *, code: int = ErrorCode.INVALID_REQUEST, http_status: int = 400) -> None:
+        if type(self) is ProtocolError:
+            raise TypeError("ProtocolError is abstract: raise LocalProtocolError or RemoteProtocolError")
+        super().__init__(message)
+        self.code = code
+        self.http_status = http_status
+
+
+class LocalProtocolError(ProtocolError):
+    """The caller asked for something that the state, the capabilities or the revision forbid. Nothing changed."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke a rule. Found inside events; only drivers raise it."""
+
+
+class InvalidMessage(McpError):
+    """A value does not fit its type in a revision of the protocol.
+
+    ``path`` leads to the fault (``params.items[0].size``), ``revision`` is the revision's name, and ``reason`` says
+    what was expected and what was there.
+    """
+
+    def __init__(self, path: str, reason: str, revision: str | None = None) -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.path = path
+        self.reason = reason
+        self.revision = revision
+
+
+class RequestError(McpError):
+    """The peer answered a request with an error.
+
+    ``code``, ``message`` and ``data`` are the members of the JSON-RPC error object; ``data`` is ``None`` when absent.
+    A handler may raise it to answer with just this error.
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class RequestTimeout(McpError):
+    """No answer came in time. ``seconds`` is the limit that passed; ``kind`` is ``"total"`` or ``"idle"``."""
+
+    def __init__(self, method: str, seconds: float, kind: str = "total") -> None:
+        waited = "" if kind == "total" else " without progress"
+        super().__init__(f"{method}: no answer within {seconds:g} s{waited}")
+        self.method = method
+        self.seconds = seconds
+        self.kind = kind
+
+
+class RequestCancelled(McpError):
+    """The request was cancelled. ``reason`` is the text given with the cancellation, if any."""
+
+    def __init__(self, method: str, reason: str | None = None) -> None:
+        super().__init__(f"{method}: cancelled" + (f" ({reason})" if reason else ""))
+        self.method = method
+        self.reason = reason
+
+
+class ConnectionLost(McpError):
+    """The connection ended. ``reason`` says how; the cause, where there was an exception, is ``__cause__``."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class ConnectFailed(McpError):
+    """No connection came about: the program does not start, the port refuses, the handshake fails."""
+
+
+class AuthorizationRequired(McpError):
+    """The server wants credentials that this client does not have."""
+
+
+class NoBackChannel(McpError):
+    """The message has no route to the peer, and none can come."""
+
+
+class Refusal(McpError):
+    """Raised by a handler: the application refuses, with a code of its own (1001 to 1089).
+
+    ``retryable`` tells the caller whether the same request may succeed later; it travels in ``data``.
+    """
+
+    def __init__(self, code: int, message: str, *, retryable: bool = False, data: Any = None) -> None:
+        if not 1001 <= code <= 1089:
+            raise ValueError(f"a refusal code lies between 1001 and 1089, not {code}")
+        super().__init__(f"{message} ({code})")
+        self.code = code
+        self.message = message
+        self.retryable = retryable
+        self.data = data

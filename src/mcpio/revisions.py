@@ -1,0 +1,84 @@
+"""The revisions of the protocol: a closed, ordered set of names, and what each one has."""
+
+from __future__ import annotations
+
+import enum
+from functools import total_ordering
+
+__all__ = [
+    "HANDSHAKE_REVISIONS",
+    "LATEST_HANDSHAKE",
+    "REV_2024_11_05",
+    "REV_2025_03_26",
+    "REV_2025_06_18",
+    "REV_2025_11_25",
+    "REV_2026_07_28",
+    "REVISIONS",
+    "Era",
+    "Revision",
+]
+
+
+class Era(enum.Enum):
+    """How a conversation carries its context."""
+
+    HANDSHAKE = "handshake"
+    """``initialize`` opens a session, and what it settles holds for every later message (up to 2025-11-25)."""
+    STATELESS = "stateless"
+    """Every request carries its revision and capabilities itself (2026-07-28)."""
+
+
+@total_ordering
+class Revision:
+    """One revision. Compare with ``<`` and ``>=`` for age; two names never give two equal revisions."""
+
+    __slots__ = ("era", "has_batches", "name", "rank")
+
+    name: str
+    """The name on the wire, a date such as ``"2025-11-25"``."""
+    rank: int
+    """The place in age, oldest first, from 0."""
+    era: Era
+    has_batches: bool
+    """Whether a JSON array of messages is a message (BATCH-01, BATCH-02)."""
+
+    def __init__(self, name: str, rank: int, era: Era, *, has_batches: bool = False) -> None:
+        self.name = name
+        self.rank = rank
+        self.era = era
+        self.has_batches = has_batches
+
+    @staticmethod
+    def parse(name: str) -> Revision | None:
+        """Return the revision of that name, or ``None`` for a name this library does not know."""
+        return _BY_NAME.get(name)
+
+    def __lt__(self, other: Revision) -> bool:
+        return self.rank < other.rank
+
+    def __repr__(self) -> str:
+        return f"<Revision {self.name}>"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> str:
+        return "REV_" + self.name.replace("-", "_")
+
+
+REV_2024_11_05 = Revision("2024-11-05", 0, Era.HANDSHAKE)
+REV_2025_03_26 = Revision("2025-03-26", 1, Era.HANDSHAKE, has_batches=True)
+REV_2025_06_18 = Revision("2025-06-18", 2, Era.HANDSHAKE)
+REV_2025_11_25 = Revision("2025-11-25", 3, Era.HANDSHAKE)
+REV_2026_07_28 = Revision("2026-07-28", 4, Era.STATELESS)
+
+REVISIONS = (REV_2024_11_05, REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28)
+"""Every known revision, oldest first."""
+
+HANDSHAKE_REVISIONS = REVISIONS[:4]
+"""The revisions that ``initialize`` can settle on, oldest first."""
+
+LATEST_HANDSHAKE = REV_2025_11_25
+"""What a client asks for unless told otherwise (LIFE-03)."""
+
+_BY_NAME = {revision.name: revision for revision in REVISIONS}
