@@ -1,0 +1,313 @@
+"""JSON-RPC 2.0 messages, read and written (RPC-01 to RPC-15). Nothing here knows methods or revisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeAlias
+
+from ..errors import ErrorCode
+from .json import MAX_NESTING, JsonError, check_nesting, dumps, loads
+
+__all__ = [
+    "Batch",
+    "Error",
+    "Malformed",
+    "Message",
+    "Notification",
+    "Request",
+    "Result",
+    "classify",
+    "encode_error",
+    "encode_notification",
+    "encode_raw_result",
+    "encode_request",
+    "encode_result",
+    "parse",
+]
+
+
+class _Value:  # noqa: PLW1641  the members are dictionaries, which have no hash
+    """Compares and prints by its members."""
+
+    __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__match_args__)
+
+    def __repr__(self) -> str:
+        members = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
+        return f"{type(self).__name__}({members})"
+
+
+class Request(_Value):
+    """Someone wants an answer. ``params`` is empty when the message has none; ``raw`` is the whole message."""
+
+    __slots__ = ("id", "method", "params", "raw")
+    __match_args__ = ("id", "method", "params", "raw")
+
+    def __init__(self, id: int | str, method: str, params: dict[str, Any], raw: dict[str, Any]) -> None:  # noqa: A002
+        self.id = id
+        self.method = method
+        self.params = params
+        self.raw = raw
+
+
+class Notification(_Value):
+    """Someone tells something and wants no answer. ``params`` is empty when the message has none."""
+
+    __slots__ = ("method", "params", "raw")
+    __match_args__ = ("method", "params", "raw")
+
+    def __init__(self, method: str, params: dict[str, Any], raw: dict[str, Any]) -> None:
+        self.method = method
+        self.params = params
+        self.raw = raw
+
+
+class Result(_Value):
+    """The answer to a request that went well."""
+
+    __slots__ = ("id", "raw", "result")
+    __match_args__ = ("id", "result", "raw")
+
+    def __init__(self, id: int | str, result: dict[str, Any], raw: dict[str, Any]) -> None:  # noqa: A002
+        self.id = id
+        self.result = result
+        self.raw = raw
+
+
+class Error(_Value):
+    """The answer to a request that went wrong; ``id`` is ``None`` when it names no request (RPC-12).
+
+    ``data`` is ``None`` when the error has none.
+    """
+
+    __slots__ = ("code", "data", "id", "message", "raw")
+    __match_args__ = ("id", "code", "message", "data", "raw")
+
+    def __init__(
+        self,
+        id: int | str | None,  # noqa: A002
+        code: int,
+        message: str,
+        data: Any,
+        raw: dict[str, Any],
+    ) -> None:
+        self.id = id
+        self.code = code
+        self.message = message
+        self.data = data
+        self.raw = raw
+
+
+class Malformed(_Value):
+    """Something that is no message.
+
+    ``code`` is the JSON-RPC code that names the fault and ``reason`` one line about it. ``id`` is the id to answer
+    with, ``None`` where none could be read. ``answerable`` says whether an error may be sent in answer: for what looks
+    like a request or like nothing in particular, but never for what looks like a notification or a response (RPC-13).
+    ``raw`` is the value, or the text as given when it is not JSON.
+    """
+
+    __slots__ = ("answerable", "code", "id", "raw", "reason")
+    __match_args__ = ("code", "reason", "id", "answerable", "raw")
+
+    def __init__(self, code: int, reason: str, id: int | str | None, answerable: bool, raw: Any) -> None:  # noqa: A002
+        self.code = code
+        self.reason = reason
+        self.id = id
+        self.answerable = answerable
+        self.raw = raw
+
+
+class Batch(_Value):
+    """A JSON array. ``items`` are its elements as they came: whether they are messages depends on the revision."""
+
+    __slots__ = ("items",)
+    __match_args__ = ("items",)
+
+    def __init__(self, items: tuple[Any, ...]) -> None:
+        self.items = items
+
+
+Message: TypeAlias = Request | Notification | Result | Error | Malformed | Batch
+
+
+def parse(text: bytes | str) -> Message:
+    """Return the message that a text holds. Never raises: what is no message is a `Malformed`."""
+    try:
+        value = loads(text)
+    except JsonError as error:
+        return Malformed(ErrorCode.PARSE_ERROR, error.reason, None, True, text)
+    return classify(value)
+
+
+def classify(value: Any) -> Message:
+    """Return the message that a JSON value is, for instance an element of a batch. Never raises."""
+    if type(value) is not dict:
+        if type(value) is list:
+            return Batch(tuple(value))
+        return _invalid("a message is an object", value, None, answerable=True)
+    if "method" in value:
+        return _call(value) if "id" in value else _notification(value)
+    if "result" in value:
+        return _result(value)
+    if "error" in value:
+        return _error(value)
+    # With parameters it is a request that lost its method. Without, it may as well be a response that lost its result,
+    # and its id one of ours: an answer that carried it could hit a request of the peer's that has the same id.
+    return _invalid("no method, result or error", value, _id(value) if "params" in value else None, answerable=True)
+
+
+def encode_request(id: int | str, method: str, params: Mapping[str, Any] | None) -> bytes:  # noqa: A002
+    """Return a request as JSON on one line, without a newline. ``None`` leaves ``params`` out.
+
+    This and the other encoders raise ``ValueError`` or ``TypeError``, naming the place, for what JSON cannot say.
+    """
+    message: dict[str, Any] = {"jsonrpc": "2.0", "id": id, "method": method}
+    if params is not None:
+        message["params"] = params if type(params) is dict else dict(params)
+    return dumps(message)
+
+
+def encode_notification(method: str, params: Mapping[str, Any] | None) -> bytes:
+    """Return a notification as JSON on one line. ``None`` leaves ``params`` out."""
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    if params is not None:
+        message["params"] = params if type(params) is dict else dict(params)
+    return dumps(message)
+
+
+def encode_result(id: int | str, result: Mapping[str, Any]) -> bytes:  # noqa: A002
+    """Return the answer to a request as JSON on one line (RPC-08, RPC-10)."""
+    return dumps({"jsonrpc": "2.0", "id": id, "result": result if type(result) is dict else dict(result)})
+
+
+def encode_raw_result(id: int | str, result_json: bytes) -> bytes:  # noqa: A002
+    """Return the answer to a request from a result that is JSON text already, byte for byte.
+
+    The text must be one JSON object that `loads` accepts, else ``ValueError`` says what is wrong. Raw newlines, which
+    JSON allows between values only, become spaces.
+    """
+    try:
+        result = loads(result_json)
+        check_nesting(result_json, MAX_NESTING - 1)
+    except JsonError as error:
+        raise ValueError(f"the result is not acceptable JSON: {error.reason}") from None
+    if type(result) is not dict:
+        raise ValueError(f"a result is a JSON object, not {_kind(result)}")
+    if b"\n" in result_json or b"\r" in result_json:
+        result_json = result_json.replace(b"\n", b" ").replace(b"\r", b" ")
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (dumps(id), result_json)
+
+
+def encode_error(
+    id: int | str | None,  # noqa: A002
+    code: int,
+    message: str,
+    data: Any = None,
+    *,
+    with_null_id: bool = False,
+) -> bytes:
+    """Return an error as JSON on one line (RPC-11). ``data`` is left out when it is ``None``.
+
+    An ``id`` of ``None`` (it could not be read) gives ``"id": null`` where ``with_null_id`` asks for it, else no ``id``
+    member: revisions differ in which of the two they allow (RPC-12).
+    """
+    error: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    if id is None and not with_null_id:
+        return dumps({"jsonrpc": "2.0", "error": error})
+    return dumps({"jsonrpc": "2.0", "id": id, "error": error})
+
+
+def _call(value: dict[str, Any]) -> Request | Malformed:
+    id_ = value["id"]
+    method = value["method"]
+    if type(id_) is not int and type(id_) is not str:
+        return _invalid("an id is a string or an integer", value, None, answerable=True)
+    if (fault := _envelope_fault(value, method)) is not None:
+        return _invalid(fault, value, id_, answerable=True)
+    if "params" not in value:
+        return Request(id_, method, {}, value)
+    params = value["params"]
+    if type(params) is not dict:
+        return Malformed(ErrorCode.INVALID_PARAMS, "params is not an object", id_, True, value)
+    return Request(id_, method, params, value)
+
+
+def _notification(value: dict[str, Any]) -> Notification | Malformed:
+    method = value["method"]
+    if (fault := _envelope_fault(value, method)) is not None:
+        return _invalid(fault, value, None, answerable=False)
+    if "params" not in value:
+        return Notification(method, {}, value)
+    params = value["params"]
+    if type(params) is not dict:
+        return Malformed(ErrorCode.INVALID_PARAMS, "params is not an object", None, False, value)
+    return Notification(method, params, value)
+
+
+def _envelope_fault(value: dict[str, Any], method: object) -> str | None:
+    if value.get("jsonrpc") != "2.0":
+        return 'jsonrpc is not "2.0"'
+    if type(method) is not str:
+        return "the method is not a string"
+    if "result" in value or "error" in value:
+        return "both a call and a response"
+    return None
+
+
+def _result(value: dict[str, Any]) -> Result | Malformed:
+    id_ = _id(value)
+    result = value["result"]
+    if value.get("jsonrpc") != "2.0":
+        fault = 'jsonrpc is not "2.0"'
+    elif "error" in value:
+        fault = "both a result and an error"
+    elif id_ is None:
+        fault = "a result without an id that is a string or an integer"
+    elif type(result) is not dict:
+        fault = f"a result is an object, not {_kind(result)}"
+    else:
+        return Result(id_, result, value)
+    return _invalid(fault, value, id_, answerable=False)
+
+
+def _error(value: dict[str, Any]) -> Error | Malformed:
+    id_ = _id(value)
+    error = value["error"]
+    if value.get("jsonrpc") != "2.0":
+        fault = 'jsonrpc is not "2.0"'
+    elif id_ is None and value.get("id") is not None:
+        fault = "an id is a string or an integer"
+    elif type(error) is not dict:
+        fault = f"an error is an object, not {_kind(error)}"
+    elif type(code := error.get("code")) is not int:
+        fault = "an error without an integer code"
+    elif type(message := error.get("message")) is not str:
+        fault = "an error without a message"
+    else:
+        return Error(id_, code, message, error.get("data"), value)
+    return _invalid(fault, value, id_, answerable=False)
+
+
+def _invalid(reason: str, value: Any, id_: int | str | None, *, answerable: bool) -> Malformed:
+    return Malformed(ErrorCode.INVALID_REQUEST, reason, id_, answerable, value)
+
+
+def _id(value: dict[str, Any]) -> int | str | None:
+    id_ = value.get("id")
+    return id_ if type(id_) is int or type(id_) is str else None
+
+
+def _kind(value: Any) -> str:
+    """Return what JSON calls a value."""
+    if value is None:
+        return "null"
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array"}
+    return names.get(type(value), "an object")
