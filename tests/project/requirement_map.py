@@ -1,0 +1,85 @@
+"""The map from the protocol's rules to the tests that show them: reading it, and writing it anew from the markers.
+
+Run as a program it brings ``tests/requirements.toml`` up to date with the markers in the tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tree import ROOT, python_files
+
+MAP = ROOT / "tests" / "requirements.toml"
+
+FAMILIES = {
+    "RPC": 22,
+    "BATCH": 7,
+    "META": 7,
+    "LIFE": 23,
+    "CAP": 7,
+    "TIME": 4,
+    "PING": 5,
+    "CANC": 10,
+    "PROG": 9,
+    "PAGE": 6,
+    "STDIO": 13,
+}
+"""How many rules each family has; they are numbered from 1."""
+
+
+def all_ids() -> list[str]:
+    """Return every id that the map must have, in the order of the families."""
+    return [f"{family}-{number:02}" for family, count in FAMILIES.items() for number in range(1, count + 1)]
+
+
+def read_map() -> dict[str, dict[str, Any]]:
+    """Return the map: id -> its ``rule``, and ``tests`` or ``left_out``."""
+    return tomllib.loads(MAP.read_text(encoding="utf-8"))
+
+
+def marked_tests() -> dict[str, list[str]]:
+    """Return, for each id in a marker, the tests that carry it, as pytest names them."""
+    found: dict[str, set[str]] = {}
+    for path in python_files():
+        name = path.relative_to(ROOT).as_posix()
+        if name.startswith("tests/") and path.name.startswith("test_"):
+            for test, requirement in markers(path.read_text(encoding="utf-8")):
+                found.setdefault(requirement, set()).add(f"{name}::{test}")
+    return {requirement: sorted(tests) for requirement, tests in found.items()}
+
+
+def markers(source: str) -> Iterator[tuple[str, str]]:
+    """Yield (test, id) for every ``pytest.mark.req`` on or inside a test function, and ("", id) for one elsewhere."""
+    yield from _markers(ast.parse(source), "")
+
+
+def _markers(node: ast.AST, test: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.req":
+        yield from ((test, str(ast.literal_eval(argument))) for argument in node.args)
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and child.name.startswith("test_"):
+            yield from _markers(child, f"{test}{child.name}")
+        elif isinstance(child, ast.ClassDef) and child.name.startswith("Test"):
+            yield from _markers(child, f"{child.name}::")
+        else:
+            yield from _markers(child, test)
+
+
+def rewritten(text: str, marked: Mapping[str, list[str]]) -> str:
+    """Return the map's text with every ``tests`` list as the markers have it. The rest stays as it is."""
+
+    def section(match: re.Match[str]) -> str:
+        tests = marked.get(match["id"], [])
+        listed = "".join(f'\n  "{test}",' for test in tests)
+        return f"{match['head']}tests = [{listed}{chr(10) if tests else ''}]\n"
+
+    pattern = r"(?P<head>^\[(?P<id>[A-Z]+-\d+)\]\nrule = [^\n]*\n)tests = \[[^\]]*\]\n"
+    return re.sub(pattern, section, text, flags=re.MULTILINE)
+
+
+if __name__ == "__main__":
+    MAP.write_text(rewritten(MAP.read_text(encoding="utf-8"), marked_tests()), encoding="utf-8")

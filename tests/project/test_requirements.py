@@ -1,0 +1,90 @@
+"""Each rule of the protocol has its tests, each test that claims a rule is on the map, and what is left out says why.
+
+``python tests/project/requirement_map.py`` writes the lists of tests anew. With ``MCPIO_STRICT_REQUIREMENTS=1``, as CI
+has it, a rule without tests fails too.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+
+import pytest
+from requirement_map import FAMILIES, all_ids, marked_tests, markers, read_map, rewritten
+from tree import ROOT, modules
+
+MAP = read_map()
+MARKED = marked_tests()
+
+
+def test_the_map_has_every_rule_once_and_in_order() -> None:
+    assert list(MAP) == all_ids()
+
+
+@pytest.mark.parametrize("requirement", MAP)
+def test_a_rule_says_what_it_asks_and_has_tests_or_a_reason(requirement: str) -> None:
+    entry = MAP[requirement]
+    assert entry.keys() in ({"rule", "tests"}, {"rule", "left_out"})
+    assert len(entry["rule"]) > 10
+    assert len(entry.get("left_out", "a reason")) > 5
+
+
+def test_the_map_and_the_markers_agree() -> None:
+    mapped = {requirement: sorted(entry["tests"]) for requirement, entry in MAP.items() if entry.get("tests")}
+    assert mapped == MARKED
+
+
+def test_every_listed_test_exists() -> None:
+    listed = {test for entry in MAP.values() for test in entry.get("tests", [])}
+    assert {test for test in listed if not _exists(test)} == set()
+
+
+def test_no_rule_waits_for_its_tests() -> None:
+    pending = [requirement for requirement, entry in MAP.items() if entry.get("tests") == []]
+    assert not pending or os.environ.get("MCPIO_STRICT_REQUIREMENTS") != "1", f"no test shows {', '.join(pending)}"
+
+
+def _exists(test: str) -> bool:
+    name, *path = test.split("::")
+    if not (ROOT / name).is_file() or not path:
+        return False
+    body = ast.parse((ROOT / name).read_text(encoding="utf-8")).body
+    for part in path:
+        defined = {node.name: node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        if part not in defined:
+            return False
+        body = defined[part].body
+    return True
+
+
+def test_markers_are_found_on_functions_methods_and_parameters() -> None:
+    source = """
+@pytest.mark.req("RPC-01", "RPC-02")
+def test_a(): ...
+
+class TestB:
+    @pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.req("RPC-03"))])
+    def test_c(self, x): ...
+
+pytestmark = pytest.mark.req("RPC-04")
+"""
+    assert list(markers(source)) == [
+        ("test_a", "RPC-01"),
+        ("test_a", "RPC-02"),
+        ("TestB::test_c", "RPC-03"),
+        ("", "RPC-04"),
+    ]
+
+
+def test_the_lists_are_written_anew_and_nothing_else() -> None:
+    text = '# Kept.\n\n[A-01]\nrule = "x"\ntests = [\n  "old",\n]\n\n[A-02]\nrule = "y"\nleft_out = "z"\n'
+    new = rewritten(text, {"A-01": ["tests/a.py::test_1", "tests/b.py::test_2"], "A-02": ["tests/c.py::test_3"]})
+    assert new == text.replace('  "old",\n', '  "tests/a.py::test_1",\n  "tests/b.py::test_2",\n')
+    assert rewritten(new, {}) == text.replace('[\n  "old",\n]', "[]")
+
+
+def test_the_sources_name_only_rules_that_exist() -> None:
+    pattern = re.compile(rf"\b(?:{'|'.join(FAMILIES)})-\d+\b")
+    named = {found for path in modules().values() for found in pattern.findall(path.read_text(encoding="utf-8"))}
+    assert named <= set(MAP)
