@@ -1,0 +1,142 @@
+"""How a child process is brought to its end (STDIO-08), as a machine: it signals nobody and reads no clock.
+
+The order is the specification's: close the child's standard input and wait; ask its process group to terminate and
+wait; kill the group and wait; give up. A child that exits earlier ends the sequence, unless it leaves others behind in
+its group: then the sequence goes on for them. A child that exits unasked and leaves others begins it.
+
+*After every call that takes* ``now``, *carry out what* ``next_action()`` *gives until it gives* ``None``, *and re-arm
+the deadline.*
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+__all__ = ["PROBE_INTERVAL", "Shutdown", "ShutdownAction", "ShutdownPhase"]
+
+PROBE_INTERVAL: Final = 0.02
+"""Seconds between two looks at a group whose leader is gone: nothing tells when its last member goes."""
+
+
+class ShutdownAction(enum.Enum):
+    """What the caller is to do."""
+
+    CLOSE_STDIN = "close-stdin"
+    """Close this side's end of the child's standard input."""
+    TERMINATE = "terminate"
+    """Ask every process of the child's group to end: ``SIGTERM``."""
+    KILL = "kill"
+    """End every process of the child's group: ``SIGKILL``."""
+    PROBE = "probe"
+    """Look whether the group still has a member, and call ``group_ended`` if it has none."""
+
+
+class ShutdownPhase(enum.Enum):
+    """How far the sequence has come."""
+
+    RUNNING = "running"
+    CLOSING = "closing"
+    TERMINATING = "terminating"
+    KILLING = "killing"
+    ENDED = "ended"
+    """The child has exited, and nothing of its group is left."""
+    ABANDONED = "abandoned"
+    """Something outlived the kill (a process stuck in the kernel), and is no longer waited for."""
+
+
+class Shutdown:
+    """One child's end.
+
+    ``close_grace`` is how many seconds the child has after its input closed, ``terminate_grace`` how many after it was
+    asked to terminate, and ``kill_grace`` how many seconds to wait for a killed child before it is given up. Zero
+    leaves no time, ``math.inf`` waits for ever.
+    """
+
+    __slots__ = ("_actions", "_deadline", "_graces", "_leader_gone", "_phase", "_probe_at")
+
+    def __init__(self, *, close_grace: float = 2.0, terminate_grace: float = 2.0, kill_grace: float = 2.0) -> None:
+        for seconds in (close_grace, terminate_grace, kill_grace):
+            if not seconds >= 0:
+                raise ValueError(f"a grace is a number of seconds from 0 up, not {seconds}")
+        self._graces = {
+            ShutdownPhase.CLOSING: close_grace,
+            ShutdownPhase.TERMINATING: terminate_grace,
+            ShutdownPhase.KILLING: kill_grace,
+        }
+        self._phase = ShutdownPhase.RUNNING
+        self._actions: list[ShutdownAction] = []
+        self._deadline: float | None = None
+        self._probe_at: float | None = None
+        self._leader_gone = False
+
+    @property
+    def phase(self) -> ShutdownPhase:
+        """Where the sequence stands."""
+        return self._phase
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to do or to wait for."""
+        return self._phase in (ShutdownPhase.ENDED, ShutdownPhase.ABANDONED)
+
+    def close(self, now: float) -> None:
+        """Begin. Only the first call does something."""
+        if self._phase is ShutdownPhase.RUNNING:
+            self._actions.append(ShutdownAction.CLOSE_STDIN)
+            self._enter(ShutdownPhase.CLOSING, now)
+
+    def child_exited(self, now: float, *, group_left: bool) -> None:
+        """Note that the child exited and is reaped; ``group_left`` says whether its group still has a member."""
+        if self.finished or self._leader_gone:
+            return
+        self._leader_gone = True
+        if not group_left:
+            self.group_ended()
+            return
+        self._probe_at = now + PROBE_INTERVAL
+        self.close(now)
+
+    def group_ended(self) -> None:
+        """Note that the group of the exited child has no member left: the sequence is over."""
+        if self._leader_gone and not self.finished:
+            self._finish(ShutdownPhase.ENDED)
+
+    def handle_timeout(self, now: float) -> None:
+        """Time has passed. An early call does nothing; a late one takes one step, so every grace is a full one."""
+        if self._deadline is not None and now >= self._deadline:
+            self._step(now)
+        elif self._probe_at is not None and now >= self._probe_at:
+            self._probe_at = now + PROBE_INTERVAL
+            self._actions.append(ShutdownAction.PROBE)
+
+    def next_deadline(self) -> float | None:
+        """When ``handle_timeout`` is next of use, in seconds on the caller's clock; ``None`` when never."""
+        if self._deadline is None or self._probe_at is None:
+            return self._deadline
+        return min(self._deadline, self._probe_at)
+
+    def next_action(self) -> ShutdownAction | None:
+        """Give the next thing to do, each once; ``None`` when there is none."""
+        return self._actions.pop(0) if self._actions else None
+
+    def _step(self, now: float) -> None:
+        match self._phase:
+            case ShutdownPhase.CLOSING:
+                self._actions.append(ShutdownAction.TERMINATE)
+                self._enter(ShutdownPhase.TERMINATING, now)
+            case ShutdownPhase.TERMINATING:
+                self._actions.append(ShutdownAction.KILL)
+                self._enter(ShutdownPhase.KILLING, now)
+            case _:
+                self._finish(ShutdownPhase.ABANDONED)
+
+    def _enter(self, phase: ShutdownPhase, now: float) -> None:
+        self._phase = phase
+        self._deadline = now + self._graces[phase]
+
+    def _finish(self, phase: ShutdownPhase) -> None:
+        self._phase = phase
+        self._deadline = self._probe_at = None
+        # A signal that was asked for and not yet sent would reach nobody, or a stranger with the same number.
+        self._actions.clear()
