@@ -1,8 +1,8 @@
 r"""The one place where JSON text is read and written, with one answer for every corner of the format (RPC-22).
 
 The standard library, made strict, is the definition of what is accepted and what is produced. orjson, where it is
-installed, does the work whenever both provably agree, and everything else goes the standard library's way, so a
-program meets the same values and the same refusals with either:
+installed, does the work whenever both are known to agree, and everything else goes the standard library's way, so a
+program meets the same values, the same refusals and the same reasons with either:
 
 - Text is UTF-8. Invalid UTF-8, a byte-order mark, and surrogates without their other half (raw or as ``\ud800``
   escapes) are refused.
@@ -69,7 +69,7 @@ def loads(data: bytes | bytearray | str) -> Any:
 
     Whatever the text is, the only exception is `JsonError` (RPC-02, RPC-22).
     """
-    return (_chosen or _choose()).loads(data)
+    return _loads(data)
 
 
 def dumps(value: Any) -> bytes:
@@ -80,25 +80,13 @@ def dumps(value: Any) -> bytes:
     ``TypeError`` (another type, a key that is no string) and ``ValueError`` (NaN, an infinity, a lone surrogate, an
     integer of more than 4,300 digits, nesting over 128) name the place.
     """
-    return (_chosen or _choose()).dumps(value)
+    return _dumps(value)
 
 
 def check_nesting(data: bytes | bytearray, limit: int = MAX_NESTING) -> None:
     """Raise `JsonError` when arrays and objects nest deeper than ``limit`` in a JSON text; linear time."""
-    if data.count(b"[") + data.count(b"{") <= limit:
-        return
-    brackets = _brackets_outside_strings(data)
-    depth = 0
-    for start in range(0, len(brackets), _BLOCK):
-        block = brackets[start : start + _BLOCK]
-        opening = block.count(b"[")
-        if depth + opening > limit:
-            for bracket in block:
-                depth += 1 if bracket == _OPENING else -1
-                if depth > limit:
-                    raise JsonError(f"nested deeper than {limit}")
-        else:
-            depth += 2 * opening - len(block)
+    if _nests_deeper(data, limit):
+        raise JsonError(f"nested deeper than {limit}")
 
 
 def backend(name: str) -> Backend:
@@ -110,41 +98,36 @@ def backend(name: str) -> Backend:
     raise ValueError(f"no JSON backend is named {name!r}")
 
 
-_chosen: Backend | None = None
-
-
-def _choose() -> Backend:
-    global _chosen  # noqa: PLW0603  the library is imported by the first use, not with this module (P13)
-    try:
-        _chosen = backend("orjson")
-    except ImportError:
-        _chosen = backend("stdlib")
-    return _chosen
+# The choice: made by the first use, so that importing this module imports no library (P13).
 
 
 def __getattr__(name: str) -> Any:
     if name == "BACKEND":
-        return (_chosen or _choose()).name
+        return _choose().name
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-# Nesting.
+def _choose() -> Backend:
+    global _loads, _dumps  # noqa: PLW0603  the functions above go straight to the library from here on
+    try:
+        chosen = backend("orjson")
+    except ImportError:
+        chosen = backend("stdlib")
+    _loads = chosen.loads
+    _dumps = chosen.dumps
+    return chosen
 
-_BLOCK: Final = 64
-_OPENING: Final = ord("[")
-_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
-_ALL_BUT_BRACKETS: Final = bytes(sorted(set(range(256)) - set(b'[]{}"')))
+
+def _first_loads(data: bytes | bytearray | str) -> Any:
+    return _choose().loads(data)
 
 
-def _brackets_outside_strings(data: bytes | bytearray) -> bytes:
-    """Return the text's brackets as ``[`` and ``]``; for text that is not JSON, some bytes of that kind."""
-    if b"\\" in data:
-        # Pairs of backslashes first: what is left before a quotation mark escapes it.
-        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    marks = bytes(data.translate(_BRACKETS, _ALL_BUT_BRACKETS))
-    # Strings without brackets are adjacent quotation marks now. When that pairs off every mark, it did so in order.
-    bare = marks.replace(b'""', b"")
-    return bare if b'"' not in bare else b"".join(marks.split(b'"')[::2])
+def _first_dumps(value: Any) -> bytes:
+    return _choose().dumps(value)
+
+
+_loads: Callable[[bytes | bytearray | str], Any] = _first_loads
+_dumps: Callable[[Any], bytes] = _first_dumps
 
 
 # The standard library, made strict.
@@ -159,8 +142,11 @@ def _stdlib() -> Backend:
     ).encode
 
     def stdlib_loads(data: bytes | bytearray | str) -> Any:
-        text = data if isinstance(data, str) else _decoded(data)
-        check_nesting(_encoded(text) if isinstance(data, str) else data)
+        if isinstance(data, str):
+            text, data = data, _encoded(data)
+        else:
+            text = _decoded(data)
+        check_nesting(data)
         try:
             value = decode(text)
         except JsonError as error:
@@ -168,14 +154,14 @@ def _stdlib() -> Backend:
         except JSONDecodeError as error:
             reason = _why(text, error.msg, error.pos)
         except ValueError:
-            reason = "an integer with too many digits for this interpreter"
+            reason = "an integer of more digits than this interpreter converts"
         except RecursionError:
             reason = "nested too deeply for the stack that is left"
         else:
             if ("\\ud" in text or "\\uD" in text) and _LONE_SURROGATE.search(text.replace("\\\\", "--")):
                 raise JsonError("a surrogate without its other half")
             return value
-        # Outside the handler: the exception of the library keeps the whole text alive.
+        # Outside the handler, because the library's exception keeps the whole text alive.
         raise JsonError(reason)
 
     def stdlib_dumps(value: Any) -> bytes:
@@ -185,6 +171,7 @@ def _stdlib() -> Backend:
     return Backend("stdlib", stdlib_loads, stdlib_dumps)
 
 
+# For a text that is JSON, and in which pairs of backslashes were replaced.
 _LONE_SURROGATE: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
@@ -233,9 +220,13 @@ def _refuse_constant(name: str) -> NoReturn:
 
 # orjson, for whatever it agrees on with the above.
 
+# orjson turns integers below -2**63 and above 2**64 - 1 into floats. They have 19 digits or more, which shows in the
+# text with all digits made equal.
 _DIGITS_AS_ZERO: Final = bytes.maketrans(b"123456789", b"0" * 9)
-# orjson turns integers below -2**63 and above 2**64 - 1 into floats; those have 19 digits or more.
-_MANY_DIGITS: Final = b"0" * 19
+_MANY_ZEROS: Final = b"0" * 19
+_NO_ZERO: Final = re.compile(rb"[^0]")
+# A text shorter than this cannot open and close too many brackets.
+_SHORT: Final = 2 * MAX_NESTING
 
 
 def _orjson() -> Backend:
@@ -244,37 +235,105 @@ def _orjson() -> Backend:
     slow = _stdlib()
     slow_loads, slow_dumps = slow.loads, slow.dumps
     fast_loads, fast_dumps = orjson.loads, orjson.dumps
-    # What the options pass through goes to _plain, which knows the few types that can be said.
+    # What is passed through goes to _plain, which knows the few types that can be said.
     options = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
     def orjson_loads(data: bytes | bytearray | str) -> Any:
         if isinstance(data, str):
             data = _encoded(data)
-        if _MANY_DIGITS in data.translate(_DIGITS_AS_ZERO):
+        # find, because the operator "in" first tries to make an integer of the bytes.
+        zeros = data.translate(_DIGITS_AS_ZERO)
+        if (place := zeros.find(_MANY_ZEROS)) >= 0 and _begins_integer(zeros, place):
             return slow_loads(data)
-        # A text shorter than this cannot open and close that many brackets.
-        if len(data) > 2 * MAX_NESTING:
-            check_nesting(data)
+        if len(data) > _SHORT and _nests_deeper(data, MAX_NESTING):
+            return slow_loads(data)
         try:
             return fast_loads(data)
-        except (ValueError, RecursionError):
+        except ValueError:
             pass
+        # Outside the handler, as above. It tells why, and it decides.
         return slow_loads(data)
 
     def orjson_dumps(value: Any) -> bytes:
         try:
             text = fast_dumps(value, _plain, options)
-        except (TypeError, ValueError, RecursionError):
+        except TypeError:
             return slow_dumps(value)
         # NaN and the infinities come out as null.
-        if b"null" in text or (len(text) > 2 * MAX_NESTING and text.count(b"[") + text.count(b"{") > MAX_NESTING):
+        if text.find(b"null") >= 0 or (len(text) > _SHORT and _nests_deeper(text, MAX_NESTING)):
             _check(value)
         return text
 
     return Backend("orjson", orjson_loads, orjson_dumps)
 
 
+def _begins_integer(zeros: bytes | bytearray, place: int) -> bool:
+    """Return whether some run of many digits, the first being at ``place``, is more than the digits of a fraction."""
+    while place >= 0:
+        if zeros[place - 1 : place] != b".":
+            return True
+        end = _NO_ZERO.search(zeros, place)
+        place = zeros.find(_MANY_ZEROS, end.start()) if end else -1
+    return False
+
+
+# Nesting.
+
+_BLOCK: Final = 64
+_OPENING: Final = ord("[")
+_AS_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+_ALL_BUT_MARKS: Final = bytes(sorted(set(range(256)) - set(b'[]{}"')))
+
+
+def _nests_deeper(data: bytes | bytearray, limit: int) -> bool:
+    """Return whether a JSON text nests deeper than that; for any other text, something."""
+    if not _opens_more(data, limit):
+        return False
+    brackets = _brackets(data)
+    depth = 0
+    for start in range(0, len(brackets), _BLOCK):
+        block = brackets[start : start + _BLOCK]
+        opening = block.count(b"[")
+        if depth + opening <= limit:
+            depth += 2 * opening - len(block)
+            continue
+        for bracket in block:
+            depth += 1 if bracket == _OPENING else -1
+            if depth > limit:
+                return True
+    return False
+
+
+def _opens_more(data: bytes | bytearray, limit: int) -> bool:
+    """Return whether the text has more opening brackets than that, strings included."""
+    if len(data) < 4096:
+        return data.count(b"[") + data.count(b"{") > limit
+    # Large texts are large for their strings more often than not, and find passes those much faster than count.
+    found = 0
+    for bracket in (b"[", b"{"):
+        place = data.find(bracket)
+        while place >= 0:
+            found += 1
+            if found > limit:
+                return True
+            place = data.find(bracket, place + 1)
+    return False
+
+
+def _brackets(data: bytes | bytearray) -> bytes:
+    """Return the brackets outside strings, as ``[`` and ``]``."""
+    if data.find(b"\\") >= 0:
+        # Pairs of backslashes first: one that is left before a quotation mark escapes it.
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    marks = bytes(data.translate(_AS_SQUARE, _ALL_BUT_MARKS))
+    # Strings without brackets are adjacent quotation marks now. If that pairs off every mark, it did so in order.
+    bare = marks.replace(b'""', b"")
+    return bare if bare.find(b'"') < 0 else b"".join(marks.split(b'"')[::2])
+
+
 # Values that can be said.
+
+_INT_BOUND: Final = 10**MAX_INT_DIGITS
 
 
 def _plain(value: Any) -> Any:
@@ -297,27 +356,27 @@ def _plain(value: Any) -> Any:
 
 
 def _is_uuid(value: object) -> bool:
-    # By name, because importing uuid costs more than most programs get out of it here.
+    # By name, because importing uuid for everybody costs more than anybody gets out of it here.
     return type(value).__name__ == "UUID" and type(value).__module__ == "uuid"
 
 
 class _Unsayable(Exception):
+    """A value that cannot be said; on its way up every container adds its part of the path."""
+
     def __init__(self, kind: type[ValueError | TypeError], reason: str) -> None:
         self.kind = kind
         self.reason = reason
         self.path: list[str] = []
 
 
-_INT_BOUND: Final = 10**MAX_INT_DIGITS
-
-
 def _check(value: Any) -> None:
     """Raise ``ValueError`` or ``TypeError``, naming the place, for a value that cannot be said."""
+    kind: type[ValueError | TypeError]
     try:
         _check_value(value, 0)
     except _Unsayable as error:
         kind, reason = error.kind, error.reason
-        place = "".join(reversed(error.path)).lstrip(".")
+        place = "".join(reversed(error.path)).removeprefix(".")
     except RecursionError:
         kind, reason, place = ValueError, "nested too deeply for the stack that is left", ""
     else:
@@ -327,12 +386,12 @@ def _check(value: Any) -> None:
 
 def _check_value(value: Any, depth: int) -> None:
     if isinstance(value, Enum):
-        value = value.value
-    if isinstance(value, str):
+        _check_value(value.value, depth)
+    elif isinstance(value, str):
         _check_text(value, "a string")
     elif isinstance(value, float):
         if not isfinite(value):
-            raise _Unsayable(ValueError, f"{value} has no form in JSON")
+            raise _Unsayable(ValueError, f"{value!r} has no form in JSON")
     elif isinstance(value, int):
         if not -_INT_BOUND < value < _INT_BOUND:
             raise _Unsayable(ValueError, f"an integer of more than {MAX_INT_DIGITS} digits")
@@ -352,6 +411,8 @@ def _check_members(members: dict[Any, Any], depth: int) -> None:
         if not isinstance(key, str):
             raise _Unsayable(TypeError, f"the key {key!r:.50} is not a string")
         _check_text(key, "a key")
+        if type(item) is str and item.isascii():
+            continue
         try:
             _check_value(item, depth)
         except _Unsayable as error:
@@ -361,6 +422,8 @@ def _check_members(members: dict[Any, Any], depth: int) -> None:
 
 def _check_items(items: list[Any] | tuple[Any, ...], depth: int) -> None:
     for index, item in enumerate(items):
+        if type(item) is str and item.isascii():
+            continue
         try:
             _check_value(item, depth)
         except _Unsayable as error:

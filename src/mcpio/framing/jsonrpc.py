@@ -48,7 +48,7 @@ class Request(_Value):
     __slots__ = ("id", "method", "params", "raw")
     __match_args__ = ("id", "method", "params", "raw")
 
-    def __init__(self, id: int | str, method: str, params: dict[str, Any], raw: dict[str, Any]) -> None:  # noqa: A002
+    def __init__(self, id: int | str, method: str, params: dict[str, Any], raw: dict[str, Any]) -> None:
         self.id = id
         self.method = method
         self.params = params
@@ -73,7 +73,7 @@ class Result(_Value):
     __slots__ = ("id", "raw", "result")
     __match_args__ = ("id", "result", "raw")
 
-    def __init__(self, id: int | str, result: dict[str, Any], raw: dict[str, Any]) -> None:  # noqa: A002
+    def __init__(self, id: int | str, result: dict[str, Any], raw: dict[str, Any]) -> None:
         self.id = id
         self.result = result
         self.raw = raw
@@ -90,7 +90,7 @@ class Error(_Value):
 
     def __init__(
         self,
-        id: int | str | None,  # noqa: A002
+        id: int | str | None,
         code: int,
         message: str,
         data: Any,
@@ -115,7 +115,7 @@ class Malformed(_Value):
     __slots__ = ("answerable", "code", "id", "raw", "reason")
     __match_args__ = ("code", "reason", "id", "answerable", "raw")
 
-    def __init__(self, code: int, reason: str, id: int | str | None, answerable: bool, raw: Any) -> None:  # noqa: A002
+    def __init__(self, code: int, reason: str, id: int | str | None, answerable: bool, raw: Any) -> None:
         self.code = code
         self.reason = reason
         self.id = id
@@ -162,7 +162,7 @@ def classify(value: Any) -> Message:
     return _invalid("no method, result or error", value, _id(value) if "params" in value else None, answerable=True)
 
 
-def encode_request(id: int | str, method: str, params: Mapping[str, Any] | None) -> bytes:  # noqa: A002
+def encode_request(id: int | str, method: str, params: Mapping[str, Any] | None) -> bytes:
     """Return a request as JSON on one line, without a newline. ``None`` leaves ``params`` out.
 
     This and the other encoders raise ``ValueError`` or ``TypeError``, naming the place, for what JSON cannot say.
@@ -181,12 +181,12 @@ def encode_notification(method: str, params: Mapping[str, Any] | None) -> bytes:
     return dumps(message)
 
 
-def encode_result(id: int | str, result: Mapping[str, Any]) -> bytes:  # noqa: A002
+def encode_result(id: int | str, result: Mapping[str, Any]) -> bytes:
     """Return the answer to a request as JSON on one line (RPC-08, RPC-10)."""
     return dumps({"jsonrpc": "2.0", "id": id, "result": result if type(result) is dict else dict(result)})
 
 
-def encode_raw_result(id: int | str, result_json: bytes) -> bytes:  # noqa: A002
+def encode_raw_result(id: int | str, result_json: bytes) -> bytes:
     """Return the answer to a request from a result that is JSON text already, byte for byte.
 
     The text must be one JSON object that `loads` accepts, else ``ValueError`` says what is wrong. Raw newlines, which
@@ -205,7 +205,7 @@ def encode_raw_result(id: int | str, result_json: bytes) -> bytes:  # noqa: A002
 
 
 def encode_error(
-    id: int | str | None,  # noqa: A002
+    id: int | str | None,
     code: int,
     message: str,
     data: Any = None,
