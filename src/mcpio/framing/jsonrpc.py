@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias
 
-from ..errors import ErrorCode
-from .json import MAX_NESTING, JsonError, check_nesting, dumps, loads
+from mcpio.errors import ErrorCode
+from mcpio.framing.json import MAX_NESTING, JsonError, check_nesting, dumps, loads
 
 __all__ = [
     "Batch",
@@ -109,7 +109,7 @@ class Malformed(_Value):
     ``code`` is the JSON-RPC code that names the fault and ``reason`` one line about it. ``id`` is the id to answer
     with, ``None`` where none could be read. ``answerable`` says whether an error may be sent in answer: for what looks
     like a request or like nothing in particular, but never for what looks like a notification or a response (RPC-13).
-    ``raw`` is the value, or the text as given when it is not JSON.
+    ``raw`` is the value, ``None`` when the text is not JSON.
     """
 
     __slots__ = ("answerable", "code", "id", "raw", "reason")
@@ -141,7 +141,7 @@ def parse(text: bytes | str) -> Message:
     try:
         value = loads(text)
     except JsonError as error:
-        return Malformed(ErrorCode.PARSE_ERROR, error.reason, None, True, text)
+        return Malformed(ErrorCode.PARSE_ERROR, error.reason, None, True, None)
     return classify(value)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections import deque
+from typing import Final
+
+import attrs
 
 __all__ = ["DEFAULT_MAX_LINE_BYTES", "LineFramer", "Overlong"]
 
@@ -12,49 +15,29 @@ DEFAULT_MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 _HEAD_BYTES: Final = 200
 # Pieces of an unfinished line smaller than this are gathered, so that a line that comes byte by byte costs its size.
 _PIECE: Final = 64 * 1024
+_NEWLINE: Final = b"\n"
+_RETURN: Final = ord("\r")
 
 
+@attrs.frozen
 class Overlong:
-    """A line longer than the limit; its bytes are not kept.
-
-    ``size_seen`` is how much of it was looked at, in bytes: always one more than the limit, so that any split of the
-    input gives the same value. ``head`` is its first 200 bytes at most.
-    """
-
-    __slots__ = ("head", "size_seen")
-    __match_args__ = ("size_seen", "head")
+    """A line longer than the limit; its bytes are not kept."""
 
     size_seen: int
+    """How much of it was looked at, in bytes: one more than the limit, whatever pieces the line came in."""
     head: bytes
-
-    def __init__(self, size_seen: int, head: bytes) -> None:
-        object.__setattr__(self, "size_seen", size_seen)
-        object.__setattr__(self, "head", head)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is frozen")
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Overlong):
-            return NotImplemented
-        return self.size_seen == other.size_seen and self.head == other.head
-
-    def __hash__(self) -> int:
-        return hash((self.size_seen, self.head))
-
-    def __repr__(self) -> str:
-        return f"Overlong(size_seen={self.size_seen!r}, head={self.head!r})"
+    """Its first 200 bytes, or fewer where the limit is lower."""
 
 
 class LineFramer:
-    r"""Gives out the lines of a stream of bytes, whatever pieces it comes in.
+    r"""Gives out the lines of a stream of bytes, the same ones whatever pieces the stream comes in.
 
     A line ends in ``\n`` or ``\r\n``; the end is not part of it, and lines of white space only are left out.
     Anything else, U+2028 and a lone ``\r`` included, is content. ``max_line_bytes`` is the longest line accepted.
     After a longer one the framer is finished and ignores its input, or with ``resync`` goes on behind the next ``\n``.
     ``skipping`` starts it inside such a line (for a framer restored from a snapshot).
 
-    An unfinished line never costs more memory than ``max_line_bytes`` and one piece of input.
+    An unfinished line never costs more memory than ``max_line_bytes``, one piece of input and 128 KiB.
     """
 
     __slots__ = ("_eof", "_finished", "_max", "_partial", "_parts", "_pos", "_queue", "_ready", "_resync", "_skipping")
@@ -70,7 +53,7 @@ class LineFramer:
         # Whole lines: one block being read out from _pos on, then what came meanwhile. Blocks end in a newline.
         self._ready = b""
         self._pos = 0
-        self._queue: list[bytearray | Overlong] | None = None
+        self._queue: deque[bytearray | Overlong] | None = None
         # The unfinished line after them, _partial bytes in all.
         self._parts: list[bytes | bytearray] | None = None
         self._partial = 0
@@ -80,14 +63,15 @@ class LineFramer:
         if self._finished or self._eof:
             return
         if type(data) is not bytes:
+            # The caller may write into a buffer again; what is kept here must stay as it is.
             data = bytes(data)
         if self._skipping:
-            newline = data.find(b"\n")
+            newline = data.find(_NEWLINE)
             if newline < 0:
                 return
             self._skipping = False
             data = data[newline + 1 :]
-        end = data.rfind(b"\n") + 1
+        end = data.rfind(_NEWLINE) + 1
         if end:
             self._add_lines(data[:end])
             data = data[end:]
@@ -97,7 +81,7 @@ class LineFramer:
     def receive_eof(self) -> None:
         """Note the end of input. A last line without its newline counts as a line. Repeated calls do nothing."""
         if self._parts is not None:
-            self._add_lines(b"\n")
+            self._add_lines(_NEWLINE)
         self._eof = True
 
     def next_line(self) -> bytes | Overlong | None:
@@ -105,16 +89,16 @@ class LineFramer:
         while True:
             ready = self._ready
             start = self._pos
-            end = ready.find(b"\n", start)
+            end = ready.find(_NEWLINE, start)
             if end < 0:
-                overlong = self._next_block()
-                if overlong is not None:
+                if (overlong := self._next_block()) is not None:
                     return overlong
                 if not self._ready:
                     return None
                 continue
             self._pos = end + 1
-            if end > start and ready[end - 1] == 13:
+            # For an empty line this looks at the newline before it, or for the first one at the last.
+            if ready[end - 1] == _RETURN:
                 end -= 1
             if end - start > self._max:
                 return self._too_long(ready[start : start + _HEAD_BYTES])
@@ -123,15 +107,20 @@ class LineFramer:
                 return line
 
     @property
+    def pending(self) -> bool:
+        """Whether there are lines to give out; they may all turn out to be blank."""
+        return self._pos < len(self._ready) or self._queue is not None
+
+    @property
     def buffered(self) -> int:
         """The bytes held: lines not given out yet and the unfinished one."""
-        queued = sum(len(block) for block in self._queue if isinstance(block, bytearray)) if self._queue else 0
+        queued = sum(len(block) for block in self._queue or () if isinstance(block, bytearray))
         return len(self._ready) - self._pos + queued + self._partial
 
     @property
     def unfinished(self) -> bytes:
         """The line that has no end yet, as far as it came."""
-        return b"".join(self._parts) if self._parts is not None else b""
+        return b"".join(self._parts or ())
 
     @property
     def skipping(self) -> bool:
@@ -140,8 +129,8 @@ class LineFramer:
 
     @property
     def at_end(self) -> bool:
-        """Whether the end of input was noted and every line given out."""
-        return self._eof and self._pos == len(self._ready) and not self._queue
+        """Whether the end of input was noted and everything given out."""
+        return self._eof and not self.pending
 
     def _add_lines(self, data: bytes) -> None:
         if self._parts is not None:
@@ -149,42 +138,47 @@ class LineFramer:
             self._parts = None
             self._partial = 0
         if self._queue is not None:
-            if isinstance(self._queue[-1], bytearray):
-                self._queue[-1] += data
+            last = self._queue[-1]
+            if isinstance(last, bytearray):
+                last += data
             else:
                 self._queue.append(bytearray(data))
-        elif self._pos == len(self._ready):
+        elif self._pos < len(self._ready):
+            self._queue = deque([bytearray(data)])
+        else:
             self._ready = data
             self._pos = 0
-        else:
-            self._queue = [bytearray(data)]
 
     def _add_partial(self, data: bytes) -> None:
         size = self._partial + len(data)
-        if size > self._max + (data[-1] == 13):
+        # A return at the end may yet belong to the line's end.
+        if size > self._max + (data[-1] == _RETURN):
             self._give_up(data)
             return
         self._partial = size
         if self._parts is None:
-            self._parts = [data if len(data) >= _PIECE else bytearray(data)]
-            return
-        last = self._parts[-1]
-        if isinstance(last, bytearray) and len(data) < _PIECE:
+            self._parts = []
+        if len(data) >= _PIECE:
+            self._parts.append(data)
+        elif self._parts and isinstance(last := self._parts[-1], bytearray):
             last += data
             if len(last) >= _PIECE:
-                # A bytearray holds an eighth more than its size.
+                # A growing bytearray takes an eighth more than it holds.
                 self._parts[-1] = bytes(last)
         else:
-            self._parts.append(data if len(data) >= _PIECE else bytearray(data))
+            self._parts.append(bytearray(data))
 
     def _give_up(self, data: bytes) -> None:
-        """Put an `Overlong` in place of the unfinished line, which ``data`` made too long."""
-        head = b"".join([*(self._parts or ()), data[:_HEAD_BYTES]])[:_HEAD_BYTES]
+        """Put an `Overlong` in place of the unfinished line, which ``data`` makes too long."""
+        head = b""
+        for part in (*(self._parts or ()), data):
+            # No more than is wanted of any part: together they have the size of the limit.
+            head += part[:_HEAD_BYTES]
         self._parts = None
         self._partial = 0
         if self._queue is None:
-            self._queue = []
-        self._queue.append(Overlong(self._max + 1, head[: self._max + 1]))
+            self._queue = deque()
+        self._queue.append(self._overlong(head))
         self._skipping = self._resync
         self._finished = not self._resync
 
@@ -196,7 +190,11 @@ class LineFramer:
             self._queue = None
             self._parts = None
             self._partial = 0
-        return Overlong(self._max + 1, head[: self._max + 1])
+        return self._overlong(head)
+
+    def _overlong(self, head: bytes) -> Overlong:
+        seen = self._max + 1
+        return Overlong(seen, head[: min(seen, _HEAD_BYTES)])
 
     def _next_block(self) -> Overlong | None:
         """Drop the block that is read out and take the next, or return the `Overlong` that comes next."""
@@ -204,7 +202,7 @@ class LineFramer:
         self._pos = 0
         if self._queue is None:
             return None
-        block: Any = self._queue.pop(0)
+        block = self._queue.popleft()
         if not self._queue:
             self._queue = None
         if isinstance(block, Overlong):
