@@ -60,10 +60,17 @@ def imports(source: str, module: str, *, is_package: bool) -> Iterator[str]:
             base = _absolute("." * node.level + (node.module or ""), package)
             for alias in node.names:
                 yield f"{base}.{alias.name}" if f"{base}.{alias.name}" in KNOWN else base
+    yield from _named_in_calls(tree)
     if _imports_by_name(tree):
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield from _named(node.value, package)
+
+
+def _named_in_calls(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            yield from (str(argument.value) for argument in node.args if isinstance(argument, ast.Constant))
 
 
 def _absolute(name: str, package: str) -> str:
@@ -82,12 +89,10 @@ def _imports_by_name(tree: ast.Module) -> bool:
 
 
 def _named(text: str, package: str) -> Iterator[str]:
-    """Yield what a string such as ``tools:Tool``, ``.types.tools`` or ``trio`` may name."""
+    """Yield the modules of ours that a string such as ``tools:Tool``, ``.tools`` or ``mcpio.codec`` may name."""
     name = text.partition(":")[0]
     if not re.fullmatch(r"\.*[A-Za-z_]\w*(\.\w+)*", name):
         return
-    if name in FORBIDDEN and package == "mcpio":
-        yield name
     for candidate in (_absolute(name, package), f"{package}.{name}", f"mcpio.{name}", f"mcpio.types.{name}"):
         if candidate in KNOWN and candidate != "mcpio":
             yield candidate
@@ -174,6 +179,7 @@ def test_the_linter_looks_at_every_part_below_the_drivers() -> None:
         ("if TYPE_CHECKING:\n    from mcpio.codec import Codec", {"mcpio.codec"}),
         ("def __getattr__(name): return load({'a': '.limits'})", {"mcpio.engine.limits"}),
         ("from importlib import import_module\nx = import_module('mcpio.codec')", {"importlib", "mcpio.codec"}),
+        ("x = __import__('socket')", {"socket"}),
         ("x = 'mcpio.codec'", set()),
     ],
 )

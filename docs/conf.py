@@ -1,0 +1,45 @@
+"""How Sphinx builds the documentation: ``sphinx-build -W --keep-going docs docs/_build/html``."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+project = "mcpio"
+author = "The mcpio developers"
+copyright = "The mcpio developers"  # noqa: A001 - Sphinx gives the setting its name
+release = version = installed_version("mcpio")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "reference",
+    "revision_tables",
+    "state_diagrams",
+]
+exclude_patterns = ["_build", "_ext", "examples"]
+nitpicky = True
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_class_signature = "mixed"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+
+public_modules = [
+    "mcpio.errors",
+    "mcpio.revisions",
+    "mcpio.events",
+    "mcpio.methods",
+]
+"""What the reference must have a page for."""
+
+html_theme = "furo"
+html_title = f"mcpio {release}"
+html_show_copyright = False
