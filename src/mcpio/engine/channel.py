@@ -1,0 +1,328 @@
+"""The life of a channel: what is fed, what is pulled, the clock and the end. It knows no methods.
+
+The obligation under every method that can produce output: *after touching the connection, drain the events, write the
+chunks, re-arm the deadline.*
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator
+from typing import ClassVar
+
+from mcpio.engine.inbox import Inbox
+from mcpio.engine.limits import Limits
+from mcpio.engine.outbox import Outbox, Outgoing
+from mcpio.engine.table import TABLE, Input, Phase, Role
+from mcpio.engine.timers import Timers
+from mcpio.errors import LocalProtocolError
+from mcpio.events import CloseReason, ConnectionClosed, Event
+from mcpio.framing.lines import Overlong
+
+__all__ = ["Channel"]
+
+CLOSE_TIMER = 0
+"""The timer key of the closing grace. Requests have positive keys."""
+
+_ROWS = {
+    (role, phase): {each: to for (who, where, each), to in TABLE.items() if (who, where) == (role, phase)}
+    for role in Role
+    for phase in Phase
+}
+
+
+class Channel(ABC):
+    """Input, output, time and end of one connection. Subclasses give the messages their meaning."""
+
+    __slots__ = (
+        "_cause",
+        "_end_received",
+        "_events",
+        "_inbox",
+        "_limits",
+        "_now",
+        "_outbox",
+        "_phase",
+        "_reason",
+        "_row",
+        "_timers",
+    )
+
+    role: ClassVar[Role]
+
+    _phase: Phase
+    _row: dict[Input, Phase]
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._inbox = Inbox(limits)
+        self._outbox = Outbox(limits.queued_logs)
+        self._timers = Timers()
+        self._events: list[Event] = []
+        self._now = 0.0
+        self._enter(Phase.NEW)
+        self._reason = CloseReason.CLOSED
+        self._cause: BaseException | None = None
+        self._end_received = False
+
+    # Feed
+
+    def receive_data(self, data: bytes | None, now: float) -> None:
+        """Take in bytes of a line-framed channel, or ``None`` for the end of file. Never raises for the peer's bytes.
+
+        Empty bytes do nothing, and input after the end is ignored. ``now`` is in seconds on the caller's monotonic
+        clock. Drain the events, write the chunks, re-arm the deadline.
+        """
+        self._advance(now)
+        if self._inbox.ended or self._phase is Phase.CLOSED:
+            return
+        if data is None:
+            self._inbox.end()
+        elif data:
+            self._inbox.add_data(data)
+
+    def receive_message(self, text: bytes | str | None, now: float, *, via: Hashable = None) -> None:
+        """Take in one whole JSON text of a channel with message boundaries, or ``None`` for its end.
+
+        ``via`` names the exchange that brought it, where the transport has exchanges, and comes back on every event
+        that the message causes. Drain the events, write the messages, re-arm the deadline.
+        """
+        self._advance(now)
+        if self._inbox.ended or self._phase is Phase.CLOSED:
+            return
+        if text is None:
+            self._inbox.end()
+        else:
+            self._inbox.add_message(text, via)
+
+    def connection_lost(self, cause: BaseException | None, now: float) -> None:
+        """Note that the channel broke. What was fed before still counts; nothing more goes out.
+
+        Drain the events, re-arm the deadline.
+        """
+        self._advance(now)
+        while self._parse_one():
+            pass
+        if self._phase is not Phase.CLOSED:
+            self._finish(Input.RECV_LOSS, CloseReason.LOST, cause)
+
+    # Pull
+
+    def next_event(self) -> Event | None:
+        """Return the next event, or ``None`` for "feed me".
+
+        At most one message is parsed, so whatever came before a fault is delivered before it.
+        """
+        if not self._events and not self._parse_one():
+            return None
+        return self._events.pop(0) if self._events else None
+
+    def events(self) -> Iterator[Event]:
+        """Drain: give every event until the connection wants to be fed."""
+        while (event := self.next_event()) is not None:
+            yield event
+
+    def data_to_send(self, max_bytes: int = 65536) -> list[bytes | None]:
+        """Return chunks to write, in order, about ``max_bytes`` in all. An empty list means there is nothing.
+
+        ``None`` among them is a half-close (a close, where the channel has none), given once and last. Pull only when
+        the previous chunks are written: what is not pulled still belongs to the engine, and its policies and limits
+        apply to it.
+        """
+        chunks: list[bytes | None] = []
+        size = 0
+        while size < max_bytes and (message := self._outbox.pop()) is not None:
+            chunks.append(message.text + b"\n")
+            size += len(message.text)
+        if self._end_due():
+            chunks.append(None)
+        return chunks
+
+    def next_message(self) -> Outgoing | None:
+        """Return the next message of a channel with message boundaries, or ``None`` for "nothing".
+
+        Pull only when the previous one is written. When ``None`` comes and ``closed`` is true, or a
+        ``ConnectionClosed`` was reported, the channel is to be closed.
+        """
+        message = self._outbox.pop()
+        if message is None:
+            self._end_due()
+        return message
+
+    # Time
+
+    def next_deadline(self) -> float | None:
+        """Return when ``handle_timeout`` is due, on the caller's clock, or ``None``. Every call may change it."""
+        return self._timers.next()
+
+    def handle_timeout(self, now: float) -> None:
+        """Let deadlines up to ``now`` expire, after parsing what was fed before. Early or repeated calls do nothing.
+
+        Drain the events, write the chunks, re-arm the deadline.
+        """
+        self._advance(now)
+        while self._parse_one():
+            pass
+        for key in self._timers.pop_expired(now):
+            if key == CLOSE_TIMER:
+                self._finish(Input.SEND_ABORT, self._reason, self._cause)
+            elif self._phase is not Phase.CLOSED:
+                self._expire(key)
+
+    # The end
+
+    def close(self, now: float, grace: float = 5.0) -> None:
+        """Close in order: no new requests; answers to what runs go out, for at most ``grace`` seconds.
+
+        Requests of our own end as lost at once. Legal in every phase, any number of times.
+        Drain the events, write the chunks, re-arm the deadline.
+        """
+        self._advance(now)
+        if self._phase is not Phase.CLOSED:
+            self._begin_closing(Input.SEND_CLOSE, CloseReason.CLOSED, grace)
+
+    def abort(self, cause: BaseException | None = None) -> None:
+        """Close at once: nothing more goes out. Legal in every phase, any number of times. Drain the events."""
+        if self._phase is not Phase.CLOSED:
+            self._finish(Input.SEND_ABORT, CloseReason.ABORTED, cause)
+
+    # Look
+
+    @property
+    def phase(self) -> Phase:
+        """Where the handshake session stands."""
+        return self._phase
+
+    @property
+    def wants_read(self) -> bool:
+        """Whether to read from the channel now. False means "not now": only ``closed`` ends a loop."""
+        return not (
+            self._inbox.ended
+            or self._phase is Phase.CLOSED
+            or self._outbox.size - self._outbox.own_bytes > self._limits.high_water
+        )
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether ``data_to_send`` or ``next_message`` has something to give."""
+        return bool(self._outbox) or self._end_is_due
+
+    @property
+    def closed(self) -> bool:
+        """Whether everything is over: the last event was given. Write what was pulled, then close the channel."""
+        return self._phase is Phase.CLOSED and not self._events
+
+    @property
+    def dropped_logs(self) -> int:
+        """How many log messages were dropped because the peer did not read."""
+        return self._outbox.dropped_logs
+
+    # For subclasses
+
+    @abstractmethod
+    def _receive_text(self, text: bytes | str, via: Hashable) -> None:
+        """Act on one JSON text: at least one event must follow."""
+
+    @abstractmethod
+    def _receive_overlong(self, overlong: Overlong, via: Hashable) -> None:
+        """Act on a message over the limit: at least one event must follow."""
+
+    @abstractmethod
+    def _expire(self, id: int) -> None:
+        """Act on the deadline of one of our own requests."""
+
+    @abstractmethod
+    def _lose_outgoing(self, reason: CloseReason, cause: BaseException | None) -> None:
+        """End every request of our own as lost."""
+
+    @abstractmethod
+    def _drop_incoming(self) -> None:
+        """Forget the peer's requests: no answer can reach it."""
+
+    @property
+    @abstractmethod
+    def _owes_answers(self) -> bool:
+        """Whether a request of the peer's is still running."""
+
+    def _step(self, what: Input) -> None:
+        """Move to the next phase. The caller has made sure, or must answer for it, that there is one."""
+        phase = self._row.get(what)
+        if phase is None:
+            raise LocalProtocolError(f"cannot {what.value} in phase {self._phase.value} as a {self.role.value}")
+        if phase is not self._phase:
+            self._enter(phase)
+
+    def _enter(self, phase: Phase) -> None:
+        """Assign the phase, here and nowhere else: where the table leads, or where a snapshot was taken."""
+        self._phase = phase
+        self._row = _ROWS[self.role, phase]
+
+    def _allows(self, what: Input) -> bool:
+        return what in self._row
+
+    def _begin_closing(self, what: Input, reason: CloseReason, grace: float | None) -> None:
+        """Stop asking. Give what still runs ``grace`` seconds; ``None`` sets no limit."""
+        if self._phase is not Phase.CLOSING:
+            self._reason = reason
+            self._lose_outgoing(reason, self._cause)
+        self._step(what)
+        if grace is not None:
+            due = self._timers.get(CLOSE_TIMER)
+            self._timers.set(CLOSE_TIMER, self._now + grace if due is None else min(due, self._now + grace))
+
+    def _finish(self, what: Input, reason: CloseReason, cause: BaseException | None) -> None:
+        """End now, whatever is unsent or unanswered."""
+        self._step(what)
+        self._lose_outgoing(reason, cause)
+        self._drop_incoming()
+        self._outbox.clear()
+        self._inbox.clear()
+        self._timers.clear(CLOSE_TIMER)
+        self._events.append(ConnectionClosed(reason, cause))
+
+    def _check_outbox(self) -> None:
+        """Give up on a peer that lets the output grow without bound."""
+        if self._outbox.size > self._limits.queued_bytes and self._phase is not Phase.CLOSED:
+            self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
+
+    # Inside
+
+    def _advance(self, now: float) -> None:
+        if now > self._now:
+            self._now = now
+
+    def _parse_one(self) -> bool:
+        """Parse one message, or note the end of the input; tell whether there was anything."""
+        if self._phase is Phase.CLOSED:
+            return False
+        item = self._inbox.next()
+        if item is not None:
+            text, via = item
+            if isinstance(text, Overlong):
+                self._receive_overlong(text, via)
+            else:
+                self._receive_text(text, via)
+            return True
+        if self._inbox.ended and not self._end_received:
+            self._end_received = True
+            self._receive_end()
+            return True
+        return False
+
+    def _receive_end(self) -> None:
+        # What a server still runs is answered before it closes; a client has nobody to answer to.
+        self._begin_closing(Input.RECV_END, CloseReason.END_OF_FILE, None)
+        if self.role is Role.CLIENT:
+            self._drop_incoming()
+            self._outbox.clear()
+
+    @property
+    def _end_is_due(self) -> bool:
+        return self._phase is Phase.CLOSING and not self._outbox and not self._owes_answers
+
+    def _end_due(self) -> bool:
+        """Once everything owed is out, end: true then, and only then."""
+        if not self._end_is_due:
+            return False
+        self._finish(Input.SEND_END, self._reason, self._cause)
+        return True

@@ -1,0 +1,121 @@
+"""The client's end of a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from mcpio.codec import codec
+from mcpio.engine.connection import DEFAULT, Connection, Default
+from mcpio.engine.limits import Timeout
+from mcpio.engine.options import Options
+from mcpio.engine.outbox import Kind
+from mcpio.engine.pending import OutgoingRequest
+from mcpio.engine.table import Input, Phase, RequestInput, Role
+from mcpio.errors import ConnectFailed, ErrorCode, InvalidMessage, RequestError
+from mcpio.events import CloseReason, Negotiated, OutgoingId, RequestContext, ResponseReceived, VersionMismatched
+from mcpio.framing import jsonrpc
+from mcpio.methods import METHODS
+from mcpio.revisions import Revision
+from mcpio.types.lifecycle import (
+    ClientCapabilities,
+    Implementation,
+    InitializeRequest,
+    InitializeResult,
+    ServerCapabilities,
+)
+
+__all__ = ["ClientConnection"]
+
+
+class ClientConnection(Connection):
+    """A client: it opens with ``send_initialize``, and may ask once ``Negotiated`` was reported.
+
+    Bytes go in by ``receive_data``, events come out of ``events()``, bytes to write out of ``data_to_send()``; time
+    goes in with every call and comes out of ``next_deadline()``. It reads no clock and waits for nothing.
+    """
+
+    __slots__ = ()
+
+    role = Role.CLIENT
+    _capabilities_type = ClientCapabilities
+    _peer_capabilities_type = ServerCapabilities
+
+    def __init__(
+        self,
+        info: Implementation,
+        capabilities: ClientCapabilities | None = None,
+        *,
+        options: Options | None = None,
+    ) -> None:
+        """``capabilities`` say what this client serves: an event loop's author declares only what it answers."""
+        super().__init__(info, ClientCapabilities() if capabilities is None else capabilities, options=options)
+
+    def send_initialize(
+        self, *, now: float, timeout: Timeout | float | Default | None = DEFAULT, cookie: Any = None
+    ) -> OutgoingId:
+        """Open the conversation (LIFE-02). ``Negotiated`` and a ``ResponseReceived`` follow, or a ``RequestFailed``
+        and the end of the connection.
+
+        ``now`` is in seconds on the caller's monotonic clock. Raises ``LocalProtocolError`` when called twice.
+        Drain the events, write the chunks, re-arm the deadline.
+        """
+        options = self._options
+        if isinstance(timeout, Default):
+            timeout = options.initialize_timeout
+        latest = options.latest
+        request = InitializeRequest(latest.name, self.capabilities, self.info)
+        params = codec(latest).encode(request)
+        self._step(Input.SEND_INITIALIZE)
+        return self._send_request(
+            "initialize", METHODS["initialize"], params, now, self._timeout(timeout), cookie, None, progress=False
+        )
+
+    def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
+        self._refuse(message, RequestError(ErrorCode.METHOD_NOT_FOUND, "Method not found: this is the client"), via)
+
+    def _receive_result(self, message: jsonrpc.Result, via: Hashable) -> None:
+        if self._phase is Phase.INITIALIZING and message.id.__class__ is int:
+            request = self._outgoing.get(message.id)
+            if request is not None and request.name == "initialize":
+                self._receive_initialize_result(request, message)
+                return
+        super()._receive_result(message, via)
+
+    def _receive_initialize_result(self, request: OutgoingRequest, message: jsonrpc.Result) -> None:
+        try:
+            revision = self._agree(message.result.get("protocolVersion"))
+            result = codec(revision or self._options.latest).decode(message.result, InitializeResult)
+        except InvalidMessage as error:
+            self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
+            self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
+            return
+        if revision is None:
+            self._refuse_version(request, message, result.protocol_version)
+            return
+        self._step(Input.RECV_INITIALIZE_RESULT)
+        self._codec = codec(revision)
+        self._instructions = result.instructions
+        self._context = RequestContext(
+            revision.era, revision, result.capabilities, result.server_info, None, None, None
+        )
+        self._outgoing.finish(request, RequestInput.RECV_RESULT)
+        self._outbox.put(jsonrpc.encode_notification("notifications/initialized", None), Kind.NOTIFICATION)
+        self._events.append(
+            Negotiated(revision, result.server_info, result.capabilities, result.instructions, message.raw)
+        )
+        self._events.append(ResponseReceived(request.id, result, request.cookie, message.raw))
+
+    def _agree(self, offered: object) -> Revision | None:
+        """Return the offered revision if this client speaks it."""
+        revision = Revision.parse(offered) if isinstance(offered, str) else None
+        return revision if revision in self._options.revisions else None
+
+    def _refuse_version(self, request: OutgoingRequest, message: jsonrpc.Result, offered: str) -> None:
+        """Disconnect from a server whose revision this client does not speak (LIFE-06)."""
+        requested = self._options.latest.name
+        known = ", ".join(revision.name for revision in self._options.revisions)
+        error = ConnectFailed(f"the server speaks revision {offered!r:.100}, this client {known}")
+        self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
+        self._events.append(VersionMismatched(requested, offered))
+        self._finish(Input.SEND_ABORT, CloseReason.VERSION_MISMATCH, error)

@@ -1,0 +1,461 @@
+"""A connection as both roles have it: what came in on one side, and the verbs that send on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, ClassVar, Final, Self
+
+from mcpio.codec import codec
+from mcpio.engine.channel import CLOSE_TIMER
+from mcpio.engine.gates import why_not_sent
+from mcpio.engine.inbound import Inbound
+from mcpio.engine.limits import Timeout
+from mcpio.engine.options import Options
+from mcpio.engine.outbox import Kind
+from mcpio.engine.pending import NOT_YET, IncomingRequest, OutgoingRequest, Pending, Unanswered
+from mcpio.engine.snapshot import SessionState, dump, load
+from mcpio.engine.table import Input, Phase, RequestInput
+from mcpio.errors import (
+    ConnectionLost,
+    InvalidMessage,
+    LocalProtocolError,
+    RequestCancelled,
+    RequestError,
+    RequestTimeout,
+)
+from mcpio.events import CloseReason, IncomingId, OutgoingId, Peer, RequestContext
+from mcpio.framing import jsonrpc
+from mcpio.methods import Kind as MessageKind
+from mcpio.methods import Method, method_of
+from mcpio.revisions import LATEST_HANDSHAKE, REV_2024_11_05, Revision
+from mcpio.types.custom import CustomNotification, CustomRequest
+from mcpio.types.lifecycle import (
+    CancelledNotification,
+    Implementation,
+    PingRequest,
+)
+
+__all__ = ["DEFAULT", "Connection"]
+
+
+class Default:
+    """The type of ``DEFAULT``."""
+
+    def __repr__(self) -> str:
+        return "DEFAULT"
+
+
+DEFAULT: Final = Default()
+"""Stands for the timeout in the connection's options."""
+
+
+class Connection(Inbound):
+    """One end of a conversation. See ``ClientConnection`` and ``ServerConnection``.
+
+    The obligation, after every call that is not a mere look: *drain the events, write the chunks, re-arm the deadline.*
+    """
+
+    __slots__ = ()
+
+    _capabilities_type: ClassVar[type[Any]]
+    _peer_capabilities_type: ClassVar[type[Any]]
+
+    def __init__(self, info: Implementation, capabilities: Any, *, options: Options | None = None) -> None:
+        super().__init__(info, capabilities, options or Options())
+
+    # Requests of our own
+
+    def send_request(
+        self,
+        request: Any,
+        *,
+        now: float,
+        timeout: Timeout | float | Default | None = DEFAULT,
+        cookie: Any = None,
+        related_to: IncomingId | None = None,
+        progress: bool = False,
+    ) -> OutgoingId:
+        """Ask the peer. Exactly one ``ResponseReceived`` or ``RequestFailed`` will carry the id that is returned.
+
+        The method follows from the request's type; a ``CustomRequest`` names its own. ``timeout`` is in seconds, or a
+        ``Timeout``, or ``None`` for no limit. ``cookie`` comes back in the events of this request. ``related_to`` is
+        the peer's running request on whose behalf this one is sent. ``progress`` asks for ``ProgressReceived``.
+
+        Raises ``LocalProtocolError``, and changes nothing, where the phase, the revision, the capabilities or the
+        limits forbid it. Drain the events, write the chunks, re-arm the deadline.
+        """
+        custom = isinstance(request, CustomRequest)
+        method = None if custom else self._own_method(request, MessageKind.REQUEST)
+        name: str = request.method if method is None else method.name
+        self._check_send(Input.SEND_PING if isinstance(request, PingRequest) else Input.SEND_REQUEST, method)
+        parent = None if related_to is None else self._running(related_to)
+        if len(self._outgoing) >= self._limits.outgoing_requests:
+            raise LocalProtocolError(f"{len(self._outgoing)} requests wait for an answer already")
+        params = dict(request.params) if method is None else self._encode(request)
+        return self._send_request(name, method, params, now, self._timeout(timeout), cookie, parent, progress)
+
+    def cancel_request(self, id: OutgoingId, reason: str | None = None) -> bool:
+        """Give up a request of our own: it fails with ``RequestCancelled``, and the peer is told.
+
+        Returns whether it was still running; one that has its outcome already is left alone. Raises
+        ``LocalProtocolError`` for an id that was never given out, and for ``initialize`` (LIFE-19).
+        Drain the events, write the chunks, re-arm the deadline.
+        """
+        request = self._outgoing.get(id)
+        if request is None:
+            if self._outgoing.state_of(id) is None:
+                raise LocalProtocolError(f"there never was a request {id!r}")
+            return False
+        if request.name == "initialize":
+            raise LocalProtocolError("initialize cannot be cancelled: close the connection instead")
+        self._fail(request, RequestInput.SEND_CANCEL, RequestCancelled(request.name, reason))
+        self._send_cancelled(request, reason)
+        return True
+
+    # Answers
+
+    def send_result(self, id: IncomingId, result: Any) -> None:
+        """Answer a request of the peer's with its typed result, or with a mapping for a ``CustomRequest``.
+
+        Dropped quietly when the peer cancelled the request, or the connection ended, in the meantime. Raises
+        ``LocalProtocolError``, and changes nothing, for another id that is not running or a result of the wrong type.
+        Drain the events, write the chunks.
+        """
+        request = self._to_answer(id)
+        if request is None:
+            return
+        method = request.method
+        if method is None:
+            if not isinstance(result, Mapping):
+                raise LocalProtocolError(f"the result of {request.name} must be a mapping, not {type(result).__name__}")
+            raw: Mapping[str, Any] = result
+        elif isinstance(result, method.result_type):
+            raw = self._encode(result)
+        else:
+            wanted, got = method.result_type.__name__, type(result).__name__
+            raise LocalProtocolError(f"the result of {request.name} must be a {wanted}, not a {got}")
+        self._respond(request, RequestInput.SEND_RESULT, _json(jsonrpc.encode_result, request.wire_id, raw))
+
+    def send_raw_result(self, id: IncomingId, result: bytes) -> None:
+        """Answer with a result that is JSON already: an object, passed on as it is. Otherwise like ``send_result``."""
+        request = self._to_answer(id)
+        if request is not None:
+            text = _json(jsonrpc.encode_raw_result, request.wire_id, result)
+            self._respond(request, RequestInput.SEND_RESULT, text)
+
+    def send_error(self, id: IncomingId, error: RequestError) -> None:
+        """Answer a request of the peer's with an error. Otherwise like ``send_result``."""
+        request = self._to_answer(id)
+        if request is not None:
+            text = _json(_encode_error, request.wire_id, error)
+            self._respond(request, RequestInput.SEND_ERROR, text)
+
+    def send_progress(
+        self, id: IncomingId, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Report how far a request of the peer's is. Does nothing when the peer did not ask, or wants no answer.
+
+        Raises ``LocalProtocolError`` when ``progress`` does not increase (PROG-04) or the request is over (PROG-03).
+        Drain the events, write the chunks.
+        """
+        request = self._to_answer(id)
+        if request is None or request.token is None:
+            return
+        if request.progress is not None and not progress > request.progress:
+            raise LocalProtocolError(f"progress must increase, not go from {request.progress:g} to {progress:g}")
+        params: dict[str, Any] = {"progressToken": request.token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None and self.revision is not REV_2024_11_05:
+            params["message"] = message
+        text = _json(jsonrpc.encode_notification, "notifications/progress", params)
+        request.progress = progress
+        self._outbox.put(text, Kind.NOTIFICATION, via=request.via, related=request.id, key=("progress", request.id))
+        self._check_outbox()
+
+    def send_notification(self, notification: Any, *, related_to: IncomingId | None = None) -> None:
+        """Tell the peer something; ``related_to`` is the peer's running request that it belongs to.
+
+        Progress and cancellation have verbs of their own. Raises ``LocalProtocolError``, and changes nothing, where
+        the phase, the revision or the capabilities forbid it. Drain the events, write the chunks.
+        """
+        custom = isinstance(notification, CustomNotification)
+        method = None if custom else self._own_method(notification, MessageKind.NOTIFICATION)
+        name = notification.method if method is None else method.name
+        is_log = name == "notifications/message"
+        self._check_send(Input.SEND_LOG if is_log else Input.SEND_NOTIFICATION, method)
+        parent = None if related_to is None else self._running(related_to)
+        params = dict(notification.params) if method is None else self._encode(notification)
+        text = _json(jsonrpc.encode_notification, name, params or None)
+        self._outbox.put(
+            text,
+            Kind.LOG if is_log else Kind.NOTIFICATION,
+            via=None if parent is None else parent.via,
+            related=related_to,
+            key=_coalescing_key(name, notification),
+        )
+        self._check_outbox()
+
+    # Checks: none of them changes anything
+
+    def _own_method(self, payload: Any, kind: MessageKind) -> Method:
+        try:
+            method = method_of(payload)
+        except KeyError:
+            method = None
+        if method is None or method.kind is not kind:
+            raise LocalProtocolError(f"a {type(payload).__name__} is no {kind.value}")
+        if method.name in _OWN_VERBS:
+            raise LocalProtocolError(f"{method.name} is sent by {_OWN_VERBS[method.name]}")
+        return method
+
+    def _check_send(self, what: Input, method: Method | None) -> None:
+        if not self._allows(what):
+            raise LocalProtocolError(f"cannot {what.value} in phase {self._phase.value} as a {self.role.value}")
+        if method is not None:
+            context = self._context
+            revision, peer = (LATEST_HANDSHAKE, None) if context is None else (context.revision, context.capabilities)
+            fault = why_not_sent(method, self.role, revision, self.capabilities, peer)
+            if fault is not None:
+                raise LocalProtocolError(fault)
+
+    def _running(self, id: IncomingId) -> IncomingRequest:
+        request = self._incoming.get(id)
+        if request is None:
+            raise LocalProtocolError(f"the peer's request {id!r} is not running")
+        return request
+
+    def _to_answer(self, id: IncomingId) -> IncomingRequest | None:
+        """Return the running request of that id, or ``None`` when nobody wants its answer any more."""
+        request = self._incoming.get(id)
+        if request is not None:
+            return request
+        if self._incoming.was_cancelled(id) or (self._phase is Phase.CLOSED and 1 <= id < self._incoming.next_id):
+            return None
+        raise LocalProtocolError(f"the peer's request {id!r} is not running: it was answered, or never came")
+
+    def _encode(self, payload: Any) -> dict[str, Any]:
+        try:
+            return self._codec.encode(payload)
+        except InvalidMessage as error:
+            raise LocalProtocolError(f"{type(payload).__name__}: {error}") from error
+
+    def _timeout(self, timeout: Timeout | float | Default | None) -> Timeout:
+        if isinstance(timeout, Default):
+            return self._options.request_timeout
+        return timeout if isinstance(timeout, Timeout) else Timeout(timeout)
+
+    # Changes: all checks are behind
+
+    def _send_request(
+        self,
+        name: str,
+        method: Method | None,
+        params: dict[str, Any],
+        now: float,
+        timeout: Timeout,
+        cookie: Any,
+        parent: IncomingRequest | None,
+        progress: bool,
+    ) -> OutgoingId:
+        id = self._outgoing.next_id
+        if progress:
+            params["_meta"] = {**params.get("_meta", {}), "progressToken": id}
+        text = _json(jsonrpc.encode_request, id, name, params or None)
+        request = OutgoingRequest(id, name, method, cookie)
+        if progress:
+            request.progress = NOT_YET
+        if parent is not None:
+            request.related, request.via = parent.id, parent.via
+        self._advance(now)
+        self._outgoing.add(request, timeout, now)
+        self._outbox.put(text, Kind.REQUEST, via=request.via, related=request.related)
+        self._check_outbox()
+        return id
+
+    def _send_cancelled(self, request: OutgoingRequest, reason: str | None) -> None:
+        params = self._encode(CancelledNotification(request.id, reason))
+        text = _json(jsonrpc.encode_notification, "notifications/cancelled", params)
+        # In the lane of the request, so that it never overtakes it.
+        self._outbox.put(text, Kind.NOTIFICATION, via=request.via, related=request.related)
+        self._check_outbox()
+
+    def _respond(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:
+        self._incoming.finish(request, what)
+        self._outbox.put(text, Kind.RESPONSE, via=request.via, related=request.id, last=True)
+        self._check_outbox()
+
+    # What the channel asks for
+
+    def _expire(self, id: int) -> None:
+        request = self._outgoing.get(id)
+        if request is None:
+            return
+        total = request.total_at is not None and request.total_at <= self._now
+        limit = request.total if total else request.idle
+        error = RequestTimeout(request.name, limit or 0.0, "total" if total else "idle")
+        self._fail(request, RequestInput.RECV_TIMEOUT, error)
+        if request.name == "initialize":
+            self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
+        else:
+            self._send_cancelled(request, "timeout")
+
+    def _lose_outgoing(self, reason: CloseReason, cause: BaseException | None) -> None:
+        for request in self._outgoing:
+            error = ConnectionLost(f"{request.name}: the connection ended ({reason.value})")
+            error.__cause__ = cause
+            self._fail(request, RequestInput.RECV_LOSS, error)
+
+    def _drop_incoming(self) -> None:
+        for request in self._incoming:
+            self._incoming.finish(request, RequestInput.RECV_LOSS)
+
+    @property
+    def _owes_answers(self) -> bool:
+        return len(self._incoming) > 0
+
+    # Look
+
+    @property
+    def peer(self) -> Peer | None:
+        """Who the other side is and what it declared; ``None`` before the handshake."""
+        context = self._context
+        return None if context is None else Peer(context.info, context.capabilities, self._instructions)
+
+    @property
+    def pending(self) -> Pending:
+        """The requests that have no outcome yet."""
+        return Pending(tuple(request.id for request in self._outgoing), tuple(request.id for request in self._incoming))
+
+    @property
+    def unanswered(self) -> tuple[Unanswered, ...]:
+        """The peer's requests that wait for an answer: after ``restore``, the caller must answer or fail them."""
+        return tuple(Unanswered(request.id, request.name, request.via) for request in self._incoming)
+
+    # The state as a value
+
+    def snapshot(self, now: float) -> dict[str, Any]:
+        """Return the session as a value that JSON can hold (P12).
+
+        Deadlines are kept as remaining seconds. Raises ``LocalProtocolError`` while events or output are undrained,
+        after the end, and when a cookie or a ``via`` is neither a string nor an integer.
+        """
+        if self._phase is Phase.CLOSED:
+            raise LocalProtocolError("a closed connection has no state worth keeping")
+        if self._events or self._inbox.pending or (self._inbox.ended and not self._end_received):
+            raise LocalProtocolError("drain the events before taking a snapshot")
+        if self.wants_write:
+            raise LocalProtocolError("write the output before taking a snapshot")
+        _check_scalars([request.cookie for request in self._outgoing], "cookie")
+        _check_scalars([request.via for request in (*self._outgoing, *self._incoming)], "via")
+        return dump(self._save(now))
+
+    @classmethod
+    def restore(
+        cls, snapshot: Mapping[str, Any], now: float, *, options: Options | None = None, principal: Hashable = None
+    ) -> Self:
+        """Return a connection that goes on where ``snapshot`` left off; ``now`` is on the new caller's clock.
+
+        Requests of our own keep their ids, cookies and remaining time; those of the peer are in ``unanswered``.
+        Raises ``LocalProtocolError`` for a snapshot that is malformed, of the other role, or from a newer version.
+        """
+        state = load(snapshot)
+        if state.role != cls.role.value:
+            raise LocalProtocolError(f"a snapshot of a {state.role} cannot be restored as a {cls.role.value}")
+        try:
+            own = codec(LATEST_HANDSHAKE).decode
+            connection = cls(
+                own(state.info, Implementation), own(state.capabilities, cls._capabilities_type), options=options
+            )
+            revision = None if state.revision is None else Revision.parse(state.revision)
+            connection._load(state, revision, now, principal)
+        except (InvalidMessage, KeyError, ValueError) as error:
+            raise LocalProtocolError(f"malformed snapshot: {error}") from error
+        return connection
+
+    def _save(self, now: float) -> SessionState:
+        context, encode = self._context, codec(self.revision or LATEST_HANDSHAKE).encode
+        outgoing, retired = self._outgoing.save(now)
+        close_at = self._timers.get(CLOSE_TIMER)
+        return SessionState(
+            role=self.role.value,
+            phase=self._phase.name,
+            revision=None if context is None else context.revision.name,
+            info=codec(LATEST_HANDSHAKE).encode(self.info),
+            capabilities=codec(LATEST_HANDSHAKE).encode(self.capabilities),
+            instructions=self.instructions,
+            peer_info=None if context is None else encode(context.info),
+            peer_capabilities=None if context is None else encode(context.capabilities),
+            peer_instructions=self._instructions,
+            log_level=None if context is None else context.log_level,
+            outgoing=outgoing,
+            retired=retired,
+            next_outgoing=self._outgoing.next_id,
+            incoming=self._incoming.save(),
+            finished=self._incoming.save_finished(),
+            cancelled=self._incoming.save_cancelled(),
+            next_incoming=self._incoming.next_id,
+            unfinished=self._inbox.unfinished.hex(),
+            ended=self._inbox.ended,
+            reason=self._reason.name,
+            close_left=None if close_at is None else close_at - now,
+            dropped_logs=self._outbox.dropped_logs,
+        )
+
+    def _load(self, state: SessionState, revision: Revision | None, now: float, principal: Hashable) -> None:
+        self._now = now
+        self._enter(Phase[state.phase])
+        self._reason = CloseReason[state.reason]
+        self.instructions, self._instructions = state.instructions, state.peer_instructions
+        if revision is not None and state.peer_info is not None and state.peer_capabilities is not None:
+            self._codec = codec(revision)
+            self._context = RequestContext(
+                revision.era,
+                revision,
+                self._codec.decode(state.peer_capabilities, self._peer_capabilities_type),
+                self._codec.decode(state.peer_info, Implementation),
+                state.log_level,
+                principal,
+                None,
+            )
+        self._outgoing.load(state.outgoing, state.next_outgoing, state.retired, now)
+        self._incoming.load(state.incoming, state.next_incoming, state.finished, state.cancelled)
+        self._inbox.load(bytes.fromhex(state.unfinished))
+        self._inbox.ended = self._end_received = state.ended
+        self._outbox.dropped_logs = state.dropped_logs
+        if state.close_left is not None:
+            self._timers.set(CLOSE_TIMER, now + state.close_left)
+
+
+_OWN_VERBS = {
+    "initialize": "send_initialize",
+    "notifications/progress": "send_progress",
+    "notifications/cancelled": "cancel_request",
+    "notifications/initialized": "the engine itself",
+}
+
+
+def _coalescing_key(name: str, notification: Any) -> Hashable:
+    """Return what a waiting notification of the same meaning is found by, or ``None`` where each one counts."""
+    if name.endswith("/list_changed"):
+        return name
+    return (name, notification.uri) if name == "notifications/resources/updated" else None
+
+
+def _check_scalars(values: Iterable[object], what: str) -> None:
+    for value in values:
+        if value is not None and value.__class__ not in (int, str):
+            raise LocalProtocolError(f"a snapshot keeps a {what} that is a string or an integer, not {value!r:.100}")
+
+
+def _encode_error(wire_id: int | str, error: RequestError) -> bytes:
+    return jsonrpc.encode_error(wire_id, error.code, error.message, error.data, with_null_id=False)
+
+
+def _json(encode: Any, *parts: Any) -> bytes:
+    """Encode with ``encode``; what has no JSON form is the caller's mistake."""
+    try:
+        text: bytes = encode(*parts)
+    except (TypeError, ValueError) as error:
+        raise LocalProtocolError(f"not expressible in JSON: {error}") from error
+    return text

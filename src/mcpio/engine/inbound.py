@@ -1,0 +1,380 @@
+"""What comes in: each message becomes at least one event, and gets an answer where one is due."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable
+from typing import Any
+
+from mcpio.codec import Codec, codec
+from mcpio.engine.channel import Channel
+from mcpio.engine.gates import Capabilities, addressed_to, offers, receivable
+from mcpio.engine.options import Options
+from mcpio.engine.outbox import Kind
+from mcpio.engine.pending import IncomingRequest, IncomingRequests, OutgoingRequest, OutgoingRequests
+from mcpio.engine.table import Input, Phase, RequestInput, RequestState, Role
+from mcpio.errors import ErrorCode, InvalidMessage, McpError, RemoteProtocolError, RequestError
+from mcpio.events import (
+    Answered,
+    CancelReceived,
+    CloseReason,
+    IgnoreReason,
+    MessageIgnored,
+    NoiseReceived,
+    NotificationReceived,
+    ProgressReceived,
+    ProtocolViolated,
+    RequestContext,
+    RequestFailed,
+    RequestReceived,
+    ResponseReceived,
+)
+from mcpio.framing import jsonrpc
+from mcpio.framing.lines import Overlong
+from mcpio.methods import METHODS, Method
+from mcpio.revisions import LATEST_HANDSHAKE, REV_2025_11_25, Revision
+from mcpio.types.custom import CustomNotification, CustomRequest
+from mcpio.types.lifecycle import CancelledNotification, Implementation, ProgressNotification
+
+__all__ = ["Inbound"]
+
+QUOTE = 200
+"""How much of an unreadable text an event quotes."""
+
+_TITLES = {ErrorCode.PARSE_ERROR: "Parse error", ErrorCode.INVALID_PARAMS: "Invalid params"}
+
+
+class Inbound(Channel):
+    """The receiving half of a connection, and the state that both halves share."""
+
+    __slots__ = (
+        "_codec",
+        "_context",
+        "_incoming",
+        "_instructions",
+        "_options",
+        "_outgoing",
+        "capabilities",
+        "info",
+        "instructions",
+    )
+
+    info: Implementation
+    """Who this side is."""
+    capabilities: Any
+    """What this side declares: ``ClientCapabilities`` or ``ServerCapabilities``."""
+    instructions: str | None
+    """For servers: a hint for the client's model, sent with the answer to ``initialize``."""
+
+    def __init__(self, info: Implementation, capabilities: Capabilities, options: Options) -> None:
+        super().__init__(options.limits)
+        self.info = info
+        self.capabilities = capabilities
+        self.instructions = None
+        self._options = options
+        self._outgoing = OutgoingRequests(self._timers, options.limits.retired_ids)
+        self._incoming = IncomingRequests()
+        self._codec: Codec = codec(LATEST_HANDSHAKE)
+        self._context: RequestContext | None = None
+        self._instructions: str | None = None
+
+    @property
+    def revision(self) -> Revision | None:
+        """The revision of the handshake session, ``None`` before it is settled."""
+        return None if self._context is None else self._context.revision
+
+    # By kind of message
+
+    def _receive_text(self, text: bytes | str, via: Hashable) -> None:
+        self._receive(jsonrpc.parse(text), text, via)
+
+    def _receive(self, message: jsonrpc.Message, text: bytes | str, via: Hashable) -> None:
+        match message:
+            case jsonrpc.Request():
+                self._receive_request(message, via)
+            case jsonrpc.Result():
+                self._receive_result(message, via)
+            case jsonrpc.Notification():
+                self._receive_notification(message, via)
+            case jsonrpc.Error():
+                self._receive_error(message, via)
+            case jsonrpc.Batch():
+                self._receive_batch(message, text, via)
+            case jsonrpc.Malformed():
+                self._receive_malformed(message, text, via)
+
+    def _receive_batch(self, batch: jsonrpc.Batch, text: bytes | str, via: Hashable) -> None:
+        revision = self.revision
+        if revision is None or not revision.has_batches:
+            fault = "a JSON array is no message in this revision"
+        elif not batch.items:
+            fault = "the batch is empty"
+        elif len(batch.items) > self._limits.batch_items:
+            fault = f"the batch has more than {self._limits.batch_items} items"
+        else:
+            for item in batch.items:
+                self._receive_item(jsonrpc.classify(item), via)
+            return
+        self._rebuke(ErrorCode.INVALID_REQUEST, fault, _head(text), via)
+
+    def _receive_item(self, message: jsonrpc.Message, via: Hashable) -> None:
+        if isinstance(message, jsonrpc.Batch):
+            self._rebuke(ErrorCode.INVALID_REQUEST, "a batch within a batch", list(message.items), via)
+        else:
+            self._receive(message, b"", via)
+
+    def _receive_malformed(self, message: jsonrpc.Malformed, text: bytes | str, via: Hashable) -> None:
+        if message.code == ErrorCode.PARSE_ERROR and self.role is Role.CLIENT:
+            # What a server prints beside its messages is no reason to write to it (STDIO-05, STDIO-12).
+            self._events.append(NoiseReceived(_head(text), len(text)))
+        elif message.answerable:
+            self._rebuke(message.code, message.reason, message.raw or _head(text), via, to=message.id)
+        else:
+            self._violate(message.code, message.reason, message.raw, via)
+
+    def _receive_overlong(self, overlong: Overlong, via: Hashable) -> None:
+        limit = self._limits.message_bytes
+        head = overlong.head.decode(errors="replace")[:QUOTE]
+        self._rebuke(ErrorCode.INVALID_REQUEST, f"a message is longer than {limit} bytes", head, via)
+        if not self._limits.resync and via is None:
+            self._inbox.ended = self._end_received = True
+            self._begin_closing(Input.RECV_END, CloseReason.MESSAGE_TOO_LARGE, grace=5.0)
+
+    # Requests
+
+    def _receive_request(self, message: jsonrpc.Request, via: Hashable) -> None:
+        name = message.method
+        if name == "ping":
+            self._step(Input.RECV_PING)
+            self._answer(jsonrpc.encode_result(message.id, {}), via)
+            self._events.append(Answered(name, None, message.raw, via))
+            return
+        if name == "initialize":
+            self._receive_initialize(message, via)
+            return
+        context = self._context
+        row = None if context is None else receivable(self.role, context.revision).get(name)
+        method = None if row is None else row[0]
+        refusal = self._why_refused(message, row, via)
+        if refusal is not None:
+            self._refuse(message, refusal, via)
+            return
+        try:
+            request = CustomRequest(name, message.params) if method is None else self._decode_request(message, method)
+            token = _progress_token(message.params)
+        except InvalidMessage as error:
+            self._refuse(message, invalid_params(error), via)
+            return
+        self._step(Input.RECV_REQUEST)
+        incoming = self._incoming
+        record = IncomingRequest(incoming.next_id, message.id, name, method, token, via)
+        reused = incoming.was_used(record.key)
+        incoming.add(record)
+        self._events.append(RequestReceived(record.id, request, self._context_for(via), message.raw, reused))
+
+    def _why_refused(
+        self, message: jsonrpc.Request, row: tuple[Method, tuple[str, ...]] | None, via: Hashable
+    ) -> RequestError | None:
+        """Return the error for a request that is not run, or ``None``."""
+        name = message.method
+        known = row is not None or (self._context is None and name in METHODS)
+        if not known and name not in self._options.custom_methods:
+            return _not_found(name)
+        early = self._options.strict_initialized and self._phase is Phase.INITIALIZING
+        if early or not self._allows(Input.RECV_REQUEST):
+            reason = "closing" if self._phase is Phase.CLOSING else "not initialized"
+            return RequestError(ErrorCode.INVALID_REQUEST, f"Invalid request: {reason}", {"reason": reason})
+        if row is not None and not offers(self.capabilities, row[1]):
+            return _not_found(name)
+        if self._incoming.is_running(message.id if via is None else (via, message.id)):
+            return RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: this id is in use by a running request")
+        limit = self._limits.incoming_requests
+        if len(self._incoming) >= limit:
+            data = {"reason": "too many requests", "limit": limit}
+            return RequestError(ErrorCode.INTERNAL_ERROR, "Too many requests at once", data)
+        return None
+
+    def _decode_request(self, message: jsonrpc.Request, method: Method) -> Any:
+        return self._codec.decode(message.params, method.params_type)
+
+    def _refuse(self, message: jsonrpc.Request, error: RequestError, via: Hashable) -> None:
+        self._answer_error(message.id, error, via)
+        self._events.append(Answered(message.method, error, message.raw, via))
+
+    @abstractmethod
+    def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
+        """Act on ``initialize``: only a server serves it, and only once."""
+
+    # Responses
+
+    def _receive_result(self, message: jsonrpc.Result, via: Hashable) -> None:
+        request = self._outgoing.get(message.id) if message.id.__class__ is int else None
+        if request is None:
+            self._receive_stray(message, via)
+            return
+        try:
+            result = message.result if request.method is None else self._decode_result(message, request.method)
+        except InvalidMessage as error:
+            self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
+            return
+        self._outgoing.finish(request, RequestInput.RECV_RESULT)
+        self._events.append(ResponseReceived(request.id, result, request.cookie, message.raw))
+
+    def _decode_result(self, message: jsonrpc.Result, method: Method) -> Any:
+        return self._codec.decode(message.result, method.result_type)
+
+    def _receive_error(self, message: jsonrpc.Error, via: Hashable) -> None:
+        if message.id is None:
+            self._events.append(MessageIgnored(IgnoreReason.CONNECTION_ERROR, message.raw, via))
+            return
+        request = self._outgoing.get(message.id) if message.id.__class__ is int else None
+        if request is None:
+            self._receive_stray(message, via)
+            return
+        error = RequestError(message.code, message.message, message.data)
+        self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
+        if request.name == "initialize":
+            self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
+
+    def _receive_stray(self, message: jsonrpc.Result | jsonrpc.Error, via: Hashable) -> None:
+        """Tell an answer that crossed our cancellation from one that is the peer's fault (CANC-07)."""
+        state = self._outgoing.state_of(message.id) if isinstance(message.id, int) else None
+        if state is RequestState.CANCELLED or state is RequestState.TIMED_OUT:
+            self._events.append(MessageIgnored(IgnoreReason.LATE_RESPONSE, message.raw, via))
+            return
+        what = "was never sent" if state is None else "was answered before"
+        self._violate(
+            ErrorCode.INVALID_REQUEST, f"a response to id {message.id!r:.100}, which {what}", message.raw, via
+        )
+
+    # Notifications
+
+    def _receive_notification(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        method = METHODS.get(message.method)
+        if message.method == "notifications/cancelled":
+            self._receive_cancelled(message, via)
+        elif message.method == "notifications/progress":
+            self._receive_progress(message, via)
+        elif method is not None and not addressed_to(method, self.role):
+            self._ignore(IgnoreReason.WRONG_DIRECTION, message, via)
+        elif message.method == "notifications/initialized":
+            self._receive_initialized(message, via)
+        elif self._context is None:
+            self._ignore(IgnoreReason.NOT_INITIALIZED, message, via)
+        else:
+            notification = self._decode_notification(message, method, via)
+            if notification is not None:
+                context = self._context_for(via)
+                self._events.append(NotificationReceived(notification, context, message.raw))
+
+    def _receive_initialized(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        """Only a server ever gets here; see ``ServerConnection``."""
+        self._ignore(IgnoreReason.WRONG_DIRECTION, message, via)
+
+    def _decode_notification(self, message: jsonrpc.Notification, method: Method | None, via: Hashable) -> Any:
+        """Return the typed notification, or report what is wrong with it and return ``None`` (RPC-13)."""
+        if method is None:
+            return CustomNotification(message.method, message.params)
+        try:
+            return self._codec.decode(message.params, method.params_type)
+        except InvalidMessage as error:
+            self._violate(ErrorCode.INVALID_PARAMS, f"{message.method}: {error}", message.raw, via)
+            return None
+
+    def _receive_cancelled(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        cancelled: CancelledNotification | None = self._decode_notification(message, METHODS[message.method], via)
+        if cancelled is None:
+            return
+        named = [] if cancelled.request_id is None else self._incoming.named(cancelled.request_id, via)
+        if len(named) != 1:
+            reason = IgnoreReason.AMBIGUOUS_REQUEST if named else IgnoreReason.UNKNOWN_REQUEST
+            self._ignore(reason, message, via)
+            return
+        self._incoming.finish(named[0], RequestInput.RECV_CANCEL)
+        self._events.append(CancelReceived(named[0].id, cancelled.reason, message.raw))
+
+    def _receive_progress(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        report: ProgressNotification | None = self._decode_notification(message, METHODS[message.method], via)
+        if report is None:
+            return
+        token = report.progress_token
+        request = self._outgoing.get(token) if token.__class__ is int else None
+        if request is None or request.progress is None:
+            used = token.__class__ is int and self._outgoing.state_of(int(token)) not in (None, RequestState.RUNNING)
+            self._ignore(IgnoreReason.LATE_PROGRESS if used else IgnoreReason.UNKNOWN_TOKEN, message, via)
+            return
+        if not report.progress > request.progress:
+            fault = f"progress went from {request.progress:g} to {report.progress:g}: it must increase"
+            self._violate(ErrorCode.INVALID_PARAMS, fault, message.raw, via)
+            return
+        request.progress = report.progress
+        self._outgoing.touch(request, self._now)
+        self._events.append(
+            ProgressReceived(request.id, report.progress, report.total, report.message, request.cookie, message.raw)
+        )
+
+    # Shared with the sending half
+
+    def _answer(self, text: bytes, via: Hashable) -> None:
+        """Send a response that no handler gives."""
+        self._outbox.put(text, Kind.RESPONSE, via=via, last=True)
+        self._check_outbox()
+
+    def _answer_error(self, wire_id: int | str | None, error: RequestError, via: Hashable) -> None:
+        # Before 2025-11-25 an error without a request has a null id, from then on none (RPC-12).
+        with_null = self.revision is None or self.revision < REV_2025_11_25
+        text = jsonrpc.encode_error(wire_id, error.code, error.message, error.data, with_null_id=with_null)
+        self._answer(text, via)
+
+    def _violate(self, code: int, fault: str, raw: Any, via: Hashable) -> None:
+        """Report a fault of the peer's that gets no answer."""
+        self._events.append(ProtocolViolated(RemoteProtocolError(fault, code=code), raw, via))
+
+    def _rebuke(self, code: int, fault: str, raw: Any, via: Hashable, *, to: int | str | None = None) -> None:
+        """Report a fault of the peer's, and answer it: to that id, or to nothing in particular."""
+        self._violate(code, fault, raw, via)
+        self._answer_error(to, RequestError(code, f"{_TITLES.get(code, 'Invalid request')}: {fault}"), via)
+
+    def _ignore(self, reason: IgnoreReason, message: jsonrpc.Notification, via: Hashable) -> None:
+        self._events.append(MessageIgnored(reason, message.raw, via))
+
+    def _fail(self, request: OutgoingRequest, what: RequestInput, error: McpError, raw: Any = None) -> None:
+        """Give one of our own requests its one outcome: a failure."""
+        self._outgoing.finish(request, what)
+        self._events.append(RequestFailed(request.id, error, request.cookie, raw))
+
+    def _context_for(self, via: Hashable) -> RequestContext:
+        context = self._context
+        if context is None or via is None:
+            return context  # type: ignore[return-value]  # callers have checked that the session is negotiated
+        return RequestContext(
+            context.era,
+            context.revision,
+            context.capabilities,
+            context.info,
+            context.log_level,
+            context.principal,
+            via,
+        )
+
+
+def _progress_token(params: dict[str, Any]) -> int | str | None:
+    """Return the token that the peer wants progress under, of exactly the type it has on the wire (PROG-01, PROG-05)."""
+    meta = params.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    if token is None or token.__class__ is int or token.__class__ is str:
+        return token
+    raise InvalidMessage("_meta.progressToken", f"expected a string or an integer, not {token!r:.100}")
+
+
+def invalid_params(error: InvalidMessage) -> RequestError:
+    path = f"params.{error.path}" if error.path else "params"
+    return RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {path}: {error.reason}", {"path": path})
+
+
+def _not_found(name: str) -> RequestError:
+    return RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {name:.100}")
+
+
+def _head(text: bytes | str) -> str:
+    return (text[: 4 * QUOTE].decode(errors="replace") if isinstance(text, bytes) else text)[:QUOTE]

@@ -1,0 +1,75 @@
+"""What was fed and not yet parsed, for byte channels and message channels alike."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+
+from mcpio.engine.limits import Limits
+from mcpio.framing.lines import LineFramer, Overlong
+
+__all__ = ["Inbox"]
+
+
+class Inbox:
+    """One JSON text at a time, in the order of arrival."""
+
+    __slots__ = ("_framer", "_limit", "_messages", "ended")
+
+    ended: bool
+    """The peer will send no more."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._framer = LineFramer(limits.message_bytes, resync=limits.resync)
+        self._limit = limits.message_bytes
+        self._messages: deque[tuple[bytes | str | Overlong, Hashable]] | None = None
+        self.ended = False
+
+    def add_data(self, data: bytes) -> None:
+        """Store bytes of a line-framed channel."""
+        self._framer.receive(data)
+
+    def add_message(self, text: bytes | str, via: Hashable) -> None:
+        """Store one whole text of a channel that has message boundaries."""
+        if self._messages is None:
+            self._messages = deque()
+        size = len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode(errors="replace"))
+        if size > self._limit:
+            head = text[:200] if isinstance(text, bytes) else text[:200].encode(errors="replace")
+            self._messages.append((Overlong(size, head), via))
+        else:
+            self._messages.append((text, via))
+
+    def end(self) -> None:
+        """Note the end of the input. A last line without its line end counts."""
+        self.ended = True
+        self._framer.receive_eof()
+
+    def next(self) -> tuple[bytes | str | Overlong, Hashable] | None:
+        """Take out the next text with its ``via``, or ``None``."""
+        if self._messages is not None:
+            item = self._messages.popleft()
+            if not self._messages:
+                self._messages = None
+            return item
+        line = self._framer.next_line()
+        return None if line is None else (line, None)
+
+    def clear(self) -> None:
+        """Drop what was not parsed: nobody will."""
+        self._messages = None
+        self._framer = LineFramer(self._limit)
+
+    def load(self, unfinished: bytes) -> None:
+        """Begin in the middle of a line, where ``unfinished`` was left."""
+        self._framer.receive(unfinished)
+
+    @property
+    def unfinished(self) -> bytes:
+        """The bytes of the line that has not ended yet."""
+        return self._framer.unfinished
+
+    @property
+    def pending(self) -> bool:
+        """Whether whole messages wait: true also when a complete line was fed and not parsed."""
+        return self._messages is not None or len(self._framer.unfinished) != self._framer.buffered

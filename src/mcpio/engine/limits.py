@@ -1,0 +1,46 @@
+"""The one table of limits (P6): every bound, the same on every transport, with what happens beyond it."""
+
+from __future__ import annotations
+
+import attrs
+
+__all__ = ["Limits", "Timeout"]
+
+MIB = 1024 * 1024
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """Bounds of one connection. Sizes are bytes, the rest are counts."""
+
+    message_bytes: int = 16 * MIB
+    """The longest message taken in. Beyond: answered with -32600, then the connection closes (``message-too-large``),
+    or goes on with the next message where ``resync`` is set. The default is what deployed peers use (SEC-10)."""
+    resync: bool = False
+    """Skip an overlong line and go on, instead of closing."""
+    incoming_requests: int = 4096
+    """How many requests of the peer may run at once. Beyond: the request is refused with -32603 and not run."""
+    outgoing_requests: int = 65536
+    """How many requests of our own may wait at once. Beyond: ``LocalProtocolError``."""
+    batch_items: int = 1024
+    """The longest batch (2025-03-26 only). Beyond: the whole batch is refused with -32600."""
+    queued_bytes: int = 64 * MIB
+    """How much output may wait. Beyond: the connection closes (``slow-consumer``)."""
+    high_water: int = 4 * MIB
+    """Above this much waiting output, other than our own requests, ``wants_read`` is false: a peer that does not
+    read its answers is not asked for more questions."""
+    queued_logs: int = 1024
+    """How many log messages may wait. Beyond: the oldest is dropped and counted."""
+    retired_ids: int = 256
+    """How many cancelled or timed-out ids are remembered, so that a late answer is told from a wrong one.
+    Beyond: the oldest is forgotten."""
+
+
+@attrs.frozen
+class Timeout:
+    """How long to wait for one answer, in seconds; ``None`` waits for ever (TIME-02, TIME-03)."""
+
+    total: float | None = 60.0
+    """From the request to its outcome. Progress never extends it."""
+    idle: float | None = None
+    """From the request, or the last progress on it, to the next sign of life."""

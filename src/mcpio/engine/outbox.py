@@ -1,0 +1,209 @@
+"""Messages on their way out: fair between requests, in order within each, bounded, with a policy for each kind.
+
+Every request that is being answered has a lane, and there is one lane for what belongs to no request. Lanes take turns,
+one message each, so a response waits for at most one message of every other lane, while a request's notifications and
+its response never change places (P14).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from typing import Final
+
+from mcpio.events import IncomingId
+
+__all__ = ["Kind", "Outbox", "Outgoing"]
+
+
+class Kind:
+    """What may happen to a waiting message."""
+
+    RESPONSE: Final = 0
+    """Never dropped; counts against the high-water mark."""
+    REQUEST: Final = 1
+    """Never dropped."""
+    NOTIFICATION: Final = 2
+    """Coalesces with a waiting one of the same key, if it has a key."""
+    LOG: Final = 3
+    """The oldest are dropped when too many wait, and counted."""
+
+
+class Outgoing:
+    """One message for the wire, with what a transport needs to route it."""
+
+    __slots__ = ("key", "kind", "last", "live", "related", "text", "via")
+
+    text: bytes
+    """One JSON text in UTF-8, without a line end."""
+    via: Hashable
+    """The exchange of the request that it belongs to; ``None`` when it belongs to none, or the transport has none."""
+    related: IncomingId | None
+    """The peer's request that it belongs to."""
+    last: bool
+    """Whether it ends that request: its result or its error."""
+    kind: int
+    """One of ``Kind``."""
+    key: Hashable
+    """What it coalesces by, ``None`` where each one counts."""
+    live: bool
+    """Whether it still waits."""
+
+    def __init__(
+        self, text: bytes, kind: int, via: Hashable, related: IncomingId | None, last: bool, key: Hashable
+    ) -> None:
+        self.text = text
+        self.via = via
+        self.related = related
+        self.last = last
+        self.kind = kind
+        self.key = key
+        self.live = True
+
+    def __repr__(self) -> str:
+        return f"Outgoing({self.text!r}, via={self.via!r}, related={self.related!r}, last={self.last!r})"
+
+
+class Outbox:
+    """The queue of ``Outgoing``. It holds containers only while something waits."""
+
+    __slots__ = (
+        "_dead",
+        "_held",
+        "_keyed",
+        "_lanes",
+        "_live_logs",
+        "_logs",
+        "_logs_limit",
+        "_turns",
+        "dropped_logs",
+        "own_bytes",
+        "size",
+    )
+
+    size: int
+    """Bytes that wait."""
+    own_bytes: int
+    """Those of them that are requests of our own."""
+    dropped_logs: int
+    """How many log messages were dropped so far."""
+
+    def __init__(self, logs_limit: int) -> None:
+        self._logs_limit = logs_limit
+        self._lanes: dict[IncomingId | None, deque[Outgoing]] | None = None
+        self._turns: deque[deque[Outgoing]] | None = None
+        self._keyed: dict[Hashable, Outgoing] | None = None
+        self._logs: deque[Outgoing] | None = None
+        self._held = self._dead = self._live_logs = 0
+        self.size = 0
+        self.own_bytes = 0
+        self.dropped_logs = 0
+
+    def put(
+        self,
+        text: bytes,
+        kind: int,
+        *,
+        via: Hashable = None,
+        related: IncomingId | None = None,
+        last: bool = False,
+        key: Hashable = None,
+    ) -> None:
+        """Queue a message behind the others of the request ``related``."""
+        if key is not None:
+            self._supersede(key)
+        message = Outgoing(text, kind, via, related, last, key)
+        self.size += len(text)
+        self._held += 1
+        if self._lanes is None or self._turns is None:
+            lane = deque((message,))
+            self._lanes, self._turns = {related: lane}, deque((lane,))
+        elif (waiting := self._lanes.get(related)) is not None:
+            waiting.append(message)
+        else:
+            lane = self._lanes[related] = deque((message,))
+            self._turns.append(lane)
+        if kind == Kind.REQUEST:
+            self.own_bytes += len(text)
+        elif kind == Kind.LOG:
+            self._limit_logs(message)
+        if key is not None:
+            if self._keyed is None:
+                self._keyed = {}
+            self._keyed[key] = message
+
+    def pop(self) -> Outgoing | None:
+        """Take out the next message, or ``None``."""
+        while self._turns is not None and self._lanes is not None:
+            lane = self._turns.popleft()
+            message = lane.popleft()
+            self._held -= 1
+            if lane:
+                self._turns.append(lane)
+            else:
+                del self._lanes[message.related]
+                if not self._turns:
+                    self._lanes = self._turns = None
+            if message.live:
+                self._leave(message)
+                return message
+            self._dead -= 1
+        return None
+
+    def clear(self) -> None:
+        """Drop everything: nobody is there to read it."""
+        self._lanes = self._turns = self._keyed = self._logs = None
+        self._held = self._dead = self._live_logs = self.size = self.own_bytes = 0
+
+    def __bool__(self) -> bool:
+        return self.size > 0
+
+    def _leave(self, message: Outgoing) -> None:
+        message.live = False
+        self.size -= len(message.text)
+        if message.kind == Kind.REQUEST:
+            self.own_bytes -= len(message.text)
+        elif message.kind == Kind.LOG:
+            self._live_logs -= 1
+            if not self._live_logs:
+                self._logs = None
+        if message.key is not None and self._keyed is not None:
+            del self._keyed[message.key]
+            if not self._keyed:
+                self._keyed = None
+
+    def _supersede(self, key: Hashable) -> None:
+        """Drop the waiting message of that key: the newer one goes to the end, so that no order changes."""
+        if self._keyed is not None and (old := self._keyed.get(key)) is not None:
+            self._bury(old)
+
+    def _limit_logs(self, message: Outgoing) -> None:
+        logs = self._logs = deque() if self._logs is None else self._logs
+        logs.append(message)
+        self._live_logs += 1
+        # Lanes take turns, so logs do not leave in the order in which they came.
+        while not logs[0].live:
+            logs.popleft()
+        if self._live_logs > self._logs_limit:
+            self.dropped_logs += 1
+            self._bury(logs[0])
+
+    def _bury(self, message: Outgoing) -> None:
+        """Drop a message that is still in its lane; sweep the lanes when most of what they hold was dropped."""
+        self._leave(message)
+        message.text = b""
+        self._dead += 1
+        if self._dead > 64 and self._dead > self._held // 2:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        lanes: dict[IncomingId | None, deque[Outgoing]] = {}
+        turns: deque[deque[Outgoing]] = deque()
+        for lane in self._turns or ():
+            kept = deque(message for message in lane if message.live)
+            if kept:
+                lanes[kept[0].related] = kept
+                turns.append(kept)
+        self._lanes, self._turns = (lanes, turns) if turns else (None, None)
+        self._held -= self._dead
+        self._dead = 0

@@ -1,0 +1,310 @@
+"""The requests that wait for an outcome, in both directions, and what is remembered of those that are over."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import attrs
+
+from mcpio.engine.limits import Timeout
+from mcpio.engine.snapshot import IncomingState, OutgoingState
+from mcpio.engine.table import REQUEST_TABLE, Direction, RequestInput, RequestState
+from mcpio.engine.timers import Timers
+from mcpio.events import IncomingId, OutgoingId
+from mcpio.methods import METHODS, Method
+
+__all__ = ["IncomingRequest", "IncomingRequests", "OutgoingRequest", "OutgoingRequests", "Pending", "Unanswered"]
+
+_FINISHED = 16
+"""How many finished ids of the peer are remembered, to report reuse. Small: an idle engine keeps them."""
+
+
+NOT_YET = float("-inf")
+"""The progress of a request that wants progress and had none."""
+
+
+class OutgoingRequest:
+    """One request of our own that has no outcome yet."""
+
+    __slots__ = ("cookie", "id", "idle", "method", "name", "progress", "related", "total", "total_at", "via")
+
+    def __init__(self, id: OutgoingId, name: str, method: Method | None, cookie: Any) -> None:
+        self.id = id
+        self.name = name
+        self.method = method
+        self.cookie = cookie
+        self.related: IncomingId | None = None
+        self.via: Hashable = None
+        self.progress: float | None = None
+        self.total: float | None = None
+        self.total_at: float | None = None
+        self.idle: float | None = None
+
+
+class OutgoingRequests:
+    """Our own requests: ids, deadlines, and the retired ids that may still be answered late."""
+
+    __slots__ = ("_next", "_retired", "_retired_limit", "_running", "_timers")
+
+    def __init__(self, timers: Timers, retired_limit: int) -> None:
+        self._timers = timers
+        self._retired_limit = retired_limit
+        self._running: dict[int, OutgoingRequest] | None = None
+        self._retired: dict[int, RequestState] | None = None
+        self._next = 1
+
+    def __len__(self) -> int:
+        return 0 if self._running is None else len(self._running)
+
+    def __iter__(self) -> Iterator[OutgoingRequest]:
+        return iter(() if self._running is None else tuple(self._running.values()))
+
+    @property
+    def next_id(self) -> OutgoingId:
+        """The id of the next request. Ids below it were used, ids from it on never were."""
+        return OutgoingId(self._next)
+
+    def get(self, id: int) -> OutgoingRequest | None:
+        """Return the running request of that id."""
+        return None if self._running is None else self._running.get(id)
+
+    def add(self, request: OutgoingRequest, timeout: Timeout, now: float) -> None:
+        """Begin a request under ``next_id``, and its clocks."""
+        if self._running is None:
+            self._running = {}
+        self._running[request.id] = request
+        self._next = request.id + 1
+        request.total, request.idle = timeout.total, timeout.idle
+        if timeout.total is not None:
+            request.total_at = now + timeout.total
+        self.touch(request, now)
+
+    def touch(self, request: OutgoingRequest, now: float) -> None:
+        """Start the idle clock of a request anew: it was sent, or shows a sign of life. The total stays (TIME-03)."""
+        deadline = request.total_at
+        if request.idle is not None and (deadline is None or now + request.idle < deadline):
+            deadline = now + request.idle
+        if deadline is not None:
+            self._timers.set(request.id, deadline)
+
+    def finish(self, request: OutgoingRequest, cause: RequestInput) -> None:
+        """End a request. Where its answer may still be under way, remember why it is not wanted."""
+        if self._running is not None:
+            del self._running[request.id]
+            if not self._running:
+                self._running = None
+        self._timers.clear(request.id)
+        state = REQUEST_TABLE[Direction.OUTGOING, RequestState.RUNNING, cause]
+        if state is RequestState.CANCELLED or state is RequestState.TIMED_OUT:
+            if self._retired is None:
+                self._retired = {}
+            elif len(self._retired) >= self._retired_limit:
+                del self._retired[next(iter(self._retired))]
+            self._retired[request.id] = state
+
+    def state_of(self, id: int) -> RequestState | None:
+        """Return how a request stands: ``None`` for an id that was never used, ``ANSWERED`` for one whose end left
+        nothing to expect.
+        """
+        if not 1 <= id < self._next:
+            return None
+        if self.get(id) is not None:
+            return RequestState.RUNNING
+        return (self._retired or {}).get(id, RequestState.ANSWERED)
+
+    def save(self, now: float) -> tuple[list[OutgoingState], dict[str, str]]:
+        """Return the running requests, deadlines as remaining seconds, and the retired ids."""
+        states = [
+            OutgoingState(
+                id=each.id,
+                name=each.name,
+                cookie=each.cookie,
+                wants_progress=each.progress is not None,
+                progress=each.progress if each.progress != NOT_YET else None,
+                total=each.total,
+                total_left=None if each.total_at is None else each.total_at - now,
+                idle=each.idle,
+                due_left=None if (due := self._timers.get(each.id)) is None else due - now,
+                related=each.related,
+                via=each.via,  # type: ignore[arg-type]  # the connection has checked it
+            )
+            for each in self
+        ]
+        return states, {str(id): state.name for id, state in (self._retired or {}).items()}
+
+    def load(self, states: list[OutgoingState], next_id: int, retired: dict[str, str], now: float) -> None:
+        """Take over what ``save`` gave."""
+        self._next = next_id
+        self._retired = {int(id): RequestState[state] for id, state in retired.items()} or None
+        self._running = {} if states else None
+        for state in states:
+            request = OutgoingRequest(OutgoingId(state.id), state.name, METHODS.get(state.name), state.cookie)
+            request.related = None if state.related is None else IncomingId(state.related)
+            request.via = state.via
+            if state.wants_progress:
+                request.progress = NOT_YET if state.progress is None else state.progress
+            request.total, request.idle = state.total, state.idle
+            request.total_at = None if state.total_left is None else now + state.total_left
+            if state.due_left is not None:
+                self._timers.set(request.id, now + state.due_left)
+            self._running[request.id] = request  # type: ignore[index]  # there is a table where there are states
+
+
+class IncomingRequest:
+    """One request of the peer's that was not answered yet."""
+
+    __slots__ = ("id", "method", "name", "progress", "token", "via", "wire_id")
+
+    def __init__(
+        self,
+        id: IncomingId,
+        wire_id: int | str,
+        name: str,
+        method: Method | None,
+        token: int | str | None,
+        via: Hashable,
+    ) -> None:
+        self.id = id
+        self.wire_id = wire_id
+        self.name = name
+        self.method = method
+        self.token = token
+        self.via = via
+        self.progress: float | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """What the peer knows the request by: its id, within the exchange where the transport has exchanges (P7)."""
+        return self.wire_id if self.via is None else (self.via, self.wire_id)
+
+
+class IncomingRequests:
+    """The peer's requests, under keys of ours."""
+
+    __slots__ = ("_by_key", "_cancelled", "_finished", "_next", "_running")
+
+    def __init__(self) -> None:
+        self._running: dict[int, IncomingRequest] | None = None
+        self._by_key: dict[Hashable, IncomingRequest] | None = None
+        self._finished: list[Hashable] | None = None
+        self._cancelled: list[int] | None = None
+        self._next = 1
+
+    def __len__(self) -> int:
+        return 0 if self._running is None else len(self._running)
+
+    def __iter__(self) -> Iterator[IncomingRequest]:
+        return iter(() if self._running is None else tuple(self._running.values()))
+
+    @property
+    def next_id(self) -> IncomingId:
+        """The key of the next request."""
+        return IncomingId(self._next)
+
+    def get(self, id: int) -> IncomingRequest | None:
+        """Return the running request of that key."""
+        return None if self._running is None else self._running.get(id)
+
+    def is_running(self, key: Hashable) -> bool:
+        """Whether the peer uses that id for a request that runs."""
+        return self._by_key is not None and key in self._by_key
+
+    def was_used(self, key: Hashable) -> bool:
+        """Whether the peer used that id for a request that finished not long ago."""
+        return self._finished is not None and key in self._finished
+
+    def named(self, wire_id: int | str, via: Hashable) -> list[IncomingRequest]:
+        """Return the running requests that a cancellation of ``wire_id`` may mean. One that comes by the exchange of
+        its request means just that one.
+        """
+        if self._by_key is None:
+            return []
+        exact = self._by_key.get(wire_id if via is None else (via, wire_id))
+        if exact is not None:
+            return [exact]
+        kind = type(wire_id)
+        return [each for each in self if type(each.wire_id) is kind and each.wire_id == wire_id]
+
+    def add(self, request: IncomingRequest) -> None:
+        """Begin a request under ``next_id``."""
+        if self._running is None or self._by_key is None:
+            self._running, self._by_key = {}, {}
+        self._running[request.id] = request
+        self._by_key[request.key] = request
+        self._next = request.id + 1
+
+    def finish(self, request: IncomingRequest, cause: RequestInput) -> None:
+        """End a request."""
+        if self._running is None or self._by_key is None:
+            return
+        key = request.key
+        del self._running[request.id], self._by_key[key]
+        if not self._running:
+            self._running = self._by_key = None
+        if self._finished is None:
+            self._finished = []
+        elif len(self._finished) >= _FINISHED:
+            del self._finished[0]
+        self._finished.append(key)
+        if REQUEST_TABLE[Direction.INCOMING, RequestState.RUNNING, cause] is RequestState.CANCELLED:
+            self._cancelled = [*(self._cancelled or ())[-_FINISHED + 1 :], request.id]
+
+    def save(self) -> list[IncomingState]:
+        """Return the running requests."""
+        return [
+            IncomingState(
+                id=each.id,
+                wire_id=each.wire_id,
+                name=each.name,
+                token=each.token,
+                progress=each.progress,
+                via=each.via,  # type: ignore[arg-type]  # the connection has checked it
+            )
+            for each in self
+        ]
+
+    def save_finished(self) -> list[Any]:
+        """Return what the peer called its recently finished requests."""
+        return [list(key) if isinstance(key, tuple) else key for key in self._finished or ()]
+
+    def save_cancelled(self) -> list[int]:
+        """Return our keys of the requests that were cancelled not long ago."""
+        return list(self._cancelled or ())
+
+    def load(self, states: list[IncomingState], next_id: int, finished: list[Any], cancelled: list[int]) -> None:
+        """Take over what the three ``save`` methods gave."""
+        self._finished = [tuple(key) if isinstance(key, list) else key for key in finished] or None
+        self._cancelled = list(cancelled) or None
+        for state in states:
+            id = IncomingId(state.id)
+            request = IncomingRequest(id, state.wire_id, state.name, METHODS.get(state.name), state.token, state.via)
+            request.progress = state.progress
+            self.add(request)
+        self._next = next_id
+
+    def was_cancelled(self, id: int) -> bool:
+        """Whether that request was cancelled not long ago, so that an answer to it may be dropped quietly."""
+        return self._cancelled is not None and id in self._cancelled
+
+
+@attrs.frozen
+class Pending:
+    """The requests without an outcome, oldest first."""
+
+    outgoing: tuple[OutgoingId, ...]
+    """Requests of our own."""
+    incoming: tuple[IncomingId, ...]
+    """Requests of the peer's."""
+
+
+@attrs.frozen
+class Unanswered:
+    """One request of the peer's that a restored connection still owes an answer."""
+
+    id: IncomingId
+    """Answer with this."""
+    method: str
+    """What was asked for."""
+    via: Hashable
+    """The exchange that brought it."""

@@ -1,0 +1,88 @@
+"""The server's end of a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from mcpio.codec import codec
+from mcpio.engine.connection import Connection
+from mcpio.engine.inbound import invalid_params
+from mcpio.engine.options import Options
+from mcpio.engine.table import Input, Role
+from mcpio.errors import ErrorCode, InvalidMessage, RequestError
+from mcpio.events import IgnoreReason, Initialized, Negotiated, RequestContext
+from mcpio.framing import jsonrpc
+from mcpio.revisions import Revision
+from mcpio.types.lifecycle import (
+    ClientCapabilities,
+    Implementation,
+    InitializeRequest,
+    InitializeResult,
+    ServerCapabilities,
+)
+
+__all__ = ["ServerConnection"]
+
+
+class ServerConnection(Connection):
+    """A server: it waits for ``initialize``, answers it by itself, and reports ``Negotiated``.
+
+    Bytes go in by ``receive_data``, events come out of ``events()``, bytes to write out of ``data_to_send()``; time
+    goes in with every call and comes out of ``next_deadline()``. It reads no clock and waits for nothing.
+    """
+
+    __slots__ = ("principal",)
+
+    role = Role.SERVER
+    _capabilities_type = ServerCapabilities
+    _peer_capabilities_type = ClientCapabilities
+
+    principal: Hashable
+    """Whoever was authenticated before the connection came here; goes into every ``RequestContext``."""
+
+    def __init__(
+        self,
+        info: Implementation,
+        capabilities: ServerCapabilities | None = None,
+        *,
+        instructions: str | None = None,
+        principal: Hashable = None,
+        options: Options | None = None,
+    ) -> None:
+        """``capabilities`` say what this server offers; requests for anything else are answered with -32601."""
+        super().__init__(info, ServerCapabilities() if capabilities is None else capabilities, options=options)
+        self.instructions = instructions
+        self.principal = principal
+
+    def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
+        if not self._allows(Input.RECV_INITIALIZE):
+            error = RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: the session is initialized already")
+            self._refuse(message, error, via)
+            return
+        options = self._options
+        try:
+            request = codec(options.latest).decode(message.params, InitializeRequest)
+        except InvalidMessage as error:
+            self._refuse(message, invalid_params(error), via)
+            return
+        revision = self._choose(request.protocol_version)
+        result = InitializeResult(revision.name, self.capabilities, self.info, self.instructions)
+        self._step(Input.RECV_INITIALIZE)
+        self._codec = codec(revision)
+        self._context = RequestContext(
+            revision.era, revision, request.capabilities, request.client_info, None, self.principal, None
+        )
+        self._answer(jsonrpc.encode_result(message.id, self._codec.encode(result)), via)
+        self._events.append(Negotiated(revision, request.client_info, request.capabilities, None, message.raw))
+
+    def _choose(self, requested: str) -> Revision:
+        """Return the revision that was asked for, or else our newest (LIFE-04, LIFE-05)."""
+        revision = Revision.parse(requested)
+        return revision if revision is not None and revision in self._options.revisions else self._options.latest
+
+    def _receive_initialized(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        if not self._allows(Input.RECV_INITIALIZED):
+            self._ignore(IgnoreReason.NOT_INITIALIZED, message, via)
+            return
+        self._step(Input.RECV_INITIALIZED)
+        self._events.append(Initialized(message.raw))

@@ -1,0 +1,60 @@
+"""Deadlines by key: a heap whose outdated entries are skipped when they surface."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+__all__ = ["Timers"]
+
+_SLACK = 64
+"""Outdated entries kept before the heap is rebuilt, so that a busy connection rebuilds rarely."""
+
+
+class Timers:
+    """At most one deadline for each key, in seconds on the caller's clock. Holds nothing while nothing is set."""
+
+    __slots__ = ("_deadlines", "_heap")
+
+    def __init__(self) -> None:
+        self._deadlines: dict[int, float] | None = None
+        self._heap: list[tuple[float, int]] | None = None
+
+    def set(self, key: int, deadline: float) -> None:
+        """Set the deadline of ``key``, in place of any earlier one."""
+        if self._deadlines is None or self._heap is None:
+            self._deadlines, self._heap = {key: deadline}, [(deadline, key)]
+            return
+        self._deadlines[key] = deadline
+        if len(self._heap) > 2 * len(self._deadlines) + _SLACK:
+            self._heap = [(when, name) for name, when in self._deadlines.items()]
+            heapify(self._heap)
+        else:
+            heappush(self._heap, (deadline, key))
+
+    def clear(self, key: int) -> None:
+        """Forget the deadline of ``key``, if it has one."""
+        deadlines = self._deadlines
+        if deadlines is not None and deadlines.pop(key, None) is not None and not deadlines:
+            self._deadlines = self._heap = None
+
+    def get(self, key: int) -> float | None:
+        """Return the deadline of ``key``, or ``None``."""
+        return None if self._deadlines is None else self._deadlines.get(key)
+
+    def next(self) -> float | None:
+        """Return the earliest deadline, or ``None``."""
+        heap, deadlines = self._heap, self._deadlines
+        if heap is None or deadlines is None:
+            return None
+        while deadlines.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][0]
+
+    def pop_expired(self, now: float) -> list[int]:
+        """Forget every deadline that is not after ``now``; return their keys, earliest first."""
+        expired = []
+        while (first := self.next()) is not None and first <= now and self._heap is not None:
+            key = self._heap[0][1]
+            self.clear(key)
+            expired.append(key)
+        return expired

@@ -1,0 +1,310 @@
+"""Every event a connection can report, and the ids and context that events carry. All are frozen; ``Event`` is closed.
+
+Match on the class; ``typing.assert_never`` in the last branch makes a type checker prove that none was forgotten.
+``raw`` is the parsed JSON object as it came, for gateways that forward without loss; do not change it. ``via`` is the
+value given to ``receive_message`` with the message, ``None`` for byte channels.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import attrs
+
+if TYPE_CHECKING:
+    from mcpio.errors import McpError, RemoteProtocolError, RequestError
+    from mcpio.revisions import Era, Revision
+    from mcpio.types.lifecycle import ClientCapabilities, Implementation, ServerCapabilities
+
+__all__ = [
+    "Answered",
+    "CancelReceived",
+    "CloseReason",
+    "ConnectionClosed",
+    "Event",
+    "IgnoreReason",
+    "IncomingId",
+    "Initialized",
+    "MessageIgnored",
+    "Negotiated",
+    "NoiseReceived",
+    "NotificationReceived",
+    "OutgoingId",
+    "Peer",
+    "ProgressReceived",
+    "ProtocolViolated",
+    "RequestContext",
+    "RequestFailed",
+    "RequestReceived",
+    "ResponseReceived",
+    "VersionMismatched",
+]
+
+
+class IncomingId(int):
+    """Names a request of the peer's. It is ours: the peer's own id is only echoed (P7)."""
+
+    __slots__ = ()
+
+
+class OutgoingId(int):
+    """Names a request of our own. Never used twice on one connection (RPC-05)."""
+
+    __slots__ = ()
+
+
+@attrs.frozen
+class RequestContext:
+    """What one incoming message may rely on. Gates, types and result shapes read this, never the connection."""
+
+    era: Era
+    """Handshake or stateless."""
+    revision: Revision
+    """The revision that this message speaks."""
+    capabilities: ClientCapabilities | ServerCapabilities
+    """What the peer declared."""
+    info: Implementation
+    """Who the peer says it is. Self-reported: not to be trusted."""
+    log_level: str | None
+    """The least log level that the peer asked for, ``None`` when it did not ask."""
+    principal: Hashable
+    """Whoever was authenticated before the message came here, ``None`` where nobody was."""
+    via: Hashable
+    """The transport's name for the exchange that brought the message, ``None`` where there is none."""
+
+
+@attrs.frozen
+class Peer:
+    """The other side, as it described itself. Not to be trusted."""
+
+    info: Implementation
+    """Its name and version."""
+    capabilities: ClientCapabilities | ServerCapabilities
+    """What it declared."""
+    instructions: str | None
+    """A server's hint for the model, if it gave one."""
+
+
+@attrs.frozen
+class RequestReceived:
+    """The peer asks something. It waits for one ``send_result`` or ``send_error`` with this id."""
+
+    id: IncomingId
+    """Answer with this."""
+    request: Any
+    """The typed request, such as ``CallToolRequest``; a ``CustomRequest`` for a method registered by name."""
+    context: RequestContext
+    """What holds for this request."""
+    raw: Mapping[str, Any]
+    """The whole message."""
+    reused_id: bool
+    """The peer used this id for a recently finished request too, which the handshake revisions forbid (RPC-05)."""
+
+
+@attrs.frozen
+class NotificationReceived:
+    """The peer tells something. Notifications are never answered."""
+
+    notification: Any
+    """The typed notification; a ``CustomNotification`` for an unknown method."""
+    context: RequestContext
+    """What holds for this notification."""
+    raw: Mapping[str, Any]
+    """The whole message."""
+
+
+@attrs.frozen
+class ResponseReceived:
+    """A request of ours succeeded. This is its one outcome (P4)."""
+
+    id: OutgoingId
+    """What ``send_request`` gave."""
+    result: Any
+    """The typed result; the plain mapping for a ``CustomRequest``."""
+    cookie: Any
+    """What was given to ``send_request``."""
+    raw: Mapping[str, Any]
+    """The whole message."""
+
+
+@attrs.frozen
+class RequestFailed:
+    """A request of ours failed. This is its one outcome (P4)."""
+
+    id: OutgoingId
+    """What ``send_request`` gave."""
+    error: McpError
+    """Ready to raise: ``RequestError`` (the peer said so), ``InvalidMessage`` (its result makes no sense),
+    ``RequestTimeout``, ``RequestCancelled``, ``ConnectionLost``, or ``ConnectFailed`` for ``initialize``."""
+    cookie: Any
+    """What was given to ``send_request``."""
+    raw: Mapping[str, Any] | None
+    """The whole message, ``None`` where no message caused it."""
+
+
+@attrs.frozen
+class ProgressReceived:
+    """The peer reports how far a request of ours is."""
+
+    id: OutgoingId
+    """What ``send_request`` gave."""
+    progress: float
+    """Grows with every report."""
+    total: float | None
+    """The value of ``progress`` at the end, where known."""
+    message: str | None
+    """Text for people."""
+    cookie: Any
+    """What was given to ``send_request``."""
+    raw: Mapping[str, Any]
+    """The whole message."""
+
+
+@attrs.frozen
+class CancelReceived:
+    """The peer no longer wants an answer. Stop the work; an answer sent all the same is dropped quietly."""
+
+    id: IncomingId
+    """The request it named."""
+    reason: str | None
+    """Text for people."""
+    raw: Mapping[str, Any]
+    """The whole message."""
+
+
+@attrs.frozen
+class Negotiated:
+    """The handshake settled who speaks what."""
+
+    revision: Revision
+    """The revision of this session."""
+    info: Implementation
+    """Who the peer says it is."""
+    capabilities: ClientCapabilities | ServerCapabilities
+    """What the peer declared."""
+    instructions: str | None
+    """For clients: the server's hint for the model. Untrusted text (LIFE-16)."""
+    raw: Mapping[str, Any]
+    """The whole message."""
+
+
+@attrs.frozen
+class Initialized:
+    """For servers: the client said ``notifications/initialized``; requests may flow both ways."""
+
+    raw: Mapping[str, Any]
+    """The whole message."""
+
+
+@attrs.frozen
+class VersionMismatched:
+    """For clients: the server answered with a revision that this client does not speak. The connection ends."""
+
+    requested: str
+    """What this client asked for."""
+    offered: str
+    """What the server answered."""
+
+
+@attrs.frozen
+class Answered:
+    """The engine answered a request by itself: a ping, or an error for a request that cannot be served."""
+
+    method: str
+    """The request's method."""
+    error: RequestError | None
+    """The error it was answered with, ``None`` for a result."""
+    raw: Mapping[str, Any]
+    """The whole message."""
+    via: Hashable
+    """The exchange that brought it."""
+
+
+@attrs.frozen
+class ProtocolViolated:
+    """The peer broke a rule, and the connection goes on. Where an answer was due it has been given."""
+
+    error: RemoteProtocolError
+    """What was wrong; ``error.code`` is the JSON-RPC code."""
+    raw: Any
+    """What came, parsed where it could be parsed, else its first 200 bytes."""
+    via: Hashable
+    """The exchange that brought it."""
+
+
+@attrs.frozen
+class NoiseReceived:
+    """For clients: a line that is no message, such as a banner or a log line on a server's stdout (STDIO-12)."""
+
+    text: str
+    """Its first 200 characters."""
+    size: int
+    """Its length in bytes."""
+
+
+class IgnoreReason(enum.Enum):
+    """Why a harmless message had no effect."""
+
+    LATE_RESPONSE = "the request was cancelled or timed out before"
+    LATE_PROGRESS = "the token belongs to a request that is over"
+    UNKNOWN_TOKEN = "the progress token was never given out"
+    UNKNOWN_REQUEST = "the cancellation names no running request"
+    AMBIGUOUS_REQUEST = "the cancellation names an id that several exchanges use"
+    NOT_INITIALIZED = "the session is not initialized"
+    WRONG_DIRECTION = "the notification is for the other role to receive"
+    CONNECTION_ERROR = "an error that belongs to no request"
+
+
+@attrs.frozen
+class MessageIgnored:
+    """A message had no effect, and need not have one: mostly one that crossed another on the way."""
+
+    reason: IgnoreReason
+    """Why."""
+    raw: Mapping[str, Any]
+    """The whole message."""
+    via: Hashable
+    """The exchange that brought it."""
+
+
+class CloseReason(enum.Enum):
+    """How a connection ended."""
+
+    CLOSED = "closed here"
+    END_OF_FILE = "closed by the peer"
+    LOST = "the channel broke"
+    ABORTED = "aborted here"
+    VERSION_MISMATCH = "no revision in common"
+    HANDSHAKE_FAILED = "initialize failed"
+    MESSAGE_TOO_LARGE = "a message over the limit"
+    SLOW_CONSUMER = "slow-consumer"
+
+
+@attrs.frozen
+class ConnectionClosed:
+    """The end: always the last event, and given exactly once."""
+
+    reason: CloseReason
+    """How it ended."""
+    cause: BaseException | None
+    """What broke, where an exception says it."""
+
+
+Event: TypeAlias = (
+    RequestReceived
+    | NotificationReceived
+    | ResponseReceived
+    | RequestFailed
+    | ProgressReceived
+    | CancelReceived
+    | Negotiated
+    | Initialized
+    | VersionMismatched
+    | Answered
+    | ProtocolViolated
+    | NoiseReceived
+    | MessageIgnored
+    | ConnectionClosed
+)

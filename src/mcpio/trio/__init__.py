@@ -1,0 +1,1 @@
+"""The Trio drivers: the only part of mcpio that waits."""

@@ -1,0 +1,97 @@
+"""The runtime seam on Trio."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+import trio
+
+__all__ = ["TrioRuntime"]
+
+T = TypeVar("T")
+
+_UNSET: Any = object()
+
+
+class TrioTask:
+    """A coroutine under a cancel scope of its own."""
+
+    __slots__ = ("_coroutine", "_scope")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._coroutine = coroutine
+        self._scope = trio.CancelScope()
+
+    def cancel(self) -> None:
+        """Ask it to stop at its next checkpoint."""
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Be the task."""
+        if self._scope.cancel_called:
+            self._coroutine.close()
+            return
+        with self._scope:
+            await self._coroutine
+
+
+class TrioOneShot:
+    """A value for one waiting task, without the set that ``trio.Event`` keeps for many."""
+
+    __slots__ = ("_task", "_value")
+
+    def __init__(self) -> None:
+        self._task: trio.lowlevel.Task | None = None
+        self._value: Any = _UNSET
+
+    def set(self, value: Any) -> None:
+        """Give the value and wake the waiter."""
+        if self._value is not _UNSET:
+            return
+        self._value = value
+        if self._task is not None:
+            trio.lowlevel.reschedule(self._task)
+            self._task = None
+
+    async def wait(self) -> Any:
+        """Wait for the value."""
+        if self._value is _UNSET:
+            self._task = trio.lowlevel.current_task()
+
+            def abort(_: object) -> trio.lowlevel.Abort:
+                self._task = None
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            await trio.lowlevel.wait_task_rescheduled(abort)
+        else:
+            await trio.lowlevel.checkpoint()
+        return self._value
+
+
+class TrioRuntime:
+    """Tasks in a nursery, which outlives them all. Make it inside ``trio.run``."""
+
+    __slots__ = ("_nursery", "_token")
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._token = trio.lowlevel.current_trio_token()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> TrioTask:
+        """Run a coroutine as a task of its own."""
+        task = TrioTask(coroutine)
+        self._nursery.start_soon(task.run)
+        return task
+
+    def one_shot(self) -> TrioOneShot:
+        """Return a value to wait for."""
+        return TrioOneShot()
+
+    def to_thread(self, function: Callable[[], T]) -> Awaitable[T]:
+        """Run a blocking function in a thread; a cancelled wait abandons it."""
+        return trio.to_thread.run_sync(function, abandon_on_cancel=True)
+
+    def from_thread(self, function: Callable[[], T]) -> T:
+        """Run a function in Trio's thread, from any other."""
+        return trio.from_thread.run_sync(function, trio_token=self._token)

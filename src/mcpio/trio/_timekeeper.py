@@ -1,0 +1,85 @@
+"""Signals for one waiting task, and the one task that watches the deadlines of all sessions."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Protocol
+
+import trio
+
+from mcpio.engine.timers import Timers
+
+__all__ = ["Signal", "Timekeeper"]
+
+
+class Signal:
+    """A flag that one task waits for; waiting lowers it. Cheaper than a new ``trio.Event`` for each round."""
+
+    __slots__ = ("_raised", "_task")
+
+    def __init__(self) -> None:
+        self._raised = False
+        self._task: trio.lowlevel.Task | None = None
+
+    def set(self) -> None:
+        """Raise the flag."""
+        if self._task is None:
+            self._raised = True
+        else:
+            trio.lowlevel.reschedule(self._task)
+            self._task = None
+
+    async def wait(self) -> None:
+        """Wait until the flag is up, and lower it."""
+        if self._raised:
+            self._raised = False
+            await trio.lowlevel.checkpoint()
+            return
+        self._task = trio.lowlevel.current_task()
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self._task = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+
+class Timed(Protocol):
+    """Something with a deadline."""
+
+    def handle_timeout(self) -> None:
+        """Act on a deadline that has come."""
+
+
+class Timekeeper:
+    """Watches deadlines. It never touches a transport, so no peer can hold it up."""
+
+    def __init__(self) -> None:
+        self._timers = Timers()
+        self._timed: dict[int, Timed] = {}
+        self._sooner = Signal()
+        self._sleeping_until = -inf
+
+    def arm(self, timed: Timed, deadline: float | None) -> None:
+        """Set the deadline of ``timed``, in place of its earlier one; ``None`` for none."""
+        key = id(timed)
+        if deadline is None:
+            self._timers.clear(key)
+            self._timed.pop(key, None)
+        elif self._timers.get(key) != deadline:
+            self._timers.set(key, deadline)
+            self._timed[key] = timed
+            # A later deadline can wait for the sleeper to wake up at the earlier one: waking it costs more.
+            if deadline < self._sleeping_until:
+                self._sooner.set()
+
+    async def run(self) -> None:
+        """Be the task that watches. Runs until cancelled."""
+        while True:
+            deadline = self._timers.next()
+            self._sleeping_until = inf if deadline is None else deadline
+            with trio.move_on_at(self._sleeping_until):
+                await self._sooner.wait()
+            self._sleeping_until = -inf
+            for key in self._timers.pop_expired(trio.current_time()):
+                self._timed.pop(key).handle_timeout()
