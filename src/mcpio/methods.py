@@ -1,0 +1,308 @@
+"""Every method of the protocol, one row each: types, direction, capability, revisions."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import attrs
+
+from mcpio.revisions import REV_2024_11_05, REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, Revision
+
+__all__ = ["METHODS", "Direction", "Kind", "Method", "declares", "method_of"]
+
+
+class Kind(enum.Enum):
+    """What a message is."""
+
+    REQUEST = "request"
+    NOTIFICATION = "notification"
+
+
+class Direction(enum.Enum):
+    """Who receives a message."""
+
+    TO_SERVER = "to the server"
+    TO_CLIENT = "to the client"
+    BOTH = "to either"
+
+
+@attrs.frozen
+class Method:
+    """A row of the table. Types are named ``"module:Class"``, the module being one of ``mcpio.types``."""
+
+    name: str
+    kind: Kind
+    direction: Direction
+    params: str
+    result: str | None = None
+    """The type of the result; ``None`` for a notification."""
+    capability: tuple[str, ...] = ()
+    """The capability that the method belongs to, as attributes to follow from the capabilities; empty: none."""
+    holder: Literal["sender", "receiver"] = "receiver"
+    """Whose capability that is."""
+    since: Revision = REV_2024_11_05
+    until: Revision = REV_2026_07_28
+    gated_since: Revision = REV_2024_11_05
+    """The first revision in which the capability exists; before it, nothing is needed."""
+    stateless: Direction | None = None
+    """The direction in the stateless era, where that differs."""
+    embedded: bool = False
+    """In the stateless era it is not a message but a value inside an ``InputRequiredResult`` (MRTR-03)."""
+    may_ask: bool = False
+    """In the stateless era the answer may be an ``InputRequiredResult`` (MRTR-01)."""
+    task_capability: tuple[str, ...] = ()
+    """What the receiver declares when it runs the request as a task on demand (2025-11-25); empty: never."""
+
+    @property
+    def params_type(self) -> type[Any]:
+        """The payload class of the params, imported when first asked for."""
+        return _load(self.params)
+
+    @property
+    def result_type(self) -> type[Any]:
+        """The payload class of the result, imported when first asked for. A notification has none: ``TypeError``."""
+        if self.result is None:
+            raise TypeError(f"{self.name} is a notification and has no result")
+        return _load(self.result)
+
+    def exists_in(self, revision: Revision) -> bool:
+        """Whether it is a message of that revision."""
+        return self.since <= revision <= self.until
+
+    def capability_in(self, revision: Revision) -> tuple[str, ...]:
+        """Return the capability that it needs in that revision; empty: none."""
+        return self.capability if revision >= self.gated_since else ()
+
+    def direction_in(self, revision: Revision) -> Direction:
+        """Return who receives it in that revision."""
+        return self.direction if self.stateless is None or revision < REV_2026_07_28 else self.stateless
+
+
+def method_of(payload: Any) -> Method:
+    """Return the method that a payload, or a payload class, belongs to.
+
+    ``KeyError`` for what belongs to none: results, ``CustomRequest`` and ``CustomNotification``, anything else.
+    """
+    cls = payload if isinstance(payload, type) else payload.__class__
+    for base in cls.__mro__:
+        method = _BY_PARAMS.get(base.__name__)
+        if method is not None:
+            return method
+    raise KeyError(cls.__name__)
+
+
+def declares(capabilities: Any, path: tuple[str, ...]) -> bool:
+    """Whether ``ClientCapabilities`` or ``ServerCapabilities`` declare what ``path`` leads to (CAP-01).
+
+    A step is an attribute, or a key where there is a mapping (``("extensions", "io.modelcontextprotocol/tasks")``).
+    ``None`` and ``False`` are not declared, an empty object is. ``elicitation`` without a mode declares the form
+    (ELIC-01).
+    """
+    value = capabilities
+    for step in path:
+        value = value.get(step) if isinstance(value, Mapping) else getattr(value, step, None)
+        if value is None or value is False:
+            return path == _FORM and _has_plain_elicitation(capabilities)
+    return True
+
+
+_FORM = ("elicitation", "form")
+
+
+def _has_plain_elicitation(capabilities: Any) -> bool:
+    elicitation = getattr(capabilities, "elicitation", None)
+    return elicitation is not None and elicitation.url is None
+
+
+@cache
+def _load(name: str) -> type[Any]:
+    module, _, attribute = name.partition(":")
+    loaded: type[Any] = getattr(import_module(f"mcpio.types.{module}"), attribute)
+    return loaded
+
+
+_D = REV_2025_11_25
+_TO_SERVER, _TO_CLIENT, _BOTH = Direction
+
+
+def _request(name: str, direction: Direction, params: str, result: str, *capability: str, **more: Any) -> Method:
+    return Method(name, Kind.REQUEST, direction, params, result, capability, **more)
+
+
+def _notification(name: str, direction: Direction, params: str, *capability: str, **more: Any) -> Method:
+    return Method(f"notifications/{name}", Kind.NOTIFICATION, direction, params, None, capability, "sender", **more)
+
+
+_ROWS = (
+    _request("initialize", _TO_SERVER, "lifecycle:InitializeRequest", "lifecycle:InitializeResult", until=_D),
+    _notification("initialized", _TO_SERVER, "lifecycle:InitializedNotification", until=_D),
+    _request("ping", _BOTH, "lifecycle:PingRequest", "lifecycle:EmptyResult", until=_D),
+    _notification("cancelled", _BOTH, "lifecycle:CancelledNotification"),
+    _notification("progress", _BOTH, "lifecycle:ProgressNotification", stateless=_TO_CLIENT),
+    _request("tools/list", _TO_SERVER, "tools:ListToolsRequest", "tools:ListToolsResult", "tools"),
+    _request(
+        "tools/call",
+        _TO_SERVER,
+        "tools:CallToolRequest",
+        "tools:CallToolResult",
+        "tools",
+        may_ask=True,
+        task_capability=("tasks", "requests", "tools", "call"),
+    ),
+    _notification("tools/list_changed", _TO_CLIENT, "tools:ToolListChangedNotification", "tools", "list_changed"),
+    _request(
+        "resources/list", _TO_SERVER, "resources:ListResourcesRequest", "resources:ListResourcesResult", "resources"
+    ),
+    _request(
+        "resources/templates/list",
+        _TO_SERVER,
+        "resources:ListResourceTemplatesRequest",
+        "resources:ListResourceTemplatesResult",
+        "resources",
+    ),
+    _request(
+        "resources/read",
+        _TO_SERVER,
+        "resources:ReadResourceRequest",
+        "resources:ReadResourceResult",
+        "resources",
+        may_ask=True,
+    ),
+    _request(
+        "resources/subscribe",
+        _TO_SERVER,
+        "resources:SubscribeRequest",
+        "lifecycle:EmptyResult",
+        "resources",
+        "subscribe",
+        until=_D,
+    ),
+    _request(
+        "resources/unsubscribe",
+        _TO_SERVER,
+        "resources:UnsubscribeRequest",
+        "lifecycle:EmptyResult",
+        "resources",
+        "subscribe",
+        until=_D,
+    ),
+    _notification("resources/updated", _TO_CLIENT, "resources:ResourceUpdatedNotification", "resources", "subscribe"),
+    _notification(
+        "resources/list_changed",
+        _TO_CLIENT,
+        "resources:ResourceListChangedNotification",
+        "resources",
+        "list_changed",
+    ),
+    _request("prompts/list", _TO_SERVER, "prompts:ListPromptsRequest", "prompts:ListPromptsResult", "prompts"),
+    _request("prompts/get", _TO_SERVER, "prompts:GetPromptRequest", "prompts:GetPromptResult", "prompts", may_ask=True),
+    _notification(
+        "prompts/list_changed", _TO_CLIENT, "prompts:PromptListChangedNotification", "prompts", "list_changed"
+    ),
+    _request(
+        "completion/complete",
+        _TO_SERVER,
+        "completion:CompleteRequest",
+        "completion:CompleteResult",
+        "completions",
+        gated_since=REV_2025_03_26,
+    ),
+    _request("logging/setLevel", _TO_SERVER, "logging:SetLevelRequest", "lifecycle:EmptyResult", "logging", until=_D),
+    _notification("message", _TO_CLIENT, "logging:LoggingMessageNotification", "logging"),
+    _request(
+        "sampling/createMessage",
+        _TO_CLIENT,
+        "sampling:CreateMessageRequest",
+        "sampling:CreateMessageResult",
+        "sampling",
+        until=_D,
+        embedded=True,
+        task_capability=("tasks", "requests", "sampling", "create_message"),
+    ),
+    _request(
+        "roots/list",
+        _TO_CLIENT,
+        "roots:ListRootsRequest",
+        "roots:ListRootsResult",
+        "roots",
+        until=_D,
+        embedded=True,
+    ),
+    _notification(
+        "roots/list_changed", _TO_SERVER, "roots:RootsListChangedNotification", "roots", "list_changed", until=_D
+    ),
+    _request(
+        "elicitation/create",
+        _TO_CLIENT,
+        "elicitation:ElicitRequest",
+        "elicitation:ElicitResult",
+        "elicitation",
+        since=REV_2025_06_18,
+        until=_D,
+        embedded=True,
+        task_capability=("tasks", "requests", "elicitation", "create"),
+    ),
+    Method(
+        "notifications/elicitation/complete",
+        Kind.NOTIFICATION,
+        _TO_CLIENT,
+        "elicitation:ElicitationCompleteNotification",
+        capability=("elicitation", "url"),
+        since=_D,
+        until=_D,
+    ),
+    _request("tasks/get", _BOTH, "tasks:GetTaskRequest", "tasks:GetTaskResult", "tasks", since=_D, until=_D),
+    _request(
+        "tasks/result",
+        _BOTH,
+        "tasks:GetTaskPayloadRequest",
+        "tasks:GetTaskPayloadResult",
+        "tasks",
+        since=_D,
+        until=_D,
+    ),
+    _request(
+        "tasks/list", _BOTH, "tasks:ListTasksRequest", "tasks:ListTasksResult", "tasks", "list", since=_D, until=_D
+    ),
+    _request(
+        "tasks/cancel",
+        _BOTH,
+        "tasks:CancelTaskRequest",
+        "tasks:CancelTaskResult",
+        "tasks",
+        "cancel",
+        since=_D,
+        until=_D,
+    ),
+    _notification("tasks/status", _BOTH, "tasks:TaskStatusNotification", "tasks", since=_D, until=_D),
+    _request(
+        "server/discover",
+        _TO_SERVER,
+        "discovery:DiscoverRequest",
+        "discovery:DiscoverResult",
+        since=REV_2026_07_28,
+    ),
+    _request(
+        "subscriptions/listen",
+        _TO_SERVER,
+        "subscriptions:SubscriptionsListenRequest",
+        "subscriptions:SubscriptionsListenResult",
+        since=REV_2026_07_28,
+    ),
+    _notification(
+        "subscriptions/acknowledged",
+        _TO_CLIENT,
+        "subscriptions:SubscriptionsAcknowledgedNotification",
+        since=REV_2026_07_28,
+    ),
+)
+
+METHODS: Final[Mapping[str, Method]] = MappingProxyType({row.name: row for row in _ROWS})
+"""Every method of every revision, by its name on the wire."""
+
+_BY_PARAMS = {row.params.partition(":")[2]: row for row in _ROWS}

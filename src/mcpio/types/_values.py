@@ -1,0 +1,200 @@
+"""Plain values: the hooks that check them, and the fault that says what is wrong and where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import NoneType, UnionType
+from typing import Any, NoReturn, Union, get_args, get_origin
+
+__all__ = [
+    "PLAIN",
+    "Decoder",
+    "Encoder",
+    "Fault",
+    "choices_hook",
+    "each_value",
+    "exact_class",
+    "is_optional",
+    "is_union",
+    "quoted",
+    "refuse",
+    "union_hook",
+    "without_null",
+]
+
+# Faults
+
+
+_SIMPLE = re.compile(r"[$\w]{1,50}", re.ASCII).fullmatch
+
+
+class Fault(Exception):
+    """Why a value does not convert. The path is collected on the way out, the innermost step first."""
+
+    def __init__(self, reason: str, *steps: str | int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.steps: list[Any] = list(steps)
+
+    def where(self) -> str:
+        """Return the path: ``tools[3].inputSchema``, or ``content['a key']`` where a name is not a simple one."""
+        path = ""
+        for step in reversed(self.steps):
+            if isinstance(step, int):
+                path += f"[{step}]"
+            elif _SIMPLE(step := str(step)):
+                path += f".{step}" if path else step
+            else:
+                path += f"[{step[:50]!r}]"
+        return path
+
+
+def refuse(expected: str, value: Any) -> NoReturn:
+    """Raise the fault of a value that is not of the expected kind."""
+    raise Fault(f"expected {expected}, got {_name(value)}")
+
+
+def _name(value: Any) -> str:
+    if value is None:
+        return "null"
+    for kinds, name in _NAMES:
+        if isinstance(value, kinds):
+            return name
+    return f"a {type(value).__name__}"
+
+
+_NAMES: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (bool, "a boolean"),
+    ((int, float), "a number"),
+    (str, "a string"),
+    ((list, tuple), "an array"),
+    (Mapping, "an object"),
+)
+
+# Hooks for plain values. A decoding hook takes the value and its type, an encoding hook the value: cattrs' convention.
+
+Decoder = Callable[[Any, Any], Any]
+Encoder = Callable[[Any], Any]
+
+
+def _string(value: Any, _: Any = None) -> str:
+    return value if isinstance(value, str) else refuse("a string", value)
+
+
+def _boolean(value: Any, _: Any = None) -> bool:
+    return value if isinstance(value, bool) else refuse("a boolean", value)
+
+
+def _integer(value: Any, _: Any = None) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer():  # To JSON Schema, 5.0 is an integer.
+        return int(value)
+    refuse("an integer", value)
+
+
+def _number(value: Any, _: Any = None) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value
+    refuse("a number", value)
+
+
+def _object(value: Any, _: Any = None) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else refuse("an object", value)
+
+
+def _plain_object(value: Any) -> dict[str, Any]:
+    return dict(_object(value))
+
+
+def _anything(value: Any, _: Any = None) -> Any:
+    return value
+
+
+PLAIN: dict[Any, tuple[type | None, Callable[..., Any], Encoder]] = {
+    str: (str, _string, _string),
+    bool: (bool, _boolean, _boolean),
+    int: (int, _integer, _integer),
+    float: (float, _number, _number),
+    Any: (None, _anything, _anything),
+    Mapping[str, Any]: (dict, _object, _plain_object),
+}
+"""For each type its exact class, of which a value needs no look, and its two hooks."""
+
+
+KINDS = {str: "a string", int: "an integer", float: "a number", bool: "a boolean", list: "an array", tuple: "an array"}
+"""The classes that the members of a plain union are told apart by."""
+
+
+def union_hook(hooks: Mapping[type, Encoder]) -> Callable[..., Any]:
+    """Return the hook, for either way, of a value whose class tells which of ``hooks`` it is for."""
+    expected = " or ".join(dict.fromkeys(KINDS[kind] for kind in hooks))
+
+    def convert(value: Any, _: Any = None) -> Any:
+        hook = hooks.get(value.__class__)
+        if hook is None and not isinstance(value, bool):
+            hook = next((hooks[kind] for kind in hooks if isinstance(value, kind)), None)
+        return refuse(expected, value) if hook is None else hook(value)
+
+    return convert
+
+
+def exact_class(type_: Any) -> type | None:
+    """Return the class whose values are of the type and JSON as they are; ``None`` when each needs its hook."""
+    plain = PLAIN.get(without_null(type_))
+    return None if plain is None else plain[0]
+
+
+def without_null(type_: Any) -> Any:
+    """Return the type without ``None``, which it may or may not have among its choices."""
+    if not is_optional(type_):
+        return type_
+    return Union[tuple(choice for choice in get_args(type_) if choice is not NoneType)]  # noqa: UP007  # from a tuple
+
+
+def is_optional(type_: Any) -> bool:
+    """Whether ``None`` is of the type."""
+    return NoneType in get_args(type_)
+
+
+def is_union(type_: Any) -> bool:
+    """Whether the type has several choices, ``None`` apart."""
+    return get_origin(type_) in (Union, UnionType) and not is_optional(type_)
+
+
+def each_value(value: Any, convert: Encoder) -> dict[str, Any]:
+    """Return the mapping with each of its values converted."""
+    if not isinstance(value, Mapping):
+        refuse("an object", value)
+    made: dict[str, Any] = {}
+    key = ""
+    try:
+        for key, item in value.items():
+            made[key] = convert(item)
+    except Fault as fault:
+        fault.steps.append(key)
+        raise
+    return made
+
+
+def choices_hook(choices: tuple[str, ...]) -> Callable[..., Any]:
+    """Return the hook, for either way, of a string that is one of some.
+
+    It gives back the very object in ``choices``, so that a default is known by identity.
+    """
+    known = {choice: choice for choice in choices}
+    expected = repr(*known) if len(known) == 1 else "one of " + ", ".join(map(repr, known))
+
+    def convert(value: Any, _: Any = None) -> str:
+        made = known.get(value) if isinstance(value, str) else None
+        if made is None:
+            raise Fault(f"expected {expected}, got {quoted(value)}")
+        return made
+
+    return convert
+
+
+def quoted(value: Any) -> str:
+    """Return what to call a value in a message: a string itself, cut short; of others the kind."""
+    return repr(value[:50]) if isinstance(value, str) else _name(value)

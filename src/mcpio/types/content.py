@@ -1,0 +1,174 @@
+"""Content blocks, resource contents, and the annotations and icons that decorate them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+import attrs
+
+from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25
+from mcpio.types._fields import Choice, Payload, Unknown, payload, tagged, wire
+from mcpio.types.messages import ObjectPayload
+
+__all__ = [
+    "Annotations",
+    "AudioContent",
+    "BlobResourceContents",
+    "ContentBlock",
+    "EmbeddedResource",
+    "Icon",
+    "IconTheme",
+    "ImageContent",
+    "ResourceContents",
+    "ResourceLink",
+    "Role",
+    "TextContent",
+    "TextResourceContents",
+    "UnknownContent",
+]
+
+Role = Literal["user", "assistant"]
+IconTheme = Literal["light", "dark"]
+
+
+@payload
+class Annotations(Payload):
+    """For whom something is and how much it matters (CONT-04)."""
+
+    audience: tuple[Role, ...] | None = None
+    priority: float | None = wire(default=None, limits=(0, 1))
+    """From 0, entirely optional, to 1, effectively required."""
+    last_modified: str | None = wire(default=None, since=REV_2025_06_18)
+    """An ISO 8601 time."""
+
+
+@payload
+class Icon(Payload):
+    """An icon. Its address is the peer's claim: show it only after the checks of ICON-03."""
+
+    SINCE: ClassVar = REV_2025_11_25
+
+    src: str
+    """An ``http(s)`` or ``data`` URI."""
+    mime_type: str | None = None
+    sizes: tuple[str, ...] | None = None
+    """``"48x48"`` and the like, or ``"any"``."""
+    theme: IconTheme | None = None
+    """The background that it is made for; ``None``: any."""
+
+
+@payload
+class TextContent(ObjectPayload):
+    """Text."""
+
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["text"]] = "text"
+
+    text: str
+    annotations: Annotations | None = None
+
+
+@payload
+class ImageContent(ObjectPayload):
+    """An image: ``data`` is base64 with padding (CONT-03)."""
+
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["image"]] = "image"
+
+    data: str
+    mime_type: str
+    annotations: Annotations | None = None
+
+
+@payload
+class AudioContent(ObjectPayload):
+    """Sound: ``data`` is base64 with padding (CONT-03)."""
+
+    SINCE: ClassVar = REV_2025_03_26
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["audio"]] = "audio"
+
+    data: str
+    mime_type: str
+    annotations: Annotations | None = None
+
+
+@payload
+class TextResourceContents(ObjectPayload):
+    """A resource, or a part of one, that is text."""
+
+    uri: str
+    text: str
+    mime_type: str | None = None
+
+
+@payload
+class BlobResourceContents(ObjectPayload):
+    """A resource, or a part of one, that is binary: ``blob`` is base64 with padding."""
+
+    uri: str
+    blob: str
+    mime_type: str | None = None
+
+
+def _contents_class(raw: Mapping[str, Any]) -> type[Payload] | None:
+    if "text" in raw:
+        return TextResourceContents
+    return BlobResourceContents if "blob" in raw else None
+
+
+ResourceContents: TypeAlias = Annotated[TextResourceContents | BlobResourceContents, Choice(_contents_class)]
+"""One of the two, told apart by ``text`` and ``blob`` (CONT-07)."""
+
+
+@payload
+class EmbeddedResource(ObjectPayload):
+    """A resource inside a message."""
+
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["resource"]] = "resource"
+
+    resource: ResourceContents
+    annotations: Annotations | None = None
+
+
+@payload
+class ResourceLink(ObjectPayload):
+    """A reference to a resource, which need not be listed (TOOL-21)."""
+
+    SINCE: ClassVar = REV_2025_06_18
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["resource_link"]] = "resource_link"
+
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    """In bytes, of the raw content."""
+    annotations: Annotations | None = None
+    icons: tuple[Icon, ...] = wire(default=(), since=REV_2025_11_25)
+
+
+@attrs.frozen
+class UnknownContent(Unknown):
+    """A content block of a type that this library or the revision does not know (CONT-06)."""
+
+    type: str
+    raw: Mapping[str, Any]
+    """The whole block as it came; it goes out again like this."""
+
+
+def unknown_content(raw: Mapping[str, Any]) -> UnknownContent | None:
+    """Return the block as a value, or ``None`` when it does not even say its type."""
+    kind = raw.get("type")
+    return UnknownContent(kind, raw) if isinstance(kind, str) else None
+
+
+ContentBlock: TypeAlias = Annotated[
+    TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource | UnknownContent,
+    tagged(TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, unknown=unknown_content),
+]
+"""What tools return and prompts are made of."""

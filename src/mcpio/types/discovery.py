@@ -1,0 +1,57 @@
+"""Discovery: what a stateless server can do, and the errors that say it cannot (2026-07-28)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from mcpio.revisions import REV_2026_07_28
+from mcpio.types._fields import Payload, payload
+from mcpio.types.messages import CacheableResult, RequestPayload
+
+if TYPE_CHECKING:
+    from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
+
+__all__ = [
+    "DiscoverRequest",
+    "DiscoverResult",
+    "MissingRequiredClientCapabilityData",
+    "UnsupportedProtocolVersionData",
+]
+
+
+@payload
+class DiscoverRequest(RequestPayload):
+    """Ask what the server can do (VER-03)."""
+
+    SINCE: ClassVar = REV_2026_07_28
+
+
+@payload
+class DiscoverResult(CacheableResult):
+    """What the server can do. Its name and version are in ``meta``, not here (VER-03)."""
+
+    SINCE: ClassVar = REV_2026_07_28
+
+    supported_versions: tuple[str, ...]
+    capabilities: ServerCapabilities
+    instructions: str | None = None
+    """A hint for the model. Untrusted text."""
+
+
+@payload
+class UnsupportedProtocolVersionData(Payload):
+    """The ``data`` of error -32022 (VER-01)."""
+
+    SINCE: ClassVar = REV_2026_07_28
+
+    supported: tuple[str, ...]
+    requested: str
+
+
+@payload
+class MissingRequiredClientCapabilityData(Payload):
+    """The ``data`` of error -32021: what the request would have had to declare (ENV-05)."""
+
+    SINCE: ClassVar = REV_2026_07_28
+
+    required_capabilities: ClientCapabilities

@@ -1,0 +1,343 @@
+"""Elicitation: a server asks the client's user, by a form or at a web address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+
+import attrs
+
+from mcpio.revisions import REV_2025_06_18, REV_2025_11_25
+from mcpio.types._fields import Choice, Payload, Unknown, payload, wire
+from mcpio.types.messages import NotificationPayload, RequestPayload, ResultPayload
+
+if TYPE_CHECKING:
+    from mcpio.types.tasks import TaskMetadata
+
+__all__ = [
+    "BooleanSchema",
+    "ElicitAction",
+    "ElicitFormRequest",
+    "ElicitRequest",
+    "ElicitResult",
+    "ElicitSchema",
+    "ElicitURLRequest",
+    "ElicitValue",
+    "ElicitationCompleteNotification",
+    "LegacyTitledEnumSchema",
+    "MultiSelectItems",
+    "NumberSchema",
+    "PrimitiveSchema",
+    "StringFormat",
+    "StringSchema",
+    "TitledChoice",
+    "TitledItems",
+    "TitledMultiSelectEnumSchema",
+    "TitledSingleSelectEnumSchema",
+    "URLElicitationRequiredData",
+    "UnknownSchema",
+    "UntitledMultiSelectEnumSchema",
+    "UntitledSingleSelectEnumSchema",
+]
+
+ElicitAction = Literal["accept", "decline", "cancel"]
+StringFormat = Literal["email", "uri", "date", "date-time"]
+
+# The fields of a form: a small part of JSON Schema with a type of its own (SCHEMA-08, ELIC-04 to ELIC-08).
+
+
+@payload
+class StringSchema(Payload):
+    """A text field. Lengths are in characters."""
+
+    SINCE: ClassVar = REV_2025_06_18
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["string"]] = "string"
+
+    title: str | None = None
+    description: str | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    format: StringFormat | None = None
+    default: str | None = wire(default=None, since=REV_2025_11_25)
+
+
+@payload
+class NumberSchema(Payload):
+    """A number field."""
+
+    SINCE: ClassVar = REV_2025_06_18
+
+    type: Literal["number", "integer"] = wire(default="number", always=True, required=True)
+    title: str | None = None
+    description: str | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    default: float | None = wire(default=None, since=REV_2025_11_25)
+
+
+@payload
+class BooleanSchema(Payload):
+    """A box to tick."""
+
+    SINCE: ClassVar = REV_2025_06_18
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["boolean"]] = "boolean"
+
+    title: str | None = None
+    description: str | None = None
+    default: bool | None = None
+
+
+@payload
+class LegacyTitledEnumSchema(Payload):
+    """One of several, in the form of 2025-06-18, where it is called ``EnumSchema``."""
+
+    SINCE: ClassVar = REV_2025_06_18
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["string"]] = "string"
+
+    enum: tuple[str, ...]
+    enum_names: tuple[str, ...] | None = None
+    """What to show for each value, in the same order."""
+    title: str | None = None
+    description: str | None = None
+    default: str | None = wire(default=None, since=REV_2025_11_25)
+
+
+@payload
+class UntitledSingleSelectEnumSchema(Payload):
+    """One of several. In 2025-06-18 it is an ``EnumSchema`` without names."""
+
+    SINCE: ClassVar = REV_2025_06_18
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["string"]] = "string"
+
+    enum: tuple[str, ...]
+    title: str | None = None
+    description: str | None = None
+    default: str | None = wire(default=None, since=REV_2025_11_25)
+
+
+@payload
+class TitledChoice(Payload):
+    """A value, and what to show for it."""
+
+    SINCE: ClassVar = REV_2025_11_25
+
+    const: str
+    title: str
+
+
+@payload
+class TitledSingleSelectEnumSchema(Payload):
+    """One of several, each with a title."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["string"]] = "string"
+
+    one_of: tuple[TitledChoice, ...]
+    title: str | None = None
+    description: str | None = None
+    default: str | None = None
+
+
+@payload
+class MultiSelectItems(Payload):
+    """What to choose from."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["string"]] = "string"
+
+    enum: tuple[str, ...]
+
+
+@payload
+class UntitledMultiSelectEnumSchema(Payload):
+    """Some of several."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["array"]] = "array"
+
+    items: MultiSelectItems
+    title: str | None = None
+    description: str | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+    default: tuple[str, ...] | None = None
+
+
+@payload
+class TitledItems(Payload):
+    """What to choose from, each with a title."""
+
+    SINCE: ClassVar = REV_2025_11_25
+
+    any_of: tuple[TitledChoice, ...]
+
+
+@payload
+class TitledMultiSelectEnumSchema(Payload):
+    """Some of several, each with a title."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["array"]] = "array"
+
+    items: TitledItems
+    title: str | None = None
+    description: str | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+    default: tuple[str, ...] | None = None
+
+
+@attrs.frozen
+class UnknownSchema(Unknown):
+    """A field of a form that this library or the revision does not know."""
+
+    raw: Mapping[str, Any]
+    """The whole schema as it came; it goes out again like this."""
+
+
+def _schema_class(raw: Mapping[str, Any]) -> type[Payload] | None:
+    match raw.get("type"):
+        case "string" if "oneOf" in raw:
+            return TitledSingleSelectEnumSchema
+        case "string" if "enumNames" in raw:
+            return LegacyTitledEnumSchema
+        case "string" if "enum" in raw:
+            return UntitledSingleSelectEnumSchema
+        case "string":
+            return StringSchema
+        case "number" | "integer":
+            return NumberSchema
+        case "boolean":
+            return BooleanSchema
+        case "array":
+            return _multi_select_class(raw.get("items"))
+    return None
+
+
+def _multi_select_class(items: Any) -> type[Payload] | None:
+    if not isinstance(items, Mapping):
+        return None
+    if "anyOf" in items:
+        return TitledMultiSelectEnumSchema
+    return UntitledMultiSelectEnumSchema if "enum" in items else None
+
+
+PrimitiveSchema: TypeAlias = Annotated[
+    StringSchema
+    | NumberSchema
+    | BooleanSchema
+    | UntitledSingleSelectEnumSchema
+    | TitledSingleSelectEnumSchema
+    | UntitledMultiSelectEnumSchema
+    | TitledMultiSelectEnumSchema
+    | LegacyTitledEnumSchema
+    | UnknownSchema,
+    Choice(_schema_class, unknown=UnknownSchema),
+]
+"""A field of a form."""
+
+
+@payload
+class ElicitSchema(Payload):
+    """A form: its fields by name, and which of them must be filled in."""
+
+    SINCE: ClassVar = REV_2025_06_18
+    CONSTANTS: ClassVar = ("type",)
+    type: ClassVar[Literal["object"]] = "object"
+
+    properties: Mapping[str, PrimitiveSchema]
+    required: tuple[str, ...] = ()
+    schema: str | None = wire(default=None, name="$schema", since=REV_2025_11_25)
+
+
+# The request: one class for each way to ask
+
+
+def _request_class(raw: Mapping[str, Any]) -> type[Payload] | None:
+    match raw.get("mode", "form"):
+        case "form":
+            return ElicitFormRequest
+        case "url":
+            return ElicitURLRequest
+    return None
+
+
+@payload
+class ElicitRequest(RequestPayload):
+    """The base of ``ElicitFormRequest`` and ``ElicitURLRequest``; decoding gives one of them (ELIC-03).
+
+    A value inside an ``InputRequiredResult`` since 2026-07-28.
+    """
+
+    SINCE: ClassVar = REV_2025_06_18
+    CHOICE: ClassVar = Choice(_request_class, member="mode")
+
+    message: str
+    """What to tell the user."""
+
+
+@payload
+class ElicitFormRequest(ElicitRequest):
+    """Ask the user to fill in a form. Never for secrets (ELIC-13)."""
+
+    requested_schema: ElicitSchema
+    mode: Literal["form"] = wire(default="form", since=REV_2025_11_25)
+    task: TaskMetadata | None = wire(default=None, since=REV_2025_11_25, until=REV_2025_11_25, essential=True)
+    """Asks for the request to run as a task (TASK-08)."""
+
+
+@payload
+class ElicitURLRequest(ElicitRequest):
+    """Ask the user to visit an address: open nothing without their consent (ELIC-18)."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    CONSTANTS: ClassVar = ("mode",)
+    mode: ClassVar[Literal["url"]] = "url"
+
+    url: str
+    elicitation_id: str | None = wire(default=None, until=REV_2025_11_25, required=True)
+    """The server's name for the matter, in 2025-11-25 only, and needed there (ELIC-14)."""
+    task: TaskMetadata | None = wire(default=None, until=REV_2025_11_25, essential=True)
+    """Asks for the request to run as a task (TASK-08)."""
+
+
+ElicitValue: TypeAlias = str | int | float | bool | tuple[str, ...]
+"""What a field of a form holds; a tuple for those that take several (ELIC-10)."""
+
+
+@payload
+class ElicitResult(ResultPayload):
+    """What the user did. ``content`` comes with ``"accept"`` of a form, and with nothing else (ELIC-10)."""
+
+    SINCE: ClassVar = REV_2025_06_18
+
+    action: ElicitAction
+    content: Mapping[str, ElicitValue] | None = None
+
+
+@payload
+class ElicitationCompleteNotification(NotificationPayload):
+    """What the user was sent to an address for is done (ELIC-16)."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    elicitation_id: str
+
+
+@payload
+class URLElicitationRequiredData(Payload):
+    """The ``data`` of error -32042: the addresses that the user must visit first (ELIC-17)."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    elicitations: tuple[ElicitURLRequest, ...]

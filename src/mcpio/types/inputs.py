@@ -1,0 +1,37 @@
+"""Input that a stateless server needs before it can answer (2026-07-28)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from attrs import field
+
+from mcpio.revisions import REV_2026_07_28
+from mcpio.types._fields import Payload, payload, wired
+from mcpio.types.messages import ResultPayload
+
+__all__ = ["InputRequest", "InputRequiredResult"]
+
+
+@payload
+class InputRequest(Payload):
+    """A request inside a result. ``params`` are plain: ``METHODS[method].params_type`` says what they are (MRTR-03)."""
+
+    SINCE: ClassVar = REV_2026_07_28
+
+    method: str
+    params: Mapping[str, Any] | None = None
+
+
+@payload
+class InputRequiredResult(ResultPayload):
+    """The server needs something first: answer and ask again (MRTR-02). One of the two members is there at least."""
+
+    SINCE: ClassVar = REV_2026_07_28
+
+    input_requests: Mapping[str, InputRequest] | None = None
+    """By keys of the server's, under which the answers go back."""
+    request_state: str | None = None
+    """Returned with the answers, untouched (MRTR-06)."""
+    result_type: str = field(default="input_required", kw_only=True, metadata=wired(always=True, required=True))

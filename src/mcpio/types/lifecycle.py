@@ -1,0 +1,196 @@
+"""The handshake, capabilities, and the messages that concern no feature: ping, progress, cancellation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from mcpio.revisions import (
+    REV_2025_03_26,
+    REV_2025_06_18,
+    REV_2025_11_25,
+)
+from mcpio.types._fields import Payload, payload, wire
+from mcpio.types.messages import FinalResult, NotificationPayload, RequestPayload, ResultPayload
+
+if TYPE_CHECKING:
+    from mcpio.types.content import Icon
+    from mcpio.types.tasks import ClientTasksCapability, ServerTasksCapability
+
+__all__ = [
+    "CancelledNotification",
+    "ClientCapabilities",
+    "ElicitationCapability",
+    "EmptyResult",
+    "Implementation",
+    "InitializeRequest",
+    "InitializeResult",
+    "InitializedNotification",
+    "PingRequest",
+    "ProgressNotification",
+    "PromptsCapability",
+    "ResourcesCapability",
+    "RootsCapability",
+    "SamplingCapability",
+    "ServerCapabilities",
+    "ToolsCapability",
+]
+
+
+@payload
+class Implementation(Payload):
+    """The name and version of a client or server: its own claim, never a basis for trust (ENV-07)."""
+
+    name: str
+    version: str
+    title: str | None = wire(default=None, since=REV_2025_06_18)
+    description: str | None = wire(default=None, since=REV_2025_11_25)
+    icons: tuple[Icon, ...] = wire(default=(), since=REV_2025_11_25)
+    website_url: str | None = wire(default=None, since=REV_2025_11_25)
+
+    @property
+    def display_name(self) -> str:
+        """What to show to people."""
+        return self.name if self.title is None else self.title
+
+
+# Capabilities: ``None`` is not declared, an empty object is declared without options (CAP-01).
+
+
+@payload
+class RootsCapability(Payload):
+    """The client can list its roots."""
+
+    list_changed: bool | None = wire(default=None, until=REV_2025_11_25)
+
+
+@payload
+class SamplingCapability(Payload):
+    """The client can sample a model for the server."""
+
+    context: Mapping[str, Any] | None = wire(default=None, since=REV_2025_11_25)
+    """It heeds ``include_context``."""
+    tools: Mapping[str, Any] | None = wire(default=None, since=REV_2025_11_25)
+    """It lets the model use tools (SAMP-05)."""
+
+
+@payload
+class ElicitationCapability(Payload):
+    """The client can ask its user. Neither ``form`` nor ``url`` means ``form`` (ELIC-01)."""
+
+    SINCE: ClassVar = REV_2025_06_18
+
+    form: Mapping[str, Any] | None = wire(default=None, since=REV_2025_11_25)
+    url: Mapping[str, Any] | None = wire(default=None, since=REV_2025_11_25)
+
+
+@payload
+class ToolsCapability(Payload):
+    """The server offers tools."""
+
+    list_changed: bool | None = None
+
+
+@payload
+class ResourcesCapability(Payload):
+    """The server offers resources."""
+
+    subscribe: bool | None = None
+    list_changed: bool | None = None
+
+
+@payload
+class PromptsCapability(Payload):
+    """The server offers prompts."""
+
+    list_changed: bool | None = None
+
+
+@payload
+class ClientCapabilities(Payload):
+    """What a client serves (CAP-04). ``mcpio.methods.declares`` asks for one by its path."""
+
+    roots: RootsCapability | None = None
+    sampling: SamplingCapability | None = None
+    elicitation: ElicitationCapability | None = wire(default=None, since=REV_2025_06_18)
+    tasks: ClientTasksCapability | None = wire(default=None, since=REV_2025_11_25, until=REV_2025_11_25)
+    experimental: Mapping[str, Any] | None = None
+    extensions: Mapping[str, Any] | None = None
+    """Settings by the extension's id. A member since 2026-07-28, sent and read in every revision (EXT-04)."""
+
+
+@payload
+class ServerCapabilities(Payload):
+    """What a server serves (CAP-03). ``mcpio.methods.declares`` asks for one by its path."""
+
+    tools: ToolsCapability | None = None
+    resources: ResourcesCapability | None = None
+    prompts: PromptsCapability | None = None
+    logging: Mapping[str, Any] | None = None
+    completions: Mapping[str, Any] | None = wire(default=None, since=REV_2025_03_26)
+    tasks: ServerTasksCapability | None = wire(default=None, since=REV_2025_11_25, until=REV_2025_11_25)
+    experimental: Mapping[str, Any] | None = None
+    extensions: Mapping[str, Any] | None = None
+    """Settings by the extension's id. A member since 2026-07-28, sent and read in every revision (EXT-04)."""
+
+
+@payload
+class InitializeRequest(RequestPayload):
+    """The first message of a handshake (LIFE-02)."""
+
+    UNTIL: ClassVar = REV_2025_11_25
+
+    protocol_version: str
+    capabilities: ClientCapabilities
+    client_info: Implementation
+
+
+@payload
+class InitializeResult(ResultPayload):
+    """The server's answer to ``initialize`` (LIFE-07)."""
+
+    UNTIL: ClassVar = REV_2025_11_25
+
+    protocol_version: str
+    capabilities: ServerCapabilities
+    server_info: Implementation
+    instructions: str | None = None
+    """A hint for the model. Untrusted text (LIFE-16)."""
+
+
+@payload
+class InitializedNotification(NotificationPayload):
+    """The client is ready (LIFE-08)."""
+
+    UNTIL: ClassVar = REV_2025_11_25
+
+
+@payload
+class PingRequest(RequestPayload):
+    """Are you there? The answer is an ``EmptyResult``."""
+
+    UNTIL: ClassVar = REV_2025_11_25
+
+
+@payload
+class EmptyResult(FinalResult):
+    """The result of a request that has nothing to say but that it succeeded."""
+
+
+@payload
+class CancelledNotification(NotificationPayload):
+    """The sender gives up on a request of its own."""
+
+    request_id: int | str | None = wire(default=None, required=True, lenient=REV_2025_11_25)
+    """The request's id on the wire. Never ``None`` going out; a peer of 2025-11-25 may have left it out."""
+    reason: str | None = None
+
+
+@payload
+class ProgressNotification(NotificationPayload):
+    """How far a request has come."""
+
+    progress_token: int | str
+    progress: float
+    total: float | None = None
+    message: str | None = wire(default=None, since=REV_2025_03_26)

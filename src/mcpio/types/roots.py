@@ -1,0 +1,44 @@
+"""Roots: the places in the client's file system that a server may look at."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from attrs import field
+
+from mcpio.revisions import REV_2025_11_25
+from mcpio.types._fields import NOT_ON_THE_WIRE, MalformedItem, payload
+from mcpio.types.messages import NotificationPayload, ObjectPayload, RequestPayload, ResultPayload
+
+__all__ = ["ListRootsRequest", "ListRootsResult", "Root", "RootsListChangedNotification"]
+
+
+@payload
+class Root(ObjectPayload):
+    """A root. ``uri`` starts with ``file://`` (ROOT-02)."""
+
+    uri: str
+    name: str | None = None
+
+
+@payload
+class ListRootsRequest(RequestPayload):
+    """Ask for the roots. A value inside an ``InputRequiredResult`` since 2026-07-28."""
+
+
+@payload
+class ListRootsResult(ResultPayload):
+    """The roots."""
+
+    ITEMWISE: ClassVar = "roots"
+
+    roots: tuple[Root, ...]
+    malformed: tuple[MalformedItem, ...] = field(default=(), kw_only=True, metadata=NOT_ON_THE_WIRE)
+    """Items that are not well-formed; they cost only themselves."""
+
+
+@payload
+class RootsListChangedNotification(NotificationPayload):
+    """The list of roots changed."""
+
+    UNTIL: ClassVar = REV_2025_11_25

@@ -1,0 +1,54 @@
+"""Subscriptions: notifications of changes, for those who asked for them (2026-07-28)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from mcpio.revisions import REV_2026_07_28
+from mcpio.types._fields import Payload, payload
+from mcpio.types.messages import FinalResult, NotificationPayload, RequestPayload
+
+__all__ = [
+    "SubscriptionFilter",
+    "SubscriptionsAcknowledgedNotification",
+    "SubscriptionsListenRequest",
+    "SubscriptionsListenResult",
+]
+
+
+@payload
+class SubscriptionFilter(Payload):
+    """Which changes to tell of (SUB-01)."""
+
+    SINCE: ClassVar = REV_2026_07_28
+
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: tuple[str, ...] | None = None
+    """The URIs of resources."""
+
+
+@payload
+class SubscriptionsListenRequest(RequestPayload):
+    """Ask to be told of changes for as long as the request runs."""
+
+    SINCE: ClassVar = REV_2026_07_28
+
+    notifications: SubscriptionFilter
+
+
+@payload
+class SubscriptionsListenResult(FinalResult):
+    """The server ends the subscription; ``meta`` has its id (SUB-08)."""
+
+    SINCE: ClassVar = REV_2026_07_28
+
+
+@payload
+class SubscriptionsAcknowledgedNotification(NotificationPayload):
+    """The part of the filter that the server honours: the first message of a subscription (SUB-02)."""
+
+    SINCE: ClassVar = REV_2026_07_28
+
+    notifications: SubscriptionFilter

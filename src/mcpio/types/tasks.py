@@ -1,0 +1,270 @@
+"""Tasks: requests that outlive their answer (2025-11-25 only)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from attrs import field
+
+from mcpio.revisions import REV_2025_11_25
+from mcpio.types._fields import NOT_ON_THE_WIRE, MalformedItem, Payload, payload
+from mcpio.types.messages import NotificationPayload, RequestPayload, ResultPayload
+
+__all__ = [
+    "CancelTaskRequest",
+    "CancelTaskResult",
+    "ClientTaskRequestsCapability",
+    "ClientTasksCapability",
+    "CreateTaskResult",
+    "ElicitationTasksCapability",
+    "GetTaskPayloadRequest",
+    "GetTaskPayloadResult",
+    "GetTaskRequest",
+    "GetTaskResult",
+    "ListTasksRequest",
+    "ListTasksResult",
+    "RelatedTaskMetadata",
+    "SamplingTasksCapability",
+    "ServerTaskRequestsCapability",
+    "ServerTasksCapability",
+    "Task",
+    "TaskMetadata",
+    "TaskStatus",
+    "TaskStatusNotification",
+    "ToolTasksCapability",
+]
+
+TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+
+# Capabilities (TASK-01)
+
+
+@payload
+class ToolTasksCapability(Payload):
+    """Which of the tool requests may be tasks."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    call: Mapping[str, Any] | None = None
+
+
+@payload
+class ServerTaskRequestsCapability(Payload):
+    """Which requests a server runs as tasks when asked to."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    tools: ToolTasksCapability | None = None
+
+
+@payload
+class ServerTasksCapability(Payload):
+    """The server keeps tasks."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    list: Mapping[str, Any] | None = None
+    cancel: Mapping[str, Any] | None = None
+    requests: ServerTaskRequestsCapability | None = None
+
+
+@payload
+class SamplingTasksCapability(Payload):
+    """Which of the sampling requests may be tasks."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    create_message: Mapping[str, Any] | None = None
+
+
+@payload
+class ElicitationTasksCapability(Payload):
+    """Which of the elicitation requests may be tasks."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    create: Mapping[str, Any] | None = None
+
+
+@payload
+class ClientTaskRequestsCapability(Payload):
+    """Which requests a client runs as tasks when asked to."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    sampling: SamplingTasksCapability | None = None
+    elicitation: ElicitationTasksCapability | None = None
+
+
+@payload
+class ClientTasksCapability(Payload):
+    """The client keeps tasks."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    list: Mapping[str, Any] | None = None
+    cancel: Mapping[str, Any] | None = None
+    requests: ClientTaskRequestsCapability | None = None
+
+
+# What tasks are made of
+
+
+@payload
+class TaskMetadata(Payload):
+    """Asks for a request to run as a task (TASK-08)."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    ttl: float | None = None
+    """For how long to keep the task after its creation, in milliseconds; ``None`` leaves it to the receiver."""
+
+
+@payload
+class RelatedTaskMetadata(Payload):
+    """The value of ``_meta["io.modelcontextprotocol/related-task"]`` (TASK-28)."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    task_id: str
+
+
+@payload
+class Task(Payload):
+    """The state of a task (TASK-12). Times are ISO 8601."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    task_id: str
+    status: TaskStatus
+    created_at: str
+    last_updated_at: str
+    ttl: float | None
+    """For how long the task is kept after its creation, in milliseconds; ``None`` is without limit (TASK-32)."""
+    status_message: str | None = None
+    poll_interval: float | None = None
+    """How long to wait between two looks at it, in milliseconds."""
+
+
+@payload
+class CreateTaskResult(ResultPayload):
+    """A request was accepted as a task; its own result comes later (TASK-09)."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    task: Task
+
+
+# Asking about them
+
+
+@payload
+class GetTaskRequest(RequestPayload):
+    """Ask for the state of a task."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    task_id: str
+
+
+@payload
+class GetTaskResult(ResultPayload):
+    """The state of a task, as members of the result itself (TASK-19). Units are those of ``Task``."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    task_id: str
+    status: TaskStatus
+    created_at: str
+    last_updated_at: str
+    ttl: float | None
+    status_message: str | None = None
+    poll_interval: float | None = None
+
+
+@payload
+class CancelTaskRequest(RequestPayload):
+    """Ask for a task to be cancelled (TASK-25)."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    task_id: str
+
+
+@payload
+class CancelTaskResult(GetTaskResult):
+    """The state of the task after its cancellation."""
+
+
+@payload
+class GetTaskPayloadRequest(RequestPayload):
+    """Ask for the result of a task. The answer waits until there is one (TASK-20)."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    task_id: str
+
+
+@payload
+class GetTaskPayloadResult(ResultPayload):
+    """The result of the request that became the task: its members are all in ``extra`` (TASK-21)."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+
+@payload
+class ListTasksRequest(RequestPayload):
+    """Ask for a page of the tasks. Without ``cursor`` it is the first."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    cursor: str | None = None
+
+
+@payload
+class ListTasksResult(ResultPayload):
+    """A page of the tasks. Only ``next_cursor`` of ``None`` ends the list."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+    ITEMWISE: ClassVar = "tasks"
+
+    tasks: tuple[Task, ...]
+    next_cursor: str | None = None
+    malformed: tuple[MalformedItem, ...] = field(default=(), kw_only=True, metadata=NOT_ON_THE_WIRE)
+    """Items that are not well-formed; they cost only themselves."""
+
+
+@payload
+class TaskStatusNotification(NotificationPayload):
+    """The state of a task changed (TASK-30). Units are those of ``Task``."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    task_id: str
+    status: TaskStatus
+    created_at: str
+    last_updated_at: str
+    ttl: float | None
+    status_message: str | None = None
+    poll_interval: float | None = None

@@ -1,0 +1,143 @@
+"""Tools: what a server can do for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28
+from mcpio.types._fields import ABSENT, Payload, payload, wire
+from mcpio.types.messages import FinalResult, ListResult, NotificationPayload, ObjectPayload, RequestPayload
+
+if TYPE_CHECKING:
+    from mcpio.types.content import ContentBlock, Icon
+    from mcpio.types.tasks import TaskMetadata
+
+__all__ = [
+    "CallToolRequest",
+    "CallToolResult",
+    "ListToolsRequest",
+    "ListToolsResult",
+    "TaskSupport",
+    "Tool",
+    "ToolAnnotations",
+    "ToolExecution",
+    "ToolListChangedNotification",
+]
+
+TaskSupport = Literal["forbidden", "optional", "required"]
+
+
+@payload
+class ToolAnnotations(Payload):
+    """Hints on what a tool does, as its server tells them: not to be trusted unless the server is (TOOL-17).
+
+    ``None`` is a hint not given; the ``is_…`` properties fill in what the specification says it means then.
+    """
+
+    SINCE: ClassVar = REV_2025_03_26
+
+    title: str | None = None
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+    idempotent_hint: bool | None = None
+    open_world_hint: bool | None = None
+
+    @property
+    def is_read_only(self) -> bool:
+        """It changes nothing. Unsaid, it may change things."""
+        return self.read_only_hint is True
+
+    @property
+    def is_destructive(self) -> bool:
+        """It may destroy what was there. Unsaid, it may; a read-only tool never does."""
+        return not self.is_read_only and self.destructive_hint is not False
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Calling it again with the same arguments changes nothing more. Unsaid, it does; a read-only tool never."""
+        return self.is_read_only or self.idempotent_hint is True
+
+    @property
+    def is_open_world(self) -> bool:
+        """It deals with the world outside, such as the web. Unsaid, it does."""
+        return self.open_world_hint is not False
+
+
+@payload
+class ToolExecution(Payload):
+    """How a tool is run."""
+
+    SINCE: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar = REV_2025_11_25
+
+    task_support: TaskSupport | None = None
+    """Whether a call may, must or must not be a task; ``None`` means ``"forbidden"`` (TASK-06)."""
+
+
+@payload
+class Tool(ObjectPayload):
+    """A tool. The schemas are plain mappings with every keyword they came with (SCHEMA-07)."""
+
+    name: str
+    input_schema: Mapping[str, Any]
+    description: str | None = None
+    title: str | None = wire(default=None, since=REV_2025_06_18)
+    output_schema: Mapping[str, Any] | None = wire(default=None, since=REV_2025_06_18)
+    annotations: ToolAnnotations | None = wire(default=None, since=REV_2025_03_26)
+    icons: tuple[Icon, ...] = wire(default=(), since=REV_2025_11_25)
+    execution: ToolExecution | None = wire(default=None, since=REV_2025_11_25, until=REV_2025_11_25)
+
+    @property
+    def display_name(self) -> str:
+        """What to show to people: the title, the title in the annotations, or the name (TOOL-18)."""
+        if self.title is not None:
+            return self.title
+        hinted = None if self.annotations is None else self.annotations.title
+        return self.name if hinted is None else hinted
+
+
+@payload
+class ListToolsRequest(RequestPayload):
+    """Ask for a page of the tools. Without ``cursor`` it is the first."""
+
+    cursor: str | None = None
+
+
+@payload
+class ListToolsResult(ListResult):
+    """A page of the tools. Only ``next_cursor`` of ``None`` ends the list: an empty string does not (GONE-05)."""
+
+    ITEMWISE: ClassVar = "tools"
+
+    tools: tuple[Tool, ...]
+    next_cursor: str | None = None
+
+
+@payload
+class CallToolRequest(RequestPayload):
+    """Call a tool. ``arguments`` of ``None`` mean the same as none at all (TOOL-07)."""
+
+    name: str
+    arguments: Mapping[str, Any] | None = None
+    task: TaskMetadata | None = wire(default=None, since=REV_2025_11_25, until=REV_2025_11_25, essential=True)
+    """Asks for the call to run as a task (TASK-08)."""
+    input_responses: Mapping[str, Any] | None = wire(default=None, since=REV_2026_07_28, essential=True)
+    """The answers to an ``InputRequiredResult``, by its keys: plain mappings, since only the key tells their type."""
+    request_state: str | None = wire(default=None, since=REV_2026_07_28, essential=True)
+    """The server's state, returned untouched (MRTR-06)."""
+
+
+@payload
+class CallToolResult(FinalResult):
+    """What a tool returned. ``is_error`` is a failure of the tool's own work, for the model to see (TOOL-10)."""
+
+    content: tuple[ContentBlock, ...]
+    structured_content: Any = wire(default=ABSENT, since=REV_2025_06_18, object_until=REV_2025_11_25)
+    """``ABSENT`` when there is none. An object; since 2026-07-28 any JSON value, ``None`` included (GONE-07)."""
+    is_error: bool = False
+
+
+@payload
+class ToolListChangedNotification(NotificationPayload):
+    """The list of tools changed."""
