@@ -1,4 +1,4 @@
-"""Every code block of README and of the docs runs, and every example; how, ``blocks.py`` tells."""
+"""Every code block of README, of its sister pages and of the docs runs, and every example; how, blocks.py tells."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from tree import ROOT, modules, project_files, settings
 
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "examples"
-README = ROOT / "README.md"
 
 PAGES = {
     path.relative_to(ROOT).as_posix(): list(blocks(path.read_text(encoding="utf-8")))
     for path in project_files()
-    if path == README or (path.suffix == ".md" and DOCS in path.parents)
+    if path.suffix == ".md" and (path.parent == ROOT or DOCS in path.parents)
 }
 BLOCKS = [(page, block) for page, found in PAGES.items() for block in found]
 
