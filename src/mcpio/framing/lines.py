@@ -58,12 +58,12 @@ class LineFramer:
         self._parts: list[bytes | bytearray] | None = None
         self._partial = 0
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Store bytes. Ignored after the end of input, and after an overlong line unless resynchronising."""
         if self._finished or self._eof:
             return
-        if type(data) is not bytes:
-            # The caller may write into a buffer again; what is kept here must stay as it is.
+        if not isinstance(data, bytes):
+            # The caller may write into its buffer again; what is kept here must stay as it is.
             data = bytes(data)
         if self._skipping:
             newline = data.find(_NEWLINE)
