@@ -21,8 +21,18 @@ import attrs
 from cattrs import BaseConverter
 
 from mcpio.errors import InvalidMessage
-from mcpio.types._fields import EMPTY, Choice, MalformedItem, OneOrMore, Payload, Unknown
+from mcpio.types._fields import Choice, OneOrMore, Payload, Unknown
 from mcpio.types._members import Member, members
+from mcpio.types._objects import (
+    UNLIKE_ANY,
+    OutRow,
+    Row,
+    checks_of,
+    itemwise_encoder,
+    object_decoder,
+    object_encoder,
+    sort_out,
+)
 from mcpio.types._values import (
     PLAIN,
     Decoder,
@@ -62,7 +72,7 @@ _CODECS: dict[int, Codec] = {}
 class Codec:
     """Converts payloads as one revision writes them. It holds no state but caches; use it from any thread."""
 
-    __slots__ = ("_decoders", "_encoders", "_hooks", "revision")
+    __slots__ = ("_decoders", "_encoders", "revision")
 
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
@@ -115,6 +125,7 @@ class _Hooks:
         self.revision = revision
         self.converter = converter = BaseConverter(detailed_validation=False)
         self.decoders = _Cache(converter.get_structure_hook)
+        self.existing = _Cache(lambda cls: self.decoders[cls] if cls.SINCE <= revision <= cls.UNTIL else None)
         self.encoders = _Cache(self._encoder_of)
         for wanted, decoder, encoder in (
             (is_optional, self._optional_decoder, self._optional_encoder),
@@ -141,13 +152,13 @@ class _Hooks:
             return self._choice_decoder(Annotated[cls, choice])
         if not cls.SINCE <= self.revision <= cls.UNTIL:
             return _refuser(cls, self.revision)
-        rows: dict[str, _Row] = {}
+        rows: dict[str, Row] = {}
         needed = set(cls.CONSTANTS)
         for member in members(cls):
             if member.exists_in(self.revision):
                 rows[member.name] = (
                     member.attribute,
-                    _UNLIKE_ANY,
+                    UNLIKE_ANY,
                     member.default,
                     self._first_decoder(rows, member),
                     None,
@@ -155,11 +166,11 @@ class _Hooks:
                 if member.needed_in(self.revision):
                     needed.add(member.attribute)
         for name in cls.CONSTANTS:
-            rows[name] = (name, _UNLIKE_ANY, _UNLIKE_ANY, choices_hook((getattr(cls, name),)), str)
-        decode = _object_decoder(cls, rows, needed)
+            rows[name] = (name, UNLIKE_ANY, UNLIKE_ANY, choices_hook((getattr(cls, name),)), str)
+        decode = object_decoder(cls, rows, needed)
         return decode if cls.ITEMWISE is None else self._itemwise_decoder(cls, decode)
 
-    def _first_decoder(self, rows: dict[str, _Row], member: Member) -> Decoder:
+    def _first_decoder(self, rows: dict[str, Row], member: Member) -> Decoder:
         """Return a hook that puts the right one for the member's type in its own place, and does its work."""
 
         def decode(value: Any, _: Any) -> Any:
@@ -173,19 +184,19 @@ class _Hooks:
     def _payload_encoder(self, cls: type[Payload]) -> Encoder:
         if not cls.SINCE <= self.revision <= cls.UNTIL or vars(cls).get("CHOICE") is not None:
             return _refuser(cls, self.revision)
-        rows: list[_OutRow] = []
+        rows: list[OutRow] = []
         checks = []
         for member in members(cls):
             if member.exists_in(self.revision):
                 always = member.wire.always or member.default is attrs.NOTHING
-                default = _UNLIKE_ANY if always else member.default
-                rows.append((member.attribute, member.name, default, _UNLIKE_ANY, self._first_encoder(rows, member)))
-            checks += _checks(member, self.revision)
+                default = UNLIKE_ANY if always else member.default
+                rows.append((member.attribute, member.name, default, UNLIKE_ANY, self._first_encoder(rows, member)))
+            checks += checks_of(member, self.revision)
         constants = {name: getattr(cls, name) for name in cls.CONSTANTS}
-        encode = _object_encoder(constants, rows, checks)
-        return encode if cls.ITEMWISE is None else _itemwise_encoder(cls, encode)
+        encode = object_encoder(constants, rows, checks)
+        return encode if cls.ITEMWISE is None else itemwise_encoder(cls, encode)
 
-    def _first_encoder(self, rows: list[_OutRow], member: Member) -> Encoder:
+    def _first_encoder(self, rows: list[OutRow], member: Member) -> Encoder:
         """Return a hook that puts the right one for the member's type in its own place, and does its work."""
         place = len(rows)
 
@@ -223,7 +234,7 @@ class _Hooks:
                 if not isinstance(items, list):
                     raise
             (item_type, _) = get_args(member.type_in(self.revision))
-            good, bad = _sort_out(items, self.converter.get_structure_hook(item_type), item_type)
+            good, bad = sort_out(items, self.converter.get_structure_hook(item_type), item_type)
             return attrs.evolve(decode({**raw, member.name: good}, cls), malformed=bad)
 
         return decode_itemwise
@@ -301,8 +312,9 @@ class _Hooks:
             if value.__class__ is not dict and not isinstance(value, Mapping):
                 refuse("an object", value)
             cls = choice.pick(value)
-            if cls is not None and cls.SINCE <= self.revision <= cls.UNTIL:
-                return self.decoders[cls](value, cls)
+            known = None if cls is None else self.existing[cls]
+            if known is not None:
+                return known(value, cls)
             made = None if choice.unknown is None else choice.unknown(value)
             return _refuse_choice(choice, value) if made is None else made
 
@@ -335,122 +347,6 @@ class _Hooks:
         return encode
 
 
-# The work on one object
-
-_Row = tuple[str, Any, Any, Decoder, Any]
-"""An incoming member: attribute, exact class, default, hook, type."""
-_OutRow = tuple[str, str, Any, Any, Encoder]
-"""An outgoing member: attribute, wire name, default, exact class, hook."""
-_Check = tuple[str, str, Callable[[Any], str | None]]
-"""An attribute, its wire name, and what is wrong with a value."""
-
-_UNLIKE_ANY: Any = object()
-"""Neither the class of any value nor the default of any member."""
-
-
-def _object_decoder(cls: type[Payload], rows: dict[str, _Row], needed: set[str]) -> Decoder:
-    constants = cls.CONSTANTS
-
-    def decode(raw: Any, _: Any) -> Any:
-        if raw.__class__ is not dict and not isinstance(raw, Mapping):  # The second test alone takes 0.3 µs.
-            refuse("an object", raw)
-        values: dict[str, Any] = {}
-        extra: dict[str, Any] = {}
-        given: tuple[str, ...] = ()
-        name = ""
-        try:
-            for name, value in raw.items():
-                row = rows.get(name)
-                if row is None:
-                    extra[name] = value
-                    continue
-                attribute, exact, default, hook, type_ = row
-                made = value if value.__class__ is exact else hook(value, type_)
-                if made is default:
-                    given += (attribute,)
-                values[attribute] = made
-        except Fault as fault:
-            fault.steps.append(name)
-            raise
-        if not values.keys() >= needed:
-            _refuse_missing(rows, needed - values.keys())
-        for name in constants:
-            del values[name]
-        if extra:
-            values["extra"] = extra
-        if given:
-            values["given"] = given
-        return cls(**values)
-
-    return decode
-
-
-def _object_encoder(constants: dict[str, str], rows: list[_OutRow], checks: list[_Check]) -> Encoder:
-    def encode(payload: Any) -> dict[str, Any]:
-        out: dict[str, Any] = constants.copy()
-        for attribute, name, fault_in in checks:
-            reason = fault_in(getattr(payload, attribute))
-            if reason is not None:
-                raise Fault(reason, name)
-        name = ""
-        try:
-            for attribute, name, default, exact, hook in rows:
-                value = getattr(payload, attribute)
-                if value is not default:
-                    out[name] = value if value.__class__ is exact else hook(value)
-        except Fault as fault:
-            fault.steps.append(name)
-            raise
-        if payload.given:
-            for attribute, name, default, _, hook in rows:
-                if attribute in payload.given and default is getattr(payload, attribute):
-                    out[name] = hook(default)
-        if payload.extra is not EMPTY:
-            out = {**payload.extra, **out}
-        return out
-
-    return encode
-
-
-def _checks(member: Member, revision: Revision) -> list[_Check]:
-    """Return what an outgoing member must fulfil besides its type."""
-    wire, default = member.wire, member.default
-    found: list[Callable[[Any], str | None]] = []
-    if wire.essential and not member.exists_in(revision):
-        found.append(lambda value: None if value is default else f"does not exist in {revision}")
-    if wire.required and member.exists_in(revision):
-        found.append(lambda value: "missing" if value is default else None)
-    if wire.limits is not None:
-        least, most = wire.limits
-        found.append(lambda value: None if value is None or least <= value <= most else f"must lie in {least}..{most}")
-    return [(member.attribute, member.name, check) for check in found]
-
-
-def _itemwise_encoder(cls: type[Payload], encode: Encoder) -> Encoder:
-    name = next(member.name for member in members(cls) if member.attribute == cls.ITEMWISE)
-
-    def encode_itemwise(payload: Any) -> dict[str, Any]:
-        out: dict[str, Any] = encode(payload)
-        for bad in payload.malformed:
-            out[name].insert(bad.index, bad.raw)
-        return out
-
-    return encode_itemwise
-
-
-def _sort_out(items: list[Any], hook: Decoder, type_: Any) -> tuple[list[Any], tuple[MalformedItem, ...]]:
-    """Return the raw items that convert, and those that do not."""
-    good, bad = [], []
-    for index, item in enumerate(items):
-        try:
-            hook(item, type_)
-            good.append(item)
-        except Fault as fault:
-            where = fault.where()
-            bad.append(MalformedItem(index, item, f"{where}: {fault.reason}" if where else fault.reason))
-    return good, tuple(bad)
-
-
 def _by_kind(type_: Any, hook_of: Callable[[Any], Encoder]) -> dict[type, Encoder]:
     """Return the hooks for the choices of a plain union, by the class of the value."""
     hooks: dict[type, Encoder] = {}
@@ -473,10 +369,6 @@ def _refuser(cls: type[Payload], revision: Revision) -> Callable[..., Any]:
         raise Fault(f"{cls.__name__} does not exist in {revision}")
 
     return refuse
-
-
-def _refuse_missing(rows: dict[str, _Row], attributes: set[str]) -> NoReturn:
-    raise Fault("missing", next(name for name, row in rows.items() if row[0] in attributes))
 
 
 def _refuse_choice(choice: Choice, value: Mapping[str, Any]) -> NoReturn:

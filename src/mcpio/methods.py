@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from mcpio.revisions import REV_2024_11_05, REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, Revision
+from mcpio.types._fields import Payload
 
 __all__ = ["METHODS", "Direction", "Kind", "Method", "declares", "method_of"]
 
@@ -105,10 +106,14 @@ def declares(capabilities: Any, path: tuple[str, ...]) -> bool:
     """
     value = capabilities
     for step in path:
-        value = value.get(step) if isinstance(value, Mapping) else getattr(value, step, None)
+        value = getattr(value, step, None) if isinstance(value, Payload) else _entry(value, step)
         if value is None or value is False:
             return path == _FORM and _has_plain_elicitation(capabilities)
     return True
+
+
+def _entry(value: Any, step: str) -> Any:
+    return value.get(step) if isinstance(value, Mapping) else None
 
 
 _FORM = ("elicitation", "form")

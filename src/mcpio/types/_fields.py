@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, Unpack
 
 import attrs
 from attrs import field
@@ -39,6 +39,18 @@ __all__ = [
 
 if TYPE_CHECKING:
     from attrs import frozen as payload
+
+    class WireOptions(TypedDict, total=False):
+        since: Revision
+        until: Revision
+        name: str
+        essential: bool
+        always: bool
+        required: bool
+        lenient: Revision
+        object_until: Revision
+        limits: tuple[float, float]
+
 else:
 
     def payload(cls: type) -> type:
@@ -99,7 +111,7 @@ class Wire:
         self.limits = limits
 
 
-def wire(*, default: Any, **options: Any) -> Any:
+def wire(*, default: Any, **options: Unpack[WireOptions]) -> Any:
     """Declare a member that may be absent: ``default`` is its value then.
 
     ``since`` and ``until`` are the first and the last revision that have the member. To any other it is an unknown
@@ -107,14 +119,15 @@ def wire(*, default: Any, **options: Any) -> Any:
     leaving it out would change the meaning, and encoding fails.
 
     ``name`` is the name on the wire where it does not follow from the attribute. ``always`` puts the member on the wire
-    even with its default. ``required`` makes its absence a fault, apart from incoming messages of the revision
-    ``lenient``. ``object_until`` is the last revision in which the value must be an object. ``limits`` are the least
-    and the greatest number that may go out (CONT-04); what comes in may lie outside.
+    even with its default. ``required`` makes the member's absence a fault in incoming messages, though it has a
+    default, apart from those of the revision ``lenient``; and a default of ``None`` cannot go out. ``object_until`` is
+    the last revision in which the value must be an object. ``limits`` are the least and the greatest number that may
+    go out (CONT-04); what comes in may lie outside.
     """
     return field(default=default, metadata=wired(**options))
 
 
-def wired(**options: Any) -> dict[str, Wire]:
+def wired(**options: Unpack[WireOptions]) -> dict[str, Wire]:
     """Return the attrs metadata of a member, for those that call ``attrs.field`` themselves."""
     return {"wire": Wire(**options)}
 
@@ -152,9 +165,7 @@ class Choice:
         self.member = member
 
 
-def tagged(
-    *classes: type[Payload], member: str = "type", unknown: Callable[[Mapping[str, Any]], Any] | None = None
-) -> Choice:
+def tagged(*classes: type[Payload], unknown: Callable[[Mapping[str, Any]], Any] | None = None) -> Choice:
     """Return the choice among classes that differ in the constant ``type``."""
     table: dict[str, type[Payload]] = {vars(cls)["type"]: cls for cls in classes}
 

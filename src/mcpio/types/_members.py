@@ -68,9 +68,11 @@ class Member:
 
 def _owner(cls: type[Payload], name: str) -> type:
     """Return the class that declares the attribute: the names in the annotation are those of its module."""
-    return next(
-        base for base in cls.__mro__ if any(own.name == name and not own.inherited for own in attrs.fields(base))
-    )
+    return next(base for base in cls.__mro__ if any(own.name == name for own in _own_attributes(base)))
+
+
+def _own_attributes(cls: type) -> list[attrs.Attribute[Any]]:
+    return [attribute for attribute in vars(cls).get("__attrs_attrs__", ()) if not attribute.inherited]
 
 
 def _camel(name: str) -> str:
