@@ -28,7 +28,6 @@ myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
-autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
 
@@ -37,6 +36,8 @@ public_modules = [
     "mcpio.revisions",
     "mcpio.events",
     "mcpio.methods",
+    "mcpio.codec",
+    "mcpio.types",
 ]
 """What the reference must have a page for."""
 

@@ -3,9 +3,9 @@
     ```{public-names} mcpio.errors
     ```
 
-documents every name in the module's ``__all__`` under the module it is imported from, whatever it is and wherever it is
-defined, so a public name cannot be missing. The library's modules listed in ``public_modules`` (in ``conf.py``) must
-each be on some page: a build without one warns.
+documents every name in the module's ``__all__`` under the module it is imported from, whatever it is, so a public name
+cannot be missing. Names that are defined elsewhere come in groups, by the module that defines them. The library's
+modules listed in ``public_modules`` (in ``conf.py``) must each be on some page: a build without one warns.
 
     ```{attributes} mcpio.engine.limits.Limits
     ```
@@ -15,10 +15,15 @@ lists the attributes of a class with their defaults and what is said about them.
 
 from __future__ import annotations
 
+import ast
+import builtins
 import importlib
 import inspect
+import re
 import sys
+import typing
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import attrs
@@ -48,17 +53,22 @@ class PublicNames(SphinxDirective):
         self.env.note_dependency(str(module.__file__))
         documented: set[str] = getattr(self.env, "documented_modules", set())
         self.env.documented_modules = documented | {name}  # type: ignore[attr-defined]  # ours, kept with the build
-        lines = ["```{eval-rst}", f".. module:: {name}", ""]
+        groups: dict[str, list[str]] = {}
         for public in module.__all__:
-            lines += entry(name, public, getattr(module, public))
+            value = getattr(module, public)
+            home = value.__module__ if inspect.isroutine(value) or inspect.isclass(value) else assigned_in(name, public)
+            groups.setdefault(home, []).extend(entry(name, public, value, home))
+        lines = ["```{eval-rst}", f".. module:: {name}", ""]
+        for home in sorted(groups, key=lambda home: home != name):
+            lines += ([] if home == name else [f".. rubric:: {title(home)}", ""]) + groups[home]
         source = StringList([*lines, "```"], source=f"<public names of {name}>")
         container = nodes.container()
         self.state.nested_parse(source, self.content_offset, container)
         return container.children
 
 
-def entry(module: str, name: str, value: Any) -> list[str]:
-    """Return the lines of reStructuredText that document one name."""
+def entry(module: str, name: str, value: Any, home: str) -> list[str]:
+    """Return the lines of reStructuredText that document one name, which ``home`` defines."""
     if inspect.ismodule(value):
         return [f"* ``{module}.{name}``", ""]
     if inspect.isclass(value):
@@ -67,22 +77,53 @@ def entry(module: str, name: str, value: Any) -> list[str]:
         return [f".. auto{kind}:: {module}.{name}", "   :members:", "   :undoc-members:", *bases, ""]
     if inspect.isroutine(value):
         return [f".. autofunction:: {module}.{name}", ""]
-    return [f".. autodata:: {defining_module(module, name)}.{name}", "   :no-value:", ""]
+    said = attribute_docs(home).get(("", name)) or [_alias(value), ""]
+    return [f".. py:data:: {module}.{name}", "", *(f"   {line}" for line in said), ""]
 
 
-def defining_module(module: str, name: str) -> str:
+def _alias(value: Any) -> str:
+    if typing.get_origin(value) is typing.Literal:
+        return "One of " + ", ".join(f"``{choice!r}``" for choice in typing.get_args(value)) + "."
+    if typing.get_origin(value) is not None:
+        return f"An alias of ``{re.sub(r'[a-z_]+[.]', '', str(value))}``."
+    return f"The value ``{value!r}``."
+
+
+def title(module: str) -> str:
+    """Return what a module says it is about, in its docstring's first words."""
+    said = (importlib.import_module(module).__doc__ or module).strip().partition("\n")[0]
+    return said.partition(":")[0].rstrip(".")
+
+
+def assigned_in(module: str, name: str) -> str:
     """Return where a constant or an alias is assigned, which is where its docstring stands."""
-    candidates = [other for other in sys.modules if other.split(".")[0] == "mcpio" and _assigns(other, name)]
-    return min(candidates, key=len, default=module)
+    ours = [other for other in sys.modules if other.startswith("mcpio.") and name in _assigned(other)]
+    return min(ours, key=len, default=module)
 
 
-def _assigns(module: str, name: str) -> bool:
-    try:
-        analyzer = ModuleAnalyzer.for_module(module)
-        analyzer.analyze()
-    except Exception:  # Whatever has no source to read assigns nothing.
-        return False
-    return ("", name) in analyzer.attr_docs or ("", name) in analyzer.annotations
+@cache
+def _assigned(module: str) -> frozenset[str]:
+    """Return the names that a module assigns at its top level."""
+    body = ast.parse(inspect.getsource(importlib.import_module(module))).body
+    plain = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+    annotated = [node.target for node in body if isinstance(node, ast.AnnAssign)]
+    return frozenset(target.id for target in plain + annotated if isinstance(target, ast.Name))
+
+
+@cache
+def attribute_docs(module: str) -> dict[tuple[str, str], list[str]]:
+    """Return the docstrings under the attributes of a module: (class or "", name) -> lines."""
+    analyzer = ModuleAnalyzer.for_module(module)
+    analyzer.analyze()
+    return analyzer.attr_docs
+
+
+def plain_defaults(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Write a default in a signature as one would write it: ``{}`` for a read-only mapping."""
+    plain = signature and re.sub(r"<(Absent|Revision)[. ]([\w-]+)(: '\w+')?>", r"\2", signature)
+    return plain and plain.replace("mappingproxy({})", "{}"), returns
 
 
 class Attributes(SphinxDirective):
@@ -97,10 +138,8 @@ class Attributes(SphinxDirective):
         return [plain_table(["Name", "Default", "Meaning"], self._rows(cls))]
 
     def _rows(self, cls: type[Any]) -> Iterator[list[Cell]]:
-        analyzer = ModuleAnalyzer.for_module(cls.__module__)
-        analyzer.analyze()
         for attribute in attrs.fields(cls):
-            said = " ".join(analyzer.attr_docs.get((cls.__name__, attribute.name), []))
+            said = " ".join(attribute_docs(cls.__module__).get((cls.__name__, attribute.name), []))
             default = "" if attribute.default is attrs.NOTHING else _plain(attribute.default)
             parsed, messages = self.state.inline_text(said, self.lineno)
             yield [[nodes.literal(text=attribute.name)], default, [*parsed, *messages]]
@@ -108,6 +147,13 @@ class Attributes(SphinxDirective):
 
 def _plain(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def keep_builtins(app: Sphinx, doctree: nodes.document) -> None:
+    """Leave the names of builtins in annotations plain: ``type`` is never one of the many members of that name."""
+    for node in list(doctree.findall(pending_xref)):
+        if node.get("refdomain") == "py" and "refwarn" not in node and hasattr(builtins, node["reftarget"]):
+            node.replace_self(nodes.Text(node["reftarget"]))
 
 
 def link_short_names(
@@ -134,8 +180,9 @@ def link_short_names(
 
 
 def _exists_elsewhere(target: str) -> bool:
+    """Tell whether a dotted name is another library's, or that of a private base class, which has no page."""
     module, _, name = target.rpartition(".")
-    if not module or target.split(".", maxsplit=1)[0] == "mcpio":
+    if not module or (target.startswith("mcpio.") and "._" not in target):
         return False
     try:
         return hasattr(importlib.import_module(module), name)
@@ -154,6 +201,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_config_value("public_modules", [], "env", types=frozenset({list}))
     app.add_directive("public-names", PublicNames)
     app.add_directive("attributes", Attributes)
+    app.connect("autodoc-process-signature", plain_defaults)
+    app.connect("doctree-read", keep_builtins)
     app.connect("missing-reference", link_short_names)
     app.connect("env-check-consistency", check_public_modules)
     return {"parallel_read_safe": False, "parallel_write_safe": True}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Literal
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -10,7 +11,6 @@ import reference
 import revision_tables
 import state_diagrams
 from state_svg import Transition, draw
-from tree import settings
 
 from mcpio.engine.table import REQUEST_TABLE, TABLE
 from mcpio.methods import METHODS
@@ -89,8 +89,16 @@ def test_some_members_differ_between_revisions() -> None:
 
 
 def test_each_kind_of_name_gets_its_directive() -> None:
-    assert reference.entry("mcpio.errors", "X", ValueError)[0] == ".. autoexception:: mcpio.errors.X"
-    assert reference.entry("mcpio.errors", "X", int)[0] == ".. autoclass:: mcpio.errors.X"
-    assert reference.entry("mcpio.errors", "x", len)[0] == ".. autofunction:: mcpio.errors.x"
-    assert reference.entry("mcpio", "LATEST_HANDSHAKE", 1)[0] == ".. autodata:: mcpio.revisions.LATEST_HANDSHAKE"
-    assert settings()["project"]["name"] == "mcpio"
+    home = "mcpio.revisions"
+    latest = reference.entry("mcpio", "LATEST_HANDSHAKE", 1, home)
+    assert latest[0] == ".. py:data:: mcpio.LATEST_HANDSHAKE"
+    assert "LIFE-03" in latest[2]
+    assert reference.entry("mcpio.x", "X", ValueError, home)[0] == ".. autoexception:: mcpio.x.X"
+    assert reference.entry("mcpio.x", "X", int, home)[0] == ".. autoclass:: mcpio.x.X"
+    assert reference.entry("mcpio.x", "x", len, home)[0] == ".. autofunction:: mcpio.x.x"
+    assert reference.entry("mcpio.x", "X", Literal["a", "b"], home)[2] == "   One of ``'a'``, ``'b'``."
+
+
+def test_a_constant_is_documented_where_it_is_assigned() -> None:
+    assert reference.assigned_in("mcpio", "LATEST_HANDSHAKE") == "mcpio.revisions"
+    assert reference.title("mcpio.errors") == "The exception tree"

@@ -21,7 +21,7 @@ HOSTS = re.compile(
 UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X])\b")
 SILENCED = re.compile(r"#\s*(?:type: igno[r]e|no[q]a|pyright: igno[r]e|pragma: no cove[r])")
 WITH_REASON = re.compile(
-    SILENCED.pattern + r"(?:\[[\w, -]+\]|: ?[A-Z]+\d+(?:, ?[A-Z]+\d+)*)?(?:\s*(?:#|-+|:)\s*|\s{2,})\w.{8,}"
+    SILENCED.pattern + r"(?:\[[\w, -]+\]|: ?[A-Z]+\d+(?:, ?[A-Z]+\d+)*)?(?:\s*(?:#|-+|:)\s*|\s{2,})\w.{6,}"
 )
 SKIPPED = re.compile(r"mark\.(?:ski[p]|xfai[l])\b|pytest\.(?:ski[p]|xfai[l])\(")
 
