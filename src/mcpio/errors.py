@@ -19,6 +19,7 @@ __all__ = [
     "RequestCancelled",
     "RequestError",
     "RequestTimeout",
+    "ToolError",
 ]
 
 
@@ -147,3 +148,7 @@ class Refusal(McpError):
         self.message = message
         self.retryable = retryable
         self.data = data
+
+
+class ToolError(McpError):
+    """Raised by a tool: its own work failed. The text goes to the model, in a result with ``is_error`` (TOOL-10)."""

@@ -37,7 +37,8 @@ class Runtime(Protocol):
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> Task:
         """Run a coroutine as a task of its own. It must not raise anything but the loop's own cancellation.
 
-        It starts at a later turn of the loop. One that is cancelled before that never runs.
+        It starts at a later turn of the loop, also when it was cancelled by then: it stops at its first wait, so its
+        ``finally`` blocks run in any case.
         """
 
     def one_shot(self) -> OneShot:

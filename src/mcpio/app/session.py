@@ -7,7 +7,8 @@ loop's own thread, between two waits.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from mcpio.app.context import RequestScope
@@ -21,6 +22,7 @@ from mcpio.events import (
     ConnectionClosed,
     Event,
     IncomingId,
+    Initialized,
     NotificationReceived,
     ProgressReceived,
     RequestFailed,
@@ -28,7 +30,7 @@ from mcpio.events import (
     ResponseReceived,
 )
 
-__all__ = ["Handler", "ProgressCallback", "Session"]
+__all__ = ["Handler", "ProgressCallback", "Session", "Waiter"]
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 """Takes the scope and the typed request; returns the typed result, or a coroutine that does."""
@@ -40,7 +42,7 @@ SLOW = 0.05
 """Seconds that a plain function may take in the loop's thread before it is reported."""
 
 
-class Session:
+class Session(ABC):
     """What a client and a server session share. Subclasses say which handler serves which request."""
 
     def __init__(self, connection: Connection, driver: Driver) -> None:
@@ -75,18 +77,18 @@ class Session:
         Cancelling the wait cancels the request.
         """
         self.check_open()
-        call = _Call(self.driver.runtime.one_shot(), on_progress)
+        waiter = Waiter(self.driver.runtime.one_shot(), on_progress)
         id = self.connection.send_request(
             request,
             now=self.driver.now(),
             timeout=timeout,
-            cookie=call,
+            cookie=waiter,
             related_to=related_to,
             progress=on_progress is not None,
         )
         self.driver.wake()
         try:
-            outcome = await call.outcome.wait()
+            outcome = await waiter.outcome.wait()
         except BaseException:
             # The wait was cancelled, in whatever way this event loop says so.
             self.connection.cancel_request(id, "the caller gave up")
@@ -134,25 +136,25 @@ class Session:
         if kind is RequestReceived:
             self._serve(event)  # type: ignore[arg-type]  # the class was just compared
         elif kind is ResponseReceived or kind is RequestFailed:
-            event.cookie.outcome.set(event)  # type: ignore[union-attr]
+            event.cookie.outcome.set(event)  # type: ignore[union-attr]  # as above
         elif isinstance(event, ProgressReceived):
             self._tell_progress(event)
-        elif isinstance(event, NotificationReceived):
+        elif isinstance(event, NotificationReceived | Initialized):
             self._handle_notification(event)
         elif isinstance(event, CancelReceived):
             self._cancel(event)
         elif isinstance(event, ConnectionClosed):
             self._handle_end(event)
 
-    def _handler_for(self, request: Any) -> Handler:
+    @abstractmethod
+    def _handler_for(self, event: RequestReceived) -> Handler:
         """Return what serves a request. The engine lets through only what the capabilities promise."""
-        raise NotImplementedError
 
     def _scope_for(self, event: RequestReceived) -> RequestScope:
         """Return what a handler gets to see of its request."""
         return RequestScope(self, event)
 
-    def _handle_notification(self, event: NotificationReceived) -> None:
+    def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         """Act on what the peer tells."""
 
     def _handle_end(self, event: ConnectionClosed) -> None:
@@ -181,20 +183,20 @@ class Session:
         scope = self._scope_for(event)
         began = self.driver.now()
         try:
-            result = self._handler_for(event.request)(scope, event.request)
+            result = self._handler_for(event)(scope, event.request)
         except Exception as error:
             self._fail(event, error)
             return
-        if inspect.iscoroutine(result):
+        if inspect.isawaitable(result):
             self._running[event.id] = (scope, self.driver.runtime.spawn(self._finish(event, result)))
             return
         self._answer(event, result)
         if self.driver.now() - began > SLOW:
             self._report_slow(event, self.driver.now() - began)
 
-    async def _finish(self, event: RequestReceived, coroutine: Coroutine[Any, Any, Any]) -> None:
+    async def _finish(self, event: RequestReceived, result: Awaitable[Any]) -> None:
         try:
-            self._answer(event, await coroutine)
+            self._answer(event, await result)
         except Exception as error:
             self._fail(event, error)
         finally:
@@ -230,7 +232,7 @@ class Session:
         )
 
 
-class _Call:
+class Waiter:
     """The cookie of a request: who waits for it."""
 
     __slots__ = ("on_progress", "outcome")

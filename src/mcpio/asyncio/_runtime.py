@@ -14,21 +14,25 @@ T = TypeVar("T")
 class AsyncioTask:
     """A coroutine as a task of its own."""
 
-    __slots__ = ("_coroutine", "_started", "_task")
+    __slots__ = ("_cancelled", "_coroutine", "_started", "_task")
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], group: asyncio.TaskGroup) -> None:
         self._coroutine = coroutine
         self._started = False
+        self._cancelled = False
         self._task = group.create_task(self._run())
 
     def cancel(self) -> None:
         """Ask it to stop at its next wait."""
-        self._task.cancel()
-        if not self._started:
-            self._coroutine.close()
+        self._cancelled = True
+        # asyncio would not even start a task that is cancelled before: it would skip the coroutine's clean-up.
+        if self._started:
+            self._task.cancel()
 
     async def _run(self) -> None:
         self._started = True
+        if self._cancelled:
+            self._task.cancel()
         await self._coroutine
 
 

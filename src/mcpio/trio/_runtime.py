@@ -29,9 +29,6 @@ class TrioTask:
 
     async def run(self) -> None:
         """Be the task."""
-        if self._scope.cancel_called:
-            self._coroutine.close()
-            return
         with self._scope:
             await self._coroutine
 

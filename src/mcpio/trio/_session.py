@@ -7,7 +7,7 @@ message of the protocol, never a torn frame, and closing is a call, not a task.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeAlias
 
 import trio
@@ -116,9 +116,17 @@ class SessionActor:
     """
 
     def __init__(
-        self, connection: Connection, transport: Transport, timekeeper: Timekeeper, runtime: TrioRuntime
+        self,
+        connection: Connection,
+        transport: Transport,
+        timekeeper: Timekeeper,
+        runtime: TrioRuntime,
+        *,
+        after_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """``after_close`` is awaited, shielded, when the transport is closed, before ``wait_closed`` returns."""
         self.connection = connection
+        self._after_close = after_close
         self.runtime = runtime
         self._wire = wire_for(transport)
         self._timekeeper = timekeeper
@@ -196,6 +204,9 @@ class SessionActor:
             self.touch()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_WRITE):
                 await self._close_wire()
+            if self._after_close is not None:
+                with trio.CancelScope(shield=True):
+                    await self._after_close()
             self._over.set()
 
     async def _read(self) -> None:
