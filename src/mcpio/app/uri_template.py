@@ -1,0 +1,378 @@
+"""URI templates (RFC 6570, all four levels): expansion, and the way back from a URI to the values in it.
+
+The way back is ours, as the RFC defines none. It takes time in proportion to the URI's length, whatever the template.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+__all__ = ["MAX_URI", "UriTemplate", "UriTemplateError"]
+
+MAX_URI: Final = 65_536
+"""The longest URI, in characters, that is compared with a template; a longer one fits none."""
+
+
+class UriTemplateError(ValueError):
+    """A text is no URI template, or no URI can be taken apart by it."""
+
+
+class UriTemplate:
+    """One template, such as ``notes://{id}``, ``file:///{+path}`` or ``search://{?q,lang}``.
+
+    `UriTemplateError` when the text is no template. ``variables`` are the names in it, in order.
+    """
+
+    __slots__ = ("_matcher", "_parts", "template", "variables")
+
+    def __init__(self, template: str) -> None:
+        self.template = template
+        self._parts = tuple(_parsed(template))
+        names = (variable.name for part in self._parts if isinstance(part, _Expression) for variable in part.variables)
+        self.variables = tuple(dict.fromkeys(names))
+        self._matcher: _Matcher | None = None
+
+    def __repr__(self) -> str:
+        return f"UriTemplate({self.template!r})"
+
+    def expand(self, variables: Mapping[str, Any]) -> str:
+        """Return the URI for values: texts, numbers, booleans, lists of them, and mappings to them.
+
+        What is missing, ``None``, or an empty list or mapping, is left out (RFC 6570, section 3.2.1).
+        `UriTemplateError` where a template cuts (``{name:3}``) what is no single value.
+        """
+        return "".join(part if isinstance(part, str) else part.expanded(variables) for part in self._parts)
+
+    def check_matching(self) -> None:
+        """Raise `UriTemplateError` when `match` cannot tell the template's values apart."""
+        self._ready()
+
+    def match(self, uri: str) -> dict[str, str | list[str]] | None:
+        """Return the values in a URI that the template fits, decoded, or ``None`` when it does not fit.
+
+        The whole URI is compared, as it is written. ``{name}`` takes at least one character and none of ``/?#``;
+        ``{+name}`` takes at least one of any; where both sides of a text could take it, the earlier takes all it can.
+        An expression with a mark of its own (``{/name}``, ``{.name}``, ``{;name}``, ``{?name}``, ``{&name}``,
+        ``{#name}``) may be absent, and its names are then absent from the result. Parameters of ``{?a,b}`` may come
+        in any order. ``{name*}`` gives a list of texts, everything else one text. Decoded values may contain any
+        character, a slash included: what reads files by them checks them.
+        """
+        if len(uri) > MAX_URI:
+            return None
+        return self._ready().match(uri)
+
+    def _ready(self) -> _Matcher:
+        if self._matcher is None:
+            self._matcher = _Matcher(self._parts)
+        return self._matcher
+
+
+# The parts of a template.
+
+
+class _Operator:
+    """What the mark of an expression means (RFC 6570, appendix A): how its values are joined, named and encoded."""
+
+    __slots__ = ("empty", "first", "named", "reserved", "separator")
+
+    def __init__(self, first: str, separator: str, *, named: bool = False, empty: str = "", reserved: bool = False):
+        self.first = first
+        self.separator = separator
+        self.named = named
+        self.empty = empty
+        self.reserved = reserved
+
+
+_OPERATORS: Final = {
+    "": _Operator("", ","),
+    "+": _Operator("", ",", reserved=True),
+    "#": _Operator("#", ",", reserved=True),
+    ".": _Operator(".", "."),
+    "/": _Operator("/", "/"),
+    ";": _Operator(";", ";", named=True),
+    "?": _Operator("?", "&", named=True, empty="="),
+    "&": _Operator("&", "&", named=True, empty="="),
+}
+
+
+class _Variable:
+    __slots__ = ("explode", "length", "name")
+
+    def __init__(self, name: str, length: int | None, *, explode: bool) -> None:
+        self.name = name
+        self.length = length
+        self.explode = explode
+
+
+class _Expression:
+    """One pair of braces."""
+
+    __slots__ = ("mark", "operator", "variables")
+
+    def __init__(self, mark: str, variables: list[_Variable]) -> None:
+        self.mark = mark
+        self.operator = _OPERATORS[mark]
+        self.variables = variables
+
+    def expanded(self, values: Mapping[str, Any]) -> str:
+        found = [
+            text
+            for variable in self.variables
+            if (value := values.get(variable.name)) is not None
+            for text in self._texts(variable, value)
+        ]
+        return self.operator.first + self.operator.separator.join(found) if found else ""
+
+    def _texts(self, variable: _Variable, value: Any) -> Iterator[str]:
+        if isinstance(value, Mapping):
+            pairs = [(self._quoted(str(key)), self._quoted(_text(item))) for key, item in value.items()]
+            if variable.explode:
+                yield from (f"{key}={item}" for key, item in pairs)
+            elif pairs:
+                yield self._one(variable, ",".join(f"{key},{item}" for key, item in pairs))
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            items = [self._quoted(_text(item)) for item in value]
+            if variable.explode:
+                yield from (self._one(variable, item) for item in items)
+            elif items:
+                yield self._one(variable, ",".join(items))
+        else:
+            yield self._one(variable, self._quoted(_text(value)[: variable.length]))
+            return
+        if variable.length is not None:
+            raise UriTemplateError(f"{{{variable.name}:{variable.length}}} cuts a text, and the value is none")
+
+    def _one(self, variable: _Variable, text: str) -> str:
+        if not self.operator.named:
+            return text
+        return f"{variable.name}={text}" if text else variable.name + self.operator.empty
+
+    def _quoted(self, text: str) -> str:
+        if not self.operator.reserved:
+            return _encoded(_NOT_UNRESERVED, text)
+        return _encoded(_NOT_RESERVED, text)
+
+
+# RFC 3986, sections 2.2 and 2.3; beside reserved characters, what is encoded already stays as it is.
+_NOT_UNRESERVED: Final = re.compile(r"[^A-Za-z0-9._~-]+")
+_NOT_RESERVED: Final = re.compile(r"(?:[^A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]|%(?![0-9A-Fa-f]{2}))+")
+
+
+def _encoded(unsafe: re.Pattern[str], text: str) -> str:
+    return unsafe.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
+
+
+def _text(value: Any) -> str:
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
+
+
+_NAME: Final = re.compile(r"(?:\w|%[0-9A-Fa-f]{2})(?:\.?(?:\w|%[0-9A-Fa-f]{2}))*", re.ASCII)
+_LENGTH: Final = re.compile(r"[1-9][0-9]{0,3}")
+# RFC 6570, section 2.1, with the characters of other scripts allowed.
+_NOT_LITERAL: Final = re.compile(r"[\x00-\x20\x7f\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
+
+
+def _parsed(template: str) -> Iterator[str | _Expression]:
+    position = 0
+    while position < len(template):
+        opening = template.find("{", position)
+        literal = template[position : opening if opening >= 0 else len(template)]
+        if (wrong := _NOT_LITERAL.search(literal)) is not None:
+            raise UriTemplateError(f"{template!r}: {wrong[0]!r} cannot stand outside braces")
+        if literal:
+            yield _encoded(_NOT_RESERVED, literal)
+        if opening < 0:
+            return
+        closing = template.find("}", opening)
+        if closing < 0:
+            raise UriTemplateError(f"{template!r}: a brace is not closed")
+        yield _expression(template, template[opening + 1 : closing])
+        position = closing + 1
+
+
+def _expression(template: str, text: str) -> _Expression:
+    mark = text[:1] if text[:1] in _OPERATORS else ""
+    return _Expression(mark, [_variable(template, each) for each in text[len(mark) :].split(",")])
+
+
+def _variable(template: str, text: str) -> _Variable:
+    name, colon, length = text.partition(":")
+    explode = not colon and name.endswith("*")
+    name = name[:-1] if explode else name
+    if not _NAME.fullmatch(name) or (colon and not _LENGTH.fullmatch(length)):
+        raise UriTemplateError(f"{template!r}: {text!r} is no variable")
+    return _Variable(name, int(length) if colon else None, explode=explode)
+
+
+# The way back.
+
+
+class _Span:
+    """A piece of a URI that expressions take: where it may begin and end, and what is in it.
+
+    ``marks`` are the characters it begins with, empty where it has none and is never absent; ``stops`` are those that
+    it cannot go beyond.
+    """
+
+    __slots__ = ("marks", "operator", "stops", "variables")
+
+    def __init__(self, expression: _Expression) -> None:
+        self.operator = expression.operator
+        self.variables = {variable.name: variable for variable in expression.variables}
+        self.marks = expression.mark if expression.mark != "+" else ""
+        several = len(expression.variables) > 1 or expression.variables[0].explode
+        self.stops = {"+": "", "#": "", "?": "#", "&": "#", "/": "?#" if several else "/?#"}.get(expression.mark, "/?#")
+
+    def values(self, text: str) -> dict[str, str | list[str]] | None:
+        """Return the decoded values in the text that the span took, ``None`` when they do not fit."""
+        if not text:
+            return {}
+        content = text[1:] if self.marks else text
+        found: dict[str, str] = {}
+        lists: dict[str, list[str]] = {}
+        for name, value in self._named(content) if self.operator.named else self._in_order(content):
+            variable = self.variables.get(name)
+            decoded = _decoded(value)
+            if variable is None or decoded is None:
+                return None
+            if variable.explode:
+                lists.setdefault(name, []).append(decoded)
+            elif name in found or (variable.length is not None and len(decoded) > variable.length):
+                return None
+            else:
+                found[name] = decoded
+        return {**found, **lists}
+
+    def _named(self, content: str) -> Iterator[tuple[str, str]]:
+        for pair in content.split(self.operator.separator) if content else ():
+            name, _, value = pair.partition("=")
+            yield name, value
+
+    def _in_order(self, content: str) -> Iterator[tuple[str, str]]:
+        variables = list(self.variables.values())
+        if len(variables) == 1 and not variables[0].explode:
+            yield variables[0].name, content
+            return
+        for index, item in enumerate(content.split(self.operator.separator)):
+            # What is too much for all goes to the last, which only takes it when it is a list.
+            yield variables[min(index, len(variables) - 1)].name, item
+
+
+class _Matcher:
+    """Finds which piece of a URI each expression takes."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, parts: Sequence[str | _Expression]) -> None:
+        self._pieces: list[str | _Span] = []
+        names: set[str] = set()
+        for part in parts:
+            if isinstance(part, str):
+                self._pieces.append(part)
+                continue
+            for variable in part.variables:
+                if variable.name in names:
+                    raise UriTemplateError(f"{variable.name!r} stands twice in the template, so it has no one value")
+                names.add(variable.name)
+            self._add(part)
+
+    def match(self, uri: str) -> dict[str, str | list[str]] | None:
+        fits = self._fits(uri)
+        if not fits[0][0]:
+            return None
+        found: dict[str, str | list[str]] = {}
+        position = 0
+        for index, piece in enumerate(self._pieces):
+            if isinstance(piece, str):
+                position += len(piece)
+                continue
+            end = _end_of(piece, uri, position, fits[index + 1])
+            values = piece.values(uri[position:end])
+            if values is None:
+                return None
+            found |= values
+            position = end
+        return found
+
+    def _add(self, expression: _Expression) -> None:
+        last = self._pieces[-1] if self._pieces else None
+        if isinstance(last, _Span):
+            if expression.mark == "&" and last.marks in ("?", "&", "?&"):
+                # One query: its parameters may come in any order.
+                last.variables |= {variable.name: variable for variable in expression.variables}
+                last.marks = "?&" if "?" in last.marks else "&"
+                return
+            if expression.mark in ("", "+") and not last.marks:
+                raise UriTemplateError(f"nothing stands between the values of {', '.join(last.variables)} and the next")
+        self._pieces.append(_Span(expression))
+
+    def _fits(self, uri: str) -> list[bytearray]:
+        """Return for each piece, and for the end, the positions from which the rest of the template fits.
+
+        Worked out from the end, each piece in one sweep, so nothing is tried twice.
+        """
+        after = bytearray(len(uri) + 1)
+        after[-1] = 1
+        fits = [after]
+        for piece in reversed(self._pieces):
+            after = _sweep_text(piece, uri, after) if isinstance(piece, str) else _sweep_span(piece, uri, after)
+            fits.append(after)
+        return fits[::-1]
+
+
+def _sweep_text(text: str, uri: str, after: bytearray) -> bytearray:
+    here = bytearray(len(uri) + 1)
+    position = uri.find(text)
+    while position >= 0:
+        here[position] = after[position + len(text)]
+        position = uri.find(text, position + 1)
+    return here
+
+
+def _sweep_span(span: _Span, uri: str, after: bytearray) -> bytearray:
+    marks, stops = span.marks, span.stops
+    size = len(uri)
+    here = bytearray(size + 1)
+    # The nearest positions, at or behind the one in hand, where the rest fits and where the span has to stop.
+    fitting = size + 1
+    stopping = size
+    for position in range(size, -1, -1):
+        # What the span holds begins behind the mark, and one character at least where there is none.
+        starts = position < size and (uri[position] in marks if marks else uri[position] not in stops)
+        if starts and fitting <= stopping:
+            here[position] = 1
+        if after[position]:
+            fitting = position
+            if marks:
+                here[position] = 1
+        if position < size and uri[position] in stops:
+            stopping = position
+    return here
+
+
+def _end_of(span: _Span, uri: str, start: int, after: bytearray) -> int:
+    """Return the last position where a span that begins here can end so that the rest fits."""
+    if span.marks and (start == len(uri) or uri[start] not in span.marks):
+        return start
+    found = [uri.find(stop, start + 1) for stop in span.stops]
+    limit = min((position for position in found if position >= 0), default=len(uri))
+    end = after.rfind(1, start + 1, limit + 1)
+    return end if end >= 0 else start
+
+
+def _decoded(text: str) -> str | None:
+    """Return a text with its percent-encoding undone, ``None`` where that is no UTF-8."""
+    if "%" not in text:
+        return text
+    if _BROKEN.search(text):
+        return None
+    try:
+        return _TRIPLET.sub(lambda found: bytes.fromhex(found[1].decode()), text.encode()).decode()
+    except UnicodeError:
+        return None
+
+
+_BROKEN: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_TRIPLET: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
