@@ -95,6 +95,10 @@ ACCEPTED: list[tuple[bytes, Any]] = [
     ('"\u00e9\u20ac\U0001f600\u2028\u2029\ufeff\uffff"'.encode(), "\u00e9\u20ac\U0001f600\u2028\u2029\ufeff\uffff"),
     (b'{"":0,"\\u0000":1}', {"": 0, "\0": 1}),
     (b'"12345678901234567890"', "12345678901234567890"),
+    # Large ones
+    (b'["' + b"7" * 40_000 + b'",18446744073709551616,""]', ["7" * 40_000, 2**64, ""]),
+    (b'["' + b"[" * 40_000 + b'\\n",-18446744073709551616]', ["[" * 40_000 + "\n", -(2**64)]),
+    (b'["7"' + b',"7"' * 9999 + b"]", ["7"] * 10_000),
     # Nesting
     (nested(128), standard.loads(nested(128))),
     (b'{"a":' * 128 + b"0" + b"}" * 128, standard.loads(b'{"a":' * 128 + b"0" + b"}" * 128)),
@@ -188,6 +192,8 @@ REFUSED: list[tuple[bytes, str]] = [
     (b"[" + b"[]," * 50 + nested(128) + b"]", "nested deeper than 128"),
     (b'["]]]]",' + nested(128, b'"]"') + b"]", "nested deeper than 128"),
     (b"]" * 1000 + b"[" * 200, "expecting value"),
+    (b'["' + b"x" * 40_000 + b'",' + nested(128) + b"]", "nested deeper than 128"),
+    (b'["' + b"[" * 40_000, "unterminated string"),
 ]
 
 
@@ -323,6 +329,7 @@ SAID: list[tuple[Any, bytes]] = [
     (standard.loads(nested(128)), nested(128)),
     ("null", b'"null"'),
     ({"a": "x", "b": None}, b'{"a":"x","b":null}'),
+    ({"a": "null[" * 9999}, b'{"a":"' + b"null[" * 9999 + b'"}'),
 ]
 
 UNSAID: list[tuple[Any, type[Exception], str]] = [
@@ -330,6 +337,7 @@ UNSAID: list[tuple[Any, type[Exception], str]] = [
     ({"a": [0, {"b": math.inf}]}, ValueError, r"a\[1\]\.b: inf has no form in JSON"),
     ([1, -math.inf], ValueError, r"\[1\]: -inf has no form in JSON"),
     ([Float(math.nan)], ValueError, r"\[0\]: .*nan.* has no form in JSON"),
+    (["x" * 40_000, math.nan], ValueError, r"\[1\]: nan has no form in JSON"),
     (Anything.NAN, ValueError, "nan has no form in JSON"),
     ("\ud800", ValueError, "a string with a surrogate at character 0"),
     ({"a": ["ok", "x\udfff"]}, ValueError, r"a\[1\]: a string with a surrogate at character 1"),

@@ -40,6 +40,7 @@ def test_the_backends_agree_on_anything_made_of_tokens(text: bytes) -> None:
     assert_agreement(text)
     assert_agreement(b"[" + text + b"]")
     assert_agreement(b'{"a":"' + text + b'"}')
+    assert_agreement(b'["' + b"7" * 40_000 + b'",' + text + b"]")
 
 
 @given(st.binary(max_size=12))

@@ -158,7 +158,7 @@ def _stdlib() -> Backend:
         except RecursionError:
             reason = "nested too deeply for the stack that is left"
         else:
-            if ("\\ud" in text or "\\uD" in text) and _LONE_SURROGATE.search(text.replace("\\\\", "--")):
+            if "\\" in text and _LONE_SURROGATE.search(text.replace("\\\\", "--")):
                 raise JsonError("a surrogate without its other half")
             return value
         # Outside the handler, because the library's exception keeps the whole text alive.
@@ -241,11 +241,12 @@ def _orjson() -> Backend:
     def orjson_loads(data: bytes | bytearray | str) -> Any:
         if isinstance(data, str):
             data = _encoded(data)
+        bare = data if len(data) < _LARGE else _without_strings(data)
         # find, because the operator "in" first tries to make an integer of the bytes.
-        zeros = data.translate(_DIGITS_AS_ZERO)
+        zeros = bare.translate(_DIGITS_AS_ZERO)
         if (place := zeros.find(_MANY_ZEROS)) >= 0 and _begins_integer(zeros, place):
             return slow_loads(data)
-        if len(data) > _SHORT and _nests_deeper(data, MAX_NESTING):
+        if len(bare) > _SHORT and _nests_deeper(bare, MAX_NESTING):
             return slow_loads(data)
         try:
             return fast_loads(data)
@@ -259,12 +260,38 @@ def _orjson() -> Backend:
             text = fast_dumps(value, _plain, options)
         except TypeError:
             return slow_dumps(value)
+        bare = text if len(text) < _LARGE else _without_strings(text)
         # NaN and the infinities come out as null.
-        if text.find(b"null") >= 0 or (len(text) > _SHORT and _nests_deeper(text, MAX_NESTING)):
+        if bare.find(b"null") >= 0 or (len(bare) > _SHORT and _nests_deeper(bare, MAX_NESTING)):
             _check(value)
         return text
 
     return Backend("orjson", orjson_loads, orjson_dumps)
+
+
+_LARGE: Final = 32 * 1024
+_FEW_STRINGS: Final = 64
+
+
+def _without_strings(text: bytes | bytearray) -> bytes | bytearray:
+    """Return the text with its strings empty if it has few of them, else the text as it is.
+
+    What is large is most often large for one string, an image or a file, which need not be looked at then.
+    """
+    if text.find(b"\\") >= 0:
+        return text
+    outside = []
+    end = 0
+    for _ in range(_FEW_STRINGS):
+        start = text.find(b'"', end)
+        if start < 0:
+            outside.append(text[end:])
+            return b'""'.join(outside)
+        outside.append(text[end:start])
+        end = text.find(b'"', start + 1) + 1
+        if end == 0:
+            return text
+    return text
 
 
 def _begins_integer(zeros: bytes | bytearray, place: int) -> bool:
@@ -287,7 +314,8 @@ _ALL_BUT_MARKS: Final = bytes(sorted(set(range(256)) - set(b'[]{}"')))
 
 def _nests_deeper(data: bytes | bytearray, limit: int) -> bool:
     """Return whether a JSON text nests deeper than that; for any other text, something."""
-    if not _opens_more(data, limit):
+    # Strings included; split, because it passes long strings much faster than count.
+    if len(data.split(b"[", limit + 1)) + len(data.split(b"{", limit + 1)) - 2 <= limit:
         return False
     brackets = _brackets(data)
     depth = 0
@@ -301,22 +329,6 @@ def _nests_deeper(data: bytes | bytearray, limit: int) -> bool:
             depth += 1 if bracket == _OPENING else -1
             if depth > limit:
                 return True
-    return False
-
-
-def _opens_more(data: bytes | bytearray, limit: int) -> bool:
-    """Return whether the text has more opening brackets than that, strings included."""
-    if len(data) < 4096:
-        return data.count(b"[") + data.count(b"{") > limit
-    # Large texts are large for their strings more often than not, and find passes those much faster than count.
-    found = 0
-    for bracket in (b"[", b"{"):
-        place = data.find(bracket)
-        while place >= 0:
-            found += 1
-            if found > limit:
-                return True
-            place = data.find(bracket, place + 1)
     return False
 
 
