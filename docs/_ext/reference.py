@@ -24,6 +24,7 @@ import sys
 import typing
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -97,14 +98,15 @@ def title(module: str) -> str:
 
 def assigned_in(module: str, name: str) -> str:
     """Return where a constant or an alias is assigned, which is where its docstring stands."""
-    ours = [other for other in sys.modules if other.startswith("mcpio.") and name in _assigned(other)]
-    return min(ours, key=len, default=module)
+    ours = [other for other in sys.modules if other.startswith("mcpio.")]
+    return min((other for other in ours if name in _assigned(other)), key=len, default=module)
 
 
 @cache
 def _assigned(module: str) -> frozenset[str]:
     """Return the names that a module assigns at its top level."""
-    body = ast.parse(inspect.getsource(importlib.import_module(module))).body
+    file = importlib.import_module(module).__file__
+    body = ast.parse(Path(file).read_text(encoding="utf-8") if file else "").body
     plain = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
     annotated = [node.target for node in body if isinstance(node, ast.AnnAssign)]
     return frozenset(target.id for target in plain + annotated if isinstance(target, ast.Name))
