@@ -98,7 +98,7 @@ class Codec:
         payload cannot be said in this revision, or a member is not of its type.
         """
         try:
-            return self._encoders[payload.__class__](payload)  # type: ignore[no-any-return]  # as above
+            return self._encoders[payload.__class__](payload)  # type: ignore[no-any-return]  # the same holds here
         except Fault as fault:
             raise InvalidMessage(fault.where(), fault.reason, self.revision.name) from None
 
@@ -268,8 +268,8 @@ class _Hooks:
             items: list[Any] = []
             try:
                 for item in value:
-                    # Not a comprehension: the number of items so far is the place of the fault.
-                    items.append(item if item.__class__ is exact else hook(item, item_type))  # noqa: PERF401
+                    made = item if item.__class__ is exact else hook(item, item_type)
+                    items.append(made)  # their number so far is the place of a fault
             except Fault as fault:
                 fault.steps.append(len(items))
                 raise
@@ -287,8 +287,8 @@ class _Hooks:
             items: list[Any] = []
             try:
                 for item in value:
-                    # Not a comprehension: the number of items so far is the place of the fault.
-                    items.append(item if item.__class__ is exact else hook(item))  # noqa: PERF401
+                    made = item if item.__class__ is exact else hook(item)
+                    items.append(made)  # their number so far is the place of a fault
             except Fault as fault:
                 fault.steps.append(len(items))
                 raise
