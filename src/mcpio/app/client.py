@@ -11,7 +11,7 @@ from mcpio.app.pagination import PageGuard
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Handler, ProgressCallback, Session, Waiter
 from mcpio.engine.client import ClientConnection
-from mcpio.engine.connection import DEFAULT, Default
+from mcpio.engine.connection import Default
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectFailed, ErrorCode, RequestError

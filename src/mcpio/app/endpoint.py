@@ -30,7 +30,7 @@ class Endpoint:
         """Bind JSON values and call. Returns what the function returns, or a coroutine for it."""
         return self._call(scope, self.binder.bind(arguments))
 
-    def call_with_text(self, scope: Context, arguments: Mapping[str, str]) -> Any:
+    def call_with_text(self, scope: Context, arguments: Mapping[str, str | list[str]]) -> Any:
         """Bind values that came as text and call, as ``call`` does."""
         return self._call(scope, self.binder.bind_text(arguments))
 

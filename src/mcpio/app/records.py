@@ -78,8 +78,8 @@ def attributes_of(kind: type) -> list[tuple[str, str]] | None:
 
 
 def is_payload(kind: Any) -> bool:
-    """Tell whether a class is one of the protocol's own, whose form in JSON depends on the revision."""
-    return isinstance(kind, type) and kind.__module__.startswith("mcpio.types")
+    """Tell whether a class is, or inherits from, one of the protocol's own: its form depends on the revision."""
+    return isinstance(kind, type) and any(base.__module__.startswith("mcpio.types") for base in kind.__mro__)
 
 
 def evaluate(annotations: Mapping[str, Any], names: dict[str, Any], namespace: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Resources:
     def __len__(self) -> int:
         return len(self.static) + len(self.templates)
 
-    def find(self, uri: str) -> tuple[FunctionResource | FunctionTemplate, Mapping[str, str]] | None:
+    def find(self, uri: str) -> tuple[FunctionResource | FunctionTemplate, Mapping[str, str | list[str]]] | None:
         """Return what reads a URI, and the values of the template's variables: a resource of just that URI first."""
         resource = self.static.find(uri)
         if resource is not None:

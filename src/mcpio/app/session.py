@@ -154,6 +154,7 @@ class Session(ABC):
         """Return what a handler gets to see of its request."""
         return RequestScope(self, event)
 
+    @abstractmethod
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         """Act on what the peer tells."""
 

@@ -33,7 +33,7 @@ class FunctionTool:
         accepts: Callable[[Any], None] | None = None,
         gives: Callable[[Any], None] | None = None,
     ) -> None:
-        """``accepts`` and ``gives`` check arguments and structured results against schemas that were given by hand."""
+        """Offer it. ``accepts`` and ``gives`` check arguments and structured results against hand-written schemas."""
         self.endpoint = endpoint
         self.description = description
         self.enabled = True

@@ -72,7 +72,7 @@ async def connect(
 
 
 def open_transport(transport: Transport, **options: Unpack[ClientOptions]) -> Opened:
-    """``async with open_transport(stream) as client``: a client for the length of a block."""
+    """Give a client for the length of a block: ``async with open_transport(stream) as client``."""
     return Opened(lambda nursery: connect(transport, nursery=nursery, **options))
 
 

@@ -22,7 +22,7 @@ __all__ = ["memory_client"]
 
 
 def memory_client(server: Server, **options: Unpack[ClientOptions]) -> Opened:
-    """``async with memory_client(server) as client``: a client of a server in this process, for the length of a block.
+    """Give a client of a server in this process, for a block: ``async with memory_client(server) as client``.
 
     The server's lifespan is entered for the block.
     """
@@ -70,7 +70,7 @@ class MemoryEnd:
         self.over = trio.Event()
         self._timekeeper = timekeeper
         self._token = trio.lowlevel.current_trio_token()
-        self._pumping = False
+        self.pumping = False
 
     def now(self) -> float:
         """Return Trio's time."""
@@ -78,16 +78,16 @@ class MemoryEnd:
 
     def wake(self) -> None:
         """Move what either side has to say, until both are quiet."""
-        if self._pumping or self.peer._pumping:
+        if self.pumping or self.peer.pumping:
             return
-        self._pumping = True
+        self.pumping = True
         try:
-            while self._move() | self.peer._move():
+            while self.move() | self.peer.move():
                 pass
         finally:
-            self._pumping = False
-        self._settle()
-        self.peer._settle()
+            self.pumping = False
+        self.settle()
+        self.peer.settle()
 
     def close(self, grace: float) -> None:
         """Close in order, at the loop's next turn."""
@@ -110,7 +110,7 @@ class MemoryEnd:
         self.connection.handle_timeout(trio.current_time())
         self.wake()
 
-    def _move(self) -> bool:
+    def move(self) -> bool:
         """Act on events, and feed the peer what there is; tell whether there was anything."""
         self.session.process()
         chunks = self.connection.data_to_send()
@@ -123,7 +123,8 @@ class MemoryEnd:
         self.session.process()
         return True
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Take note of the deadline and of the end."""
         self._timekeeper.arm(self, self.connection.next_deadline())
         if self.connection.closed:
             self.over.set()

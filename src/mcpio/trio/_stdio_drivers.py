@@ -24,7 +24,7 @@ class StdioOptions(ProcessOptions, ClientOptions, total=False):
 
 
 def open_stdio(argv: Sequence[str], **options: Unpack[StdioOptions]) -> Opened:
-    """``async with open_stdio(["server"]) as client``: start a server as a child process, for the length of a block.
+    """Start a server as a child process, for the length of a block: ``async with open_stdio(["server"]) as client``.
 
     ``argv`` is the program and its arguments; there is no shell. See ``start_process`` for the options of the process
     (``env``, ``cwd``, ``stderr``, graces) and ``ClientOptions`` for those of the client. When the block ends, the
