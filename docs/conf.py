@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
@@ -31,14 +32,8 @@ autodoc_class_signature = "mixed"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
 
-public_modules = [
-    "mcpio.errors",
-    "mcpio.revisions",
-    "mcpio.events",
-    "mcpio.methods",
-    "mcpio.codec",
-    "mcpio.types",
-]
+settings = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+public_modules = settings["tool"]["mcpio"]["public-modules"]
 """What the reference must have a page for."""
 
 html_theme = "furo"
