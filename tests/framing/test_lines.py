@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable
 
@@ -207,9 +208,18 @@ CUTS = st.lists(st.integers(0, 120), max_size=12)
 
 
 @pytest.mark.req("STDIO-03")
+@pytest.mark.parametrize("piece", [4, 65_536])
 @given(STREAMS, CUTS, st.integers(0, 9), st.booleans(), st.booleans())
-@settings(max_examples=500)
-def test_any_split_gives_the_same_lines(data: bytes, cuts: list[int], limit: int, resync: bool, pull: bool) -> None:
+@settings(max_examples=300)
+def test_any_split_gives_the_same_lines(
+    piece: int, data: bytes, cuts: list[int], limit: int, resync: bool, pull: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mcpio.framing.lines._PIECE", piece)
+        check_split(data, cuts, limit, resync, pull)
+
+
+def check_split(data: bytes, cuts: list[int], limit: int, resync: bool, pull: bool) -> None:
     places = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
     pieces = [data[a:b] for a, b in itertools.pairwise(places)]
     whole = lines_of(data, limit=limit, resync=resync)
@@ -245,11 +255,32 @@ def test_a_long_line_comes_back_whole_from_pieces_of_any_size(size: int) -> None
     mixed = [line[:1], line[1:70_000], line[70_000:70_003], line[70_003:]]
     for way in (pieces, mixed):
         assert lines_of(*way, b"\nnext\n", limit=MIB) == [line, b"next"]
+        assert lines_of(*way, b"\n", limit=MIB) == [line]
+        assert lines_of(*way, b"\r", b"\n", limit=MIB) == [line]
+        assert lines_of(*way, b"more\r\nnext\n", limit=len(line)) == [Overlong(len(line) + 1, line[:200])]
         framer = LineFramer(MIB)
         for piece in way:
             framer.receive(piece)
         assert framer.unfinished == line
         assert framer.buffered == len(line)
+
+
+def test_a_long_blank_line_is_left_out() -> None:
+    assert lines_of(b" " * 100_000, b"\na\n", limit=MIB) == [b"a"]
+
+
+def test_time_grows_with_the_size_and_no_faster() -> None:
+    def seconds(size: int) -> float:
+        pieces = [b"x" * 64] * (size // 64)
+        start = time.perf_counter()
+        lines_of(*pieces, b"\n", limit=size)
+        lines_of(b"x\n" * (size // 16), limit=size)
+        return time.perf_counter() - start
+
+    small = min(seconds(MIB // 8) for _ in range(5))
+    large = min(seconds(2 * MIB) for _ in range(2))
+    # 16 is linear, 256 quadratic.
+    assert large / small < 60
 
 
 # Memory

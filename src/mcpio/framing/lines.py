@@ -50,10 +50,11 @@ class LineFramer:
         self._skipping = skipping
         self._eof = False
         self._finished = False
-        # Whole lines: one block being read out from _pos on, then what came meanwhile. Blocks end in a newline.
+        # Whole lines: one block being read out from _pos on, then what came meanwhile. Blocks end in a newline. Queued
+        # bytes are one long line without its newline: to cut that off would copy the line once more.
         self._ready = b""
         self._pos = 0
-        self._queue: deque[bytearray | Overlong] | None = None
+        self._queue: deque[bytearray | bytes | Overlong] | None = None
         # The unfinished line after them, _partial bytes in all.
         self._parts: list[bytes | bytearray] | None = None
         self._partial = 0
@@ -91,10 +92,12 @@ class LineFramer:
             start = self._pos
             end = ready.find(_NEWLINE, start)
             if end < 0:
-                if (overlong := self._next_block()) is not None:
-                    return overlong
-                if not self._ready:
+                if self._queue is None:
+                    self._ready = b""
+                    self._pos = 0
                     return None
+                if (item := self._next_item(self._queue)) is not None:
+                    return item
                 continue
             self._pos = end + 1
             # For an empty line this looks at the newline before it, or for the first one at the last.
@@ -114,7 +117,7 @@ class LineFramer:
     @property
     def buffered(self) -> int:
         """The bytes held: lines not given out yet and the unfinished one."""
-        queued = sum(len(block) for block in self._queue or () if isinstance(block, bytearray))
+        queued = sum(len(item) for item in self._queue or () if not isinstance(item, Overlong))
         return len(self._ready) - self._pos + queued + self._partial
 
     @property
@@ -133,21 +136,32 @@ class LineFramer:
         return self._eof and not self.pending
 
     def _add_lines(self, data: bytes) -> None:
+        """Add bytes that end in a newline."""
         if self._parts is not None:
-            data = b"".join([*self._parts, data])
+            if self._partial < _PIECE:
+                data = b"".join([*self._parts, data])
+            else:
+                end = data.find(_NEWLINE)
+                self._append(b"".join([*self._parts, data[:end]]))
+                data = data[end + 1 :]
             self._parts = None
             self._partial = 0
         if self._queue is not None:
             last = self._queue[-1]
             if isinstance(last, bytearray):
                 last += data
-            else:
+            elif data:
                 self._queue.append(bytearray(data))
         elif self._pos < len(self._ready):
-            self._queue = deque([bytearray(data)])
+            self._append(bytearray(data))
         else:
             self._ready = data
             self._pos = 0
+
+    def _append(self, item: bytearray | bytes | Overlong) -> None:
+        if self._queue is None:
+            self._queue = deque()
+        self._queue.append(item)
 
     def _add_partial(self, data: bytes) -> None:
         size = self._partial + len(data)
@@ -176,9 +190,7 @@ class LineFramer:
             head += part[:_HEAD_BYTES]
         self._parts = None
         self._partial = 0
-        if self._queue is None:
-            self._queue = deque()
-        self._queue.append(self._overlong(head))
+        self._append(self._overlong(head))
         self._skipping = self._resync
         self._finished = not self._resync
 
@@ -196,16 +208,19 @@ class LineFramer:
         seen = self._max + 1
         return Overlong(seen, head[: min(seen, _HEAD_BYTES)])
 
-    def _next_block(self) -> Overlong | None:
-        """Drop the block that is read out and take the next, or return the `Overlong` that comes next."""
+    def _next_item(self, queue: deque[bytearray | bytes | Overlong]) -> bytes | Overlong | None:
+        """Go on to what is queued: make a block ready, or return a line or an `Overlong`."""
+        item = queue.popleft()
+        if not queue:
+            self._queue = None
         self._ready = b""
         self._pos = 0
-        if self._queue is None:
+        if isinstance(item, Overlong):
+            return item
+        if isinstance(item, bytearray):
+            self._ready = bytes(item)
             return None
-        block = self._queue.popleft()
-        if not self._queue:
-            self._queue = None
-        if isinstance(block, Overlong):
-            return block
-        self._ready = bytes(block)
-        return None
+        line = item.removesuffix(b"\r")
+        if len(line) > self._max:
+            return self._too_long(line[:_HEAD_BYTES])
+        return None if line.isspace() else line
