@@ -153,6 +153,36 @@ def test_a_second_signal_ends_what_takes_its_time() -> None:
     assert process.communicate() == (b"", b"")
 
 
+WITH_EXIT_FUNCTIONS = """
+import atexit, os, sys, trio
+from mcpio.trio._signals import terminate_on_signals
+
+class Slow:
+    def __del__(self):
+        os.write(2, b"modules are being cleared;")
+
+kept_to_the_end = sys.modules["kept"] = Slow()
+
+async def main():
+    atexit.register(lambda: sys.stderr.write("exit function;"))
+    with terminate_on_signals():
+        print("ready", flush=True)
+        await trio.sleep_forever()
+
+print("unwritten", end=";")
+trio.run(main)
+"""
+
+
+def test_exit_functions_run_and_the_rest_of_an_exit_is_left_out() -> None:
+    command = [sys.executable, "-c", WITH_EXIT_FUNCTIONS]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"unwritten;ready\n"
+    _, status, out, err = end(process, signal.SIGTERM)
+    assert (status, out, err) == (143, b"", b"exit function;")
+
+
 @pytest.fixture
 def _own_handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Restore what a block that a signal ended leaves in place, for the process normally ends."""
