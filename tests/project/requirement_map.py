@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tree import ROOT, python_files
+from tree import ROOT, project_files
 
 MAP = ROOT / "tests" / "requirements.toml"
 
@@ -42,12 +42,17 @@ def read_map() -> dict[str, dict[str, Any]]:
 
 
 def marked_tests() -> dict[str, list[str]]:
-    """Return, for each id in a marker, the tests that carry it, as pytest names them."""
+    """Return, for each id in a marker or a conversation's ``req:`` line, the tests that carry it, by pytest's names."""
     found: dict[str, set[str]] = {}
-    for path in python_files():
+    for path in project_files():
         name = path.relative_to(ROOT).as_posix()
-        if name.startswith("tests/") and path.name.startswith("test_"):
-            for test, requirement in markers(path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8") if name.startswith("tests/") else ""
+        if name.startswith("tests/conversations/"):
+            for line in re.findall(r"^req: *(.+)$", text, re.MULTILINE):
+                for requirement in line.split():
+                    found.setdefault(requirement, set()).add(name)
+        elif path.name.startswith("test_") and path.suffix == ".py":
+            for test, requirement in markers(text):
                 found.setdefault(requirement, set()).add(f"{name}::{test}")
     return {requirement: sorted(tests) for requirement, tests in found.items()}
 

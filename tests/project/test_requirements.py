@@ -18,8 +18,10 @@ MAP = read_map()
 MARKED = marked_tests()
 
 
-def test_the_map_has_every_rule_once_and_in_order() -> None:
-    assert list(MAP) == all_ids()
+def test_the_map_has_every_rule_of_the_families_in_order_and_then_others() -> None:
+    required, others = list(MAP)[: len(all_ids())], list(MAP)[len(all_ids()) :]
+    assert required == all_ids()
+    assert [requirement for requirement in others if not MAP[requirement].get("tests")] == []
 
 
 @pytest.mark.parametrize("requirement", MAP)
@@ -32,7 +34,8 @@ def test_a_rule_says_what_it_asks_and_has_tests_or_a_reason(requirement: str) ->
 
 def test_the_map_and_the_markers_agree() -> None:
     mapped = {requirement: sorted(entry["tests"]) for requirement, entry in MAP.items() if entry.get("tests")}
-    assert mapped == MARKED
+    assert MARKED.keys() <= MAP.keys(), "a marker names a rule that the map does not have"
+    assert mapped == MARKED, "run tests/project/requirement_map.py"
 
 
 def test_every_listed_test_exists() -> None:
@@ -48,7 +51,7 @@ def test_no_rule_waits_for_its_tests() -> None:
 def _exists(test: str) -> bool:
     name, *path = test.split("::")
     if not (ROOT / name).is_file() or not path:
-        return False
+        return name.startswith("tests/conversations/") and (ROOT / name).is_file()
     body = ast.parse((ROOT / name).read_text(encoding="utf-8")).body
     for part in path:
         defined = {node.name: node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
