@@ -30,14 +30,15 @@ async def main():
 trio.run(main)
 """
 
-NEVER_ENDS = [
-    sys.executable,
-    "-c",
-    "import os, signal, time\n"
-    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    "os.write(1, b'x')\n"
-    "while True: time.sleep(60)",
-]
+IGNORE_EVERYTHING = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.write(1, b"x")
+while True:
+    time.sleep(60)
+"""
+
+NEVER_ENDS = [sys.executable, "-c", IGNORE_EVERYTHING]
 
 
 @pytest.fixture
