@@ -1,0 +1,31 @@
+"""What tests of a conversation need, without an event loop, a socket or a clock.
+
+* ``pair()`` joins two engines: real bytes, virtual time, any cutting of the stream, and a network that can fail.
+* ``read_script`` and ``play`` hold a written conversation against either engine or both; ``mcpio.testing.script`` tells
+  the format.
+* ``ManualRuntime`` runs the application layer's coroutines step by step.
+"""
+
+from mcpio.testing.joined import Carried, Chunking, Pair, at_random, cut_at, every, pair, whole
+from mcpio.testing.player import ScriptFailed, play
+from mcpio.testing.runtime import Cancelled, ManualRuntime
+from mcpio.testing.script import Script, ScriptError, parse_script, read_script
+
+__all__ = [
+    "Cancelled",
+    "Carried",
+    "Chunking",
+    "ManualRuntime",
+    "Pair",
+    "Script",
+    "ScriptError",
+    "ScriptFailed",
+    "at_random",
+    "cut_at",
+    "every",
+    "pair",
+    "parse_script",
+    "play",
+    "read_script",
+    "whole",
+]

@@ -1,0 +1,154 @@
+"""What a side of a conversation script does by itself: each act is one call on its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mcpio.codec import codec
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import DEFAULT, Connection, Default
+from mcpio.engine.limits import Timeout
+from mcpio.errors import InvalidMessage, RequestError
+from mcpio.events import Event, IncomingId, OutgoingId, RequestReceived
+from mcpio.methods import METHODS, Method, method_of
+from mcpio.revisions import LATEST_HANDSHAKE
+from mcpio.testing.script import Act, ScriptError
+from mcpio.types.custom import CustomNotification, CustomRequest
+
+if TYPE_CHECKING:
+    from mcpio.engine.table import Role
+
+__all__ = ["Side", "perform"]
+
+
+class Side:
+    """An engine in a conversation, and what the script has not looked at yet."""
+
+    def __init__(self, role: Role, connection: Connection) -> None:
+        self.role = role
+        self.connection = connection
+        self.sent: list[bytes | None] = []
+        """Lines that it wrote, and ``None`` for its end."""
+        self.events: list[Event] = []
+        """What it reported."""
+        self.listed = False
+        """Whether the script lists what it reports since the last thing that happened."""
+        self.fed = 0
+        """How many bytes arrived here."""
+        self.over = False
+        """Whether the other side knows that this one closed its end."""
+        self._requests: dict[tuple[type, int | str], RequestReceived] = {}
+        self._cookies: dict[Any, OutgoingId] = {}
+
+    def drain(self) -> list[Event]:
+        """Take the engine's events."""
+        events = list(self.connection.events())
+        for event in events:
+            if isinstance(event, RequestReceived):
+                wire_id = event.raw["id"]
+                self._requests[type(wire_id), wire_id] = event
+        self.events += events
+        return events
+
+    def request(self, act: Act, wire_id: Any) -> RequestReceived:
+        """Return the other side's request with that id on the wire, the latest if it was used twice."""
+        event = self._requests.get((type(wire_id), wire_id))
+        if event is None:
+            raise ScriptError(f"{act.place}: no request with id {wire_id!r} came to the {self.role.value}")
+        return event
+
+    def keep(self, cookie: Any, id: OutgoingId) -> None:
+        """Remember a request of its own by its cookie."""
+        self._cookies[cookie] = id
+
+    def own(self, act: Act, cookie: Any) -> OutgoingId:
+        """Return the request of its own with that cookie; a number that is none stands for itself, as an id."""
+        if cookie in self._cookies:
+            return self._cookies[cookie]
+        if type(cookie) is int:
+            return OutgoingId(cookie)
+        raise ScriptError(f"{act.place}: the {self.role.value} sent no request with the cookie {cookie!r}")
+
+
+def perform(side: Side, act: Act, now: float) -> None:
+    """Do it. Raises ``LocalProtocolError`` as the engine does, ``ScriptError`` where the script makes no sense."""
+    try:
+        _perform(side, act, now)
+    except InvalidMessage as error:
+        raise ScriptError(f"{act.place}: {error}") from error
+
+
+def _perform(side: Side, act: Act, now: float) -> None:
+    connection = side.connection
+    match act.verb, act.arguments:
+        case "initialize", _:
+            _initialize(side, act, now)
+        case "request", (method, *params):
+            _request(side, act, _payload(method, params, CustomRequest), now)
+        case "cancel", (cookie, *reason):
+            connection.cancel_request(side.own(act, cookie), *reason)
+        case "notify", (method, *params):
+            notification = _payload(method, params, CustomNotification)
+            connection.send_notification(notification, related_to=_related(side, act))
+        case "answer", (wire_id, result):
+            event = side.request(act, wire_id)
+            connection.send_result(event.id, _result(event, result))
+        case "error", (wire_id, code, message, *data):
+            connection.send_error(side.request(act, wire_id).id, RequestError(code, message, *data))
+        case "progress", (wire_id, value):
+            connection.send_progress(side.request(act, wire_id).id, value, **act.options)
+        case "close", _:
+            connection.close(now, **act.options)
+        case _:
+            connection.abort()
+
+
+def _initialize(side: Side, act: Act, now: float) -> None:
+    if not isinstance(side.connection, ClientConnection):
+        raise ScriptError(f"{act.place}: only a client can initialize")
+    cookie = act.options.get("cookie")
+    timeout = act.options.get("timeout", DEFAULT)
+    side.keep(cookie, side.connection.send_initialize(now=now, timeout=timeout, cookie=cookie))
+
+
+def _request(side: Side, act: Act, payload: Any, now: float) -> None:
+    cookie = act.options.get("cookie")
+    id = side.connection.send_request(
+        payload,
+        now=now,
+        timeout=_timeout(act.options),
+        cookie=cookie,
+        related_to=_related(side, act),
+        progress=act.options.get("progress", False),
+    )
+    side.keep(cookie, id)
+
+
+def _timeout(options: Mapping[str, Any]) -> Timeout | Default:
+    if "timeout" in options or "idle" in options:
+        return Timeout(options.get("timeout", Timeout().total), options.get("idle"))
+    return DEFAULT
+
+
+def _related(side: Side, act: Act) -> IncomingId | None:
+    return side.request(act, act.options["related"]).id if "related" in act.options else None
+
+
+def _payload(name: str, params: list[Any], custom: type[CustomRequest | CustomNotification]) -> Any:
+    """Return the payload of a method of the protocol, or of another by its name."""
+    raw = params[0] if params else {}
+    method = METHODS.get(name)
+    return custom(name, raw) if method is None else _decode(method, raw, method.params_type)
+
+
+def _result(event: RequestReceived, raw: Any) -> Any:
+    if isinstance(event.request, CustomRequest):
+        return raw
+    method = method_of(event.request)
+    return _decode(method, raw, method.result_type)
+
+
+def _decode(method: Method, raw: Any, cls: type[Any]) -> Any:
+    revision = LATEST_HANDSHAKE if method.exists_in(LATEST_HANDSHAKE) else method.since
+    return codec(revision).decode(raw, cls)

@@ -1,0 +1,265 @@
+"""Two engines joined without input or output: real bytes, and time that moves when told to.
+
+A tool that never answers, and a client that gives up after half a minute::
+
+    link = pair(server=ServerConnection(Implementation("server", "1"), ServerCapabilities(tools=ToolsCapability())))
+    link.handshake()
+    link.client.send_request(CallToolRequest("echo"), now=link.now, timeout=30)
+    link.run()
+    link.advance(30)
+    assert isinstance(link.client_events[-1], RequestFailed)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import attrs
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase, Role
+from mcpio.types.lifecycle import Implementation
+
+if TYPE_CHECKING:
+    from mcpio.engine.connection import Connection
+    from mcpio.events import Event
+
+__all__ = ["Carried", "Chunking", "Pair", "at_random", "cut_at", "every", "pair", "piece", "whole"]
+
+Chunking: TypeAlias = Callable[[int, int], int]
+"""How a stream is cut: takes the offset in the stream and how many bytes are there, returns how many arrive next."""
+
+
+def whole(offset: int, available: int) -> int:
+    """Deliver everything that is there."""
+    del offset
+    return available
+
+
+def every(size: int) -> Chunking:
+    """Deliver ``size`` bytes at a time."""
+    return lambda _, available: min(size, available)
+
+
+def at_random(seed: int) -> Chunking:
+    """Deliver pieces of random sizes, the same ones for the same seed."""
+    return lambda offset, available: random.Random(f"{seed}/{offset}").randint(1, available)  # noqa: S311  not for secrets
+
+
+def cut_at(*offsets: int) -> Chunking:
+    """Cut the stream at these offsets, and nowhere else unless there is no more to deliver."""
+    return lambda offset, available: min([available, *(cut - offset for cut in offsets if cut > offset)])
+
+
+def piece(chunk: Chunking, offset: int, available: int) -> int:
+    """Return how many bytes arrive next: at least one, and no more than there are."""
+    return max(1, min(chunk(offset, available), available))
+
+
+def pair(
+    client: ClientConnection | None = None,
+    server: ServerConnection | None = None,
+    *,
+    chunk: Chunking = whole,
+    on_event: Callable[[Connection, Event], None] | None = None,
+) -> Pair:
+    """Join a client and a server; one that is not given declares no capabilities.
+
+    ``chunk`` cuts both streams: ``whole``, ``every(1)``, ``at_random(seed)``, ``cut_at(5, 7)`` or a function of one's
+    own. ``on_event`` is called with each event as it is drained, and may act on the connection: it stands for the
+    application.
+    """
+    return Pair(
+        client or ClientConnection(Implementation("client", "1")),
+        server or ServerConnection(Implementation("server", "1")),
+        chunk,
+        on_event,
+    )
+
+
+@attrs.frozen
+class Carried:
+    """A chunk that one side wrote."""
+
+    at: float
+    """When, in seconds."""
+    sender: Role
+    """By whom."""
+    data: bytes | None
+    """What; ``None`` is its half-close."""
+
+
+class Pair:
+    """A client and a server, and the two streams between them. Make it with ``pair``."""
+
+    client: ClientConnection
+    """Act on it as you like; then call ``run``. It may be replaced, by one restored from its snapshot for instance."""
+    server: ServerConnection
+    """Likewise."""
+    now: float
+    """The time, in seconds from 0. Give it to calls that ask for one."""
+    client_events: list[Event]
+    """What the client reported, in order. Clear it as you like."""
+    server_events: list[Event]
+    """Likewise."""
+    tap: list[Carried]
+    """Every byte that either side wrote, whether it arrived or not."""
+
+    def __init__(
+        self,
+        client: ClientConnection,
+        server: ServerConnection,
+        chunk: Chunking,
+        on_event: Callable[[Connection, Event], None] | None,
+    ) -> None:
+        self.client = client
+        self.server = server
+        self.now = 0.0
+        self.client_events = []
+        self.server_events = []
+        self.tap = []
+        self._on_event = on_event
+        self._streams = {role: _Stream(chunk) for role in (Role.CLIENT, Role.SERVER)}
+
+    # Time
+
+    def run(self) -> None:
+        """Move bytes and drain events until nothing more happens by itself."""
+        busy = True
+        while busy:
+            busy = False
+            for sender in self._streams:
+                busy = self._drain(sender) or busy
+                busy = self._carry(sender) or busy
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass. Deadlines expire on the way, each at its own time, and what follows from them happens."""
+        self.advance_to(self.now + seconds)
+
+    def advance_to(self, when: float) -> None:
+        """Let time pass until ``when``."""
+        self.run()
+        while (due := self.next_deadline()) is not None and due <= when:
+            self.now = max(self.now, due)
+            for connection in (self.client, self.server):
+                connection.handle_timeout(self.now)
+            self.run()
+        self.now = max(self.now, when)
+
+    def next_deadline(self) -> float | None:
+        """Return when either side wants to be woken, or ``None``."""
+        due = [time for each in (self.client, self.server) if (time := each.next_deadline()) is not None]
+        return min(due, default=None)
+
+    def handshake(self) -> None:
+        """Let the client open the conversation, and run."""
+        self.client.send_initialize(now=self.now)
+        self.run()
+
+    # The network
+
+    def sent(self, sender: Role) -> bytes:
+        """Return everything that one side wrote so far."""
+        return b"".join(each.data for each in self.tap if each.sender is sender and each.data is not None)
+
+    def stall(self, sender: Role) -> None:
+        """Stop reading what one side writes: its output stays with its engine until ``resume``."""
+        self._streams[sender].stalled = True
+
+    def resume(self, sender: Role) -> None:
+        """Go on reading after ``stall``. Call ``run`` then."""
+        self._streams[sender].stalled = False
+
+    def cut(self, sender: Role) -> None:
+        """From now on lose what one side writes, and tell neither of them."""
+        self._streams[sender].cut = True
+        self._streams[sender].waiting = b""
+
+    def lose(self, cause: BaseException | None = None) -> None:
+        """Break the channel for both sides; what is on its way is lost. Call ``run`` then."""
+        for stream in self._streams.values():
+            stream.waiting = b""
+            stream.cut = stream.ended = True
+            stream.lost_after = None
+        for connection in (self.client, self.server):
+            connection.connection_lost(cause, self.now)
+
+    def lose_after(self, sender: Role, size: int) -> None:
+        """Break the channel when ``size`` bytes that one side wrote have arrived in all; with 0, before the first."""
+        self._streams[sender].lost_after = size
+
+    # Inside
+
+    def _connection(self, role: Role) -> Connection:
+        return self.client if role is Role.CLIENT else self.server
+
+    def _drain(self, role: Role) -> bool:
+        """Take what events there are; tell whether there were any."""
+        connection = self._connection(role)
+        record = self.client_events if role is Role.CLIENT else self.server_events
+        before = len(record)
+        for event in connection.events():
+            record.append(event)
+            if self._on_event is not None:
+                self._on_event(connection, event)
+        return len(record) > before
+
+    def _carry(self, sender: Role) -> bool:
+        """Take output where nothing is on its way, and let one piece arrive; tell whether there was any."""
+        stream = self._streams[sender]
+        if stream.stalled:
+            return False
+        pulled = not stream.waiting and self._pull(sender, stream)
+        receiver = Role.SERVER if sender is Role.CLIENT else Role.CLIENT
+        return self._deliver(receiver, stream) or pulled
+
+    def _pull(self, sender: Role, stream: _Stream) -> bool:
+        connection = self._connection(sender)
+        chunks = connection.data_to_send()
+        self.tap.extend(Carried(self.now, sender, chunk) for chunk in chunks)
+        stream.waiting = b"" if stream.cut else b"".join(chunk for chunk in chunks if chunk is not None)
+        # A side that ends without a half-close closes its stream all the same.
+        stream.ending = connection.phase is Phase.CLOSED
+        return bool(chunks)
+
+    def _deliver(self, role: Role, stream: _Stream) -> bool:
+        receiver = self._connection(role)
+        if receiver.phase is Phase.CLOSED:
+            stream.waiting = b""
+            return False
+        if not receiver.wants_read:
+            return False
+        if stream.waiting:
+            size = stream.next_size()
+            data, stream.waiting = stream.waiting[:size], stream.waiting[size:]
+            stream.offset += size
+            receiver.receive_data(data, self.now)
+            if stream.lost_after is not None and stream.offset >= stream.lost_after:
+                self.lose()
+            return True
+        if stream.ending and not stream.ended and not stream.cut:
+            stream.ended = True
+            receiver.receive_data(None, self.now)
+            return True
+        return False
+
+
+class _Stream:
+    """What one side writes and the other reads."""
+
+    __slots__ = ("chunk", "cut", "ended", "ending", "lost_after", "offset", "stalled", "waiting")
+
+    def __init__(self, chunk: Chunking) -> None:
+        self.chunk = chunk
+        self.waiting = b""
+        self.offset = 0
+        self.stalled = self.cut = self.ending = self.ended = False
+        self.lost_after: int | None = None
+
+    def next_size(self) -> int:
+        """Return how many of the waiting bytes arrive next: none where the channel breaks before the first."""
+        size = piece(self.chunk, self.offset, len(self.waiting))
+        return size if self.lost_after is None else min(size, max(0, self.lost_after - self.offset))

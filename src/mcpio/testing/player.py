@@ -1,0 +1,373 @@
+"""Hold a conversation script against a client engine, a server engine, or both joined."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, assert_never
+
+import attrs
+
+from mcpio.codec import codec
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase, Role
+from mcpio.errors import LocalProtocolError
+from mcpio.framing.json import dumps, loads
+from mcpio.framing.jsonrpc import encode_notification, encode_request, encode_result
+from mcpio.revisions import LATEST_HANDSHAKE, Revision
+from mcpio.testing.acts import Side, perform
+from mcpio.testing.joined import Chunking, piece, whole
+from mcpio.testing.patterns import is_complete, mismatch
+from mcpio.testing.script import (
+    Act,
+    At,
+    DeadlineIs,
+    EventIs,
+    Handshake,
+    Lost,
+    NoEvent,
+    PhaseIs,
+    Place,
+    Script,
+    ScriptError,
+    Step,
+    Wire,
+)
+from mcpio.types.lifecycle import ClientCapabilities, Implementation, ServerCapabilities
+
+if TYPE_CHECKING:
+    from mcpio.events import Event
+
+__all__ = ["Between", "ScriptFailed", "play"]
+
+Between: TypeAlias = Callable[[Connection, float], Connection]
+"""What happens to an engine between two lines, at a time; returns the engine to go on with."""
+
+
+class ScriptFailed(AssertionError):
+    """An engine did something else. The text begins with file and line, and ends with what happened before."""
+
+
+def play(
+    script: Script,
+    engines: frozenset[Role] | None = None,
+    *,
+    revision: Revision | None = None,
+    chunk: Chunking = whole,
+    between: Between | None = None,
+) -> None:
+    """Play a script. Raises ``ScriptFailed`` where an engine departs from it, ``ScriptError`` where it makes no sense.
+
+    ``engines`` is one of ``script.engines`` and ``revision`` one of ``script.revisions``, by default the first of each.
+    ``chunk`` cuts what is fed, as in ``pair``. ``between`` is called with each engine and the time before every line
+    that makes something happen, and returns the engine to go on with: the same one, or one restored from its snapshot.
+    """
+    player = _Player(script, revision or script.revisions[0], chunk, between)
+    player.play(engines or script.engines[0])
+
+
+class _Player:
+    def __init__(self, script: Script, revision: Revision, chunk: Chunking, between: Between | None) -> None:
+        self._script = script
+        self._revision = revision
+        self._chunk = chunk
+        self._between = between
+        self._now = 0.0
+        self._sides: dict[Role, Side] = {}
+        self._log: list[str] = []
+
+    def play(self, engines: frozenset[Role]) -> None:
+        for role in (Role.CLIENT, Role.SERVER):
+            if role in engines:
+                self._sides[role] = Side(role, self._engine(role))
+        for step in self._script.steps:
+            self._take(step)
+        self._check_quiet("the end of the script")
+
+    def _engine(self, role: Role) -> Connection:
+        setup = self._script.setups[role]
+        info = Implementation(role.value, "1")
+        decode = codec(LATEST_HANDSHAKE).decode
+        if role is Role.SERVER:
+            return ServerConnection(info, decode(setup.capabilities, ServerCapabilities), options=setup.options)
+        spoken = tuple(each for each in setup.options.revisions if each <= self._revision)
+        options = attrs.evolve(setup.options, revisions=spoken)
+        return ClientConnection(info, decode(setup.capabilities, ClientCapabilities), options=options)
+
+    # Steps
+
+    def _take(self, step: Step) -> None:
+        match step:
+            case Wire():
+                self._wire(step)
+            case At():
+                self._begin(step.place)
+                self._advance_to(step.time)
+            case Handshake():
+                self._begin(step.place)
+                self._handshake(step)
+            case Lost():
+                self._begin(step.place)
+                for side in self._sides.values():
+                    side.connection.connection_lost(None, self._now)
+                self._settle()
+            case Act() | EventIs() | NoEvent() | DeadlineIs() | PhaseIs():
+                if step.role in self._sides:
+                    self._take_of(self._sides[step.role], step)
+            case _:
+                assert_never(step)
+
+    def _take_of(self, side: Side, step: Act | EventIs | NoEvent | DeadlineIs | PhaseIs) -> None:
+        match step:
+            case Act():
+                self._begin(step.place)
+                self._act(side, step)
+            case EventIs():
+                self._expect_event(side, step)
+            case NoEvent():
+                side.listed = True
+            case DeadlineIs():
+                due = side.connection.next_deadline()
+                if due != step.time:
+                    self._fail(step.place, f"the {side.role.value} wants to be woken at {due}, not {step.time}")
+            case PhaseIs():
+                phase = side.connection.phase
+                if phase is not step.phase:
+                    self._fail(step.place, f"the {side.role.value} is {phase.value}, not {step.phase.value}")
+            case _:
+                assert_never(step)
+
+    def _begin(self, place: Place) -> None:
+        """Close the account of what happened so far: something else is about to happen."""
+        self._check_quiet(str(place))
+        for side in self._sides.values():
+            side.events.clear()
+            side.listed = False
+            if self._between is not None:
+                side.connection = self._between(side.connection, self._now)
+
+    def _check_quiet(self, place: str) -> None:
+        for side in self._sides.values():
+            if side.sent:
+                self._fail(place, f"before this the {side.role.value} sent {_text(side.sent[0])}")
+            if side.listed and side.events:
+                self._fail(place, f"before this the {side.role.value} reported {_brief(side.events[0])}")
+
+    # What happens
+
+    def _act(self, side: Side, act: Act) -> None:
+        before = _state(side.connection, self._now)
+        self._log.append(f"{side.role.value} {act.verb} {' '.join(map(str, act.arguments))}")
+        try:
+            perform(side, act, self._now)
+        except LocalProtocolError as error:
+            if act.refused is None or act.refused not in str(error):
+                self._fail(act.place, f"refused: {error}", error)
+            if before != _state(side.connection, self._now):
+                self._fail(act.place, "refused, but the state is another", error)
+        else:
+            if act.refused is not None:
+                self._fail(act.place, "this was not refused")
+        self._settle()
+
+    def _handshake(self, step: Handshake) -> None:
+        for side in self._sides.values():
+            if side.connection.phase is not Phase.NEW:
+                raise ScriptError(f"{step.place}: the conversation has begun already")
+        if Role.CLIENT in self._sides:
+            self._open_as_client(self._sides[Role.CLIENT], step.place)
+        else:
+            self._open_as_server(self._sides[Role.SERVER])
+        self._settle()
+        for side in self._sides.values():
+            side.sent.clear()
+            side.events.clear()
+            if side.connection.phase is not Phase.OPERATING:
+                self._fail(step.place, f"the {side.role.value} is {side.connection.phase.value} after the handshake")
+
+    def _open_as_client(self, client: Side, place: Place) -> None:
+        perform(client, Act(place, Role.CLIENT, "initialize", (), {}), self._now)
+        self._settle()
+        if Role.SERVER not in self._sides:
+            result = {
+                "protocolVersion": self._revision.name,
+                "capabilities": self._script.setups[Role.SERVER].capabilities,
+                "serverInfo": {"name": "server", "version": "1"},
+            }
+            self._feed(client, encode_result(client.connection.pending.outgoing[0], result) + b"\n")
+
+    def _open_as_server(self, server: Side) -> None:
+        params = {
+            "protocolVersion": self._revision.name,
+            "capabilities": self._script.setups[Role.CLIENT].capabilities,
+            "clientInfo": {"name": "client", "version": "1"},
+        }
+        self._feed(server, encode_request(1, "initialize", params) + b"\n")
+        self._feed(server, encode_notification("notifications/initialized", None) + b"\n")
+
+    def _advance_to(self, when: float) -> None:
+        while (due := self._next_deadline()) is not None and due <= when:
+            self._now = max(self._now, due)
+            for side in self._sides.values():
+                side.connection.handle_timeout(self._now)
+            self._settle()
+        self._now = when
+        self._log.append(f"at {when:g}")
+
+    def _next_deadline(self) -> float | None:
+        due = [time for side in self._sides.values() if (time := side.connection.next_deadline()) is not None]
+        return min(due, default=None)
+
+    # Bytes
+
+    def _wire(self, step: Wire) -> None:
+        if step.sender in self._sides:
+            self._expect_sent(self._sides[step.sender], step)
+            return
+        self._begin(step.place)
+        (side,) = self._sides.values()
+        if step.text is None and step.message is None:
+            self._feed(side, None)
+        elif step.text is not None:
+            self._feed(side, step.text + b"\n")
+        elif is_complete(step.message):
+            self._feed(side, dumps(step.message) + b"\n")
+        else:
+            raise ScriptError(f"{step.place}: a message that the script sends is written out in full")
+        self._settle()
+
+    def _feed(self, side: Side, data: bytes | None) -> None:
+        if data is None:
+            side.connection.receive_data(None, self._now)
+        while data:
+            size = piece(self._chunk, side.fed, len(data))
+            side.connection.receive_data(data[:size], self._now)
+            side.fed += size
+            data = data[size:]
+            self._drain(side)
+
+    def _settle(self) -> None:
+        """Drain and carry until nothing more happens by itself."""
+        busy = True
+        while busy:
+            busy = False
+            for side in self._sides.values():
+                busy = self._drain(side) or busy
+                for chunk in side.connection.data_to_send():
+                    self._carry(side, chunk)
+                    busy = True
+                if side.connection.phase is Phase.CLOSED and not side.over:
+                    # A side that ends without a half-close closes its stream all the same.
+                    self._carry_end(side)
+                    busy = True
+
+    def _carry(self, side: Side, chunk: bytes | None) -> None:
+        self._log.append(f"{_ARROWS[side.role]} {_text(chunk)}")
+        side.sent.append(chunk)
+        if chunk is None:
+            self._carry_end(side)
+        elif (other := self._other(side)) is not None:
+            self._feed(other, chunk)
+
+    def _carry_end(self, side: Side) -> None:
+        side.over = True
+        other = self._other(side)
+        if other is not None:
+            self._feed(other, None)
+
+    def _other(self, side: Side) -> Side | None:
+        return self._sides.get(Role.SERVER if side.role is Role.CLIENT else Role.CLIENT)
+
+    def _drain(self, side: Side) -> bool:
+        events = side.drain()
+        self._log += [f"{side.role.value}: {_brief(event)}" for event in events]
+        return bool(events)
+
+    # What is expected
+
+    def _expect_sent(self, side: Side, step: Wire) -> None:
+        if not side.sent:
+            self._fail(step.place, f"the {side.role.value} sent nothing")
+        sent = side.sent.pop(0)
+        fault = _difference(step, sent)
+        if fault is not None:
+            self._fail(step.place, f"the {side.role.value} sent {_text(sent)}: {fault}")
+
+    def _expect_event(self, side: Side, step: EventIs) -> None:
+        side.listed = True
+        if not side.events:
+            self._fail(step.place, f"the {side.role.value} reported nothing")
+        event = side.events.pop(0)
+        if type(event).__name__ != step.name:
+            self._fail(step.place, f"the {side.role.value} reported {_brief(event)}")
+        for path, pattern in step.members.items():
+            try:
+                value = _member(event, path)
+            except (AttributeError, LookupError, TypeError, ValueError):
+                self._fail(step.place, f"{_brief(event)} has no {path}")
+            fault = mismatch(pattern, _shown(value), path)
+            if fault is not None:
+                self._fail(step.place, f"{_brief(event)}: {fault}")
+
+    def _fail(self, place: Place | str, what: str, cause: BaseException | None = None) -> NoReturn:
+        before = "".join(f"\n    {line}" for line in self._log[-20:])
+        raise ScriptFailed(f"{place}: {what}\n  before it, latest last:{before}") from cause
+
+
+_ARROWS = {Role.CLIENT: "C>", Role.SERVER: "S>"}
+
+
+def _state(connection: Connection, now: float) -> dict[str, Any] | None:
+    """Return the snapshot, ``None`` where there is none to be had."""
+    try:
+        return connection.snapshot(now)
+    except LocalProtocolError:
+        return None
+
+
+def _difference(step: Wire, sent: bytes | None) -> str | None:
+    if sent is None or (step.text is None and step.message is None):
+        return None if sent is None and step.text is None and step.message is None else "expected otherwise"
+    if step.text is not None:
+        return None if sent == step.text + b"\n" else f"expected {step.text.decode()}"
+    return mismatch(step.message, loads(sent))
+
+
+def _text(chunk: bytes | None) -> str:
+    return "end" if chunk is None else chunk.decode().rstrip("\n")
+
+
+def _brief(event: Event) -> str:
+    """Return an event as a line: its class, and its members but for the whole message."""
+    names = [name for name in type(event).__annotations__ if name not in ("raw", "context")]
+    return f"{type(event).__name__}({', '.join(f'{name}={_shown(getattr(event, name))}' for name in names)})"
+
+
+def _member(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        if isinstance(value, Mapping):
+            value = value[name]
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            value = value[int(name)]
+        else:
+            value = getattr(value, name)
+    return value
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as a script writes it: JSON as it is, an object by the name of its class."""
+    if value is None or isinstance(value, str | bool | float):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, Revision):
+        return value.name
+    if isinstance(value, Mapping):
+        return {key: _shown(each) for key, each in value.items()}
+    if isinstance(value, Sequence):
+        return [_shown(each) for each in value]
+    return type(value).__name__

@@ -1,0 +1,165 @@
+"""The runtime seam without an event loop: coroutines run in turns, and only when told to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+__all__ = ["Cancelled", "ManualOneShot", "ManualRuntime", "ManualTask"]
+
+T = TypeVar("T")
+
+_UNSET: Any = object()
+
+
+class Cancelled(BaseException):
+    """Raised in a cancelled task where it waits, and wherever it waits after that."""
+
+
+class ManualRuntime:
+    """A ``mcpio.app.runtime.Runtime`` for tests: nothing runs until ``run`` or ``complete`` is called.
+
+    Coroutines may await what this runtime gives out, and each other, but nothing of an event loop. There is only one
+    thread: what ``to_thread`` gets runs in a turn of its own, and ``from_thread`` calls its function there and then.
+    """
+
+    def __init__(self) -> None:
+        self._turns: deque[Callable[[], None]] = deque()
+
+    def run(self) -> None:
+        """Run until every task is over or waits for a value that nobody gave yet."""
+        while self._turns:
+            self._turns.popleft()()
+
+    def complete(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, with all other tasks, and return what it returns.
+
+        What it raises is raised here. ``RuntimeError`` when it waits for something that cannot come.
+        """
+        outcome: list[T] = []
+
+        async def main() -> None:
+            outcome.append(await coroutine)
+
+        self.spawn(main())
+        self.run()
+        if not outcome:
+            raise RuntimeError("the coroutine still waits, and nothing is left to run")
+        return outcome[0]
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> ManualTask:
+        """Run a coroutine as a task of its own, from the next turn on."""
+        return ManualTask(coroutine, self._turns)
+
+    def one_shot(self) -> ManualOneShot:
+        """Return a value to wait for."""
+        return ManualOneShot()
+
+    async def to_thread(self, function: Callable[[], T]) -> T:
+        """Run a function in a turn of its own and return what it returns. A cancelled wait does not stop it."""
+        over = self.one_shot()
+        call = _Call(function, over)
+        self._turns.append(call.run)
+        await over
+        result: T = call.outcome()
+        return result
+
+    def from_thread(self, function: Callable[[], T]) -> T:
+        """Run a function and return what it returns."""
+        return function()
+
+
+class ManualTask:
+    """A coroutine as a task of its own."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], turns: deque[Callable[[], None]]) -> None:
+        self._coroutine = coroutine
+        self._turns = turns
+        self._started = self._cancelled = False
+        self._waits_for: ManualOneShot | None = None
+        turns.append(self._step)
+
+    def cancel(self) -> None:
+        """Ask it to stop where it waits."""
+        if self._cancelled:
+            return
+        self._cancelled = True
+        if not self._started:
+            self._coroutine.close()
+        elif self._waits_for is not None:
+            self._waits_for.waiter = None
+            self.wake()
+
+    def wake(self) -> None:
+        """Let it go on, at a later turn."""
+        self._waits_for = None
+        self._turns.append(self._step)
+
+    def _step(self) -> None:
+        """Run it to its next wait. What it raises goes to whoever has called ``run``."""
+        if self._cancelled and not self._started:
+            return
+        try:
+            if self._cancelled:
+                waits_for = self._coroutine.throw(Cancelled())
+            else:
+                self._started = True
+                waits_for = self._coroutine.send(None)
+        except (StopIteration, Cancelled):
+            return
+        if not isinstance(waits_for, ManualOneShot):
+            raise TypeError(f"a task under ManualRuntime awaits what an event loop must give: {waits_for!r}")
+        if self._cancelled:
+            self._turns.append(self._step)
+        else:
+            self._waits_for = waits_for
+            waits_for.waiter = self
+
+
+class ManualOneShot:
+    """A value for one waiting task."""
+
+    def __init__(self) -> None:
+        self.waiter: ManualTask | None = None
+        self._value: Any = _UNSET
+
+    def set(self, value: Any) -> None:
+        """Give the value and wake the waiter."""
+        if self._value is not _UNSET:
+            return
+        self._value = value
+        if self.waiter is not None:
+            self.waiter.wake()
+            self.waiter = None
+
+    def wait(self) -> Awaitable[Any]:
+        """Wait for the value."""
+        return self
+
+    def __await__(self) -> Generator[ManualOneShot, None, Any]:
+        if self._value is _UNSET:
+            yield self
+        return self._value
+
+
+class _Call:
+    """A function that runs in a turn of its own."""
+
+    def __init__(self, function: Callable[[], Any], over: ManualOneShot) -> None:
+        self._function = function
+        self._over = over
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._result = self._function()
+        except BaseException as error:
+            self._error = error
+        self._over.set(None)
+
+    def outcome(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._result

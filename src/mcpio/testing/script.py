@@ -1,0 +1,397 @@
+"""Conversations as text: what goes over the wire, what each side does and reports, and when.
+
+A script begins with its setup, one ``name: value`` a line, all of it optional::
+
+    req: LIFE-04 LIFE-05            the rules that it shows
+    run: client server pair         which engines it fits: one of them against the script, or both joined (all three)
+    revision: 2025-06-18            the newest revision that the client speaks; several: the script holds in each
+    client: {roots: {}} NAME=VALUE  capabilities of a side, then members of ``Options`` or ``Limits`` by name
+    server: {tools: {}}
+
+Then come its steps, one a line; a line that begins with white space goes on with the one before, and ``#`` at the
+beginning of a line is a comment. Values are JSON with the quotes left out where nothing is lost by it (see
+``mcpio.testing.patterns``); ``"jsonrpc": "2.0"`` is understood::
+
+    handshake                       the usual opening, from initialize to notifications/initialized, unseen
+    C> {id: 2, method: ping}        the client sends this; S> is the server
+    C>> {"id":2                     the client sends this very text
+    C> end                          the client closes its end of the stream
+    client request ping             something that a side does; see below
+    refused TEXT                    the thing that was just done raised LocalProtocolError, whose text has TEXT in it
+    event server RequestReceived id=1 request.name=echo
+                                    the next event of a side, with members as listed; a name stands for an object
+                                    of that class, an enumeration's member, a revision
+    no event server                 and it has none
+    deadline client 30              when a side wants to be woken: seconds, or null
+    phase client operating          where a side stands
+    at 30                           the time moves on to 30 s, deadlines expiring on the way
+    lost                            the channel breaks
+
+What a side that is played by the script does or reports is passed over; a message of its own is sent, and one of the
+engine's is expected. All messages must be listed; of the events between two things that happen, either none or all.
+
+A side can ``initialize``, ``request METHOD PARAMS cookie=NAME timeout=SECONDS idle=SECONDS progress=true related=ID``,
+``cancel NAME REASON`` (by the cookie), ``notify METHOD PARAMS related=ID``, ``answer ID RESULT``, ``error ID CODE
+MESSAGE DATA``, ``progress ID VALUE total=VALUE message=TEXT``, ``close grace=SECONDS``, ``abort``. An ID is the one on
+the wire, of the other side's request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.engine.table import Phase, Role
+from mcpio.revisions import HANDSHAKE_REVISIONS, LATEST_HANDSHAKE, Revision
+from mcpio.testing.patterns import Reader
+
+__all__ = [
+    "ACTS",
+    "Act",
+    "At",
+    "DeadlineIs",
+    "EventIs",
+    "Handshake",
+    "Lost",
+    "NoEvent",
+    "PhaseIs",
+    "Place",
+    "Script",
+    "ScriptError",
+    "Setup",
+    "Step",
+    "Wire",
+    "parse_script",
+    "read_script",
+]
+
+
+class ScriptError(ValueError):
+    """A script that cannot be read. The text begins with file and line."""
+
+
+@attrs.frozen
+class Place:
+    """A line of a script."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@attrs.frozen
+class Wire:
+    """One side sends ``text`` as it stands, or a message; with neither, it closes its end."""
+
+    place: Place
+    sender: Role
+    text: bytes | None
+    message: Any
+
+
+@attrs.frozen
+class Act:
+    """One side does something. ``refused`` is in the error that it gets, ``None`` where it gets none."""
+
+    place: Place
+    role: Role
+    verb: str
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+    refused: str | None = None
+
+
+@attrs.frozen
+class EventIs:
+    """The next event of a side, with members by their path."""
+
+    place: Place
+    role: Role
+    name: str
+    members: dict[str, Any]
+
+
+@attrs.frozen
+class NoEvent:
+    """A side has no event."""
+
+    place: Place
+    role: Role
+
+
+@attrs.frozen
+class DeadlineIs:
+    """When a side wants to be woken, ``None`` for never."""
+
+    place: Place
+    role: Role
+    time: float | None
+
+
+@attrs.frozen
+class PhaseIs:
+    """Where a side stands."""
+
+    place: Place
+    role: Role
+    phase: Phase
+
+
+@attrs.frozen
+class At:
+    """Time moves on."""
+
+    place: Place
+    time: float
+
+
+@attrs.frozen
+class Handshake:
+    """The usual opening."""
+
+    place: Place
+
+
+@attrs.frozen
+class Lost:
+    """The channel breaks."""
+
+    place: Place
+
+
+Step: TypeAlias = Wire | Act | EventIs | NoEvent | DeadlineIs | PhaseIs | At | Handshake | Lost
+
+
+@attrs.frozen
+class Setup:
+    """What one side is made of: its capabilities as JSON, and its options."""
+
+    capabilities: dict[str, Any]
+    options: Options
+
+
+@attrs.frozen
+class Script:
+    """A conversation. ``engines`` are the sets of roles that it can be played with, ``requirements`` ids of rules."""
+
+    name: str
+    requirements: tuple[str, ...]
+    engines: tuple[frozenset[Role], ...]
+    revisions: tuple[Revision, ...]
+    setups: dict[Role, Setup]
+    steps: tuple[Step, ...]
+
+
+def read_script(path: str | Path) -> Script:
+    """Return the script in a file. Raises ``ScriptError``, or ``OSError`` when there is no such file."""
+    path = Path(path)
+    return parse_script(path.read_text(encoding="utf-8"), path.name)
+
+
+def parse_script(text: str, name: str = "script") -> Script:
+    """Return the script in a text; ``name`` stands for the file in errors. Raises ``ScriptError``."""
+    settings: dict[str, Reader] = {}
+    steps: list[Step] = []
+    for place, line in _lines(text, name):
+        try:
+            setting, colon, rest = line.partition(":")
+            if colon and setting in _SETTINGS and not steps:
+                settings[setting] = Reader(rest)
+            else:
+                _add_step(steps, place, line)
+        except ValueError as error:
+            raise ScriptError(f"{place}: {error}") from None
+    try:
+        return _script(name, settings, tuple(steps))
+    except ValueError as error:
+        raise ScriptError(f"{name}: {error}") from None
+
+
+def _lines(text: str, name: str) -> Iterator[tuple[Place, str]]:
+    """Yield whole lines, without comments and empty ones, each with the place where it begins."""
+    begun: tuple[Place, str] | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("#") or not line.strip():
+            continue
+        if line[0].isspace() and begun is not None:
+            begun = begun[0], f"{begun[1]} {line.strip()}"
+            continue
+        if begun is not None:
+            yield begun
+        begun = Place(name, number), line.strip()
+    if begun is not None:
+        yield begun
+
+
+# Setup
+
+_SETTINGS: Final = ("req", "run", "revision", "client", "server")
+_ROLES: Final = {"client": Role.CLIENT, "server": Role.SERVER}
+_ENGINES: Final = {
+    "client": frozenset([Role.CLIENT]),
+    "server": frozenset([Role.SERVER]),
+    "pair": frozenset([Role.CLIENT, Role.SERVER]),
+}
+
+
+def _script(name: str, settings: dict[str, Reader], steps: tuple[Step, ...]) -> Script:
+    engines = tuple(_engines(word) for word in _words(settings, "run")) or tuple(_ENGINES.values())
+    revisions = tuple(_revision(word) for word in _words(settings, "revision")) or (LATEST_HANDSHAKE,)
+    setups = {role: _setup(settings.get(word, Reader(""))) for word, role in _ROLES.items()}
+    return Script(name, tuple(_words(settings, "req")), engines, revisions, setups, steps)
+
+
+def _words(settings: dict[str, Reader], name: str) -> list[str]:
+    return settings[name].rest.split() if name in settings else []
+
+
+def _engines(word: str) -> frozenset[Role]:
+    if word not in _ENGINES:
+        raise ValueError(f"run: expected client, server or pair, not {word!r}")
+    return _ENGINES[word]
+
+
+def _revision(word: object) -> Revision:
+    revision = Revision.parse(str(word))
+    if revision not in HANDSHAKE_REVISIONS:
+        raise ValueError(f"{word} is no revision with a handshake")
+    return revision
+
+
+def _setup(reader: Reader) -> Setup:
+    capabilities = reader.value() if reader.next_is("{") else {}
+    options: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+    for name, value in reader.options().items():
+        if name in attrs.fields_dict(Limits):
+            limits[name] = value
+        elif name == "revisions":
+            options[name] = tuple(_revision(each) for each in value)
+        elif name == "custom_methods":
+            options[name] = frozenset(value)
+        elif name in _PLAIN_OPTIONS:
+            options[name] = value
+        else:
+            raise ValueError(f"there is no option {name!r}")
+    return Setup(capabilities, Options(limits=Limits(**limits), **options))
+
+
+_PLAIN_OPTIONS: Final = ("initialize_timeout", "strict_initialized")
+
+# Steps
+
+
+@attrs.frozen
+class Usage:
+    """What an act takes."""
+
+    needed: tuple[str, ...] = ()
+    """Values in their order, by what an error calls them."""
+    optional: tuple[str, ...] = ()
+    """Those that may follow."""
+    options: tuple[str, ...] = ()
+    """Names for ``name=value``."""
+
+
+ACTS: Final = {
+    "initialize": Usage(options=("cookie", "timeout")),
+    "request": Usage(("a method",), ("params",), ("cookie", "timeout", "idle", "progress", "related")),
+    "cancel": Usage(("a cookie",), ("a reason",)),
+    "notify": Usage(("a method",), ("params",), ("related",)),
+    "answer": Usage(("an id", "a result")),
+    "error": Usage(("an id", "a code", "a message"), ("data",)),
+    "progress": Usage(("an id", "a value"), options=("total", "message")),
+    "close": Usage(options=("grace",)),
+    "abort": Usage(),
+}
+"""What a side can do, by its name in a script."""
+
+
+def _add_step(steps: list[Step], place: Place, line: str) -> None:
+    keyword, _, rest = line.partition(" ")
+    if keyword == "refused":
+        if not steps or not isinstance(last := steps[-1], Act):
+            raise ValueError("refused follows what a side does")
+        steps[-1] = attrs.evolve(last, refused=rest)
+        return
+    reader = Reader(rest)
+    steps.append(_step(place, keyword, reader))
+    reader.end()
+
+
+def _step(place: Place, keyword: str, reader: Reader) -> Step:
+    match keyword:
+        case "C>" | "S>" | "C>>" | "S>>":
+            return _wire(place, keyword, reader)
+        case "client" | "server":
+            return _act(place, _ROLES[keyword], reader)
+        case "event":
+            return EventIs(place, _role(reader), reader.word("the name of an event"), reader.options())
+        case "no":
+            if reader.word("event") != "event":
+                raise ValueError("expected no event")
+            return NoEvent(place, _role(reader))
+        case "deadline":
+            return DeadlineIs(place, _role(reader), _number(reader, or_null=True))
+        case "phase":
+            return PhaseIs(place, _role(reader), Phase(reader.word("a phase")))
+        case "at":
+            return At(place, _number(reader) or 0.0)
+        case "handshake":
+            return Handshake(place)
+        case "lost":
+            return Lost(place)
+    raise ValueError(f"do not know {keyword!r}")
+
+
+def _wire(place: Place, keyword: str, reader: Reader) -> Wire:
+    sender = Role.CLIENT if keyword[0] == "C" else Role.SERVER
+    if keyword.endswith(">>"):
+        return Wire(place, sender, reader.take_rest().encode(), None)
+    if not reader.next_is("{") and not reader.next_is("["):
+        if reader.word("a message or end") != "end":
+            raise ValueError("expected a message in braces, or end")
+        return Wire(place, sender, None, None)
+    message = reader.value()
+    if isinstance(message, dict) and "jsonrpc" not in message:
+        message = {"jsonrpc": "2.0", **message}
+    return Wire(place, sender, None, message)
+
+
+def _act(place: Place, role: Role, reader: Reader) -> Act:
+    verb = reader.word("what it does")
+    usage = ACTS.get(verb)
+    if usage is None:
+        raise ValueError(f"a side does not {verb!r}: it can {', '.join(ACTS)}")
+    arguments: list[Any] = []
+    for what in usage.needed:
+        if reader.at_end:
+            raise ValueError(f"{verb} needs {what}")
+        arguments.append(reader.value())
+    arguments += [reader.value() for _ in usage.optional if not reader.at_end and not reader.is_option()]
+    options = reader.options()
+    for name in options:
+        if name not in usage.options:
+            raise ValueError(f"{verb} has no option {name!r}")
+    return Act(place, role, verb, tuple(arguments), options)
+
+
+def _role(reader: Reader) -> Role:
+    word = reader.word("client or server")
+    if word not in _ROLES:
+        raise ValueError(f"expected client or server, not {word!r}")
+    return _ROLES[word]
+
+
+def _number(reader: Reader, *, or_null: bool = False) -> float | None:
+    value = reader.value()
+    if type(value) in (int, float) or (value is None and or_null):
+        return None if value is None else float(value)
+    raise ValueError(f"expected a number of seconds, not {value!r}")

@@ -1,0 +1,169 @@
+"""What every runtime does is in ``tests/app/test_runtime.py``; here is what only the manual one does."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcpio.testing import Cancelled, ManualRuntime
+from mcpio.testing.runtime import ManualTask
+
+
+async def _nothing() -> None:
+    return
+
+
+def test_nothing_runs_until_it_is_told_to() -> None:
+    runtime, seen = ManualRuntime(), list[int]()
+
+    async def note(number: int) -> None:
+        seen.append(number)
+
+    for number in (1, 2):
+        runtime.spawn(note(number))
+    assert not seen
+    runtime.run()
+    assert seen == [1, 2]
+
+
+def test_a_coroutine_is_run_to_its_end_with_the_others() -> None:
+    runtime = ManualRuntime()
+    value = runtime.one_shot()
+
+    async def give() -> None:
+        value.set(7)
+
+    async def take() -> int:
+        runtime.spawn(give())
+        got: int = await value.wait()
+        return got
+
+    assert runtime.complete(take()) == 7
+
+
+def test_what_a_task_raises_comes_out() -> None:
+    runtime = ManualRuntime()
+
+    async def fail() -> None:
+        raise KeyError("k")
+
+    with pytest.raises(KeyError):
+        runtime.complete(fail())
+    runtime.spawn(fail())
+    with pytest.raises(KeyError):
+        runtime.run()
+
+
+def test_a_wait_for_what_cannot_come_is_an_error() -> None:
+    runtime = ManualRuntime()
+
+    async def wait() -> None:
+        await runtime.one_shot().wait()
+
+    with pytest.raises(RuntimeError, match="still waits"):
+        runtime.complete(wait())
+
+
+def test_what_belongs_to_an_event_loop_is_named() -> None:
+    class Future:
+        def __await__(self) -> object:
+            yield self
+
+    async def wait() -> None:
+        await Future()  # type: ignore[misc]  # as wrong as it looks
+
+    with pytest.raises(TypeError, match="what an event loop must give"):
+        ManualRuntime().complete(wait())
+
+
+def test_a_cancelled_task_is_cancelled_wherever_it_waits() -> None:
+    runtime, seen = ManualRuntime(), list[str]()
+
+    async def stubborn() -> None:
+        for _ in range(2):
+            try:
+                await runtime.one_shot().wait()
+            except Cancelled:
+                seen.append("cancelled")
+        seen.append("over")
+
+    task = runtime.spawn(stubborn())
+    runtime.run()
+    task.cancel()
+    runtime.run()
+    assert seen == ["cancelled", "cancelled", "over"]
+
+
+def test_a_value_that_is_there_is_not_waited_for() -> None:
+    runtime = ManualRuntime()
+    value = runtime.one_shot()
+    value.set(1)
+    value.set(2)
+
+    async def take() -> int:
+        got: int = await value
+        return got
+
+    assert runtime.complete(take()) == 1
+    assert runtime.complete(_nothing()) is None
+
+
+def test_a_function_for_a_thread_gets_a_turn_of_its_own() -> None:
+    runtime, seen = ManualRuntime(), list[str]()
+
+    def work() -> int:
+        seen.append("work")
+        return runtime.from_thread(lambda: 7)
+
+    def fail() -> None:
+        raise KeyError("k")
+
+    async def ask() -> None:
+        pending = runtime.to_thread(work)
+        seen.append("ask")
+        assert await pending == 7
+        with pytest.raises(KeyError):
+            await runtime.to_thread(fail)
+
+    runtime.complete(ask())
+    assert seen == ["ask", "work"]
+
+
+def test_a_task_may_be_cancelled_before_it_starts_after_it_ended_and_twice() -> None:
+    runtime = ManualRuntime()
+    early, late = runtime.spawn(_nothing()), runtime.spawn(_nothing())
+    early.cancel()
+    early.cancel()
+    runtime.run()
+    late.cancel()
+    runtime.run()
+
+
+def test_a_task_that_cancels_itself_stops_at_its_next_wait() -> None:
+    runtime, seen = ManualRuntime(), list[str]()
+    tasks: list[ManualTask] = []
+
+    async def main() -> None:
+        tasks[0].cancel()
+        seen.append("still here")
+        await runtime.one_shot().wait()
+        seen.append("never")
+
+    tasks.append(runtime.spawn(main()))
+    runtime.run()
+    assert seen == ["still here"]
+
+
+def test_a_task_that_is_cancelled_after_its_value_came_is_cancelled_all_the_same() -> None:
+    runtime, seen = ManualRuntime(), list[str]()
+    value = runtime.one_shot()
+
+    async def wait() -> None:
+        await value.wait()
+        seen.append("never")
+
+    task = runtime.spawn(wait())
+    runtime.run()
+    value.set(1)
+    task.cancel()
+    runtime.run()
+    assert not seen

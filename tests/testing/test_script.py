@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mcpio.engine.options import Options
+from mcpio.engine.table import Phase, Role
+from mcpio.revisions import HANDSHAKE_REVISIONS, LATEST_HANDSHAKE, REV_2024_11_05, REV_2025_03_26
+from mcpio.testing import ScriptError, parse_script, read_script
+from mcpio.testing.script import (
+    Act,
+    At,
+    DeadlineIs,
+    EventIs,
+    Handshake,
+    Lost,
+    NoEvent,
+    PhaseIs,
+    Place,
+    Step,
+    Wire,
+)
+
+CLIENT, SERVER = Role.CLIENT, Role.SERVER
+PLACE = Place("script", 1)
+
+
+def test_a_script_has_a_setup_and_steps() -> None:
+    script = parse_script(
+        """# A comment.
+req: RPC-01 RPC-02
+run: server pair
+revision: 2025-03-26 2024-11-05
+client: {roots: {}} revisions=[2024-11-05]
+server: {tools: {listChanged: true}} strict_initialized=true custom_methods=[x/y] message_bytes=100
+
+handshake
+# Another.
+C> {id: 2,
+    method: ping}
+at 1
+""",
+        "a.txt",
+    )
+    assert script.name == "a.txt"
+    assert script.requirements == ("RPC-01", "RPC-02")
+    assert script.engines == (frozenset([SERVER]), frozenset([CLIENT, SERVER]))
+    assert script.revisions == (REV_2025_03_26, REV_2024_11_05)
+    assert script.setups[CLIENT].capabilities == {"roots": {}}
+    assert script.setups[CLIENT].options == Options(revisions=(REV_2024_11_05,))
+    server = script.setups[SERVER]
+    assert server.capabilities == {"tools": {"listChanged": True}}
+    assert server.options.strict_initialized
+    assert server.options.custom_methods == {"x/y"}
+    assert server.options.limits.message_bytes == 100
+    assert [str(step.place) for step in script.steps] == ["a.txt:8", "a.txt:10", "a.txt:12"]
+
+
+def test_everything_in_the_setup_may_be_left_out() -> None:
+    script = parse_script("")
+    assert (script.requirements, script.revisions, script.steps) == ((), (LATEST_HANDSHAKE,), ())
+    assert script.engines == (frozenset([CLIENT]), frozenset([SERVER]), frozenset([CLIENT, SERVER]))
+    assert script.setups[SERVER].options.revisions == HANDSHAKE_REVISIONS
+
+
+def test_a_script_is_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "ping.txt"
+    path.write_text("lost\nfound\n", encoding="utf-8")
+    with pytest.raises(ScriptError, match=r"^ping.txt:2: do not know 'found'$"):
+        read_script(path)
+    path.write_text("lost\n", encoding="utf-8")
+    assert read_script(str(path)).steps == (Lost(Place("ping.txt", 1)),)
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("C> {id: 1, method: ping}", Wire(PLACE, CLIENT, None, {"jsonrpc": "2.0", "id": 1, "method": "ping"})),
+        ("S> {jsonrpc: 1, id: 1}", Wire(PLACE, SERVER, None, {"jsonrpc": 1, "id": 1})),
+        ("S> [1]", Wire(PLACE, SERVER, None, [1])),
+        ("C>> {id: é ", Wire(PLACE, CLIENT, "{id: é".encode(), None)),
+        ("C> end", Wire(PLACE, CLIENT, None, None)),
+        ("at 1.5", At(PLACE, 1.5)),
+        ("handshake", Handshake(PLACE)),
+        ("lost", Lost(PLACE)),
+        (
+            "event client Answered method=ping error=null",
+            EventIs(PLACE, CLIENT, "Answered", {"method": "ping", "error": None}),
+        ),
+        ("no event server", NoEvent(PLACE, SERVER)),
+        ("deadline client 30", DeadlineIs(PLACE, CLIENT, 30)),
+        ("deadline server null", DeadlineIs(PLACE, SERVER, None)),
+        ("phase server closing", PhaseIs(PLACE, SERVER, Phase.CLOSING)),
+        ("client close", Act(PLACE, CLIENT, "close", (), {})),
+        ("client close grace=2", Act(PLACE, CLIENT, "close", (), {"grace": 2})),
+        ("client request ping", Act(PLACE, CLIENT, "request", ("ping",), {})),
+        ("client request ping cookie=a", Act(PLACE, CLIENT, "request", ("ping",), {"cookie": "a"})),
+        ("client request x {a: 1} idle=1", Act(PLACE, CLIENT, "request", ("x", {"a": 1}), {"idle": 1})),
+        ('server error "1" -1 no {}', Act(PLACE, SERVER, "error", ("1", -1, "no", {}), {})),
+        ("client abort\nrefused never mind", Act(PLACE, CLIENT, "abort", (), {}, "never mind")),
+    ],
+)
+def test_a_line_becomes_a_step(line: str, step: Step) -> None:
+    assert parse_script(line).steps == (step,)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("run: both", "script: run: expected client, server or pair, not 'both'"),
+        ("revision: 2026-07-28", "script: 2026-07-28 is no revision with a handshake"),
+        ("server: revisions=[1]", "script: 1 is no revision with a handshake"),
+        ("server: colour=red", "script: there is no option 'colour'"),
+        ("server: {tools}", "script: expected ':' before '}'"),
+        ("lost\nreq: RPC-01", "script:2: do not know 'req:'"),
+        ("C> start", "script:1: expected a message in braces, or end"),
+        ("C> {id: 1} x", "script:1: did not expect 'x'"),
+        ("C> {id: 1,\n\n  x}", "script:1: expected ':' before '}'"),
+        ("client", "script:1: expected what it does"),
+        ("client jump", "script:1: a side does not 'jump': it can initialize, request, cancel, notify, answer, "),
+        ("client answer 1", "script:1: answer needs a result"),
+        ("client abort grace=1", "script:1: abort has no option 'grace'"),
+        ("client close 1 2", "script:1: expected '=' before '2'"),
+        ("event both X", "script:1: expected client or server, not 'both'"),
+        ("no message client", "script:1: expected no event"),
+        ("at noon", "script:1: expected a number of seconds, not 'noon'"),
+        ("at null", "script:1: expected a number of seconds, not None"),
+        ("phase client asleep", "script:1: 'asleep' is not a valid Phase"),
+        ("refused x", "script:1: refused follows what a side does"),
+        ("lost\nrefused x", "script:2: refused follows what a side does"),
+    ],
+)
+def test_a_line_that_makes_no_sense_is_named(text: str, fault: str) -> None:
+    with pytest.raises(ScriptError) as caught:
+        parse_script(text)
+    assert str(caught.value).startswith(fault)
