@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -64,22 +65,28 @@ def measure(module: Path) -> Outcome:
     if not test.exists():
         return Outcome(module.as_posix(), 0, f"has no {test.relative_to(ROOT).as_posix()}")
     with tempfile.TemporaryDirectory() as folder:
-        data, report = Path(folder, "data"), Path(folder, "report.json")
+        settings, report = Path(folder, "settings"), Path(folder, "report.json")
+        settings.write_text(_settings(PACKAGE / module, Path(folder, "data")), encoding="utf-8")
         coverage = [sys.executable, "-m", "coverage"]
-        options = [f"--data-file={data}", f"--include={PACKAGE / module}"]
-        tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]
-        run = subprocess.run(
-            [*coverage, "run", "--branch", *options, *tests], cwd=ROOT, capture_output=True, text=True, check=False
-        )
+        tests = [f"--rcfile={settings}", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]
+        run = subprocess.run([*coverage, "run", *tests], cwd=ROOT, capture_output=True, text=True, check=False)
         if run.returncode:
             return Outcome(module.as_posix(), 0, f"its tests fail:\n{run.stdout[-3000:]}{run.stderr[-2000:]}")
-        subprocess.run([*coverage, "json", "-q", *options, "-o", report], cwd=ROOT, capture_output=True, check=False)
+        write = [*coverage, "json", "-q", f"--rcfile={settings}", "-o", str(report)]
+        subprocess.run(write, cwd=ROOT, capture_output=True, check=False)
         if not report.exists():
             return Outcome(module.as_posix(), 0, f"{test.relative_to(ROOT).as_posix()} does not run any of it")
         (measured,) = json.loads(report.read_text())["files"].values()
     lines = [str(line) for line in measured["missing_lines"]]
     branches = [f"{start}->{'exit' if end < 0 else end}" for start, end in measured["missing_branches"]]
     return Outcome(module.as_posix(), measured["summary"]["percent_covered"], " ".join(lines + branches))
+
+
+def _settings(module: Path, data: Path) -> str:
+    """Return settings that measure one module only, and leave out of it what the project's settings leave out."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    left_out = "".join(f"\n  {pattern}" for pattern in project["tool"]["coverage"]["report"]["exclude_also"])
+    return f"[run]\nbranch = true\ninclude = {module}\ndata_file = {data}\n[report]\nexclude_also ={left_out}\n"
 
 
 def main() -> int:
