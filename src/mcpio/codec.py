@@ -92,7 +92,7 @@ class Codec:
             raise InvalidMessage(fault.where(), fault.reason, self.revision.name) from None
 
     def encode(self, payload: Any) -> dict[str, Any]:
-        """Return the plain JSON object for a payload.
+        """Return the plain JSON object for a payload: a new one, though mappings inside it may be the payload's own.
 
         Members that are at their default are left out where the protocol allows it. Raises ``InvalidMessage`` when the
         payload cannot be said in this revision, or a member is not of its type.

@@ -342,12 +342,14 @@ def everything(name: str) -> Iterator[Any]:
         for value in samples(schema_of(LETTERS[letter]), definition_of(name, letter), full=True):
             if not is_different(name, letter, value):
                 payload = codec(LETTERS[letter]).decode(value, PAYLOADS[name])
-                known = found.setdefault(type(payload), {})
-                for member in members(type(payload)):
-                    if (one := getattr(payload, member.attribute)) is not member.default:
-                        known[member.attribute] = one
+                found.setdefault(type(payload), {}).update(said(payload))
     for cls, values in found.items():
         yield cls(**values)
+
+
+def said(payload: Any) -> dict[str, Any]:
+    values = {member.attribute: getattr(payload, member.attribute) for member in members(type(payload))}
+    return {name: value for name, value in values.items() if name not in payload.given and value is not None}
 
 
 KINDS: list[Any] = [5, 1.5, True, "neither", None, [], [5], ["neither"], {}, {"neither": 5}]

@@ -42,7 +42,7 @@ CASES = [
 
 
 def payload_class(name: str) -> type[Payload]:
-    found = getattr(mcpio.types, name)
+    found: type[Payload] = getattr(mcpio.types, name)
     assert issubclass(found, Payload)
     return found
 

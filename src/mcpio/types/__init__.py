@@ -106,6 +106,19 @@ if TYPE_CHECKING:
         RequestPayload,
         ResultPayload,
     )
+    from mcpio.types.meta import (
+        META_CLIENT_CAPABILITIES,
+        META_CLIENT_INFO,
+        META_LOG_LEVEL,
+        META_MODEL_IMMEDIATE_RESPONSE,
+        META_PROGRESS_TOKEN,
+        META_PROTOCOL_VERSION,
+        META_RELATED_TASK,
+        META_SERVER_INFO,
+        META_SUBSCRIPTION_ID,
+        is_reserved_meta_key,
+        is_valid_meta_key,
+    )
     from mcpio.types.prompts import (
         GetPromptRequest,
         GetPromptResult,
@@ -194,6 +207,15 @@ if TYPE_CHECKING:
 __all__ = [
     "ABSENT",
     "LOGGING_LEVELS",
+    "META_CLIENT_CAPABILITIES",
+    "META_CLIENT_INFO",
+    "META_LOG_LEVEL",
+    "META_MODEL_IMMEDIATE_RESPONSE",
+    "META_PROGRESS_TOKEN",
+    "META_PROTOCOL_VERSION",
+    "META_RELATED_TASK",
+    "META_SERVER_INFO",
+    "META_SUBSCRIPTION_ID",
     "Absent",
     "Annotations",
     "AudioContent",
@@ -348,6 +370,8 @@ __all__ = [
     "UntitledMultiSelectEnumSchema",
     "UntitledSingleSelectEnumSchema",
     "at_least",
+    "is_reserved_meta_key",
+    "is_valid_meta_key",
 ]
 
 _HOME = {
@@ -405,6 +429,11 @@ _HOME = {
     ),
     "discovery": "DiscoverRequest DiscoverResult MissingRequiredClientCapabilityData UnsupportedProtocolVersionData",
     "inputs": "InputRequest InputRequiredResult",
+    "meta": (
+        "META_CLIENT_CAPABILITIES META_CLIENT_INFO META_LOG_LEVEL META_MODEL_IMMEDIATE_RESPONSE "
+        "META_PROGRESS_TOKEN META_PROTOCOL_VERSION META_RELATED_TASK META_SERVER_INFO META_SUBSCRIPTION_ID "
+        "is_reserved_meta_key is_valid_meta_key"
+    ),
     "subscriptions": (
         "SubscriptionFilter SubscriptionsAcknowledgedNotification SubscriptionsListenRequest SubscriptionsListenResult"
     ),

@@ -105,7 +105,7 @@ def _object(value: Any, _: Any = None) -> Mapping[str, Any]:
 
 
 def _plain_object(value: Any) -> dict[str, Any]:
-    return dict(_object(value))
+    return value if isinstance(value, dict) else dict(_object(value))
 
 
 def _anything(value: Any, _: Any = None) -> Any:

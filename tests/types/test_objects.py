@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+import pytest
+
+from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, REV_2026_07_28
+from mcpio.types import (
+    Annotations,
+    CallToolRequest,
+    CancelledNotification,
+    ListToolsResult,
+    MalformedItem,
+    NumberSchema,
+    Tool,
+)
+from mcpio.types._fields import EMPTY, Payload, payload
+from mcpio.types._members import members
+from mcpio.types._objects import (
+    UNLIKE_ANY,
+    Check,
+    OutRow,
+    Row,
+    checks_of,
+    itemwise_encoder,
+    object_decoder,
+    object_encoder,
+    sort_out,
+)
+from mcpio.types._values import PLAIN, Fault, choices_hook
+
+
+@payload
+class Lemon(Payload):
+    """A payload of the tests."""
+
+    CONSTANTS = ("type",)
+    type = "lemon"
+    name: str
+    sour: bool = True
+    note: str | None = None
+
+
+STRING = PLAIN[str][1]
+BOOLEAN = PLAIN[bool][1]
+
+
+def optional(value: Any, _: Any = None) -> Any:
+    return None if value is None else STRING(value)
+
+
+ROWS: dict[str, Row] = {
+    "name": ("name", str, attrs.NOTHING, STRING, str),
+    "isSour": ("sour", bool, True, BOOLEAN, bool),
+    "note": ("note", str, None, optional, str),
+    "type": ("type", UNLIKE_ANY, UNLIKE_ANY, choices_hook(("lemon",)), str),
+}
+OUT_ROWS: list[OutRow] = [
+    ("name", "name", UNLIKE_ANY, str, STRING),
+    ("sour", "isSour", True, bool, BOOLEAN),
+    ("note", "note", None, str, optional),
+]
+
+decode_lemon = object_decoder(Lemon, ROWS, {"name", "type"})
+encode_lemon = object_encoder({"type": "lemon"}, OUT_ROWS, [])
+
+
+def decoded(raw: Any) -> Lemon:
+    made = decode_lemon(raw, Lemon)
+    assert isinstance(made, Lemon)
+    return made
+
+
+def fault_of(action: Any, *arguments: Any) -> str:
+    with pytest.raises(Fault) as caught:
+        action(*arguments)
+    return f"{caught.value.where()}: {caught.value.reason}"
+
+
+def test_an_object_is_read() -> None:
+    lemon = decoded({"type": "lemon", "name": "a", "isSour": False})
+    assert lemon == Lemon("a", False)
+    assert lemon.extra is EMPTY
+    assert lemon.given == ()
+
+
+def test_any_mapping_will_do() -> None:
+    assert decoded(MappingProxyType({"type": "lemon", "name": "a"})) == Lemon("a")
+
+
+def test_unknown_members_are_kept() -> None:
+    assert decoded({"type": "lemon", "name": "a", "x": 1, "y": None}).extra == {"x": 1, "y": None}
+
+
+def test_members_with_their_default_are_remembered() -> None:
+    assert decoded({"type": "lemon", "name": "a", "isSour": True, "note": None}).given == ("sour", "note")
+
+
+@pytest.mark.parametrize(
+    ("raw", "fault"),
+    [
+        ([], ": expected an object, got an array"),
+        (None, ": expected an object, got null"),
+        ({"type": "lemon", "name": 5}, "name: expected a string, got a number"),
+        ({"type": "lime", "name": "a"}, "type: expected 'lemon', got 'lime'"),
+        ({"name": "a"}, "type: missing"),
+        ({"type": "lemon"}, "name: missing"),
+        ({}, "name: missing"),
+    ],
+)
+def test_a_fault_has_its_place(raw: Any, fault: str) -> None:
+    assert fault_of(decode_lemon, raw, Lemon) == fault
+
+
+def test_an_object_is_written() -> None:
+    assert encode_lemon(Lemon("a")) == {"type": "lemon", "name": "a"}
+    assert encode_lemon(Lemon("a", False, "x")) == {"type": "lemon", "name": "a", "isSour": False, "note": "x"}
+
+
+def test_members_that_were_given_go_out_again_while_they_are_at_their_default() -> None:
+    lemon = Lemon("a", given=("sour", "note"))
+    assert encode_lemon(lemon) == {"type": "lemon", "name": "a", "isSour": True, "note": None}
+    assert encode_lemon(attrs.evolve(lemon, sour=False))["isSour"] is False
+
+
+def test_a_known_member_wins_over_an_unknown_one() -> None:
+    lemon = Lemon("a", extra={"name": "b", "type": "lime", "note": "kept", "x": 1})
+    assert encode_lemon(lemon) == {"type": "lemon", "name": "a", "note": "kept", "x": 1}
+
+
+def test_a_member_of_the_wrong_type_does_not_go_out() -> None:
+    assert fault_of(encode_lemon, Lemon(5)) == "name: expected a string, got a number"  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_rows_may_change_while_they_are_read() -> None:
+    rows = list(OUT_ROWS)
+
+    def first(value: Any) -> Any:
+        rows[0] = OUT_ROWS[0]
+        return f"first {value}"
+
+    rows[0] = ("name", "name", UNLIKE_ANY, UNLIKE_ANY, first)
+    encode = object_encoder({}, rows, [])
+    assert [encode(Lemon("a")), encode(Lemon("a"))] == [{"name": "first a"}, {"name": "a"}]
+
+
+def checks(cls: type[Payload], attribute: str, revision: Any) -> list[Check]:
+    (member,) = (one for one in members(cls) if one.attribute == attribute)
+    return checks_of(member, revision)
+
+
+def test_an_essential_member_is_refused_where_it_does_not_exist() -> None:
+    ((attribute, name, reason),) = checks(CallToolRequest, "request_state", REV_2025_11_25)
+    assert (attribute, name, reason("x"), reason(None)) == (
+        "request_state",
+        "requestState",
+        "does not exist in 2025-11-25",
+        None,
+    )
+    assert checks(CallToolRequest, "request_state", REV_2026_07_28) == []
+
+
+def test_a_required_member_cannot_be_left_out() -> None:
+    ((_, _, reason),) = checks(CancelledNotification, "request_id", REV_2025_06_18)
+    assert (reason(None), reason(0)) == ("missing", None)
+    assert checks(NumberSchema, "type", REV_2025_06_18) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "wrong"), [(None, False), (0, False), (0.5, False), (1, False), (-0.1, True), (2, True)]
+)
+def test_a_number_has_its_limits(value: Any, wrong: bool) -> None:
+    ((_, _, reason),) = checks(Annotations, "priority", REV_2025_06_18)
+    assert reason(value) == ("must lie in 0..1" if wrong else None)
+
+
+def test_a_check_that_fails_is_a_fault() -> None:
+    encode = object_encoder({}, OUT_ROWS, [("note", "note", lambda value: "no" if value == "x" else None)])
+    assert encode(Lemon("a", note="y")) == {"name": "a", "note": "y"}
+    assert fault_of(encode, Lemon("a", note="x")) == "note: no"
+
+
+def test_bad_items_are_set_aside() -> None:
+    good, bad = sort_out(["a", 5, "b", {}], STRING, str)
+    assert good == ["a", "b"]
+    assert bad == (
+        MalformedItem(1, 5, "expected a string, got a number"),
+        MalformedItem(3, {}, "expected a string, got an object"),
+    )
+
+
+def test_the_reason_of_a_bad_item_has_its_place_inside() -> None:
+    _, (bad,) = sort_out([{"type": "lemon", "name": 5}], decode_lemon, Lemon)
+    assert bad.reason == "name: expected a string, got a number"
+
+
+def test_bad_items_go_out_in_their_places() -> None:
+    encode = itemwise_encoder(ListToolsResult, lambda result: {"tools": [tool.name for tool in result.tools]})
+    tools = (Tool("b", {}), Tool("d", {}))
+    bad = tuple(MalformedItem(index, raw, "") for index, raw in [(0, "a"), (2, "c"), (9, "z")])
+    assert encode(ListToolsResult(tools, malformed=bad)) == {"tools": ["a", "b", "c", "d", "z"]}
+    assert encode(ListToolsResult(tools)) == {"tools": ["b", "d"]}

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpio.codec import codec
+from mcpio.errors import InvalidMessage
+from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, REVISIONS, Revision
+from mcpio.types import (
+    GetPromptRequest,
+    GetPromptResult,
+    ImageContent,
+    ListPromptsRequest,
+    ListPromptsResult,
+    Prompt,
+    PromptArgument,
+    PromptListChangedNotification,
+    PromptMessage,
+    TextContent,
+)
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_page_of_prompts(revision: Revision) -> None:
+    conversion = codec(revision)
+    raw = {"prompts": [{"name": "a", "arguments": [{"name": "x", "required": True}, {"name": "y", "required": False}]}]}
+    page = conversion.decode(raw, ListPromptsResult)
+    assert page.prompts == (Prompt("a", arguments=(PromptArgument("x", required=True), PromptArgument("y"))),)
+    assert raw.items() <= conversion.encode(page).items()
+    assert conversion.encode(ListPromptsRequest("x")) == {"cursor": "x"}
+    assert conversion.encode(PromptListChangedNotification()) == {}
+
+
+def test_a_list_of_no_arguments_goes_out_as_it_came() -> None:
+    raw = {"prompts": [{"name": "a", "arguments": []}, {"name": "b"}]}
+    page = codec(REV_2025_11_25).decode(raw, ListPromptsResult)
+    assert codec(REV_2025_11_25).encode(page) == raw
+    assert page.prompts[0].arguments == page.prompts[1].arguments == ()
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_getting_one(revision: Revision) -> None:
+    conversion = codec(revision)
+    raw: dict[str, Any] = {"name": "a", "arguments": {"x": "1"}}
+    assert conversion.encode(conversion.decode(raw, GetPromptRequest)) == raw
+    raw = {
+        "description": "An a",
+        "messages": [
+            {"role": "user", "content": {"type": "text", "text": "hi"}},
+            {"role": "assistant", "content": {"type": "image", "data": "", "mimeType": "x/y"}},
+        ],
+    }
+    result = conversion.decode(raw, GetPromptResult)
+    assert result.messages == (
+        PromptMessage("user", TextContent("hi")),
+        PromptMessage("assistant", ImageContent("", "x/y")),
+    )
+    assert raw.items() <= conversion.encode(result).items()
+
+
+@pytest.mark.parametrize(
+    ("raw", "fault"),
+    [
+        ({"name": "a", "arguments": {"x": 1}}, "arguments.x: expected a string, got a number"),
+        ({"name": "a", "arguments": {"a b": None}}, "arguments['a b']: expected a string, got null"),
+        ({"name": "a", "arguments": ["x"]}, "arguments: expected an object, got an array"),
+    ],
+)
+def test_arguments_are_strings(raw: dict[str, Any], fault: str) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        codec(REV_2025_11_25).decode(raw, GetPromptRequest)
+    assert str(caught.value) == fault
+    with pytest.raises(InvalidMessage) as caught:
+        codec(REV_2025_11_25).encode(GetPromptRequest("a", raw["arguments"]))
+    assert str(caught.value) == fault
+
+
+def test_a_role_is_one_of_two() -> None:
+    raw = {"messages": [{"role": "system", "content": {"type": "text", "text": "hi"}}]}
+    with pytest.raises(
+        InvalidMessage, match=r"^messages\[0\].role: expected one of 'user', 'assistant', got 'system'$"
+    ):
+        codec(REV_2025_11_25).decode(raw, GetPromptResult)
+
+
+def test_a_prompt_says_what_the_revision_knows() -> None:
+    prompt = Prompt("a", title="A", meta={"x": 1}, arguments=(PromptArgument("x", title="X"),))
+    assert codec(REV_2025_06_18).encode(prompt)["title"] == "A"
+    assert codec(REVISIONS[1]).encode(prompt) == {"name": "a", "arguments": [{"name": "x"}]}
+
+
+def test_a_retry_belongs_to_the_stateless_revision() -> None:
+    request = GetPromptRequest("a", input_responses={"key": {"action": "decline"}})
+    raw = {"name": "a", "inputResponses": {"key": {"action": "decline"}}}
+    assert codec(REV_2026_07_28).encode(request) == raw
+    assert codec(REV_2026_07_28).decode(raw, GetPromptRequest) == request
+    with pytest.raises(InvalidMessage, match=r"^inputResponses: does not exist in 2025-11-25$"):
+        codec(REV_2025_11_25).encode(request)
+
+
+def test_the_name_to_show() -> None:
+    assert Prompt("a").display_name == "a"
+    assert Prompt("a", title="A").display_name == "A"

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from mcpio.codec import codec
+from mcpio.errors import InvalidMessage
+from mcpio.revisions import REV_2024_11_05, REV_2025_11_25, REV_2026_07_28, REVISIONS, Revision
+from mcpio.types import ListRootsRequest, ListRootsResult, MalformedItem, Root, RootsListChangedNotification
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_the_roots(revision: Revision) -> None:
+    conversion = codec(revision)
+    assert conversion.encode(conversion.decode({}, ListRootsRequest)) == {}
+    raw = {"roots": [{"uri": "file:///a", "name": "a"}, {"uri": "file:///b"}]}
+    result = conversion.decode(raw, ListRootsResult)
+    assert result == ListRootsResult((Root("file:///a", "a"), Root("file:///b")))
+    assert conversion.encode(result) == raw
+
+
+def test_metadata_of_a_root_came_later() -> None:
+    root = Root("file:///a", meta={"x": 1})
+    assert codec(REV_2025_11_25).encode(root) == {"uri": "file:///a", "_meta": {"x": 1}}
+    assert codec(REV_2024_11_05).encode(root) == {"uri": "file:///a"}
+
+
+def test_a_bad_root_costs_itself_alone() -> None:
+    raw = {"roots": [{"name": "a"}, {"uri": "file:///b"}]}
+    result = codec(REV_2025_11_25).decode(raw, ListRootsResult)
+    assert result.roots == (Root("file:///b"),)
+    assert result.malformed == (MalformedItem(0, {"name": "a"}, "uri: missing"),)
+    assert codec(REV_2025_11_25).encode(result) == raw
+
+
+def test_a_change_of_the_roots() -> None:
+    assert codec(REV_2025_11_25).encode(RootsListChangedNotification()) == {}
+    with pytest.raises(InvalidMessage, match=r"does not exist in 2026-07-28$"):
+        codec(REV_2026_07_28).encode(RootsListChangedNotification())

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpio.codec import codec
+from mcpio.errors import InvalidMessage
+from mcpio.revisions import (
+    HANDSHAKE_REVISIONS,
+    REV_2024_11_05,
+    REV_2025_03_26,
+    REV_2025_06_18,
+    REV_2025_11_25,
+    REV_2026_07_28,
+    REVISIONS,
+    Revision,
+)
+from mcpio.types import (
+    ABSENT,
+    CallToolRequest,
+    CallToolResult,
+    Icon,
+    ListToolsRequest,
+    ListToolsResult,
+    MalformedItem,
+    TaskMetadata,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+    ToolExecution,
+    ToolListChangedNotification,
+)
+
+SCHEMA = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "type": "object",
+    "$defs": {"x": {"$anchor": "a"}},
+    "properties": {"text": {"anyOf": [{"type": "string"}, {"const": None}]}},
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_call(revision: Revision) -> None:
+    raw = {"name": "echo", "arguments": {"text": ["x", None]}, "_meta": {"progressToken": 7}}
+    request = codec(revision).decode(raw, CallToolRequest)
+    assert request == CallToolRequest("echo", {"text": ["x", None]}, meta={"progressToken": 7})
+    assert codec(revision).encode(request) == raw
+
+
+def test_arguments_that_are_empty_and_none_at_all_both_go_out_as_they_came() -> None:
+    conversion = codec(REV_2025_11_25)
+    for raw in ({"name": "echo"}, {"name": "echo", "arguments": {}}):
+        assert conversion.encode(conversion.decode(raw, CallToolRequest)) == raw
+    assert conversion.decode({"name": "echo"}, CallToolRequest).arguments is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "fault"),
+    [
+        ({"arguments": {}}, "name: missing"),
+        ({"name": 5}, "name: expected a string, got a number"),
+        ({"name": "echo", "arguments": []}, "arguments: expected an object, got an array"),
+        ({"name": "echo", "arguments": "{}"}, "arguments: expected an object, got a string"),
+        ({"name": "echo", "task": {"ttl": "1"}}, "task.ttl: expected a number, got a string"),
+    ],
+)
+def test_a_faulty_call(raw: Any, fault: str) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        codec(REV_2025_11_25).decode(raw, CallToolRequest)
+    assert str(caught.value) == fault
+    assert caught.value.revision == "2025-11-25"
+
+
+@pytest.mark.parametrize(
+    ("request_", "name", "revisions"),
+    [
+        (CallToolRequest("echo", task=TaskMetadata(60_000)), "task", {REV_2025_11_25.name}),
+        (CallToolRequest("echo", input_responses={}), "inputResponses", {REV_2026_07_28.name}),
+        (CallToolRequest("echo", request_state="x"), "requestState", {REV_2026_07_28.name}),
+    ],
+)
+def test_what_would_change_the_call_is_refused_where_it_is_unknown(
+    request_: CallToolRequest, name: str, revisions: set[str]
+) -> None:
+    for revision in REVISIONS:
+        if revision.name in revisions:
+            assert name in codec(revision).encode(request_)
+        else:
+            with pytest.raises(InvalidMessage, match=rf"^{name}: does not exist in {revision}$"):
+                codec(revision).encode(request_)
+
+
+def test_a_task_that_the_revision_does_not_know_is_an_unknown_member() -> None:
+    raw = {"name": "echo", "task": {"ttl": 5}}
+    assert codec(REV_2025_06_18).decode(raw, CallToolRequest) == CallToolRequest("echo", extra={"task": {"ttl": 5}})
+    assert codec(REV_2025_11_25).decode(raw, CallToolRequest) == CallToolRequest("echo", task=TaskMetadata(5))
+
+
+@pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS)
+def test_a_result(revision: Revision) -> None:
+    raw = {"content": [{"type": "text", "text": "hi"}], "isError": True}
+    result = codec(revision).decode(raw, CallToolResult)
+    assert result == CallToolResult((TextContent("hi"),), is_error=True)
+    assert codec(revision).encode(result) == raw
+
+
+def test_a_result_that_says_it_is_no_error_goes_out_like_that_and_equals_one_that_does_not() -> None:
+    raw = {"content": [], "isError": False}
+    result = codec(REV_2025_11_25).decode(raw, CallToolResult)
+    assert result == CallToolResult(())
+    assert codec(REV_2025_11_25).encode(result) == raw
+
+
+@pytest.mark.parametrize("revision", [REV_2025_06_18, REV_2025_11_25])
+def test_structured_content_is_an_object_at_first(revision: Revision) -> None:
+    conversion = codec(revision)
+    raw: dict[str, Any] = {"content": [], "structuredContent": {"a": [1]}}
+    assert conversion.encode(conversion.decode(raw, CallToolResult)) == raw
+    wrong: Any
+    for wrong in (None, [], "x", 5):
+        with pytest.raises(InvalidMessage, match=r"^structuredContent: expected an object, got"):
+            conversion.decode({"content": [], "structuredContent": wrong}, CallToolResult)
+        with pytest.raises(InvalidMessage, match=r"^structuredContent: expected an object, got"):
+            conversion.encode(CallToolResult((), wrong))
+
+
+@pytest.mark.parametrize("value", [None, [], "x", 5, {}, False])
+def test_structured_content_is_anything_later(value: Any) -> None:
+    conversion = codec(REV_2026_07_28)
+    raw = {"content": [], "resultType": "complete", "structuredContent": value}
+    result = conversion.decode(raw, CallToolResult)
+    assert result.structured_content == value
+    assert conversion.encode(result) == raw
+    assert "structuredContent" not in codec(REV_2025_03_26).encode(result)
+
+
+def test_structured_content_that_is_not_there() -> None:
+    result = codec(REV_2026_07_28).decode({"content": []}, CallToolResult)
+    assert result.structured_content is ABSENT
+    assert codec(REV_2026_07_28).encode(result) == {"content": [], "resultType": "complete"}
+
+
+def test_content_is_required() -> None:
+    with pytest.raises(InvalidMessage, match=r"^content: missing$"):
+        codec(REV_2025_11_25).decode({"structuredContent": {}}, CallToolResult)
+
+
+TOOL = Tool(
+    "echo",
+    SCHEMA,
+    "Says it again",
+    title="Echo",
+    output_schema={"type": "object"},
+    annotations=ToolAnnotations(read_only_hint=True),
+    icons=(Icon("https://x/i.png"),),
+    execution=ToolExecution("optional"),
+    meta={"a": 1},
+)
+
+
+@pytest.mark.parametrize(
+    ("revision", "names"),
+    [
+        (REV_2024_11_05, "name inputSchema description"),
+        (REV_2025_03_26, "name inputSchema description annotations"),
+        (REV_2025_06_18, "name inputSchema description annotations title outputSchema _meta"),
+        (REV_2025_11_25, "name inputSchema description annotations title outputSchema _meta icons execution"),
+        (REV_2026_07_28, "name inputSchema description annotations title outputSchema _meta icons"),
+    ],
+)
+def test_a_tool_says_what_the_revision_knows(revision: Revision, names: str) -> None:
+    raw = codec(revision).encode(TOOL)
+    assert set(raw) == set(names.split())
+    assert raw["inputSchema"] is SCHEMA
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_tool_that_came_in_goes_out_in_any_revision(revision: Revision) -> None:
+    raw = codec(REV_2025_11_25).encode(TOOL)
+    assert codec(revision).encode(codec(revision).decode(raw, Tool)) == raw
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_page_of_tools(revision: Revision) -> None:
+    conversion = codec(revision)
+    assert conversion.decode({"cursor": ""}, ListToolsRequest) == ListToolsRequest("")
+    raw: dict[str, Any] = {"tools": [conversion.encode(TOOL)], "nextCursor": ""}
+    page = conversion.decode(raw, ListToolsResult)
+    assert page.next_cursor == ""
+    assert page.malformed == ()
+    assert raw.items() <= conversion.encode(page).items()
+
+
+def test_a_bad_tool_costs_itself_alone() -> None:
+    good = {"name": "a", "inputSchema": {}, "x": 1}
+    bad: list[Any] = [{"name": "b"}, None, {"name": "c", "inputSchema": {}, "icons": [{"src": "i:j"}, {}]}]
+    raw = {"tools": [bad[0], *[good] * 309, bad[1], bad[2]], "nextCursor": "more"}
+    conversion = codec(REV_2025_11_25)
+    page = conversion.decode(raw, ListToolsResult)
+    assert page.tools == (Tool("a", {}, extra={"x": 1}),) * 309
+    assert page.next_cursor == "more"
+    assert page.malformed == (
+        MalformedItem(0, bad[0], "inputSchema: missing"),
+        MalformedItem(310, None, "expected an object, got null"),
+        MalformedItem(311, bad[2], "icons[1].src: missing"),
+    )
+    assert conversion.encode(page) == raw
+
+
+@pytest.mark.parametrize("raw", [{}, {"tools": {}}, {"tools": None}, {"tools": [5], "nextCursor": 5}, [], None])
+def test_a_list_that_is_none_is_a_fault_all_the_same(raw: Any) -> None:
+    with pytest.raises(InvalidMessage):
+        codec(REV_2025_11_25).decode(raw, ListToolsResult)
+
+
+def test_a_null_for_what_may_be_absent_is_read_and_goes_out_again() -> None:
+    tool = {"name": "a", "inputSchema": {}, "description": None, "annotations": None}
+    raw: dict[str, Any] = {"tools": [tool], "nextCursor": None}
+    page = codec(REV_2025_11_25).decode(raw, ListToolsResult)
+    assert page == ListToolsResult((Tool("a", {}),))
+    assert codec(REV_2025_11_25).encode(page) == raw
+
+
+@pytest.mark.parametrize(
+    ("tool", "name"),
+    [
+        (Tool("a", {}), "a"),
+        (Tool("a", {}, annotations=ToolAnnotations()), "a"),
+        (Tool("a", {}, annotations=ToolAnnotations("B")), "B"),
+        (Tool("a", {}, title="C", annotations=ToolAnnotations("B")), "C"),
+    ],
+)
+def test_the_name_to_show(tool: Tool, name: str) -> None:
+    assert tool.display_name == name
+
+
+@pytest.mark.parametrize(
+    ("annotations", "meaning"),
+    [
+        (ToolAnnotations(), (False, True, False, True)),
+        (ToolAnnotations(read_only_hint=True), (True, False, True, True)),
+        (ToolAnnotations(read_only_hint=True, destructive_hint=True, idempotent_hint=False), (True, False, True, True)),
+        (ToolAnnotations(read_only_hint=False, destructive_hint=False), (False, False, False, True)),
+        (ToolAnnotations(idempotent_hint=True, open_world_hint=False), (False, True, True, False)),
+    ],
+)
+def test_what_hints_mean(annotations: ToolAnnotations, meaning: tuple[bool, ...]) -> None:
+    assert meaning == (
+        annotations.is_read_only,
+        annotations.is_destructive,
+        annotations.is_idempotent,
+        annotations.is_open_world,
+    )
+
+
+def test_a_change_of_the_list() -> None:
+    assert codec(REV_2025_11_25).encode(ToolListChangedNotification()) == {}
