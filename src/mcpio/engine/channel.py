@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator
 from typing import ClassVar
 
 from mcpio.engine.inbox import Inbox
-from mcpio.engine.limits import Limits
+from mcpio.engine.limits import Limits, seconds
 from mcpio.engine.outbox import Outbox, Outgoing
 from mcpio.engine.table import TABLE, Input, Phase, Role
 from mcpio.engine.timers import Timers
@@ -43,6 +43,7 @@ class Channel(ABC):
         "_now",
         "_outbox",
         "_phase",
+        "_ready",
         "_reason",
         "_row",
         "_timers",
@@ -59,7 +60,8 @@ class Channel(ABC):
         self._outbox = Outbox(limits.queued_logs)
         self._timers = Timers()
         self._events: list[Event] = []
-        self._now = 0.0
+        self._ready: list[Event] = []  # older than those of _events, the oldest last
+        self._now = float("-inf")
         self._enter(Phase.NEW)
         self._reason = CloseReason.CLOSED
         self._cause: BaseException | None = None
@@ -103,8 +105,7 @@ class Channel(ABC):
         self._advance(now)
         while self._parse_one():
             pass
-        if self._phase is not Phase.CLOSED:
-            self._finish(Input.RECV_LOSS, CloseReason.LOST, cause)
+        self._finish(Input.RECV_LOSS, CloseReason.LOST, cause)
 
     # Pull
 
@@ -113,9 +114,18 @@ class Channel(ABC):
 
         At most one message is parsed, so whatever came before a fault is delivered before it.
         """
-        if not self._events and not self._parse_one():
-            return None
-        return self._events.pop(0) if self._events else None
+        ready = self._ready
+        if not ready:
+            events = self._events
+            if not events and not self._parse_one():
+                return None
+            if len(events) <= 1:
+                return events.pop() if events else None
+            # Taking the first of a list moves all others: with many, that is the square of their number.
+            events.reverse()
+            self._ready, self._events = events, ready
+            ready = events
+        return ready.pop()
 
     def events(self) -> Iterator[Event]:
         """Drain: give every event until the connection wants to be fed."""
@@ -171,20 +181,24 @@ class Channel(ABC):
 
     # The end
 
-    def close(self, now: float, grace: float = 5.0) -> None:
+    def close(self, now: float, grace: float | None = 5.0) -> None:
         """Close in order: no new requests; answers to what runs go out, for at most ``grace`` seconds.
 
-        Requests of our own end as lost at once. Legal in every phase, any number of times.
+        ``None`` sets no limit. Requests of our own end as lost at once. Legal in every phase, any number of times;
+        ``LocalProtocolError`` only for a ``grace`` that is no number of 0 or more.
         Drain the events, write the chunks, re-arm the deadline.
         """
+        try:
+            limit = seconds(grace)
+        except ValueError as error:
+            raise LocalProtocolError(str(error)) from None
         self._advance(now)
         if self._phase is not Phase.CLOSED:
-            self._begin_closing(Input.SEND_CLOSE, CloseReason.CLOSED, grace)
+            self._begin_closing(Input.SEND_CLOSE, CloseReason.CLOSED, limit)
 
     def abort(self, cause: BaseException | None = None) -> None:
         """Close at once: nothing more goes out. Legal in every phase, any number of times. Drain the events."""
-        if self._phase is not Phase.CLOSED:
-            self._finish(Input.SEND_ABORT, CloseReason.ABORTED, cause)
+        self._finish(Input.SEND_ABORT, CloseReason.ABORTED, cause)
 
     # Look
 
@@ -210,7 +224,7 @@ class Channel(ABC):
     @property
     def closed(self) -> bool:
         """Whether everything is over: the last event was given. Write what was pulled, then close the channel."""
-        return self._phase is Phase.CLOSED and not self._events
+        return self._phase is Phase.CLOSED and not self._undrained
 
     @property
     def dropped_logs(self) -> int:
@@ -271,7 +285,9 @@ class Channel(ABC):
             self._timers.set(CLOSE_TIMER, self._now + grace if due is None else min(due, self._now + grace))
 
     def _finish(self, what: Input, reason: CloseReason, cause: BaseException | None) -> None:
-        """End now, whatever is unsent or unanswered."""
+        """End now, whatever is unsent or unanswered. The event of this is the last one: report the others before."""
+        if self._phase is Phase.CLOSED:
+            return
         self._step(what)
         self._lose_outgoing(reason, cause)
         self._drop_incoming()
@@ -281,9 +297,14 @@ class Channel(ABC):
         self._events.append(ConnectionClosed(reason, cause))
 
     def _check_outbox(self) -> None:
-        """Give up on a peer that lets the output grow without bound."""
-        if self._outbox.size > self._limits.queued_bytes and self._phase is not Phase.CLOSED:
+        """Give up on a peer that lets the output grow without bound. This may be the end: see ``_finish``."""
+        if self._outbox.size > self._limits.queued_bytes:
             self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
+
+    @property
+    def _undrained(self) -> bool:
+        """Whether events wait that ``next_event`` gives without parsing."""
+        return bool(self._events or self._ready)
 
     # Inside
 

@@ -54,10 +54,10 @@ class ClientConnection(Connection):
     def send_initialize(
         self, *, now: float, timeout: Timeout | float | Default | None = DEFAULT, cookie: Any = None
     ) -> OutgoingId:
-        """Open the conversation (LIFE-02). ``Negotiated`` and a ``ResponseReceived`` follow, or a ``RequestFailed``
-        and the end of the connection.
+        """Open the conversation (LIFE-02).
 
-        ``now`` is in seconds on the caller's monotonic clock. Raises ``LocalProtocolError`` when called twice.
+        ``Negotiated`` and a ``ResponseReceived`` follow, or a ``RequestFailed`` and the end of the connection. ``now``
+        is in seconds on the caller's monotonic clock. Raises ``LocalProtocolError`` when called twice.
         Drain the events, write the chunks, re-arm the deadline.
         """
         options = self._options

@@ -243,7 +243,10 @@ class Connection(Inbound):
     def _timeout(self, timeout: Timeout | float | Default | None) -> Timeout:
         if isinstance(timeout, Default):
             return self._options.request_timeout
-        return timeout if isinstance(timeout, Timeout) else Timeout(timeout)
+        try:
+            return timeout if isinstance(timeout, Timeout) else Timeout(timeout)
+        except ValueError as error:
+            raise LocalProtocolError(str(error)) from None
 
     # Changes: all checks are behind
 
@@ -268,7 +271,7 @@ class Connection(Inbound):
         if parent is not None:
             request.related, request.via = parent.id, parent.via
         self._advance(now)
-        self._outgoing.add(request, timeout, now)
+        self._outgoing.add(request, timeout, self._now)
         self._outbox.put(text, Kind.REQUEST, via=request.via, related=request.related)
         self._check_outbox()
         return id
@@ -342,7 +345,7 @@ class Connection(Inbound):
         """
         if self._phase is Phase.CLOSED:
             raise LocalProtocolError("a closed connection has no state worth keeping")
-        if self._events or self._inbox.pending or (self._inbox.ended and not self._end_received):
+        if self._undrained or self._inbox.pending or (self._inbox.ended and not self._end_received):
             raise LocalProtocolError("drain the events before taking a snapshot")
         if self.wants_write:
             raise LocalProtocolError("write the output before taking a snapshot")
@@ -396,6 +399,7 @@ class Connection(Inbound):
             cancelled=self._incoming.save_cancelled(),
             next_incoming=self._incoming.next_id,
             unfinished=self._inbox.unfinished.hex(),
+            skipping=self._inbox.skipping,
             ended=self._inbox.ended,
             reason=self._reason.name,
             close_left=None if close_at is None else close_at - now,
@@ -420,7 +424,7 @@ class Connection(Inbound):
             )
         self._outgoing.load(state.outgoing, state.next_outgoing, state.retired, now)
         self._incoming.load(state.incoming, state.next_incoming, state.finished, state.cancelled)
-        self._inbox.load(bytes.fromhex(state.unfinished))
+        self._inbox.load(bytes.fromhex(state.unfinished), skipping=state.skipping)
         self._inbox.ended = self._end_received = state.ended
         self._outbox.dropped_logs = state.dropped_logs
         if state.close_left is not None:

@@ -10,7 +10,7 @@ from mcpio.codec import Codec, codec
 from mcpio.engine.channel import Channel
 from mcpio.engine.gates import Capabilities, addressed_to, offers, receivable
 from mcpio.engine.options import Options
-from mcpio.engine.outbox import Kind
+from mcpio.engine.outbox import ANSWERS, Kind
 from mcpio.engine.pending import IncomingRequest, IncomingRequests, OutgoingRequest, OutgoingRequests
 from mcpio.engine.table import Input, Phase, RequestInput, RequestState, Role
 from mcpio.errors import ErrorCode, InvalidMessage, McpError, RemoteProtocolError, RequestError
@@ -113,6 +113,8 @@ class Inbound(Channel):
             fault = f"the batch has more than {self._limits.batch_items} items"
         else:
             for item in batch.items:
+                if self._phase is Phase.CLOSED:
+                    break
                 self._receive_item(jsonrpc.classify(item), via)
             return
         self._rebuke(ErrorCode.INVALID_REQUEST, fault, _head(text), via)
@@ -136,7 +138,7 @@ class Inbound(Channel):
         limit = self._limits.message_bytes
         head = overlong.head.decode(errors="replace")[:QUOTE]
         self._rebuke(ErrorCode.INVALID_REQUEST, f"a message is longer than {limit} bytes", head, via)
-        if not self._limits.resync and via is None:
+        if not self._limits.resync and via is None and self._phase is not Phase.CLOSED:
             self._inbox.ended = self._end_received = True
             self._begin_closing(Input.RECV_END, CloseReason.MESSAGE_TOO_LARGE, grace=5.0)
 
@@ -146,8 +148,8 @@ class Inbound(Channel):
         name = message.method
         if name == "ping":
             self._step(Input.RECV_PING)
-            self._answer(jsonrpc.encode_result(message.id, {}), via)
             self._events.append(Answered(name, None, message.raw, via))
+            self._answer(jsonrpc.encode_result(message.id, {}), via)
             return
         if name == "initialize":
             self._receive_initialize(message, via)
@@ -198,8 +200,8 @@ class Inbound(Channel):
         return self._codec.decode(message.params, method.params_type)
 
     def _refuse(self, message: jsonrpc.Request, error: RequestError, via: Hashable) -> None:
-        self._answer_error(message.id, error, via)
         self._events.append(Answered(message.method, error, message.raw, via))
+        self._answer_error(message.id, error, via)
 
     @abstractmethod
     def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
@@ -316,8 +318,8 @@ class Inbound(Channel):
     # Shared with the sending half
 
     def _answer(self, text: bytes, via: Hashable) -> None:
-        """Send a response that no handler gives."""
-        self._outbox.put(text, Kind.RESPONSE, via=via, last=True)
+        """Send a response that no handler gives. Report first: this may be the end."""
+        self._outbox.put(text, Kind.RESPONSE, via=via, last=True, lane=ANSWERS)
         self._check_outbox()
 
     def _answer_error(self, wire_id: int | str | None, error: RequestError, via: Hashable) -> None:
@@ -359,7 +361,7 @@ class Inbound(Channel):
 
 
 def _progress_token(params: dict[str, Any]) -> int | str | None:
-    """Return the token that the peer wants progress under, of exactly the type it has on the wire (PROG-01, PROG-05)."""
+    """Return the token that the peer wants progress under, of just the type it has on the wire (PROG-01, PROG-05)."""
     meta = params.get("_meta")
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     if token is None or token.__class__ is int or token.__class__ is str:

@@ -14,14 +14,14 @@ __all__ = ["Inbox"]
 class Inbox:
     """One JSON text at a time, in the order of arrival."""
 
-    __slots__ = ("_framer", "_limit", "_messages", "ended")
+    __slots__ = ("_framer", "_limits", "_messages", "ended")
 
     ended: bool
     """The peer will send no more."""
 
     def __init__(self, limits: Limits) -> None:
         self._framer = LineFramer(limits.message_bytes, resync=limits.resync)
-        self._limit = limits.message_bytes
+        self._limits = limits
         self._messages: deque[tuple[bytes | str | Overlong, Hashable]] | None = None
         self.ended = False
 
@@ -34,7 +34,7 @@ class Inbox:
         if self._messages is None:
             self._messages = deque()
         size = len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode(errors="replace"))
-        if size > self._limit:
+        if size > self._limits.message_bytes:
             head = text[:200] if isinstance(text, bytes) else text[:200].encode(errors="replace")
             self._messages.append((Overlong(size, head), via))
         else:
@@ -58,10 +58,12 @@ class Inbox:
     def clear(self) -> None:
         """Drop what was not parsed: nobody will."""
         self._messages = None
-        self._framer = LineFramer(self._limit)
+        self._framer = LineFramer(self._limits.message_bytes)
 
-    def load(self, unfinished: bytes) -> None:
-        """Begin in the middle of a line, where ``unfinished`` was left."""
+    def load(self, unfinished: bytes, *, skipping: bool) -> None:
+        """Begin in the middle of a line, where ``unfinished`` was left; ``skipping`` says that it is too long."""
+        limits = self._limits
+        self._framer = LineFramer(limits.message_bytes, resync=limits.resync, skipping=skipping)
         self._framer.receive(unfinished)
 
     @property
@@ -70,6 +72,11 @@ class Inbox:
         return self._framer.unfinished
 
     @property
+    def skipping(self) -> bool:
+        """Whether the line that has not ended yet is too long, and its bytes are thrown away."""
+        return self._framer.skipping
+
+    @property
     def pending(self) -> bool:
-        """Whether whole messages wait: true also when a complete line was fed and not parsed."""
-        return self._messages is not None or len(self._framer.unfinished) != self._framer.buffered
+        """Whether whole messages wait to be parsed; they may turn out to be blank lines."""
+        return self._messages is not None or self._framer.pending

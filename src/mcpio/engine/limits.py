@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import attrs
 
-__all__ = ["Limits", "Timeout"]
+__all__ = ["Limits", "Timeout", "seconds"]
 
 MIB = 1024 * 1024
 
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """Bounds of one connection. Sizes are bytes, the rest are counts."""
+    """Bounds of one connection. Sizes are bytes, the rest are counts. ``ValueError`` for what is not 0 or more."""
 
     message_bytes: int = 16 * MIB
     """The longest message taken in. Beyond: answered with -32600, then the connection closes (``message-too-large``),
@@ -35,12 +38,32 @@ class Limits:
     """How many cancelled or timed-out ids are remembered, so that a late answer is told from a wrong one.
     Beyond: the oldest is forgotten."""
 
+    def __attrs_post_init__(self) -> None:
+        for name, value in attrs.asdict(self).items():
+            if not isinstance(value, int) or value < 0:
+                raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
+
+
+def seconds(value: Any) -> float | None:
+    """Return a length of time as a deadline can be made of it: ``None`` for ever, which infinity means too.
+
+    ``ValueError`` for what is no number of 0 or more.
+    """
+    if value is None or value == math.inf:
+        return None
+    if isinstance(value, int | float) and value >= 0:
+        return value
+    raise ValueError(f"a time is a number of seconds, 0 or more, not {value!r}")
+
 
 @attrs.frozen
 class Timeout:
-    """How long to wait for one answer, in seconds; ``None`` waits for ever (TIME-02, TIME-03)."""
+    """How long to wait for one answer, in seconds; ``None`` waits for ever (TIME-02, TIME-03).
 
-    total: float | None = 60.0
+    ``ValueError`` for what is no number of 0 or more.
+    """
+
+    total: float | None = attrs.field(default=60.0, converter=seconds)
     """From the request to its outcome. Progress never extends it."""
-    idle: float | None = None
+    idle: float | None = attrs.field(default=None, converter=seconds)
     """From the request, or the last progress on it, to the next sign of life."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.limits import Limits, Timeout, seconds
 from mcpio.revisions import HANDSHAKE_REVISIONS, Era, Revision
 
 __all__ = ["Options"]
@@ -22,11 +22,11 @@ class Options:
 
     revisions: tuple[Revision, ...] = attrs.field(default=HANDSHAKE_REVISIONS, validator=_handshake_only)
     """The revisions to speak. A client asks for the newest; a server answers with what was asked, or its newest."""
-    limits: Limits = Limits()
+    limits: Limits = attrs.field(default=Limits())
     """The bounds of the connection."""
-    request_timeout: Timeout = Timeout()
+    request_timeout: Timeout = attrs.field(default=Timeout())
     """For requests sent without a timeout of their own."""
-    initialize_timeout: float | None = 30.0
+    initialize_timeout: float | None = attrs.field(default=30.0, converter=seconds)
     """Seconds to wait for the answer to ``initialize``; then the connection closes (LIFE-19)."""
     custom_methods: frozenset[str] = frozenset()
     """Methods outside the protocol that this side serves: their requests arrive as ``CustomRequest``."""

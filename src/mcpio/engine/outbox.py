@@ -1,8 +1,9 @@
 """Messages on their way out: fair between requests, in order within each, bounded, with a policy for each kind.
 
-Every request that is being answered has a lane, and there is one lane for what belongs to no request. Lanes take turns,
-one message each, so a response waits for at most one message of every other lane, while a request's notifications and
-its response never change places (P14).
+Every request that is being answered has a lane. There is one lane for what belongs to no request, and one for answers
+that no handler gives: a pong must not wait behind a thousand log messages. Lanes take turns, one message each, so a
+response waits for at most one message of every other lane, while a request's notifications and its response never
+change places (P14).
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import Final
 
 from mcpio.events import IncomingId
 
-__all__ = ["Kind", "Outbox", "Outgoing"]
+__all__ = ["ANSWERS", "Kind", "Outbox", "Outgoing"]
+
+ANSWERS: Final = 0
+"""The lane of answers that no handler gives. The peer's requests have positive numbers."""
 
 
 class Kind:
@@ -32,7 +36,7 @@ class Kind:
 class Outgoing:
     """One message for the wire, with what a transport needs to route it."""
 
-    __slots__ = ("key", "kind", "last", "live", "related", "text", "via")
+    __slots__ = ("key", "kind", "lane", "last", "live", "related", "text", "via")
 
     text: bytes
     """One JSON text in UTF-8, without a line end."""
@@ -46,11 +50,20 @@ class Outgoing:
     """One of ``Kind``."""
     key: Hashable
     """What it coalesces by, ``None`` where each one counts."""
+    lane: int | None
+    """What it keeps its place among."""
     live: bool
     """Whether it still waits."""
 
     def __init__(
-        self, text: bytes, kind: int, via: Hashable, related: IncomingId | None, last: bool, key: Hashable
+        self,
+        text: bytes,
+        kind: int,
+        via: Hashable,
+        related: IncomingId | None,
+        last: bool,
+        key: Hashable,
+        lane: int | None,
     ) -> None:
         self.text = text
         self.via = via
@@ -58,6 +71,7 @@ class Outgoing:
         self.last = last
         self.kind = kind
         self.key = key
+        self.lane = lane
         self.live = True
 
     def __repr__(self) -> str:
@@ -90,7 +104,7 @@ class Outbox:
 
     def __init__(self, logs_limit: int) -> None:
         self._logs_limit = logs_limit
-        self._lanes: dict[IncomingId | None, deque[Outgoing]] | None = None
+        self._lanes: dict[int | None, deque[Outgoing]] | None = None
         self._turns: deque[deque[Outgoing]] | None = None
         self._keyed: dict[Hashable, Outgoing] | None = None
         self._logs: deque[Outgoing] | None = None
@@ -108,21 +122,24 @@ class Outbox:
         related: IncomingId | None = None,
         last: bool = False,
         key: Hashable = None,
+        lane: int | None = None,
     ) -> None:
-        """Queue a message behind the others of the request ``related``."""
+        """Queue a message behind the others of its lane, which is that of the request ``related`` unless given."""
         if key is not None:
             self._supersede(key)
-        message = Outgoing(text, kind, via, related, last, key)
+        if lane is None:
+            lane = related
+        message = Outgoing(text, kind, via, related, last, key, lane)
         self.size += len(text)
         self._held += 1
         if self._lanes is None or self._turns is None:
-            lane = deque((message,))
-            self._lanes, self._turns = {related: lane}, deque((lane,))
-        elif (waiting := self._lanes.get(related)) is not None:
-            waiting.append(message)
+            waiting = deque((message,))
+            self._lanes, self._turns = {lane: waiting}, deque((waiting,))
+        elif (others := self._lanes.get(lane)) is not None:
+            others.append(message)
         else:
-            lane = self._lanes[related] = deque((message,))
-            self._turns.append(lane)
+            waiting = self._lanes[lane] = deque((message,))
+            self._turns.append(waiting)
         if kind == Kind.REQUEST:
             self.own_bytes += len(text)
         elif kind == Kind.LOG:
@@ -135,15 +152,16 @@ class Outbox:
     def pop(self) -> Outgoing | None:
         """Take out the next message, or ``None``."""
         while self._turns is not None and self._lanes is not None:
-            lane = self._turns.popleft()
+            lane = self._turns[0]
             message = lane.popleft()
             self._held -= 1
-            if lane:
-                self._turns.append(lane)
-            else:
-                del self._lanes[message.related]
+            if not lane:
+                del self._turns[0], self._lanes[message.lane]
                 if not self._turns:
                     self._lanes = self._turns = None
+            elif message.live:
+                # One that was dropped takes no turn.
+                self._turns.rotate(-1)
             if message.live:
                 self._leave(message)
                 return message
@@ -197,12 +215,12 @@ class Outbox:
             self._sweep()
 
     def _sweep(self) -> None:
-        lanes: dict[IncomingId | None, deque[Outgoing]] = {}
+        lanes: dict[int | None, deque[Outgoing]] = {}
         turns: deque[deque[Outgoing]] = deque()
         for lane in self._turns or ():
             kept = deque(message for message in lane if message.live)
             if kept:
-                lanes[kept[0].related] = kept
+                lanes[kept[0].lane] = kept
                 turns.append(kept)
         self._lanes, self._turns = (lanes, turns) if turns else (None, None)
         self._held -= self._dead

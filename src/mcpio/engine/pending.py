@@ -97,15 +97,19 @@ class OutgoingRequests:
         self._timers.clear(request.id)
         state = REQUEST_TABLE[Direction.OUTGOING, RequestState.RUNNING, cause]
         if state is RequestState.CANCELLED or state is RequestState.TIMED_OUT:
-            if self._retired is None:
-                self._retired = {}
-            elif len(self._retired) >= self._retired_limit:
-                del self._retired[next(iter(self._retired))]
-            self._retired[request.id] = state
+            self._retire(request.id, state)
+
+    def _retire(self, id: int, state: RequestState) -> None:
+        if self._retired is None:
+            self._retired = {}
+        self._retired[id] = state
+        if len(self._retired) > self._retired_limit:
+            del self._retired[next(iter(self._retired))]
 
     def state_of(self, id: int) -> RequestState | None:
-        """Return how a request stands: ``None`` for an id that was never used, ``ANSWERED`` for one whose end left
-        nothing to expect.
+        """Return how a request stands, or ``None`` for an id that was never used.
+
+        ``ANSWERED`` is what every request is called whose end left nothing to expect.
         """
         if not 1 <= id < self._next:
             return None
@@ -215,8 +219,9 @@ class IncomingRequests:
         return self._finished is not None and key in self._finished
 
     def named(self, wire_id: int | str, via: Hashable) -> list[IncomingRequest]:
-        """Return the running requests that a cancellation of ``wire_id`` may mean. One that comes by the exchange of
-        its request means just that one.
+        """Return the running requests that a cancellation of ``wire_id`` may mean.
+
+        One that comes by the exchange of its request means just that one.
         """
         if self._by_key is None:
             return []

@@ -8,6 +8,7 @@ from mcpio.codec import codec
 from mcpio.engine.connection import Connection
 from mcpio.engine.inbound import invalid_params
 from mcpio.engine.options import Options
+from mcpio.engine.outbox import Kind
 from mcpio.engine.table import Input, Role
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 from mcpio.events import IgnoreReason, Initialized, Negotiated, RequestContext
@@ -72,8 +73,12 @@ class ServerConnection(Connection):
         self._context = RequestContext(
             revision.era, revision, request.capabilities, request.client_info, None, self.principal, None
         )
-        self._answer(jsonrpc.encode_result(message.id, self._codec.encode(result)), via)
         self._events.append(Negotiated(revision, request.client_info, request.capabilities, None, message.raw))
+        # Not in the lane of answers: notifications, which have no request either, must not overtake this one.
+        self._outbox.put(
+            jsonrpc.encode_result(message.id, self._codec.encode(result)), Kind.RESPONSE, via=via, last=True
+        )
+        self._check_outbox()
 
     def _choose(self, requested: str) -> Revision:
         """Return the revision that was asked for, or else our newest (LIFE-04, LIFE-05)."""

@@ -74,6 +74,7 @@ class SessionState:
     finished: list[Any]
     cancelled: list[int]
     unfinished: str
+    skipping: bool
     ended: bool
     reason: str
     close_left: float | None

@@ -1,0 +1,500 @@
+"""The life of a channel: what is fed, what is pulled, time, and the end. Both roles stand for it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import Any
+
+import pytest
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase
+from mcpio.errors import ConnectionLost, LocalProtocolError, RequestTimeout
+from mcpio.events import (
+    Answered,
+    CloseReason,
+    ConnectionClosed,
+    Initialized,
+    Negotiated,
+    ProtocolViolated,
+    RequestFailed,
+    RequestReceived,
+)
+from mcpio.types.lifecycle import (
+    ClientCapabilities,
+    Implementation,
+    PingRequest,
+    ServerCapabilities,
+    ToolsCapability,
+)
+from mcpio.types.logging import LoggingMessageNotification
+from mcpio.types.roots import ListRootsRequest
+from mcpio.types.tools import CallToolResult, ListToolsRequest
+
+INFO = Implementation("test", "1")
+CAPABILITIES = ServerCapabilities(tools=ToolsCapability(), logging={})
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"roots": {}},
+        "clientInfo": {"name": "c", "version": "1"},
+    },
+}
+INITIALIZE_RESULT = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "result": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "s", "version": "1"},
+    },
+}
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+CLOSED = ConnectionClosed(CloseReason.CLOSED, None)
+
+
+def lines(*messages: Any) -> bytes:
+    return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+
+
+def ping(id: int | str = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": "ping"}
+
+
+def call(id: int | str = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "x"}}
+
+
+def sent(connection: Connection) -> list[Any]:
+    return [None if chunk is None else json.loads(chunk) for chunk in connection.data_to_send(10**9)]
+
+
+def operating_server(**limits: Any) -> ServerConnection:
+    server = ServerConnection(INFO, CAPABILITIES, options=Options(limits=Limits(**limits)))
+    server.receive_data(lines(INITIALIZE, INITIALIZED), 0.0)
+    assert [type(event) for event in server.events()] == [Negotiated, Initialized]
+    server.data_to_send()
+    return server
+
+
+def operating_client(**options: Any) -> ClientConnection:
+    client = ClientConnection(INFO, ClientCapabilities(), options=Options(**options))
+    client.send_initialize(now=0.0)
+    client.receive_data(lines(INITIALIZE_RESULT), 0.0)
+    assert len(list(client.events())) == 2
+    client.data_to_send()
+    return client
+
+
+# Feeding and pulling
+
+
+def test_empty_bytes_do_nothing_and_nothing_happens_before_somebody_asks() -> None:
+    server = ServerConnection(INFO)
+    server.receive_data(b"", 0.0)
+    assert server.next_event() is None
+    server.receive_data(lines(ping()), 0.0)
+    before = server.wants_write
+    assert isinstance(server.next_event(), Answered)
+    assert (before, server.wants_write) == (False, True)
+    assert sent(server) == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
+    assert server.data_to_send() == []
+
+
+def test_at_most_one_message_is_parsed_for_each_pull_so_what_came_before_a_fault_is_delivered() -> None:
+    server = operating_server()
+    server.receive_data(lines(call(1)) + b"rubbish\n" + lines(call(2)), 0.0)
+    assert isinstance(server.next_event(), RequestReceived)
+    assert server.pending.incoming == (1,)
+    assert not server.wants_write
+    assert isinstance(server.next_event(), ProtocolViolated)
+    assert isinstance(server.next_event(), RequestReceived)
+    assert server.next_event() is None
+    assert server.next_event() is None
+
+
+def test_every_message_yields_at_least_one_event() -> None:
+    messages = [
+        b"rubbish",
+        b"[]",
+        b"{}",
+        b"null",
+        *(json.dumps(message).encode() for message in (ping(), call(), INITIALIZE, INITIALIZED)),
+        b'{"jsonrpc": "2.0", "method": "notifications/unknown"}',
+        b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}}',
+        b'{"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 9, "progress": 1}}',
+        b'{"jsonrpc": "2.0", "id": 9, "result": {}}',
+        b'{"jsonrpc": "2.0", "error": {"code": 1, "message": "x"}}',
+    ]
+    for server in (ServerConnection(INFO), operating_server()):
+        for message in messages:
+            server.receive_data(message + b"\n", 0.0)
+            assert server.next_event() is not None, message
+            assert server.next_event() is None, message
+
+
+def test_messages_with_boundaries_come_with_their_exchange_and_answers_go_back_to_it() -> None:
+    server = operating_server()
+    server.receive_message(json.dumps(ping("a")), 0.0, via="one")
+    server.receive_message(json.dumps(call("a")).encode(), 0.0, via="two")
+    answered, received = server.events()
+    assert isinstance(answered, Answered)
+    assert isinstance(received, RequestReceived)
+    assert (answered.via, received.context.via) == ("one", "two")
+    server.send_result(received.id, CallToolResult(()))
+    first, second = server.next_message(), server.next_message()
+    assert first is not None
+    assert second is not None
+    assert (first.via, first.related, first.last) == ("one", None, True)
+    assert (second.via, second.related, second.last) == ("two", received.id, True)
+    assert server.next_message() is None
+    assert not server.closed
+
+
+def test_output_comes_in_chunks_of_about_the_size_that_was_asked_for() -> None:
+    server = operating_server()
+    server.receive_data(lines(*(ping(number) for number in range(10))), 0.0)
+    assert len(list(server.events())) == 10
+    size = len(b'{"jsonrpc":"2.0","id":0,"result":{}}')
+    assert server.data_to_send(0) == []
+    assert len(server.data_to_send(1)) == 1
+    assert len(server.data_to_send(2 * size + 1)) == 3
+    assert len(server.data_to_send()) == 6
+    assert server.data_to_send() == []
+
+
+@pytest.mark.parametrize("feed", ["handle_timeout", "connection_lost", "close"])
+def test_draining_takes_a_time_in_proportion_to_the_events(feed: str) -> None:
+    def drain(count: int) -> float:
+        server = operating_server(message_bytes=10**9, queued_bytes=10**9, high_water=10**9)
+        if feed == "close":
+            for _ in range(count):
+                server.send_request(PingRequest(), now=0.0, timeout=None)
+            server.close(0.0)
+        else:
+            server.receive_data(lines({"jsonrpc": "2.0", "method": "x"}) * count, 0.0)
+            server.handle_timeout(0.0) if feed == "handle_timeout" else server.connection_lost(None, 0.0)
+        start = time.perf_counter()
+        assert sum(1 for _ in server.events()) == count + (feed == "connection_lost")
+        return time.perf_counter() - start
+
+    # The square would be 256 times as much.
+    assert min(drain(48_000) for _ in range(2)) < 64 * max(drain(3_000) for _ in range(2))
+
+
+# Reading and writing only when it makes sense
+
+
+def test_a_peer_that_does_not_read_its_answers_is_not_asked_for_more_questions() -> None:
+    server = operating_server(high_water=100)
+    server.receive_data(lines(*(ping(number) for number in range(5))), 0.0)
+    reads = [server.wants_read]
+    assert len(list(server.events())) == 5
+    reads.append(server.wants_read)
+    server.data_to_send()
+    assert [*reads, server.wants_read] == [True, False, True]
+
+
+def test_requests_of_our_own_do_not_stop_the_reading_of_their_answers() -> None:
+    client = operating_client(limits=Limits(high_water=10))
+    for _ in range(10):
+        client.send_request(ListToolsRequest(), now=0.0)
+    assert client.wants_read
+
+
+def test_a_peer_that_never_reads_costs_its_connection_and_the_end_is_the_last_event() -> None:
+    server = operating_server(queued_bytes=300)
+    server.receive_data(lines(*(ping(number) for number in range(20))), 0.0)
+    *answered, closed = server.events()
+    assert [type(event) for event in answered] == [Answered] * 9
+    assert closed == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
+    assert server.closed
+    assert (server.wants_write, server.wants_read, server.data_to_send()) == (False, False, [])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"rubbish",
+        b"{}",
+        b"[1]",
+        b'{"jsonrpc": "2.0", "id": 1, "method": "unknown"}',
+        b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": 5}',
+        json.dumps(INITIALIZE).encode(),
+        b"x" * 2000,
+    ],
+)
+@pytest.mark.parametrize("resync", [True, False])
+def test_whatever_the_peer_says_when_nothing_more_may_wait_is_reported_before_the_end(
+    message: bytes, resync: bool
+) -> None:
+    server = ServerConnection(INFO, options=Options(limits=Limits(queued_bytes=10, message_bytes=1000, resync=resync)))
+    server.receive_data(message + b"\n" + lines(ping()), 0.0)
+    events = list(server.events())
+    assert events[-1] == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
+    assert len(events) == 2
+    assert server.next_deadline() is None
+    server.handle_timeout(1e9)
+    assert list(server.events()) == []
+
+
+def test_dropped_log_messages_are_counted() -> None:
+    server = operating_server(queued_logs=2)
+    for number in range(5):
+        server.send_notification(LoggingMessageNotification("info", number))
+    assert server.dropped_logs == 3
+    assert [message["params"]["data"] for message in sent(server)] == [3, 4]
+
+
+# Time
+
+
+@pytest.mark.req("TIME-04", "TIME-01")
+def test_deadlines_expire_only_when_the_caller_says_what_time_it_is() -> None:
+    client = operating_client()
+    id = client.send_request(ListToolsRequest(), now=10.0, timeout=5.0)
+    assert client.next_deadline() == 15.0
+    client.receive_data(b"", 99.0)
+    assert client.next_event() is None
+    client.handle_timeout(14.9)
+    assert (client.next_event(), client.pending.outgoing) == (None, (id,))
+    client.data_to_send()
+    client.handle_timeout(15.0)
+    client.handle_timeout(15.0)
+    (failed,) = client.events()
+    assert isinstance(failed, RequestFailed)
+    assert isinstance(failed.error, RequestTimeout)
+    assert client.next_deadline() is None
+    assert sent(client) == [
+        {
+            "jsonrpc": "2.0",
+            "method": "notifications/cancelled",
+            "params": {"requestId": int(id), "reason": "timeout"},
+        }
+    ]
+
+
+def test_what_was_fed_before_its_deadline_is_parsed_before_the_deadline_passes() -> None:
+    client = operating_client()
+    id = client.send_request(ListToolsRequest(), now=0.0, timeout=5.0)
+    client.receive_data(lines({"jsonrpc": "2.0", "id": int(id), "result": {"tools": []}}), 4.0)
+    client.handle_timeout(100.0)
+    (event,) = client.events()
+    assert not isinstance(event, RequestFailed)
+
+
+def test_a_clock_may_start_anywhere_and_one_that_goes_back_moves_nothing() -> None:
+    client = ClientConnection(INFO)
+    client.send_initialize(now=-1000.0, timeout=10.0)
+    assert client.next_deadline() == -990.0
+    client.receive_data(lines(INITIALIZE_RESULT), -995.0)
+    list(client.events())
+    client.send_request(PingRequest(), now=-2000.0, timeout=10.0)
+    assert client.next_deadline() == -985.0
+    client.send_request(PingRequest(), now=math.nan, timeout=1.0)
+    assert client.next_deadline() == -994.0
+
+
+@pytest.mark.parametrize("grace", [-1.0, math.nan])
+def test_a_grace_is_a_time_and_a_wrong_one_changes_nothing(grace: float) -> None:
+    server = operating_server()
+    with pytest.raises(LocalProtocolError, match="a time is a number of seconds"):
+        server.close(0.0, grace)
+    assert server.phase is Phase.OPERATING
+
+
+# The end
+
+
+@pytest.mark.req("LIFE-17")
+@pytest.mark.parametrize("connection", [ServerConnection(INFO), ClientConnection(INFO)], ids=["server", "client"])
+def test_a_connection_that_owes_nothing_closes_at_once_without_a_message(connection: Connection) -> None:
+    connection.close(0.0)
+    connection.close(1.0)
+    assert connection.phase is Phase.CLOSING
+    assert connection.next_event() is None
+    assert connection.wants_write
+    assert connection.data_to_send() == [None]
+    before = connection.closed
+    assert list(connection.events()) == [CLOSED]
+    assert (before, connection.closed) == (False, True)
+    connection.close(2.0)
+    connection.abort()
+    connection.connection_lost(None, 3.0)
+    connection.receive_data(lines(ping()), 3.0)
+    connection.receive_message("{}", 3.0)
+    connection.receive_data(None, 3.0)
+    connection.handle_timeout(1e9)
+    assert list(connection.events()) == []
+    assert (connection.data_to_send(), connection.next_message(), connection.next_deadline()) == ([], None, None)
+
+
+def test_a_message_channel_learns_of_the_end_by_the_event() -> None:
+    server = operating_server()
+    server.receive_message(json.dumps(ping()), 0.0)
+    assert len(list(server.events())) == 1
+    server.close(0.0)
+    assert server.next_message() is not None
+    assert list(server.events()) == []
+    assert server.next_message() is None
+    assert list(server.events()) == [CLOSED]
+    assert server.closed
+
+
+@pytest.mark.req("LIFE-17")
+def test_closing_ends_our_requests_at_once_and_lets_what_runs_be_answered_within_the_grace() -> None:
+    server = operating_server()
+    server.receive_data(lines(call(1), call(2)), 0.0)
+    first, second = server.events()
+    assert isinstance(first, RequestReceived)
+    assert isinstance(second, RequestReceived)
+    ours = server.send_request(ListRootsRequest(), now=0.0)
+    server.data_to_send()
+    server.close(10.0, grace=5.0)
+    (failed,) = server.events()
+    assert isinstance(failed, RequestFailed)
+    assert isinstance(failed.error, ConnectionLost)
+    assert (failed.id, failed.error.reason) == (ours, "roots/list: the connection ended (closed here)")
+    assert not server.wants_write
+    assert server.next_deadline() == 15.0
+    server.send_result(first.id, CallToolResult(()))
+    assert [message["id"] for message in sent(server)] == [1]
+    server.handle_timeout(15.0)
+    assert list(server.events()) == [CLOSED]
+    assert server.data_to_send() == []
+    server.send_result(second.id, CallToolResult(()))
+
+
+def test_closing_again_may_shorten_the_grace_but_never_lengthen_it() -> None:
+    server = operating_server()
+    server.receive_data(lines(call()), 0.0)
+    assert len(list(server.events())) == 1
+    server.close(0.0, grace=None)
+    assert server.next_deadline() is None
+    server.close(0.0, grace=10.0)
+    server.close(5.0, grace=10.0)
+    assert server.next_deadline() == 10.0
+    server.close(5.0, grace=1.0)
+    assert server.next_deadline() == 6.0
+    server.close(5.0, grace=math.inf)
+    assert server.next_deadline() == 6.0
+
+
+@pytest.mark.req("STDIO-09")
+def test_a_server_whose_input_ends_answers_what_runs_and_then_ends() -> None:
+    server = operating_server()
+    server.receive_data(lines(call("last"))[:-1], 0.0)
+    server.receive_data(None, 0.0)
+    assert not server.wants_read
+    server.receive_data(lines(ping()), 0.0)
+    server.receive_message(json.dumps(ping()), 0.0)
+    (received,) = server.events()
+    assert isinstance(received, RequestReceived)
+    assert (server.phase, server.next_deadline()) == (Phase.CLOSING, None)
+    assert sent(server) == []
+    server.send_result(received.id, CallToolResult(()))
+    answer, end = sent(server)
+    assert (answer["id"], end) == ("last", None)
+    assert list(server.events()) == [ConnectionClosed(CloseReason.END_OF_FILE, None)]
+
+
+def test_a_client_whose_input_ends_closes_at_once() -> None:
+    client = operating_client()
+    client.send_request(ListToolsRequest(), now=0.0)
+    client.receive_message(None, 0.0)
+    (failed,) = client.events()
+    assert isinstance(failed, RequestFailed)
+    assert isinstance(failed.error, ConnectionLost)
+    assert client.data_to_send() == [None]
+    assert list(client.events()) == [ConnectionClosed(CloseReason.END_OF_FILE, None)]
+
+
+def test_the_first_reason_to_close_is_the_one_that_is_told() -> None:
+    server = operating_server()
+    server.close(0.0)
+    server.receive_data(None, 0.0)
+    assert list(server.events()) == []
+    assert server.data_to_send() == [None]
+    assert list(server.events()) == [CLOSED]
+
+
+def test_a_channel_that_broke_still_gives_what_came_before() -> None:
+    cause = OSError("reset")
+    client = operating_client()
+    one, two = (client.send_request(ListToolsRequest(), now=0.0, cookie=name) for name in "ab")
+    client.receive_data(lines({"jsonrpc": "2.0", "id": int(one), "result": {"tools": []}}), 0.0)
+    client.connection_lost(cause, 0.0)
+    answered, failed, closed = client.events()
+    assert not isinstance(answered, RequestFailed)
+    assert isinstance(failed, RequestFailed)
+    assert (failed.id, failed.cookie, failed.error.__cause__) == (two, "b", cause)
+    assert closed == ConnectionClosed(CloseReason.LOST, cause)
+    assert client.closed
+
+
+def test_an_abort_sends_nothing_more() -> None:
+    cause = ValueError("enough")
+    server = operating_server()
+    server.receive_data(lines(ping(), call()), 0.0)
+    assert len(list(server.events())) == 2
+    server.abort(cause)
+    assert (server.wants_write, server.data_to_send()) == (False, [])
+    assert server.pending.incoming == ()
+    assert list(server.events()) == [ConnectionClosed(CloseReason.ABORTED, cause)]
+
+
+def test_a_message_over_the_limit_is_answered_and_ends_the_connection() -> None:
+    server = operating_server(message_bytes=1000)
+    server.receive_data(lines(call()) + b"x" * 1001 + b"\n" + lines(ping()), 0.0)
+    received, violated = server.events()
+    assert isinstance(received, RequestReceived)
+    assert isinstance(violated, ProtocolViolated)
+    assert violated.raw == "x" * 200
+    assert server.phase is Phase.CLOSING
+    assert server.next_deadline() == 5.0
+    assert [message["error"]["code"] for message in sent(server)] == [-32600]
+    server.handle_timeout(5.0)
+    assert list(server.events()) == [ConnectionClosed(CloseReason.MESSAGE_TOO_LARGE, None)]
+
+
+def test_a_server_that_waits_for_nothing_after_the_end_gives_an_end_even_without_an_event() -> None:
+    server = ServerConnection(INFO)
+    server.receive_data(None, 0.0)
+    assert server.next_event() is None
+    assert server.phase is Phase.CLOSING
+    assert server.data_to_send() == [None]
+    assert list(server.events()) == [ConnectionClosed(CloseReason.END_OF_FILE, None)]
+
+
+def test_a_timeout_that_fills_the_output_over_the_limit_ends_everything_once() -> None:
+    client = operating_client(limits=Limits(queued_bytes=400))
+    for _ in range(5):
+        client.send_request(PingRequest(), now=0.0, timeout=1.0)
+    client.handle_timeout(1.0)
+    events = list(client.events())
+    assert [type(event) for event in events] == [RequestFailed] * 5 + [ConnectionClosed]
+    assert events[-1] == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
+
+
+def test_a_request_that_fills_the_output_over_the_limit_has_its_outcome_all_the_same() -> None:
+    client = ClientConnection(INFO, options=Options(limits=Limits(queued_bytes=10)))
+    id = client.send_initialize(now=0.0)
+    failed, closed = client.events()
+    assert isinstance(failed, RequestFailed)
+    assert (failed.id, closed) == (id, ConnectionClosed(CloseReason.SLOW_CONSUMER, None))
+
+
+def test_a_phase_forbids_what_its_row_of_the_table_lacks() -> None:
+    client = ClientConnection(INFO)
+    client.send_initialize(now=0.0)
+    with pytest.raises(LocalProtocolError, match="cannot send initialize in phase initializing as a client"):
+        client.send_initialize(now=0.0)

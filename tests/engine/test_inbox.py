@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpio.engine.inbox import Inbox
+from mcpio.engine.limits import Limits
+from mcpio.framing.lines import Overlong
+
+SMALL = Limits(message_bytes=4)
+
+
+def drained(inbox: Inbox) -> list[tuple[Any, Any]]:
+    items = []
+    while (item := inbox.next()) is not None:
+        items.append(item)
+    return items
+
+
+@pytest.mark.req("STDIO-03")
+def test_bytes_become_lines_and_the_end_completes_the_last() -> None:
+    inbox = Inbox(Limits())
+    inbox.add_data(b"one\r\n\n t")
+    assert inbox.pending
+    assert drained(inbox) == [(b"one", None)]
+    assert (inbox.pending, inbox.unfinished, inbox.ended) == (False, b" t", False)
+    inbox.add_data(b"wo")
+    inbox.end()
+    assert inbox.ended
+    assert inbox.pending
+    assert drained(inbox) == [(b" two", None)]
+    assert not inbox.pending
+
+
+def test_whole_messages_keep_their_exchange_and_their_order() -> None:
+    inbox = Inbox(Limits())
+    inbox.add_message("a\nb", via="x")
+    inbox.add_message(b"", via=2)
+    assert inbox.pending
+    assert drained(inbox) == [("a\nb", "x"), (b"", 2)]
+    assert not inbox.pending
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [(b"12345", 5), ("12345", 5), ("äöü", 6), ("\ud800" * 5, 5), (b"x" * 1000, 1000), ("é" * 1000, 2000)],
+)
+def test_a_message_is_as_long_as_its_bytes_and_beyond_the_limit_only_its_head_is_kept(
+    text: bytes | str, size: int
+) -> None:
+    inbox = Inbox(SMALL)
+    inbox.add_message("äö", via=0)
+    inbox.add_message(b"1234", via=0)
+    inbox.add_message(text, via=1)
+    assert drained(inbox)[:2] == [("äö", 0), (b"1234", 0)]
+    inbox.add_message(text, via=1)
+    ((overlong, via),) = drained(inbox)
+    assert isinstance(overlong, Overlong)
+    assert (overlong.size_seen, via) == (size, 1)
+    assert len(overlong.head) <= 400
+    start = text if isinstance(text, bytes) else text.encode(errors="replace")
+    assert start.startswith(overlong.head)
+
+
+def test_a_line_that_is_too_long_waits_its_turn_like_a_message() -> None:
+    inbox = Inbox(SMALL)
+    inbox.add_data(b"1\n23456")
+    assert inbox.pending
+    assert inbox.next() == (b"1", None)
+    assert inbox.pending
+    ((overlong, _),) = drained(inbox)
+    assert isinstance(overlong, Overlong)
+    assert not inbox.pending
+
+
+def test_what_is_cleared_is_gone() -> None:
+    inbox = Inbox(Limits())
+    inbox.add_data(b"1\n2\n3")
+    inbox.add_message("4", via=None)
+    inbox.clear()
+    assert drained(inbox) == []
+    assert (inbox.pending, inbox.unfinished) == (False, b"")
+
+
+def test_an_unfinished_line_goes_on_in_another_inbox() -> None:
+    first, second = Inbox(Limits()), Inbox(Limits())
+    first.add_data(b"one\ntw")
+    assert drained(first) == [(b"one", None)]
+    second.load(first.unfinished, skipping=first.skipping)
+    second.add_data(b"o\n")
+    assert drained(second) == [(b"two", None)]
+
+
+def test_the_rest_of_a_line_that_is_too_long_is_skipped_in_another_inbox_too() -> None:
+    limits = Limits(message_bytes=4, resync=True)
+    first, second = Inbox(limits), Inbox(limits)
+    first.add_data(b"123456")
+    assert len(drained(first)) == 1
+    assert (first.skipping, first.unfinished) == (True, b"")
+    second.load(first.unfinished, skipping=first.skipping)
+    second.add_data(b"789\nok\n")
+    assert drained(second) == [(b"ok", None)]
+    second.add_data(b"123456\nok\n")
+    assert [type(text) for text, _ in drained(second)] == [Overlong, bytes]

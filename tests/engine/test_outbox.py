@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcpio.engine.outbox import ANSWERS, Kind, Outbox
+from mcpio.events import IncomingId
+
+ONE, TWO, THREE = map(IncomingId, (1, 2, 3))
+
+
+def drained(box: Outbox) -> list[bytes]:
+    texts = []
+    while (message := box.pop()) is not None:
+        texts.append(message.text)
+    return texts
+
+
+def test_an_empty_outbox_has_nothing_and_weighs_nothing() -> None:
+    box = Outbox(10)
+    assert box.pop() is None
+    assert not box
+    assert (box.size, box.own_bytes, box.dropped_logs) == (0, 0, 0)
+
+
+def test_a_message_comes_out_with_all_that_a_transport_needs_to_route_it() -> None:
+    box = Outbox(10)
+    box.put(b"{}", Kind.RESPONSE, via="exchange", related=ONE, last=True)
+    assert box
+    message = box.pop()
+    assert message is not None
+    assert (message.text, message.via, message.related, message.last) == (b"{}", "exchange", ONE, True)
+    assert repr(message) == "Outgoing(b'{}', via='exchange', related=1, last=True)"
+    assert not box
+
+
+def test_sizes_are_those_of_what_waits_and_requests_of_our_own_are_counted_apart() -> None:
+    box = Outbox(10)
+    box.put(b"1234", Kind.REQUEST)
+    box.put(b"12", Kind.NOTIFICATION)
+    box.put(b"1", Kind.RESPONSE, related=ONE)
+    assert (box.size, box.own_bytes) == (7, 4)
+    box.pop()
+    assert (box.size, box.own_bytes) == (3, 0)
+    box.clear()
+    assert (box.size, box.own_bytes, bool(box)) == (0, 0, False)
+    assert drained(box) == []
+
+
+def test_lanes_take_turns_and_keep_their_order() -> None:
+    box = Outbox(10)
+    for number in range(4):
+        box.put(b"one %d" % number, Kind.NOTIFICATION, related=ONE)
+    box.put(b"two 0", Kind.NOTIFICATION, related=TWO)
+    box.put(b"two 1", Kind.RESPONSE, related=TWO, last=True)
+    box.put(b"other", Kind.NOTIFICATION)
+    assert drained(box) == [b"one 0", b"two 0", b"other", b"one 1", b"two 1", b"one 2", b"one 3"]
+
+
+@pytest.mark.req("PING-01")
+def test_an_answer_that_no_handler_gives_does_not_wait_behind_what_belongs_to_no_request() -> None:
+    box = Outbox(2000)
+    for number in range(1000):
+        box.put(b"log %d" % number, Kind.LOG)
+    box.put(b"pong 1", Kind.RESPONSE, lane=ANSWERS)
+    box.put(b"pong 2", Kind.RESPONSE, lane=ANSWERS)
+    first = [message.text for _ in range(4) if (message := box.pop())]
+    assert first == [b"log 0", b"pong 1", b"log 1", b"pong 2"]
+
+
+def test_of_one_key_only_the_newest_waits_behind_what_came_between() -> None:
+    box = Outbox(10)
+    box.put(b"10 %", Kind.NOTIFICATION, related=ONE, key="progress")
+    box.put(b"warning", Kind.LOG, related=ONE)
+    box.put(b"20 %", Kind.NOTIFICATION, related=ONE, key="progress")
+    box.put(b"changed", Kind.NOTIFICATION, key="list")
+    assert box.size == len(b"warning20 %changed")
+    assert drained(box) == [b"warning", b"changed", b"20 %"]
+    box.put(b"30 %", Kind.NOTIFICATION, related=ONE, key="progress")
+    assert drained(box) == [b"30 %"]
+
+
+def test_the_oldest_logs_are_dropped_and_counted_wherever_they_wait() -> None:
+    box = Outbox(2)
+    box.put(b"log 1", Kind.LOG)
+    box.put(b"log 2", Kind.LOG, related=ONE)
+    box.put(b"answer", Kind.RESPONSE, related=ONE)
+    box.put(b"log 3", Kind.LOG)
+    assert box.dropped_logs == 1
+    box.put(b"log 4", Kind.LOG)
+    assert box.dropped_logs == 2
+    assert drained(box) == [b"log 3", b"answer", b"log 4"]
+    for _ in range(2):
+        box.put(b"log", Kind.LOG)
+    assert box.dropped_logs == 2
+
+
+def test_logs_leave_in_turns_so_the_oldest_is_not_always_the_first_put() -> None:
+    box = Outbox(2)
+    box.put(b"busy", Kind.NOTIFICATION, related=ONE)
+    box.put(b"log 1", Kind.LOG, related=ONE)
+    box.put(b"log 2", Kind.LOG, related=TWO)
+    assert [message.text for _ in range(2) if (message := box.pop())] == [b"busy", b"log 2"]
+    box.put(b"log 3", Kind.LOG)
+    assert box.dropped_logs == 0
+    assert box.pop() is not None
+    box.put(b"log 4", Kind.LOG)
+    box.put(b"log 5", Kind.LOG)
+    assert box.dropped_logs == 1
+    assert drained(box) == [b"log 4", b"log 5"]
+
+
+def test_no_log_waits_where_none_may() -> None:
+    box = Outbox(0)
+    box.put(b"log", Kind.LOG)
+    assert (box.dropped_logs, drained(box), bool(box)) == (1, [], False)
+
+
+def test_what_is_dropped_costs_no_memory_however_much_it_is() -> None:
+    box = Outbox(10)
+    box.put(b"kept", Kind.REQUEST, related=TWO)
+    for number in range(10_000):
+        box.put(b"%06d" % number, Kind.NOTIFICATION, related=ONE, key="progress")
+        box.put(b"%06d" % number, Kind.LOG, related=THREE)
+    assert sum(map(len, (box._lanes or {}).values())) < 200
+    assert (box.size, box.dropped_logs) == (4 + 6 + 60, 9990)
+    assert Counter(drained(box)) == Counter([b"kept", b"009999", *(b"%06d" % number for number in range(9990, 10_000))])
+
+
+def test_all_of_many_can_be_dropped() -> None:
+    box = Outbox(0)
+    for _ in range(200):
+        box.put(b"log", Kind.LOG)
+    assert (box.dropped_logs, box.size, drained(box)) == (200, 0, [])
+
+
+def test_an_outbox_that_was_full_is_as_small_as_a_new_one() -> None:
+    box = Outbox(10)
+    base = {name: getattr(box, name) for name in Outbox.__slots__}
+    for number in range(1000):
+        box.put(b"x" * 100, number % 4, related=IncomingId(number % 7), key=number % 5 or None)
+    drained(box)
+    assert {name: getattr(box, name) for name in Outbox.__slots__ if name != "dropped_logs"} == {
+        name: value for name, value in base.items() if name != "dropped_logs"
+    }
+    assert sys.getsizeof(box) < 200
+
+
+PUTS = st.lists(
+    st.one_of(
+        st.none(),
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from([None, None, "a", "b"])),
+    ),
+    max_size=120,
+)
+
+
+@given(PUTS, st.integers(0, 5))
+def test_nothing_is_lost_that_may_not_be_nothing_changes_places_and_the_sizes_are_right(
+    steps: list[tuple[int, int, str | None] | None], logs_limit: int
+) -> None:
+    box = Outbox(logs_limit)
+    waiting: list[tuple[bytes, int, int, Any]] = []
+    logs = dropped = 0
+    for number, step in enumerate(steps):
+        if step is None:
+            message = box.pop()
+            if message is None:
+                assert waiting == []
+                continue
+            # The first of its lane, of what still waits.
+            lane = next(item for item in waiting if item[2] == (message.related or 0))
+            assert message.text == lane[0]
+            waiting.remove(lane)
+        else:
+            kind, lane_number, key = step
+            key = key if kind == Kind.NOTIFICATION else None
+            text = b"%d" % number
+            box.put(text, kind, related=IncomingId(lane_number) if lane_number else None, key=key)
+            waiting = [item for item in waiting if key is None or item[3] != key]
+            waiting.append((text, kind, lane_number, key))
+        logs = sum(item[1] == Kind.LOG for item in waiting)
+        if logs > logs_limit:
+            waiting.remove(next(item for item in waiting if item[1] == Kind.LOG))
+            dropped += 1
+        assert box.size == sum(len(item[0]) for item in waiting)
+        assert box.own_bytes == sum(len(item[0]) for item in waiting if item[1] == Kind.REQUEST)
+        assert box.dropped_logs == dropped
+    assert Counter(drained(box)) == Counter(item[0] for item in waiting)
+
+
+def test_what_was_dropped_takes_no_turn() -> None:
+    box = Outbox(10)
+    for number in range(50):
+        box.put(b"%d %%" % number, Kind.NOTIFICATION, related=ONE, key="progress")
+        box.put(b"other", Kind.NOTIFICATION, related=TWO)
+    box.put(b"response", Kind.RESPONSE, related=ONE, last=True)
+    assert drained(box)[:4] == [b"49 %", b"other", b"response", b"other"]
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=80))
+def test_a_response_waits_for_at_most_one_message_of_every_other_lane(lanes: list[int]) -> None:
+    box = Outbox(0)
+    for lane in lanes:
+        box.put(b"notification", Kind.NOTIFICATION, related=IncomingId(lane + 2))
+    box.put(b"response", Kind.RESPONSE, related=ONE, last=True)
+    assert drained(box).index(b"response") <= len(set(lanes))

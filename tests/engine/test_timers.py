@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcpio.engine.timers import Timers
+
+
+def test_nothing_is_due_where_nothing_was_set() -> None:
+    timers = Timers()
+    timers.clear(1)
+    assert timers.next() is None
+    assert timers.get(1) is None
+    assert timers.pop_expired(math.inf) == []
+
+
+def test_a_key_has_one_deadline_the_last_that_was_set() -> None:
+    timers = Timers()
+    timers.set(1, 5.0)
+    timers.set(1, 9.0)
+    assert (timers.next(), timers.get(1)) == (9.0, 9.0)
+    assert timers.pop_expired(8.9) == []
+    timers.set(1, 3.0)
+    assert timers.next() == 3.0
+    assert timers.pop_expired(3.0) == [1]
+    assert timers.next() is None
+
+
+def test_what_expires_comes_in_the_order_of_time_then_of_keys() -> None:
+    timers = Timers()
+    for key, deadline in ((3, 2.0), (1, 2.0), (2, 1.0), (4, 7.0)):
+        timers.set(key, deadline)
+    assert timers.pop_expired(2.0) == [2, 1, 3]
+    assert timers.next() == 7.0
+
+
+def test_clearing_one_leaves_the_others() -> None:
+    timers = Timers()
+    timers.set(1, 1.0)
+    timers.set(2, 2.0)
+    timers.clear(1)
+    timers.clear(1)
+    assert timers.next() == 2.0
+    timers.clear(2)
+    assert timers.next() is None
+
+
+def test_a_deadline_that_moves_all_the_time_costs_no_memory() -> None:
+    timers = Timers()
+    timers.set(0, 1e9)
+    for step in range(10_000):
+        timers.set(1, float(step))
+    assert len(timers._heap or ()) < 100
+    assert timers.pop_expired(1e6) == [1]
+
+
+def test_nothing_is_held_once_nothing_is_set() -> None:
+    timers = Timers()
+    base = sys.getsizeof(timers)
+    for key in range(100):
+        timers.set(key, float(key))
+    assert len(timers.pop_expired(math.inf)) == 100
+    assert (timers._deadlines, timers._heap, sys.getsizeof(timers)) == (None, None, base)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), st.integers(0, 5), st.integers(0, 20)),
+        st.tuples(st.just("clear"), st.integers(0, 5), st.just(0)),
+        st.tuples(st.just("expire"), st.just(0), st.integers(0, 20)),
+    ),
+    max_size=200,
+)
+
+
+@pytest.mark.req("TIME-04")
+@given(STEPS)
+def test_whatever_is_set_and_cleared_it_is_a_mapping_with_an_earliest_value(steps: list[tuple[str, int, int]]) -> None:
+    timers, model = Timers(), dict[int, float]()
+    for what, key, time in steps:
+        if what == "set":
+            timers.set(key, float(time))
+            model[key] = float(time)
+        elif what == "clear":
+            timers.clear(key)
+            model.pop(key, None)
+        else:
+            due = sorted((deadline, name) for name, deadline in model.items() if deadline <= time)
+            assert timers.pop_expired(float(time)) == [name for _, name in due]
+            model = {name: deadline for name, deadline in model.items() if deadline > time}
+        assert timers.next() == min(model.values(), default=None)
+        assert [timers.get(name) for name in range(6)] == [model.get(name) for name in range(6)]
