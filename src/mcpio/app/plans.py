@@ -180,7 +180,7 @@ def fixed_array(items: list[Plan], accepted: tuple[Any, ...], make: Callable[[li
     """Return the conversion of arrays with one plan for each place."""
 
     def convert(value: Any) -> Any:
-        if not isinstance(value, accepted):
+        if not isinstance(value, accepted) or isinstance(value, str | bytes):
             raise expected("an array", value)
         if len(value) != len(items):
             raise Fault(f"expected {len(items)} items, got {len(value)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections.abc
 import inspect
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,7 +35,7 @@ from mcpio.app.plans import (
     record_writer,
     union,
 )
-from mcpio.app.records import NO_DEFAULT, Field, is_payload, record_for
+from mcpio.app.records import NO_DEFAULT, Field, evaluate, is_payload, record_for
 from mcpio.app.scalars import scalar_for
 
 __all__ = ["Planner", "json_schema"]
@@ -197,9 +198,13 @@ class Planner:
         """Return the plan of what an alias stands for; one that names itself becomes a definition."""
         if (known := self._named.get(annotation)) is not None:
             return known
-        named = self._begin(annotation, (origin or annotation).__name__)
+        alias = origin or annotation
+        named = self._begin(annotation, alias.__name__)
         name = named.name
-        plan = self._with_variables(annotation, origin, lambda: self.plan((origin or annotation).__value__))
+        # Written as text it means the names of its module; the statement of Python 3.12 has no text.
+        names = getattr(sys.modules.get(alias.__module__), "__dict__", {})
+        meant = evaluate({"it": alias.__value__}, names, self.namespace)["it"]
+        plan = self._with_variables(annotation, origin, lambda: self.plan(meant))
         self._definitions[name] = plan.schema
         if name in self.complete(plan.schema).get("$defs", {}):
             named.become(plan)
@@ -236,6 +241,8 @@ class Planner:
                 raise self._unsupported(annotation, "its values are to be strings, numbers, booleans or None")
             pairs.append((said, value))
         said_values = [said for said, _ in pairs]
+        if not said_values:
+            raise self._unsupported(annotation, "it has no members")
         schema: dict[str, Any] = {"const": said_values[0]} if len(said_values) == 1 else {"enum": said_values}
         kinds = {type(said) for said in said_values}
         if len(kinds) == 1:
@@ -260,7 +267,7 @@ class Planner:
         accepted = _WRITABLE_ARRAYS if self.output else (list,)
         schema: dict[str, Any] = {"type": "array"}
         if kind is tuple and not _is_bare_tuple(annotation) and arguments[-1:] != (...,):
-            return self._fixed(arguments, accepted)
+            return self._fixed(arguments)
         if kind not in _ARRAYS:
             return None
         make = _ARRAYS[kind]
@@ -273,12 +280,14 @@ class Planner:
         convert = array(item, accepted, None if self.output else make)
         return Plan("an array", schema, convert, kinds=self._kinds(list), family="array")
 
-    def _fixed(self, arguments: tuple[Any, ...], accepted: tuple[type, ...]) -> Plan:
+    def _fixed(self, arguments: tuple[Any, ...]) -> Plan:
         items = [self.plan(argument) for argument in arguments]
         schema: dict[str, Any] = {"type": "array", "maxItems": len(items)}
         if items:
             schema |= {"prefixItems": [item.schema for item in items], "minItems": len(items)}
-        convert = fixed_array(items, accepted, list if self.output else tuple)
+        # Not from a set, which has no order.
+        accepted, make = ((collections.abc.Sequence,), list) if self.output else ((list,), tuple)
+        convert = fixed_array(items, accepted, make)
         return Plan(f"an array of {len(items)} items", schema, convert, kinds=self._kinds(list), family="array")
 
     def _object(self, annotation: Any, origin: Any) -> Plan | None:
@@ -333,6 +342,8 @@ class Planner:
         plan.kinds = self._kinds(dict)
         place, self.where = self.where, f"{self.where}, {name}"
         fields = [field for field in record.fields if self.output or not field.computed]
+        if not self.output and record.make is kind:
+            self._check_constructor(kind, {field.name for field in fields})
         schema, members = self._with_variables(annotation, origin, lambda: self.members(fields))
         self.where = place
         if record.description:
@@ -344,6 +355,19 @@ class Planner:
         else:
             plan.convert = record_reader(members, record.make)
         return plan
+
+    def _check_constructor(self, kind: Any, names: set[str]) -> None:
+        """Raise ``TypeError`` unless a class can be made from its members and nothing else."""
+        parameters = inspect.signature(kind).parameters.values()
+        open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        takes = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+        needs = {
+            each.name
+            for each in parameters
+            if each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+        }
+        if wrong := sorted((needs - names) | (set() if open_ended else names - takes)):
+            raise self._unsupported(kind, f"its members and the parameters of its constructor differ: {wrong[0]!r}")
 
     # Shared by them.
 
@@ -442,9 +466,10 @@ def _is_bare_tuple(annotation: Any) -> bool:
 
 def _readable(annotation: Any) -> str:
     """Return an annotation as people write it: ``Point``, ``list[int]``."""
-    if isinstance(annotation, type) and not typing.get_args(annotation):
-        return annotation.__qualname__
-    return repr(annotation).replace("typing.", "")
+    origin = typing.get_origin(annotation)
+    if isinstance(origin, type) and origin is not types.UnionType:
+        return f"{origin.__name__}[{', '.join(map(_readable, typing.get_args(annotation)))}]"
+    return annotation.__name__ if isinstance(annotation, type) else repr(annotation).replace("typing.", "")
 
 
 def _references(schema: Any) -> Iterator[str]:

@@ -1,0 +1,417 @@
+"""The seam to an event loop: one suite over Trio's, asyncio's, and the one that needs no loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import threading
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeAlias
+
+import pytest
+import trio
+
+from mcpio.app.runtime import OneShot, Runtime, Task
+from mcpio.asyncio import AsyncioRuntime
+from mcpio.testing import ManualRuntime
+from mcpio.trio._runtime import TrioRuntime
+
+Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
+Run: TypeAlias = Callable[[Main], None]
+
+
+def _under_trio(main: Main) -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            await main(TrioRuntime(nursery))
+
+    trio.run(run)
+
+
+def _under_asyncio(main: Main) -> None:
+    async def run() -> None:
+        async with asyncio.TaskGroup() as group:
+            await main(AsyncioRuntime(group))
+
+    asyncio.run(run())
+
+
+def _by_hand(main: Main) -> None:
+    runtime = ManualRuntime()
+    runtime.complete(main(runtime))
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Whatever is left behind, such as a coroutine that nobody awaited, shows as a warning."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield
+        gc.collect()
+    assert [str(warning.message) for warning in found] == []
+
+
+LOOPS = [_under_trio, _under_asyncio]
+loops = pytest.mark.parametrize("run", LOOPS, ids=["trio", "asyncio"])
+runtimes = pytest.mark.parametrize("run", [*LOOPS, _by_hand], ids=["trio", "asyncio", "manual"])
+
+
+async def _turns(runtime: Runtime) -> None:
+    """Let every task that can run get on with it."""
+    for _ in range(4):
+        turn = runtime.one_shot()
+
+        async def give(turn: OneShot = turn) -> None:
+            turn.set(None)
+
+        runtime.spawn(give())
+        await turn.wait()
+
+
+# Tasks
+
+
+@runtimes
+def test_a_task_starts_at_a_later_turn(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        seen: list[str] = []
+
+        async def work() -> None:
+            seen.append("work")
+
+        runtime.spawn(work())
+        assert not seen
+        await _turns(runtime)
+        assert seen == ["work"]
+
+    run(main)
+
+
+@runtimes
+def test_a_cancelled_task_stops_where_it_waits_and_the_others_go_on(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        seen: list[str] = []
+        values = [runtime.one_shot(), runtime.one_shot()]
+
+        async def work(value: OneShot, name: str) -> None:
+            try:
+                await value.wait()
+                seen.append(f"{name} has it")
+            finally:
+                seen.append(f"{name} is over")
+
+        first, _ = runtime.spawn(work(values[0], "first")), runtime.spawn(work(values[1], "second"))
+        await _turns(runtime)
+        first.cancel()
+        await _turns(runtime)
+        assert seen == ["first is over"]
+        values[1].set(1)
+        await _turns(runtime)
+        assert seen == ["first is over", "second has it", "second is over"]
+
+    run(main)
+
+
+@runtimes
+def test_a_task_that_is_cancelled_before_it_starts_never_runs(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        seen: list[str] = []
+
+        async def work() -> None:
+            seen.append("never")
+
+        task = runtime.spawn(work())
+        task.cancel()
+        task.cancel()
+        await _turns(runtime)
+        assert not seen
+
+    run(main)
+
+
+@runtimes
+def test_a_task_may_be_cancelled_twice_and_after_its_end(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        seen: list[str] = []
+
+        async def work() -> None:
+            try:
+                await runtime.one_shot().wait()
+            finally:
+                seen.append("over")
+
+        task = runtime.spawn(work())
+        await _turns(runtime)
+        task.cancel()
+        task.cancel()
+        await _turns(runtime)
+        task.cancel()
+        await _turns(runtime)
+        assert seen == ["over"]
+
+    run(main)
+
+
+@runtimes
+def test_a_task_that_cancels_itself_goes_on_to_its_next_wait(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        seen: list[str] = []
+        tasks: list[Task] = []
+
+        async def work(*, waits: bool) -> None:
+            tasks.pop().cancel()
+            seen.append("still here")
+            if waits:
+                await runtime.one_shot().wait()
+                seen.append("never")
+
+        for waits in (True, False):
+            tasks.append(runtime.spawn(work(waits=waits)))
+            await _turns(runtime)
+        assert seen == ["still here", "still here"]
+
+    run(main)
+
+
+@runtimes
+def test_a_task_may_be_cancelled_by_another_that_it_started(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        seen: list[str] = []
+
+        async def outer() -> None:
+            async def inner() -> None:
+                outer_task.cancel()
+                seen.append("inner")
+
+            runtime.spawn(inner())
+            try:
+                await runtime.one_shot().wait()
+            finally:
+                seen.append("outer")
+
+        outer_task = runtime.spawn(outer())
+        await _turns(runtime)
+        assert seen == ["inner", "outer"]
+
+    run(main)
+
+
+# Values
+
+
+@runtimes
+@pytest.mark.parametrize("value", [0, None, ValueError("a value like any other"), "text"])
+def test_a_value_is_waited_for(run: Run, value: object) -> None:
+    async def main(runtime: Runtime) -> None:
+        shot, seen = runtime.one_shot(), list[object]()
+
+        async def work() -> None:
+            seen.append(await shot.wait())
+
+        runtime.spawn(work())
+        await _turns(runtime)
+        assert not seen
+        shot.set(value)
+        assert not seen
+        await _turns(runtime)
+        assert seen == [value]
+
+    run(main)
+
+
+@runtimes
+def test_only_the_first_value_counts_and_it_may_come_before_the_wait(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        shot = runtime.one_shot()
+        shot.set(1)
+        shot.set(2)
+        assert await shot.wait() == 1
+        shot.set(3)
+
+    run(main)
+
+
+@runtimes
+def test_a_cancelled_wait_leaves_nothing_behind(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        shot, seen = runtime.one_shot(), list[object]()
+
+        async def work() -> None:
+            seen.append(await shot.wait())
+
+        task = runtime.spawn(work())
+        await _turns(runtime)
+        task.cancel()
+        await _turns(runtime)
+        shot.set(1)
+        await _turns(runtime)
+        assert not seen
+
+    run(main)
+
+
+@runtimes
+@pytest.mark.parametrize("cancel_first", [True, False])
+def test_a_value_and_a_cancellation_may_come_in_the_same_turn(run: Run, cancel_first: bool) -> None:
+    async def main(runtime: Runtime) -> None:
+        shot, seen = runtime.one_shot(), list[object]()
+
+        async def work() -> None:
+            try:
+                seen.append(await shot.wait())
+            finally:
+                seen.append("over")
+
+        task = runtime.spawn(work())
+        await _turns(runtime)
+        if cancel_first:
+            task.cancel()
+        shot.set("value")
+        task.cancel()
+        await _turns(runtime)
+        assert seen in (["over"], ["value", "over"])
+
+    run(main)
+
+
+# Threads
+
+
+@runtimes
+def test_a_function_runs_in_a_thread_and_gives_what_it_returns(run: Run) -> None:
+    variable = contextvars.ContextVar("variable", default="none")
+
+    async def main(runtime: Runtime) -> None:
+        variable.set("the caller's")
+        assert await runtime.to_thread(lambda: 7) == 7
+        assert await runtime.to_thread(variable.get) == "the caller's"
+
+    run(main)
+
+
+@runtimes
+def test_what_a_function_in_a_thread_raises_is_raised(run: Run) -> None:
+    def fail() -> None:
+        raise KeyError("k")
+
+    async def main(runtime: Runtime) -> None:
+        with pytest.raises(KeyError):
+            await runtime.to_thread(fail)
+
+    run(main)
+
+
+@runtimes
+def test_a_thread_calls_back(run: Run) -> None:
+    def fail() -> None:
+        raise KeyError("k")
+
+    async def main(runtime: Runtime) -> None:
+        home = threading.get_ident()
+        seen: list[str] = []
+
+        def work() -> int:
+            assert runtime.from_thread(threading.get_ident) == home
+            with pytest.raises(KeyError):
+                runtime.from_thread(fail)
+            runtime.from_thread(lambda: seen.append("called"))
+            return runtime.from_thread(lambda: 7)
+
+        assert await runtime.to_thread(work) == 7
+        assert seen == ["called"]
+
+    run(main)
+
+
+@loops
+def test_any_thread_may_call_back(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        shot = runtime.one_shot()
+        thread = threading.Thread(target=lambda: runtime.from_thread(lambda: shot.set(threading.get_ident())))
+        thread.start()
+        assert await shot.wait() == threading.get_ident()
+        await runtime.to_thread(thread.join)
+
+    run(main)
+
+
+@loops
+def test_a_thread_is_another_one(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        assert await runtime.to_thread(threading.get_ident) != threading.get_ident()
+
+    run(main)
+
+
+@loops
+@pytest.mark.parametrize("started", [True, False])
+def test_a_cancelled_wait_abandons_the_thread_which_may_still_call_back(run: Run, started: bool) -> None:
+    entered, release, done = threading.Event(), threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    async def main(runtime: Runtime) -> None:
+        def work() -> None:
+            entered.set()
+            release.wait(10)
+            runtime.from_thread(lambda: seen.append("called back"))
+            done.set()
+
+        async def ask() -> None:
+            try:
+                await runtime.to_thread(work)
+            finally:
+                seen.append("given up")
+
+        task = runtime.spawn(ask())
+        if started:
+            await runtime.to_thread(lambda: entered.wait(10))
+        task.cancel()
+        await _turns(runtime)
+        release.set()
+        assert seen == (["given up"] if started else [])
+        if started:
+            await runtime.to_thread(lambda: done.wait(10))
+            assert seen == ["given up", "called back"]
+
+    run(main)
+
+
+@loops
+def test_an_abandoned_thread_does_not_hold_up_the_end(run: Run) -> None:
+    entered, release, done = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        entered.set()
+        release.wait(10)
+        done.set()
+
+    async def main(runtime: Runtime) -> None:
+        async def ask() -> None:
+            await runtime.to_thread(work)
+
+        task = runtime.spawn(ask())
+        await runtime.to_thread(lambda: entered.wait(10))
+        task.cancel()
+
+    run(main)
+    assert not done.is_set()
+    release.set()
+    assert done.wait(10)
+
+
+# The end of the loop's own block
+
+
+@loops
+def test_what_never_started_is_cleared_away_when_the_block_fails(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        async def work() -> None:
+            await runtime.one_shot().wait()
+
+        runtime.spawn(work())
+        raise KeyError("k")
+
+    with pytest.RaisesGroup(KeyError):
+        run(main)
