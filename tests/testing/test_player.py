@@ -47,7 +47,7 @@ event client ResponseReceived result=CallToolResult cookie=a
 no event server
 deadline client null
 server error 2 -1 late
-refused is not running
+refused the peer's request 1
 client request x/y {{n: 1}}
 C> {{id: 3, method: x/y, params: {{n: 1}}}}
 server answer 3 {{m: 1}}

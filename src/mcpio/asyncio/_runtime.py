@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 __all__ = ["AsyncioRuntime"]
@@ -18,16 +22,17 @@ class AsyncioTask:
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], group: asyncio.TaskGroup) -> None:
         self._coroutine = coroutine
-        self._started = False
-        self._cancelled = False
+        self._started = self._cancelled = False
         self._task = group.create_task(self._run())
+        # What the group cancels before its first turn never gets to the coroutine, which would then warn.
+        self._task.add_done_callback(lambda _: coroutine.close())
 
     def cancel(self) -> None:
         """Ask it to stop at its next wait."""
-        self._cancelled = True
-        # asyncio would not even start a task that is cancelled before: it would skip the coroutine's clean-up.
-        if self._started:
-            self._task.cancel()
+        if not self._cancelled:
+            self._cancelled = True
+            if self._started:
+                self._task.cancel()
 
     async def _run(self) -> None:
         self._started = True
@@ -71,14 +76,28 @@ class AsyncioRuntime:
         """Return a value to wait for."""
         return AsyncioOneShot()
 
-    def to_thread(self, function: Callable[[], T]) -> Awaitable[T]:
-        """Run a blocking function in a thread; a cancelled wait abandons it."""
-        return asyncio.to_thread(function)
+    async def to_thread(self, function: Callable[[], T]) -> T:
+        """Run a blocking function in a thread; a cancelled wait abandons it.
+
+        The thread is none of the loop's own, for which ``asyncio.run`` would wait at its end.
+        """
+        result: Future[T] = Future()
+        work = partial(contextvars.copy_context().run, _settle, result, function)
+        threading.Thread(target=work, name="mcpio handler", daemon=True).start()
+        return await asyncio.wrap_future(result)
 
     def from_thread(self, function: Callable[[], T]) -> T:
         """Run a function in the loop's thread, from any other."""
+        result: Future[T] = Future()
+        self._loop.call_soon_threadsafe(_settle, result, function)
+        return result.result()
 
-        async def call() -> T:
-            return function()
 
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+def _settle(result: Future[T], function: Callable[[], T]) -> None:
+    """Give a future what the function returns or raises, unless nobody waits any more."""
+    if not result.set_running_or_notify_cancel():
+        return
+    try:
+        result.set_result(function())
+    except BaseException as error:
+        result.set_exception(error)

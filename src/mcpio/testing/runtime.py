@@ -85,9 +85,7 @@ class ManualTask:
         if self._cancelled:
             return
         self._cancelled = True
-        if not self._started:
-            self._coroutine.close()
-        elif self._waits_for is not None:
+        if self._waits_for is not None:
             self._waits_for.waiter = None
             self.wake()
 
@@ -98,10 +96,8 @@ class ManualTask:
 
     def _step(self) -> None:
         """Run it to its next wait. What it raises goes to whoever has called ``run``."""
-        if self._cancelled and not self._started:
-            return
         try:
-            if self._cancelled:
+            if self._cancelled and self._started:
                 waits_for = self._coroutine.throw(Cancelled())
             else:
                 self._started = True
