@@ -230,9 +230,11 @@ class Connection(Inbound):
         request = self._incoming.get(id)
         if request is not None:
             return request
-        if self._incoming.was_cancelled(id) or (self._phase is Phase.CLOSED and 1 <= id < self._incoming.next_id):
-            return None
-        raise LocalProtocolError(f"the peer's request {id!r} is not running: it was answered, or never came")
+        if not 1 <= id < self._incoming.next_id:
+            raise LocalProtocolError(f"the peer never sent a request {id!r}")
+        if self._phase is not Phase.CLOSED and self._incoming.was_answered(id):
+            raise LocalProtocolError(f"the peer's request {id!r} was answered before")
+        return None
 
     def _encode(self, payload: Any) -> dict[str, Any]:
         try:
@@ -396,7 +398,7 @@ class Connection(Inbound):
             next_outgoing=self._outgoing.next_id,
             incoming=self._incoming.save(),
             finished=self._incoming.save_finished(),
-            cancelled=self._incoming.save_cancelled(),
+            answered=self._incoming.save_answered(),
             next_incoming=self._incoming.next_id,
             unfinished=self._inbox.unfinished.hex(),
             skipping=self._inbox.skipping,
@@ -423,7 +425,7 @@ class Connection(Inbound):
                 None,
             )
         self._outgoing.load(state.outgoing, state.next_outgoing, state.retired, now)
-        self._incoming.load(state.incoming, state.next_incoming, state.finished, state.cancelled)
+        self._incoming.load(state.incoming, state.next_incoming, state.finished, state.answered)
         self._inbox.load(bytes.fromhex(state.unfinished), skipping=state.skipping)
         self._inbox.ended = self._end_received = state.ended
         self._outbox.dropped_logs = state.dropped_logs

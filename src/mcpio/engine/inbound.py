@@ -170,7 +170,7 @@ class Inbound(Channel):
         self._step(Input.RECV_REQUEST)
         incoming = self._incoming
         record = IncomingRequest(incoming.next_id, message.id, name, method, token, via)
-        reused = incoming.was_used(record.key)
+        reused = incoming.was_used(message.id, via)
         incoming.add(record)
         self._events.append(RequestReceived(record.id, request, self._context_for(via), message.raw, reused))
 

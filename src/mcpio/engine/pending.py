@@ -16,9 +16,12 @@ from mcpio.methods import METHODS, Method
 
 __all__ = ["IncomingRequest", "IncomingRequests", "OutgoingRequest", "OutgoingRequests", "Pending", "Unanswered"]
 
-_FINISHED = 16
+_FINISHED = 8
 """How many finished ids of the peer are remembered, to report reuse. Small: an idle engine keeps them."""
-
+_ID_SIZE = 64
+"""The longest of the peer's ids that is remembered, in bytes: it may be as long as a message."""
+_ANSWERED = 64
+"""Of how many of the peer's latest requests it is known whether they were answered."""
 
 NOT_YET = float("-inf")
 """The progress of a request that wants progress and had none."""
@@ -90,10 +93,9 @@ class OutgoingRequests:
 
     def finish(self, request: OutgoingRequest, cause: RequestInput) -> None:
         """End a request. Where its answer may still be under way, remember why it is not wanted."""
-        if self._running is not None:
-            del self._running[request.id]
-            if not self._running:
-                self._running = None
+        running = self._running or {}
+        running.pop(request.id, None)
+        self._running = running or None
         self._timers.clear(request.id)
         state = REQUEST_TABLE[Direction.OUTGOING, RequestState.RUNNING, cause]
         if state is RequestState.CANCELLED or state is RequestState.TIMED_OUT:
@@ -186,13 +188,16 @@ class IncomingRequest:
 class IncomingRequests:
     """The peer's requests, under keys of ours."""
 
-    __slots__ = ("_by_key", "_cancelled", "_finished", "_next", "_running")
+    __slots__ = ("_answered", "_by_key", "_by_wire_id", "_finished", "_next", "_running")
 
     def __init__(self) -> None:
         self._running: dict[int, IncomingRequest] | None = None
         self._by_key: dict[Hashable, IncomingRequest] | None = None
-        self._finished: list[Hashable] | None = None
-        self._cancelled: list[int] | None = None
+        # Those that came by an exchange, since the same id may have come by several.
+        self._by_wire_id: dict[int | str, dict[int, IncomingRequest]] | None = None
+        self._finished: list[int | str] | None = None
+        # A ring of bits: that of an id is its remainder.
+        self._answered = 0
         self._next = 1
 
     def __len__(self) -> int:
@@ -214,9 +219,9 @@ class IncomingRequests:
         """Whether the peer uses that id for a request that runs."""
         return self._by_key is not None and key in self._by_key
 
-    def was_used(self, key: Hashable) -> bool:
-        """Whether the peer used that id for a request that finished not long ago."""
-        return self._finished is not None and key in self._finished
+    def was_used(self, wire_id: int | str, via: Hashable) -> bool:
+        """Whether the peer used that id for a request that finished not long ago. An exchange brings its own ids."""
+        return via is None and self._finished is not None and wire_id in self._finished
 
     def named(self, wire_id: int | str, via: Hashable) -> list[IncomingRequest]:
         """Return the running requests that a cancellation of ``wire_id`` may mean.
@@ -228,8 +233,7 @@ class IncomingRequests:
         exact = self._by_key.get(wire_id if via is None else (via, wire_id))
         if exact is not None:
             return [exact]
-        kind = type(wire_id)
-        return [each for each in self if type(each.wire_id) is kind and each.wire_id == wire_id]
+        return [] if self._by_wire_id is None else list(self._by_wire_id.get(wire_id, {}).values())
 
     def add(self, request: IncomingRequest) -> None:
         """Begin a request under ``next_id``."""
@@ -238,22 +242,57 @@ class IncomingRequests:
         self._running[request.id] = request
         self._by_key[request.key] = request
         self._next = request.id + 1
+        self._answered &= ~(1 << request.id % _ANSWERED)
+        if request.via is not None:
+            if self._by_wire_id is None:
+                self._by_wire_id = {}
+            self._by_wire_id.setdefault(request.wire_id, {})[request.id] = request
 
     def finish(self, request: IncomingRequest, cause: RequestInput) -> None:
-        """End a request."""
+        """End a running request."""
         if self._running is None or self._by_key is None:
             return
-        key = request.key
-        del self._running[request.id], self._by_key[key]
+        del self._running[request.id], self._by_key[request.key]
         if not self._running:
             self._running = self._by_key = None
+        if request.via is not None:
+            self._leave_exchange(request)
+        else:
+            self._remember(request.wire_id)
+        state = REQUEST_TABLE[Direction.INCOMING, RequestState.RUNNING, cause]
+        if (state is RequestState.ANSWERED or state is RequestState.FAILED) and self._in_reach(request.id):
+            self._answered |= 1 << request.id % _ANSWERED
+
+    def _leave_exchange(self, request: IncomingRequest) -> None:
+        exchanges = self._by_wire_id or {}
+        namesakes = exchanges.get(request.wire_id, {})
+        namesakes.pop(request.id, None)
+        if not namesakes:
+            exchanges.pop(request.wire_id, None)
+            self._by_wire_id = exchanges or None
+
+    def _remember(self, wire_id: int | str) -> None:
+        if isinstance(wire_id, int):
+            if wire_id.bit_length() > 8 * _ID_SIZE:
+                return
+        elif len(wire_id) > _ID_SIZE or not wire_id.isascii():
+            return
         if self._finished is None:
             self._finished = []
         elif len(self._finished) >= _FINISHED:
             del self._finished[0]
-        self._finished.append(key)
-        if REQUEST_TABLE[Direction.INCOMING, RequestState.RUNNING, cause] is RequestState.CANCELLED:
-            self._cancelled = [*(self._cancelled or ())[-_FINISHED + 1 :], request.id]
+        self._finished.append(wire_id)
+
+    def was_answered(self, id: int) -> bool:
+        """Whether this side answered that request not long ago.
+
+        False, too, for one that ran long before the latest: a second answer to it cannot be told from an answer to a
+        request that the peer cancelled.
+        """
+        return self._in_reach(id) and bool(self._answered >> id % _ANSWERED & 1)
+
+    def _in_reach(self, id: int) -> bool:
+        return self._next - _ANSWERED <= id < self._next
 
     def save(self) -> list[IncomingState]:
         """Return the running requests."""
@@ -269,28 +308,25 @@ class IncomingRequests:
             for each in self
         ]
 
-    def save_finished(self) -> list[Any]:
+    def save_finished(self) -> list[int | str]:
         """Return what the peer called its recently finished requests."""
-        return [list(key) if isinstance(key, tuple) else key for key in self._finished or ()]
+        return list(self._finished or ())
 
-    def save_cancelled(self) -> list[int]:
-        """Return our keys of the requests that were cancelled not long ago."""
-        return list(self._cancelled or ())
+    def save_answered(self) -> list[int]:
+        """Return our keys of the requests that were answered not long ago."""
+        return [id for id in range(max(1, self._next - _ANSWERED), self._next) if self.was_answered(id)]
 
-    def load(self, states: list[IncomingState], next_id: int, finished: list[Any], cancelled: list[int]) -> None:
+    def load(self, states: list[IncomingState], next_id: int, finished: list[int | str], answered: list[int]) -> None:
         """Take over what the three ``save`` methods gave."""
-        self._finished = [tuple(key) if isinstance(key, list) else key for key in finished] or None
-        self._cancelled = list(cancelled) or None
+        self._finished = finished[-_FINISHED:] or None
         for state in states:
             id = IncomingId(state.id)
             request = IncomingRequest(id, state.wire_id, state.name, METHODS.get(state.name), state.token, state.via)
             request.progress = state.progress
             self.add(request)
         self._next = next_id
-
-    def was_cancelled(self, id: int) -> bool:
-        """Whether that request was cancelled not long ago, so that an answer to it may be dropped quietly."""
-        return self._cancelled is not None and id in self._cancelled
+        for answered_id in filter(self._in_reach, answered):
+            self._answered |= 1 << answered_id % _ANSWERED
 
 
 @attrs.frozen

@@ -71,8 +71,8 @@ class SessionState:
     retired: dict[str, str]
     incoming: list[IncomingState]
     next_incoming: int
-    finished: list[Any]
-    cancelled: list[int]
+    finished: list[int | str]
+    answered: list[int]
     unfinished: str
     skipping: bool
     ended: bool

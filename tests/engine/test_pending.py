@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcpio.engine.limits import Timeout
+from mcpio.engine.pending import (
+    NOT_YET,
+    IncomingRequest,
+    IncomingRequests,
+    OutgoingRequest,
+    OutgoingRequests,
+    Pending,
+    Unanswered,
+)
+from mcpio.engine.snapshot import IncomingState, OutgoingState
+from mcpio.engine.table import RequestInput, RequestState
+from mcpio.engine.timers import Timers
+from mcpio.events import IncomingId, OutgoingId
+from mcpio.methods import METHODS
+
+# Requests of our own
+
+
+def ours(retired: int = 3) -> tuple[OutgoingRequests, Timers]:
+    timers = Timers()
+    return OutgoingRequests(timers, retired), timers
+
+
+def ask(requests: OutgoingRequests, timeout: Timeout | None = None, now: float = 0.0) -> OutgoingRequest:
+    request = OutgoingRequest(requests.next_id, "tools/list", METHODS["tools/list"], "cookie")
+    requests.add(request, timeout or Timeout(None), now)
+    return request
+
+
+@pytest.mark.req("RPC-05")
+def test_ids_of_our_own_count_up_and_are_never_used_twice() -> None:
+    requests, _ = ours()
+    seen = []
+    for number in range(20):
+        request = ask(requests)
+        seen.append(request.id)
+        if number % 2:
+            requests.finish(request, RequestInput.RECV_RESULT)
+    assert seen == list(range(1, 21))
+    assert {type(id) for id in seen} == {OutgoingId}
+    assert requests.next_id == 21
+
+
+def test_a_request_is_found_by_its_id_while_it_runs() -> None:
+    requests, _ = ours()
+    assert (len(requests), list(requests), requests.get(1)) == (0, [], None)
+    one, two = ask(requests), ask(requests)
+    assert (len(requests), list(requests)) == (2, [one, two])
+    assert (requests.get(1), requests.get(3)) == (one, None)
+    requests.finish(one, RequestInput.RECV_ERROR)
+    requests.finish(two, RequestInput.RECV_ERROR)
+    assert (len(requests), list(requests), requests.get(1)) == (0, [], None)
+
+
+@pytest.mark.req("TIME-02", "TIME-03")
+def test_signs_of_life_move_the_idle_limit_and_never_the_total() -> None:
+    requests, timers = ours()
+    request = ask(requests, Timeout(total=10.0, idle=4.0), now=100.0)
+    deadlines = []
+    for now in (100.0, 103.0, 105.0, 107.0, 109.0):
+        requests.touch(request, now)
+        deadlines.append(timers.next())
+    assert deadlines == [104.0, 107.0, 109.0, 110.0, 110.0]
+    requests.finish(request, RequestInput.RECV_RESULT)
+    assert timers.next() is None
+
+
+@pytest.mark.parametrize(
+    ("timeout", "first", "later"),
+    [
+        (Timeout(None), None, None),
+        (Timeout(5.0), 5.0, 5.0),
+        (Timeout(None, 5.0), 5.0, 8.0),
+        (Timeout(0.0), 0.0, 0.0),
+        (Timeout(2.0, 5.0), 2.0, 2.0),
+    ],
+)
+def test_each_limit_stands_alone(timeout: Timeout, first: float | None, later: float | None) -> None:
+    requests, timers = ours()
+    request = ask(requests, timeout)
+    assert timers.next() == first
+    requests.touch(request, 3.0)
+    assert timers.next() == later
+
+
+@pytest.mark.req("CANC-07", "RPC-18")
+def test_how_a_request_stands_tells_a_late_answer_from_a_wrong_one() -> None:
+    requests, _ = ours()
+    running, *others = (ask(requests) for _ in range(5))
+    causes = [
+        RequestInput.RECV_RESULT,
+        RequestInput.SEND_CANCEL,
+        RequestInput.RECV_TIMEOUT,
+        RequestInput.RECV_LOSS,
+    ]
+    for request, cause in zip(others, causes, strict=True):
+        requests.finish(request, cause)
+    assert [requests.state_of(request.id) for request in (running, *others)] == [
+        RequestState.RUNNING,
+        RequestState.ANSWERED,
+        RequestState.CANCELLED,
+        RequestState.TIMED_OUT,
+        RequestState.ANSWERED,
+    ]
+    assert [requests.state_of(id) for id in (0, -1, 6, 10**30)] == [None] * 4
+
+
+def test_only_so_many_are_remembered_and_the_oldest_is_forgotten() -> None:
+    requests, _ = ours(retired=2)
+    for _ in range(4):
+        requests.finish(ask(requests), RequestInput.SEND_CANCEL)
+    assert [requests.state_of(id) for id in range(1, 5)] == [
+        RequestState.ANSWERED,
+        RequestState.ANSWERED,
+        RequestState.CANCELLED,
+        RequestState.CANCELLED,
+    ]
+    none, _ = ours(retired=0)
+    none.finish(ask(none), RequestInput.SEND_CANCEL)
+    assert none.state_of(1) is RequestState.ANSWERED
+
+
+def test_requests_of_our_own_survive_as_a_value_with_what_is_left_of_their_time() -> None:
+    requests, _ = ours()
+    requests.finish(ask(requests), RequestInput.RECV_TIMEOUT)
+    plain = ask(requests)
+    busy = ask(requests, Timeout(total=20.0, idle=8.0), now=100.0)
+    busy.progress, busy.related, busy.via = 3, IncomingId(7), "exchange"
+    waiting = ask(requests, Timeout(total=6.0), now=100.0)
+    waiting.progress = NOT_YET
+    states, retired = requests.save(104.0)
+    assert retired == {"1": "TIMED_OUT"}
+    assert [(state.total_left, state.due_left) for state in states] == [(None, None), (16.0, 4.0), (2.0, 2.0)]
+    assert json.loads(json.dumps([attrs.asdict(state) for state in states]))[1]["progress"] == 3
+
+    again, timers = ours()
+    again.load(states, requests.next_id, retired, now=1000.0)
+    assert again.save(1000.0) == (states, retired)
+    assert (again.next_id, again.state_of(1), len(again)) == (5, RequestState.TIMED_OUT, 3)
+    assert timers.next() == 1002.0
+    restored = again.get(busy.id)
+    assert restored is not None
+    assert (restored.method, restored.cookie, restored.related, restored.via) == (busy.method, "cookie", 7, "exchange")
+    again.touch(restored, 1001.0)
+    assert timers.get(busy.id) == 1009.0
+    assert [request.progress for request in again] == [None, 3, NOT_YET]
+    assert again.get(plain.id) is not None
+
+
+def test_an_empty_table_of_our_own_is_an_empty_value() -> None:
+    requests, _ = ours()
+    assert requests.save(0.0) == ([], {})
+    again, timers = ours()
+    again.load([], 9, {}, now=0.0)
+    assert (len(again), again.next_id, timers.next()) == (0, 9, None)
+    assert again.state_of(8) is RequestState.ANSWERED
+
+
+def test_no_container_is_held_where_nothing_runs() -> None:
+    requests, _ = ours()
+    mine = [ask(requests, Timeout(1.0)) for _ in range(100)]
+    for request in mine:
+        requests.finish(request, RequestInput.RECV_RESULT)
+    assert (requests._running, requests._retired, requests._timers.next()) == (None, None, None)
+
+
+# The peer's requests
+
+
+def come(requests: IncomingRequests, wire_id: int | str, via: Hashable = None) -> IncomingRequest:
+    request = IncomingRequest(requests.next_id, wire_id, "tools/call", METHODS["tools/call"], None, via)
+    requests.add(request)
+    return request
+
+
+@pytest.mark.req("RPC-07")
+def test_the_peers_ids_are_known_within_their_exchange() -> None:
+    requests = IncomingRequests()
+    assert not requests.is_running(1)
+    one, text, other = come(requests, 1), come(requests, "1"), come(requests, 1, via="a")
+    assert (one.id, text.id, other.id) == (1, 2, 3)
+    assert {type(request.id) for request in requests} == {IncomingId}
+    assert [requests.is_running(key) for key in (1, "1", ("a", 1), ("b", 1), ("a", "1"), 2)] == [True] * 3 + [False] * 3
+    assert (requests.get(3), requests.get(4), len(requests)) == (other, None, 3)
+
+
+def test_a_cancellation_names_what_it_can_only_mean() -> None:
+    requests = IncomingRequests()
+    assert requests.named(1, None) == []
+    one = come(requests, 1)
+    assert requests.named(1, None) == [one]
+    assert requests.named("1", None) == []
+    requests.finish(one, RequestInput.RECV_CANCEL)
+    first, second, lone = come(requests, 1, via="a"), come(requests, 1, via="b"), come(requests, 2, via="c")
+    assert requests.named(1, "a") == [first]
+    assert requests.named(1, "other") == [first, second]
+    assert requests.named(1, None) == [first, second]
+    assert requests.named(2, "other") == [lone]
+    assert requests.named("2", "other") == []
+    requests.finish(first, RequestInput.SEND_RESULT)
+    assert requests.named(1, "other") == [second]
+    requests.finish(second, RequestInput.SEND_RESULT)
+    assert requests.named(1, "other") == []
+    requests.finish(lone, RequestInput.SEND_RESULT)
+    assert requests._by_wire_id is None
+
+
+@pytest.mark.req("RPC-07")
+def test_reuse_of_a_finished_id_is_noticed_for_the_latest_few() -> None:
+    requests = IncomingRequests()
+    assert not requests.was_used(1, None)
+    for wire_id in (1, "1"):
+        requests.finish(come(requests, wire_id), RequestInput.SEND_RESULT)
+    assert [requests.was_used(wire_id, None) for wire_id in (1, "1", 2)] == [True, True, False]
+    assert not requests.was_used(1, "an exchange")
+    for wire_id in range(10, 18):
+        requests.finish(come(requests, wire_id), RequestInput.RECV_CANCEL)
+    assert [requests.was_used(wire_id, None) for wire_id in (1, "1", 10, 17)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("wire_id", ["x" * 65, "ä", 2**600, -(2**600)])
+def test_an_id_as_long_as_a_message_is_not_kept_after_its_request(wire_id: int | str) -> None:
+    requests = IncomingRequests()
+    requests.finish(come(requests, wire_id), RequestInput.SEND_RESULT)
+    assert not requests.was_used(wire_id, None)
+    assert requests.save_finished() == []
+    requests.finish(come(requests, "x" * 64, via="exchange"), RequestInput.SEND_RESULT)
+    assert requests.save_finished() == []
+
+
+def test_a_second_answer_is_known_for_the_latest_requests_and_a_cancelled_one_is_never_taken_for_it() -> None:
+    requests = IncomingRequests()
+    assert not requests.was_answered(1)
+    answered, failed, cancelled = (come(requests, number) for number in range(3))
+    long = come(requests, "long")
+    requests.finish(answered, RequestInput.SEND_RESULT)
+    requests.finish(failed, RequestInput.SEND_ERROR)
+    requests.finish(cancelled, RequestInput.RECV_CANCEL)
+    assert [requests.was_answered(id) for id in range(6)] == [False, True, True, False, False, False]
+    for number in range(100):
+        requests.finish(come(requests, number), RequestInput.RECV_CANCEL)
+    requests.finish(long, RequestInput.SEND_RESULT)
+    assert not any(requests.was_answered(id) for id in range(-5, 120))
+
+
+def test_what_is_finished_after_the_end_of_all_is_left_alone() -> None:
+    requests = IncomingRequests()
+    request = come(requests, 1)
+    requests.finish(request, RequestInput.RECV_LOSS)
+    requests.finish(request, RequestInput.RECV_LOSS)
+    assert (len(requests), list(requests), requests.get(1)) == (0, [], None)
+
+
+def test_the_peers_requests_survive_as_a_value() -> None:
+    requests = IncomingRequests()
+    for wire_id in ("done", 5):
+        requests.finish(come(requests, wire_id), RequestInput.SEND_RESULT)
+    requests.finish(come(requests, 6), RequestInput.RECV_CANCEL)
+    plain, busy = come(requests, 7), IncomingRequest(IncomingId(5), "b", "custom", None, "token", "exchange")
+    requests.add(busy)
+    busy.progress = 0.5
+    again = IncomingRequests()
+    again.load(requests.save(), requests.next_id, requests.save_finished(), requests.save_answered())
+    assert again.save() == requests.save()
+    assert again.save_finished() == ["done", 5, 6]
+    assert again.save_answered() == [1, 2]
+    assert again.next_id == 6
+    assert [request.method for request in again] == [plain.method, None]
+    assert again.named("b", "other")[0].progress == 0.5
+
+
+def test_a_value_may_name_answers_that_nobody_remembers_any_more() -> None:
+    requests = IncomingRequests()
+    requests.load([], 100, [], [1, 35, 36, 99, 100, -3])
+    assert requests.save_answered() == [36, 99]
+
+
+def test_pending_and_unanswered_are_plain_values() -> None:
+    assert Pending((OutgoingId(1),), ()) == Pending((OutgoingId(1),), ())
+    assert Unanswered(IncomingId(1), "ping", None).method == "ping"
+
+
+CAUSES = st.sampled_from([RequestInput.SEND_RESULT, RequestInput.SEND_ERROR, RequestInput.RECV_CANCEL])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("come"), st.integers(0, 3), st.sampled_from([None, None, "a", "b"])),
+        st.tuples(st.just("finish"), st.integers(0, 5), CAUSES),
+        st.tuples(st.just("migrate"), st.just(0), st.none()),
+    ),
+    max_size=150,
+)
+
+
+@given(STEPS)
+def test_whatever_comes_and_ends_the_table_is_a_mapping_by_exchange_and_id(steps: list[tuple[str, int, Any]]) -> None:
+    requests, running, answered = IncomingRequests(), dict[Any, IncomingRequest](), set[int]()
+    for what, number, more in steps:
+        if what == "come":
+            if (more, number) not in running:
+                assert not requests.is_running(number if more is None else (more, number))
+                running[more, number] = come(requests, number, via=more)
+        elif what == "finish" and running:
+            key = list(running)[number % len(running)]
+            request = running.pop(key)
+            requests.finish(request, more)
+            if more is not RequestInput.RECV_CANCEL:
+                answered.add(request.id)
+        elif what == "migrate":
+            again = IncomingRequests()
+            again.load(requests.save(), requests.next_id, requests.save_finished(), requests.save_answered())
+            requests = again
+            running = {(request.via, request.wire_id): request for request in requests}
+        assert list(requests) == sorted(running.values(), key=lambda request: request.id)
+        recent = range(max(1, requests.next_id - 64), requests.next_id)
+        assert all(requests.was_answered(id) <= (id in answered) for id in range(requests.next_id))
+        assert {id for id in recent if requests.was_answered(id)} <= answered
+        for wire_id in range(4):
+            namesakes = [request for (_, id), request in running.items() if id == wire_id]
+            for via in (None, "a", "other"):
+                exact = running.get((via, wire_id))
+                apart = [request for request in namesakes if request.via is not None]
+                assert requests.named(wire_id, via) == ([exact] if exact else sorted(apart, key=lambda each: each.id))
+
+
+def test_states_have_the_members_that_a_snapshot_keeps() -> None:
+    assert [field.name for field in attrs.fields(IncomingState)] == [
+        "id",
+        "wire_id",
+        "name",
+        "token",
+        "progress",
+        "via",
+    ]
+    assert len(attrs.fields(OutgoingState)) == 11
