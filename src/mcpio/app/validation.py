@@ -56,9 +56,9 @@ class Validator:
     def __init__(self, schema: Mapping[str, Any], *, trusted: bool = True) -> None:
         if not isinstance(schema, Mapping):
             raise SchemaError(f"a schema is an object, not {type(schema).__name__}")
-        own = _copied(schema)
-        self.dialect = _dialect_of(own)
         try:
+            own = _copied(schema)
+            self.dialect = _dialect_of(own)
             self._implementation = _implementation(own, self.dialect, trusted=trusted)
         except (ImportError, SchemaError):
             raise
