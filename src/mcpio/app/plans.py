@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ __all__ = [
     "choice",
     "constrained",
     "fixed_array",
+    "from_any_array",
     "mapping",
     "record_reader",
     "record_writer",
@@ -137,20 +138,30 @@ class Members:
         return Fault(f"missing {self.noun}{'s' if len(names) > 1 else ''} {_listed(names)}")
 
 
-def array(item: Plan, accepted: tuple[Any, ...], make: Callable[[list[Any]], Any] | None) -> Callable[[Any], Any]:
-    """Return the conversion of arrays: from the ``accepted`` types, by ``make`` from the list of converted items."""
+def array(item: Plan, make: Callable[[list[Any]], Any] | None = None) -> Callable[[Any], Any]:
+    """Return the conversion of lists, by ``make`` from the list of converted items."""
 
     def convert(value: Any) -> Any:
-        if not isinstance(value, accepted) or isinstance(value, str | bytes):
+        if not isinstance(value, list):
             raise expected("an array", value)
-        members = in_order(value) if isinstance(value, AbstractSet) else value
         as_is = item.as_is
-        found = [
-            member if type(member) in as_is else _item(item, index, member) for index, member in enumerate(members)
-        ]
+        found = [member if type(member) in as_is else _item(item, index, member) for index, member in enumerate(value)]
         return found if make is None else make(found)
 
     return convert
+
+
+def from_any_array(convert: Callable[[list[Any]], Any], *, ordered: bool) -> Callable[[Any], Any]:
+    """Return a conversion of lists that takes other sequences too, and sets unless the order matters."""
+
+    def convert_any(value: Any) -> Any:
+        if isinstance(value, AbstractSet) and not ordered:
+            return convert(in_order(value))
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+            return convert(list(value))
+        return convert(value)
+
+    return convert_any
 
 
 def all_different(make: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
@@ -176,11 +187,11 @@ def _item(plan: Plan, index: int, value: Any) -> Any:
         raise
 
 
-def fixed_array(items: list[Plan], accepted: tuple[Any, ...], make: Callable[[list[Any]], Any]) -> Callable[[Any], Any]:
-    """Return the conversion of arrays with one plan for each place."""
+def fixed_array(items: list[Plan], make: Callable[[list[Any]], Any]) -> Callable[[Any], Any]:
+    """Return the conversion of lists with one plan for each place."""
 
     def convert(value: Any) -> Any:
-        if not isinstance(value, accepted) or isinstance(value, str | bytes):
+        if not isinstance(value, list):
             raise expected("an array", value)
         if len(value) != len(items):
             raise Fault(f"expected {len(items)} items, got {len(value)}")
@@ -193,7 +204,7 @@ def mapping(key: Plan, item: Plan) -> Callable[[Any], dict[Any, Any]]:
     """Return the conversion of objects with any names."""
 
     def convert(value: Any) -> dict[Any, Any]:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict | Mapping):
             raise expected("an object", value)
         found: dict[Any, Any] = {}
         for name, member in value.items():

@@ -30,6 +30,7 @@ from mcpio.app.plans import (
     choice,
     constrained,
     fixed_array,
+    from_any_array,
     mapping,
     record_reader,
     record_writer,
@@ -264,7 +265,6 @@ class Planner:
     def _array(self, annotation: Any, origin: Any) -> Plan | None:
         kind = origin or annotation
         arguments = typing.get_args(annotation)
-        accepted = _WRITABLE_ARRAYS if self.output else (list,)
         schema: dict[str, Any] = {"type": "array"}
         if kind is tuple and not _is_bare_tuple(annotation) and arguments[-1:] != (...,):
             return self._fixed(arguments)
@@ -277,7 +277,7 @@ class Planner:
         item = self.plan(arguments[0]) if arguments else self._anything()
         if item.schema:
             schema["items"] = item.schema
-        convert = array(item, accepted, None if self.output else make)
+        convert = from_any_array(array(item), ordered=False) if self.output else array(item, make)
         return Plan("an array", schema, convert, kinds=self._kinds(list), family="array")
 
     def _fixed(self, arguments: tuple[Any, ...]) -> Plan:
@@ -285,9 +285,7 @@ class Planner:
         schema: dict[str, Any] = {"type": "array", "maxItems": len(items)}
         if items:
             schema |= {"prefixItems": [item.schema for item in items], "minItems": len(items)}
-        # Not from a set, which has no order.
-        accepted, make = ((collections.abc.Sequence,), list) if self.output else ((list,), tuple)
-        convert = fixed_array(items, accepted, make)
+        convert = from_any_array(fixed_array(items, list), ordered=True) if self.output else fixed_array(items, tuple)
         return Plan(f"an array of {len(items)} items", schema, convert, kinds=self._kinds(list), family="array")
 
     def _object(self, annotation: Any, origin: Any) -> Plan | None:
@@ -455,7 +453,6 @@ _ARRAYS: Final[dict[Any, Callable[[Any], Any] | None]] = {
     collections.abc.MutableSet: set,
     frozenset: frozenset,
 }
-_WRITABLE_ARRAYS: Final = (collections.abc.Sequence, collections.abc.Set)
 _OBJECTS: Final = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 
