@@ -151,7 +151,7 @@ class _Hooks:
         if choice is not None:
             return self._choice_decoder(Annotated[cls, choice])
         if not cls.SINCE <= self.revision <= cls.UNTIL:
-            return _refuser(cls, self.revision)
+            return _refuser(f"{cls.__name__} does not exist in {self.revision}")
         rows: dict[str, Row] = {}
         needed = set(cls.CONSTANTS)
         for member in members(cls):
@@ -182,8 +182,10 @@ class _Hooks:
         return decode
 
     def _payload_encoder(self, cls: type[Payload]) -> Encoder:
-        if not cls.SINCE <= self.revision <= cls.UNTIL or vars(cls).get("CHOICE") is not None:
-            return _refuser(cls, self.revision)
+        if vars(cls).get("CHOICE") is not None:
+            return _refuser(f"{cls.__name__} is only a base: use one of its subclasses")
+        if not cls.SINCE <= self.revision <= cls.UNTIL:
+            return _refuser(f"{cls.__name__} does not exist in {self.revision}")
         rows: list[OutRow] = []
         checks = []
         for member in members(cls):
@@ -364,11 +366,11 @@ def _literal_hook(type_: Any) -> Callable[..., Any]:
     return choices_hook(get_args(type_))
 
 
-def _refuser(cls: type[Payload], revision: Revision) -> Callable[..., Any]:
-    def refuse(value: Any, _: Any = None) -> NoReturn:
-        raise Fault(f"{cls.__name__} does not exist in {revision}")
+def _refuser(reason: str) -> Callable[..., Any]:
+    def refuse_all(value: Any, _: Any = None) -> NoReturn:
+        raise Fault(reason)
 
-    return refuse
+    return refuse_all
 
 
 def _refuse_choice(choice: Choice, value: Mapping[str, Any]) -> NoReturn:

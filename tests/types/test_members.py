@@ -50,6 +50,7 @@ def test_a_member_may_be_needed() -> None:
     request_id = member(CancelledNotification, "request_id")
     assert request_id.needed_in(REV_2025_06_18)
     assert not request_id.needed_in(REV_2025_11_25)
+    assert request_id.type_in(REV_2025_11_25) == int | str
 
 
 def test_a_type_is_looked_up_where_it_is_declared() -> None:

@@ -216,7 +216,7 @@ def test_a_list_that_is_none_is_a_fault_all_the_same(raw: Any) -> None:
 
 
 def test_a_null_for_what_may_be_absent_is_read_and_goes_out_again() -> None:
-    tool = {"name": "a", "inputSchema": {}, "description": None, "annotations": None}
+    tool: dict[str, Any] = {"name": "a", "inputSchema": {}, "description": None, "annotations": None}
     raw: dict[str, Any] = {"tools": [tool], "nextCursor": None}
     page = codec(REV_2025_11_25).decode(raw, ListToolsResult)
     assert page == ListToolsResult((Tool("a", {}),))

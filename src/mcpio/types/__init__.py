@@ -116,8 +116,6 @@ if TYPE_CHECKING:
         META_RELATED_TASK,
         META_SERVER_INFO,
         META_SUBSCRIPTION_ID,
-        is_reserved_meta_key,
-        is_valid_meta_key,
     )
     from mcpio.types.prompts import (
         GetPromptRequest,
@@ -370,8 +368,6 @@ __all__ = [
     "UntitledMultiSelectEnumSchema",
     "UntitledSingleSelectEnumSchema",
     "at_least",
-    "is_reserved_meta_key",
-    "is_valid_meta_key",
 ]
 
 _HOME = {
@@ -431,8 +427,7 @@ _HOME = {
     "inputs": "InputRequest InputRequiredResult",
     "meta": (
         "META_CLIENT_CAPABILITIES META_CLIENT_INFO META_LOG_LEVEL META_MODEL_IMMEDIATE_RESPONSE "
-        "META_PROGRESS_TOKEN META_PROTOCOL_VERSION META_RELATED_TASK META_SERVER_INFO META_SUBSCRIPTION_ID "
-        "is_reserved_meta_key is_valid_meta_key"
+        "META_PROGRESS_TOKEN META_PROTOCOL_VERSION META_RELATED_TASK META_SERVER_INFO META_SUBSCRIPTION_ID"
     ),
     "subscriptions": (
         "SubscriptionFilter SubscriptionsAcknowledgedNotification SubscriptionsListenRequest SubscriptionsListenResult"

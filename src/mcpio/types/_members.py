@@ -11,6 +11,7 @@ import attrs
 import mcpio.types
 from mcpio.revisions import Revision
 from mcpio.types._fields import Payload, Wire
+from mcpio.types._values import without_null
 
 __all__ = ["Member", "members"]
 
@@ -63,7 +64,8 @@ class Member:
         """Return the type in a revision, importing the features that it names."""
         if self.wire.object_until is not None and revision <= self.wire.object_until:
             return Mapping[str, Any]
-        return eval(self._annotation, self._globals, _NAMESPACE)  # noqa: S307  # an annotation of this package
+        type_ = eval(self._annotation, self._globals, _NAMESPACE)  # noqa: S307  # an annotation of this package
+        return without_null(type_) if self.wire.required else type_
 
 
 def _owner(cls: type[Payload], name: str) -> type:

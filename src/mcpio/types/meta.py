@@ -1,11 +1,8 @@
-"""The keys of ``_meta``: the protocol's own, and what a key of one's own may look like."""
+"""The protocol's own keys in ``_meta``. Their values stay plain, as all of ``_meta`` does (META-01)."""
 
 from __future__ import annotations
 
-import re
 from typing import Final
-
-from mcpio.revisions import REV_2025_11_25, Revision
 
 __all__ = [
     "META_CLIENT_CAPABILITIES",
@@ -17,8 +14,6 @@ __all__ = [
     "META_RELATED_TASK",
     "META_SERVER_INFO",
     "META_SUBSCRIPTION_ID",
-    "is_reserved_meta_key",
-    "is_valid_meta_key",
 ]
 
 META_PROGRESS_TOKEN: Final = "progressToken"
@@ -39,25 +34,3 @@ META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 """2026-07-28, on results (ENV-06)."""
 META_SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 """2026-07-28, on what belongs to a subscription (ENV-09)."""
-
-
-def is_valid_meta_key(key: str) -> bool:
-    """Whether a key has the form that the protocol asks for: an optional prefix, then a name (META-02, META-03)."""
-    return _KEY(key) is not None
-
-
-def is_reserved_meta_key(key: str, revision: Revision) -> bool:
-    """Whether the prefix of a key belongs to the protocol.
-
-    Since 2025-11-25 its second label tells (META-04); before, the last but one (META-05).
-    """
-    prefix, slash, _ = key.rpartition("/")
-    labels = prefix.split(".") if slash else []
-    place = 1 if revision >= REV_2025_11_25 else -2
-    return len(labels) > 1 and labels[place] in _OWN_LABELS
-
-
-_LABEL = "[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-_NAME = "(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?"
-_KEY = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*/)?{_NAME}").fullmatch
-_OWN_LABELS = {"modelcontextprotocol", "mcp"}

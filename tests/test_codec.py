@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mcpio.types
+from mcpio.codec import Codec, codec
+from mcpio.errors import InvalidMessage
+from mcpio.revisions import REV_2024_11_05, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, REVISIONS, Revision
+from mcpio.types import (
+    AudioContent,
+    CallToolRequest,
+    CallToolResult,
+    CancelledNotification,
+    CompleteRequest,
+    CustomRequest,
+    ElicitFormRequest,
+    ElicitRequest,
+    ElicitResult,
+    ElicitSchema,
+    EmbeddedResource,
+    GetPromptRequest,
+    InputRequest,
+    InputRequiredResult,
+    ListToolsResult,
+    MalformedItem,
+    SamplingMessage,
+    Task,
+    TextContent,
+    TextResourceContents,
+    Tool,
+    UnknownContent,
+)
+from mcpio.types._fields import Choice, OneOrMore, Payload, Unknown
+from mcpio.types._members import Member, members
+
+D = codec(REV_2025_11_25)
+
+PAYLOADS: list[type[Payload]] = [
+    found
+    for found in (getattr(mcpio.types, name) for name in mcpio.types.__all__)
+    if isinstance(found, type) and issubclass(found, Payload) and found is not Payload
+]
+
+
+# What a message may hold, by the types of its members
+
+
+# Samples rather than strategies for what is passed through: making values, not converting them, takes the time here.
+JSON = st.sampled_from(
+    [None, True, 0, -1, 2**70, 0.5, -1e300, "", "text", "\u00e9", [], [1, [None]], {}, {"a": {"b": [0]}}]
+)
+OBJECTS = st.sampled_from([{}, {"a": 1}, {"a": None, "b c": [{}], "": {"a": "x"}}])
+TEXTS = st.sampled_from(["", "a", "two words", "\u00e9\n", "5"])
+UNKNOWN: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [{}, {}, {"unknown": None}, {"x-y": [1], "": {"a": 1}}, {"execution ": 0}]
+)
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    str: TEXTS,
+    bool: st.booleans(),
+    int: st.sampled_from([0, 5, -(2**70)]),
+    float: st.sampled_from([0, 0.5, 1]),  # within the limits that some have
+    types.NoneType: st.none(),
+    Any: JSON,
+    Mapping[str, Any]: OBJECTS,
+}
+
+
+def raw_values(type_: Any, revision: Revision) -> st.SearchStrategy[Any]:
+    """Return a strategy for the JSON values that are of a type in a revision."""
+    if isinstance(type_, type) and issubclass(type_, Payload):
+        return raw_objects(type_, revision)
+    if type_ in PLAIN:
+        return PLAIN[type_]
+    if isinstance(type_, type) and issubclass(type_, Unknown):
+        return st.fixed_dictionaries({"type": st.just("another kind")}, optional={"data": JSON})
+    origin, arguments = get_origin(type_), get_args(type_)
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin is tuple:
+        return st.lists(raw_values(arguments[0], revision), max_size=2)
+    if origin is Mapping:
+        return st.dictionaries(TEXTS, raw_values(arguments[1], revision), max_size=2)
+    if origin is Annotated and isinstance(arguments[1], OneOrMore) and revision < arguments[1].since:
+        return raw_values(arguments[1].item, revision)
+    if origin is Annotated:
+        return raw_values(arguments[0], revision)
+    assert origin in (Union, types.UnionType), type_
+    choices = [
+        one for one in arguments if not (isinstance(one, type) and issubclass(one, Payload)) or exists(one, revision)
+    ]
+    return st.one_of([raw_values(one, revision) for one in choices])
+
+
+def raw_objects(cls: type[Payload], revision: Revision) -> st.SearchStrategy[dict[str, Any]]:
+    known = STRATEGIES.get((cls, revision.name))
+    if known is None:
+        known = STRATEGIES[cls, revision.name] = new_raw_objects(cls, revision)
+    return known
+
+
+STRATEGIES: dict[tuple[type[Payload], str], st.SearchStrategy[dict[str, Any]]] = {}
+
+
+def new_raw_objects(cls: type[Payload], revision: Revision) -> st.SearchStrategy[dict[str, Any]]:
+    if cls.__subclasses__() and cls.CHOICE is not None and "CHOICE" in vars(cls):
+        return st.one_of([raw_objects(one, revision) for one in cls.__subclasses__() if exists(one, revision)])
+    required: dict[str, Any] = {name: st.just(getattr(cls, name)) for name in cls.CONSTANTS}
+    optional: dict[str, Any] = {}
+    for member in members(cls):
+        if member.exists_in(revision):
+            needed = member.needed_in(revision) or member.wire.always or member.wire.required
+            values = values_of(member, revision)
+            (required if needed else optional)[member.name] = values
+    known = st.fixed_dictionaries(required, optional=optional)
+    names = {*required, *optional}
+    unknown = UNKNOWN.map(lambda found: {name: value for name, value in found.items() if name not in names})
+    return st.builds(operator.or_, known, unknown)
+
+
+def values_of(member: Member, revision: Revision) -> st.SearchStrategy[Any]:
+    return st.deferred(lambda: raw_values(member.type_in(revision), revision))
+
+
+def exists(cls: type[Payload], revision: Revision) -> bool:
+    return cls.SINCE <= revision <= cls.UNTIL
+
+
+FEATURES = sorted({cls.__module__ for cls in PAYLOADS})
+
+
+def classes(feature: str, revision: Revision) -> list[type[Payload]]:
+    return [cls for cls in PAYLOADS if cls.__module__ == feature and exists(cls, revision)]
+
+
+@pytest.mark.req("RPC-17")
+@pytest.mark.parametrize("feature", FEATURES)
+@given(st.data())
+def test_nothing_is_lost(feature: str, data: st.DataObject) -> None:
+    """What comes in goes out as it came, in every type and revision, unknown members at every depth included."""
+    revision = data.draw(st.sampled_from([one for one in REVISIONS if classes(feature, one)]))
+    cls = data.draw(st.sampled_from(classes(feature, revision)))
+    raw = data.draw(raw_objects(cls, revision))
+    payload = codec(revision).decode(raw, cls)
+    assert codec(revision).encode(payload) == raw
+    assert codec(revision).decode(raw, cls) == payload
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@given(st.data())
+def test_nothing_that_comes_in_makes_it_fail_otherwise(revision: Revision, data: st.DataObject) -> None:
+    """Any JSON value is read or refused; what is read goes out again, unless a number is out of its limits."""
+    cls = data.draw(st.sampled_from(PAYLOADS))
+    names = [*(member.name for member in members(cls)), *cls.CONSTANTS, "type", "x"]
+    constants = [getattr(cls, name) for name in cls.CONSTANTS] or ["x"]
+    values = st.sampled_from(constants) | JSON | OBJECTS | st.lists(OBJECTS, max_size=2)
+    raw: Any = data.draw(JSON | st.dictionaries(st.sampled_from(names), values, max_size=6))
+    payload = read_or_refused(raw, cls, revision)
+    if payload is not None:
+        written = written_or_refused(payload, revision)
+        assert written is None or raw.items() <= written.items()
+
+
+def read_or_refused(raw: Any, cls: type[Payload], revision: Revision) -> Payload | None:
+    try:
+        return codec(revision).decode(raw, cls)
+    except InvalidMessage as error:
+        # A plain `raise` would do: what matters is that it says where and what.
+        return None if error.revision == revision.name and error.reason else pytest.fail(str(error))
+
+
+def written_or_refused(payload: Payload, revision: Revision) -> dict[str, Any] | None:
+    try:
+        return codec(revision).encode(payload)
+    except InvalidMessage as error:
+        expected = "must lie in" in error.reason or isinstance(payload, CancelledNotification)
+        return None if expected else pytest.fail(str(error))
+
+
+# The rest in particular
+
+
+def test_there_is_one_codec_for_a_revision() -> None:
+    assert codec(REV_2025_06_18) is codec(REV_2025_06_18)
+    assert codec(REV_2025_06_18) is not codec(REV_2025_11_25)
+    assert codec(REV_2025_06_18).revision is REV_2025_06_18
+
+
+def test_a_codec_of_its_own_works_alike() -> None:
+    raw = {"name": "echo", "arguments": {}}
+    own = Codec(REV_2025_11_25)
+    for _ in range(2):
+        assert own.encode(own.decode(raw, CallToolRequest)) == raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "cls", "path", "reason"),
+    [
+        ({"name": 5}, CallToolRequest, "name", "expected a string, got a number"),
+        ([], CallToolRequest, "", "expected an object, got an array"),
+        ({"content": [{"type": "text"}]}, CallToolResult, "content[0].text", "missing"),
+        ({"content": {}}, CallToolResult, "content", "expected an array, got an object"),
+        ({"content": [5]}, CallToolResult, "content[0]", "expected an object, got a number"),
+        (
+            {"content": [{"type": "resource", "resource": {"uri": "a:b"}}]},
+            CallToolResult,
+            "content[0].resource",
+            "has none of the known shapes",
+        ),
+        (
+            {"name": "a", "arguments": {"x y": 5}},
+            GetPromptRequest,
+            "arguments['x y']",
+            "expected a string, got a number",
+        ),
+        (
+            {"ref": {"type": "ref/tool"}, "argument": {"name": "a", "value": ""}},
+            CompleteRequest,
+            "ref.type",
+            "'ref/tool' is not known here",
+        ),
+        (
+            {"ref": {"name": "a"}, "argument": {"name": "a", "value": ""}},
+            CompleteRequest,
+            "ref.type",
+            "missing",
+        ),
+        ({"requestId": 1.0}, CancelledNotification, "requestId", "expected an integer or a string, got a number"),
+        ({"action": "accept", "content": {"a": [5]}}, ElicitResult, "content.a[0]", "expected a string, got a number"),
+        (
+            {"role": "robot", "content": {}},
+            SamplingMessage,
+            "role",
+            "expected one of 'user', 'assistant', got 'robot'",
+        ),
+        ({"tools": [], "nextCursor": 5}, ListToolsResult, "nextCursor", "expected a string, got a number"),
+        ({"tools": 5}, ListToolsResult, "tools", "expected an array, got a number"),
+        (5, ListToolsResult, "", "expected an object, got a number"),
+    ],
+)
+def test_a_fault_says_where_and_what(raw: Any, cls: type[Payload], path: str, reason: str) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        D.decode(raw, cls)
+    assert (caught.value.path, caught.value.reason, caught.value.revision) == (path, reason, "2025-11-25")
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("payload", "path", "reason"),
+    [
+        (CallToolRequest(5), "name", "expected a string, got a number"),  # type: ignore[arg-type]  # wrong on purpose
+        (CallToolResult(("hi",)), "content[0]", "expected a payload, got a string"),  # type: ignore[arg-type]  # likewise
+        (CallToolResult("hi"), "content", "expected an array, got a string"),  # type: ignore[arg-type]  # likewise
+        (CallToolResult((TextContent(5),)), "content[0].text", "expected a string, got a number"),  # type: ignore[arg-type]  # likewise
+        (5, "", "expected a payload, got a number"),
+        (None, "", "expected a payload, got null"),
+        (Task("1", "lost", "", "", None), "status", None),  # type: ignore[arg-type]  # likewise
+        (ElicitRequest("Who?"), "", "ElicitRequest is only a base: use one of its subclasses"),
+        (
+            ElicitFormRequest("Who?", ElicitSchema({"a b": 5})),  # type: ignore[dict-item]  # likewise
+            "requestedSchema.properties['a b']",
+            "expected a payload, got a number",
+        ),
+        (InputRequiredResult(request_state="x"), "", "InputRequiredResult does not exist in 2025-11-25"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(payload: Any, path: str, reason: str | None) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        D.encode(payload)
+    assert caught.value.path == path
+    assert reason is None or caught.value.reason == reason
+    assert caught.value.revision == "2025-11-25"
+
+
+def test_a_class_that_the_revision_lacks_is_refused() -> None:
+    with pytest.raises(InvalidMessage, match=r"^InputRequest does not exist in 2025-11-25$"):
+        D.decode({"method": "roots/list"}, InputRequest)
+
+
+def test_a_choice_goes_by_the_revision() -> None:
+    raw = {"type": "audio", "data": "", "mimeType": "x/y"}
+    (block,) = codec(REV_2024_11_05).decode({"content": [raw]}, CallToolResult).content
+    assert block == UnknownContent("audio", raw)
+    assert D.decode({"content": [raw]}, CallToolResult).content == (AudioContent("", "x/y"),)
+
+
+def test_a_base_stands_for_its_subclasses() -> None:
+    read = D.decode({"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}, ElicitRequest)
+    assert type(read) is ElicitFormRequest
+
+
+def test_a_list_goes_out_from_a_list_too() -> None:
+    block = EmbeddedResource(TextResourceContents("a:b", "hi"))
+    written = D.encode(CallToolResult([block]))  # type: ignore[arg-type]  # a caller without a type checker
+    assert written == {"content": [{"type": "resource", "resource": {"uri": "a:b", "text": "hi"}}]}
+
+
+def test_bad_items_are_set_aside_only_where_the_list_is_one() -> None:
+    raw = {"tools": [5, {"name": "a", "inputSchema": {}}], "_meta": {"x": 1}}
+    page = D.decode(raw, ListToolsResult)
+    assert page == ListToolsResult(
+        (Tool("a", {}),),
+        malformed=(MalformedItem(0, 5, "expected an object, got a number"),),
+        meta={"x": 1},
+    )
+    assert D.encode(page) == raw
+
+
+def test_one_or_more() -> None:
+    several = SamplingMessage("user", (TextContent("a"), TextContent("b")))
+    one = SamplingMessage("user", (TextContent("a"),))
+    assert [block["text"] for block in D.encode(several)["content"]] == ["a", "b"]
+    assert [block["text"] for block in D.encode(one)["content"]] == ["a"]
+    assert codec(REV_2025_06_18).encode(one)["content"]["text"] == "a"
+    assert D.encode(SamplingMessage("user", TextContent("a")))["content"]["text"] == "a"
+    with pytest.raises(InvalidMessage, match=r"^content: has 2 items: before 2025-11-25 it is a single one$"):
+        codec(REV_2025_06_18).encode(several)
+    with pytest.raises(InvalidMessage, match=r"^content\[1\]: expected a payload, got null$"):
+        D.encode(SamplingMessage("user", (TextContent("a"), None)))  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_null_where_it_is_a_value() -> None:
+    raw = {"taskId": "1", "status": "working", "createdAt": "", "lastUpdatedAt": "", "ttl": None}
+    assert D.encode(D.decode(raw, Task)) == raw
+
+
+def test_what_goes_out_is_new_and_leaves_the_payload_alone() -> None:
+    request = CallToolRequest("echo", {"text": "hi"}, meta={"a": 1})
+    written = D.encode(request)
+    written["name"] = "other"
+    written["_meta"] = {**written["_meta"], "progressToken": 5}
+    assert D.encode(request) == {"name": "echo", "arguments": {"text": "hi"}, "_meta": {"a": 1}}
+
+
+def test_any_mapping_is_read_and_written() -> None:
+    raw = types.MappingProxyType({"name": "echo", "arguments": types.MappingProxyType({"a": 1})})
+    request = D.decode(raw, CallToolRequest)
+    assert type(D.encode(request)["arguments"]) is dict
+    assert D.encode(CustomRequest("x/y", types.MappingProxyType({"a": 1}))) == {"a": 1}
+
+
+def test_a_subclass_of_a_payload_is_converted_like_one() -> None:
+    class Loud(CallToolRequest):
+        pass
+
+    read = D.decode({"name": "echo"}, Loud)
+    assert type(read) is Loud
+    assert D.encode(read) == {"name": "echo"}
+
+
+def test_a_choice_without_a_member_or_anything_unknown() -> None:
+    assert Choice(lambda raw: None).member is None
+    assert codec(REV_2026_07_28).encode(InputRequiredResult(request_state="x"))["resultType"] == "input_required"

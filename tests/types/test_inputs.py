@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from mcpio.codec import codec
+from mcpio.errors import InvalidMessage
+from mcpio.methods import METHODS
+from mcpio.revisions import REV_2026_07_28
+from mcpio.types import ElicitFormRequest, ElicitSchema, InputRequest, InputRequiredResult
+
+E = codec(REV_2026_07_28)
+ASKED = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+def test_a_server_needs_something_first() -> None:
+    raw = {
+        "resultType": "input_required",
+        "inputRequests": {"the name": {"method": "elicitation/create", "params": ASKED}, "r": {"method": "roots/list"}},
+        "requestState": "sealed",
+    }
+    read = E.decode(raw, InputRequiredResult)
+    assert read.input_requests == {
+        "the name": InputRequest("elicitation/create", ASKED),
+        "r": InputRequest("roots/list"),
+    }
+    assert read.request_state == "sealed"
+    assert E.encode(read) == raw
+
+
+def test_what_is_asked_is_found_by_its_method() -> None:
+    asked = InputRequest("elicitation/create", ASKED)
+    found = E.decode(asked.params or {}, METHODS[asked.method].params_type)
+    assert found == ElicitFormRequest("Who?", ElicitSchema({}))
+
+
+def test_it_says_that_it_is_not_complete() -> None:
+    assert E.encode(InputRequiredResult(request_state="x")) == {"requestState": "x", "resultType": "input_required"}
+    with pytest.raises(InvalidMessage, match=r"^resultType: missing$"):
+        E.decode({"requestState": "x"}, InputRequiredResult)
+
+
+def test_unknown_members_of_what_is_asked_are_kept() -> None:
+    raw = {"resultType": "input_required", "inputRequests": {"a": {"method": "x/y", "id": 5}}}
+    assert E.encode(E.decode(raw, InputRequiredResult)) == raw

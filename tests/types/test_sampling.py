@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpio.codec import codec
+from mcpio.errors import InvalidMessage
+from mcpio.revisions import (
+    HANDSHAKE_REVISIONS,
+    REV_2024_11_05,
+    REV_2025_06_18,
+    REV_2025_11_25,
+    REV_2026_07_28,
+    REVISIONS,
+    Revision,
+)
+from mcpio.types import (
+    AudioContent,
+    CreateMessageRequest,
+    CreateMessageResult,
+    ModelHint,
+    ModelPreferences,
+    SamplingMessage,
+    TaskMetadata,
+    TextContent,
+    Tool,
+    ToolChoice,
+    ToolResultContent,
+    ToolUseContent,
+    UnknownContent,
+)
+
+TEXT = {"type": "text", "text": "hi"}
+USE = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1}}
+RETURNED = {"type": "tool_result", "toolUseId": "1", "content": [TEXT], "isError": True}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_question_to_the_model(revision: Revision) -> None:
+    conversion = codec(revision)
+    raw = {
+        "messages": [{"role": "user", "content": TEXT}],
+        "maxTokens": 100,
+        "systemPrompt": "Be brief",
+        "modelPreferences": {"hints": [{"name": "claude"}, {}], "costPriority": 0.5, "speedPriority": 0},
+        "includeContext": "none",
+        "temperature": 0.5,
+        "stopSequences": ["\n"],
+        "metadata": {"x": [1]},
+    }
+    request = conversion.decode(raw, CreateMessageRequest)
+    assert request.messages == (SamplingMessage("user", TextContent("hi")),)
+    assert request.model_preferences == ModelPreferences((ModelHint("claude"), ModelHint()), 0.5, 0)
+    assert request.stop_sequences == ("\n",)
+    assert conversion.encode(request) == raw
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_an_answer_of_the_model(revision: Revision) -> None:
+    raw = {"role": "assistant", "content": TEXT, "model": "m", "stopReason": "an own reason"}
+    result = codec(revision).decode(raw, CreateMessageResult)
+    assert result == CreateMessageResult("assistant", TextContent("hi"), "m", "an own reason")
+    assert result.blocks == (TextContent("hi"),)
+    assert codec(revision).encode(result) == raw
+
+
+@pytest.mark.parametrize("revision", [REV_2025_11_25, REV_2026_07_28])
+@pytest.mark.parametrize("content", [TEXT, [TEXT], [], [USE, TEXT], USE, [RETURNED]])
+def test_one_block_or_several_go_out_as_they_came(content: Any, revision: Revision) -> None:
+    raw = {"role": "assistant", "content": content}
+    message = codec(revision).decode(raw, SamplingMessage)
+    assert codec(revision).encode(message) == raw
+    assert len(message.blocks) == (len(content) if isinstance(content, list) else 1)
+
+
+@pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS[:3])
+def test_at_first_there_is_one_block(revision: Revision) -> None:
+    conversion = codec(revision)
+    with pytest.raises(InvalidMessage, match=r"^content: expected an object, got an array$"):
+        conversion.decode({"role": "user", "content": [TEXT]}, SamplingMessage)
+    assert conversion.encode(SamplingMessage("user", (TextContent("hi"),)))["content"] == TEXT
+    for several in ((), (TextContent("a"), TextContent("b"))):
+        with pytest.raises(
+            InvalidMessage, match=rf"^content: has {len(several)} items: before 2025-11-25 it is a single"
+        ):
+            conversion.encode(SamplingMessage("user", several))
+
+
+def test_tools_the_model_uses() -> None:
+    conversion = codec(REV_2025_11_25)
+    raw = {"role": "user", "content": [USE, RETURNED]}
+    message = conversion.decode(raw, SamplingMessage)
+    assert message.blocks == (
+        ToolUseContent("1", "add", {"a": 1}),
+        ToolResultContent("1", (TextContent("hi"),), is_error=True),
+    )
+    with pytest.raises(InvalidMessage, match=r"^content.input: expected an object, got an array$"):
+        conversion.decode({"role": "user", "content": {**USE, "input": []}}, SamplingMessage)
+
+
+def test_structured_content_of_a_tool_is_anything_later() -> None:
+    raw = {**RETURNED, "structuredContent": [1]}
+    assert codec(REV_2026_07_28).decode(raw, ToolResultContent).structured_content == [1]
+    with pytest.raises(InvalidMessage, match=r"^structuredContent: expected an object, got an array$"):
+        codec(REV_2025_11_25).decode(raw, ToolResultContent)
+
+
+def test_content_that_the_revision_does_not_know() -> None:
+    assert codec(REV_2025_06_18).decode({"role": "user", "content": USE}, SamplingMessage).content == UnknownContent(
+        "tool_use", USE
+    )
+    with pytest.raises(InvalidMessage, match=r"^content: ToolUseContent does not exist in 2025-06-18$"):
+        codec(REV_2025_06_18).encode(SamplingMessage("user", ToolUseContent("1", "add", {})))
+    with pytest.raises(InvalidMessage, match=r"^content: AudioContent does not exist in 2024-11-05$"):
+        codec(REV_2024_11_05).encode(SamplingMessage("user", AudioContent("", "x/y")))
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_fault_in_one_of_several_has_its_place(index: int) -> None:
+    content: list[Any] = [TEXT, TEXT]
+    content[index] = {"type": "text", "text": 5}
+    with pytest.raises(InvalidMessage, match=rf"^content\[{index}\].text: expected a string, got a number$"):
+        codec(REV_2025_11_25).decode({"role": "user", "content": content}, SamplingMessage)
+
+
+@pytest.mark.parametrize(
+    ("request_", "name"),
+    [
+        (CreateMessageRequest((), 5, tools=(Tool("a", {}),)), "tools"),
+        (CreateMessageRequest((), 5, tool_choice=ToolChoice("none")), "toolChoice"),
+        (CreateMessageRequest((), 5, task=TaskMetadata()), "task"),
+    ],
+)
+def test_what_would_change_the_request_is_refused_where_it_is_unknown(
+    request_: CreateMessageRequest, name: str
+) -> None:
+    assert name in codec(REV_2025_11_25).encode(request_)
+    with pytest.raises(InvalidMessage, match=rf"^{name}: does not exist in 2025-06-18$"):
+        codec(REV_2025_06_18).encode(request_)
+
+
+def test_a_bad_tool_spoils_the_request() -> None:
+    raw = {"messages": [], "maxTokens": 5, "tools": [{"name": "a"}]}
+    with pytest.raises(InvalidMessage, match=r"^tools\[0\].inputSchema: missing$"):
+        codec(REV_2025_11_25).decode(raw, CreateMessageRequest)
+
+
+def test_the_metadata_of_a_message_came_late() -> None:
+    message = SamplingMessage("user", TextContent("hi"), meta={"x": 1})
+    assert codec(REV_2025_11_25).encode(message)["_meta"] == {"x": 1}
+    assert "_meta" not in codec(REV_2025_06_18).encode(message)
+
+
+def test_priorities_lie_between_0_and_1() -> None:
+    with pytest.raises(InvalidMessage, match=r"^costPriority: must lie in 0..1$"):
+        codec(REV_2025_11_25).encode(ModelPreferences(cost_priority=7))
+    with pytest.raises(InvalidMessage, match=r"^costPriority: expected a number, got a string$"):
+        codec(REV_2025_11_25).encode(ModelPreferences(cost_priority="high"))  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_several_blocks_are_a_tuple() -> None:
+    result = CreateMessageResult("assistant", (TextContent("a"), TextContent("b")), "m")
+    assert result.blocks == (TextContent("a"), TextContent("b"))
