@@ -303,11 +303,7 @@ class _Player:
         if type(event).__name__ != step.name:
             self._fail(step.place, f"the {side.role.value} reported {_brief(event)}")
         for path, pattern in step.members.items():
-            try:
-                value = _member(event, path)
-            except (AttributeError, LookupError, TypeError, ValueError):
-                self._fail(step.place, f"{_brief(event)} has no {path}")
-            fault = mismatch(pattern, _shown(value), path)
+            fault = _member_fault(event, path, pattern)
             if fault is not None:
                 self._fail(step.place, f"{_brief(event)}: {fault}")
 
@@ -343,6 +339,17 @@ def _brief(event: Event) -> str:
     """Return an event as a line: its class, and its members but for the whole message."""
     names = [name for name in type(event).__annotations__ if name not in ("raw", "context")]
     return f"{type(event).__name__}({', '.join(f'{name}={_shown(getattr(event, name))}' for name in names)})"
+
+
+def _member_fault(event: Event, path: str, pattern: Any) -> str | None:
+    try:
+        value = _shown(_member(event, path))
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return f"it has no {path}"
+    if type(pattern) is int and type(value) is float and not path.startswith("raw"):
+        # Seconds of this side's are numbers; only on the wire does it matter how they are written.
+        return mismatch(float(pattern), value, path)
+    return mismatch(pattern, value, path)
 
 
 def _member(value: Any, path: str) -> Any:
