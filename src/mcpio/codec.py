@@ -74,6 +74,8 @@ class Codec:
 
     __slots__ = ("_decoders", "_encoders", "revision")
 
+    revision: Revision
+
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
         hooks = _Hooks(revision)

@@ -153,6 +153,10 @@ class Choice:
 
     __slots__ = ("member", "pick", "unknown")
 
+    pick: Callable[[Mapping[str, Any]], type[Payload] | None]
+    unknown: Callable[[Mapping[str, Any]], Any] | None
+    member: str | None
+
     def __init__(
         self,
         pick: Callable[[Mapping[str, Any]], type[Payload] | None],
@@ -180,6 +184,9 @@ class OneOrMore:
     """Marks a member that is one item or, since a revision, an array of them."""
 
     __slots__ = ("item", "since")
+
+    item: Any
+    since: Revision
 
     def __init__(self, item: Any, since: Revision) -> None:
         self.item = item

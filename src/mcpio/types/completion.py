@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from mcpio.revisions import REV_2025_06_18
+from mcpio.revisions import REV_2025_06_18, Revision
 from mcpio.types._fields import Payload, payload, tagged, wire
 from mcpio.types.messages import FinalResult, RequestPayload
 
@@ -25,7 +25,7 @@ __all__ = [
 class PromptReference(Payload):
     """Refers to a prompt."""
 
-    CONSTANTS: ClassVar = ("type",)
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["ref/prompt"]] = "ref/prompt"
 
     name: str
@@ -36,7 +36,7 @@ class PromptReference(Payload):
 class ResourceTemplateReference(Payload):
     """Refers to a resource or a resource template. Its name before 2025-06-18 is ``ResourceReference``."""
 
-    CONSTANTS: ClassVar = ("type",)
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["ref/resource"]] = "ref/resource"
 
     uri: str
@@ -61,7 +61,7 @@ class CompletionArgument(Payload):
 class CompletionContext(Payload):
     """The other arguments, as far as they are chosen (COMP-03)."""
 
-    SINCE: ClassVar = REV_2025_06_18
+    SINCE: ClassVar[Revision] = REV_2025_06_18
 
     arguments: Mapping[str, str] | None = None
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import attrs
 
-from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25
+from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, Revision
 from mcpio.types._fields import Choice, Payload, Unknown, payload, tagged, wire
 from mcpio.types.messages import ObjectPayload
 
@@ -47,7 +47,7 @@ class Annotations(Payload):
 class Icon(Payload):
     """An icon. Its address is the peer's claim: show it only after the checks of ICON-03."""
 
-    SINCE: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
 
     src: str
     """An ``http(s)`` or ``data`` URI."""
@@ -62,7 +62,7 @@ class Icon(Payload):
 class TextContent(ObjectPayload):
     """Text."""
 
-    CONSTANTS: ClassVar = ("type",)
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["text"]] = "text"
 
     text: str
@@ -73,7 +73,7 @@ class TextContent(ObjectPayload):
 class ImageContent(ObjectPayload):
     """An image: ``data`` is base64 with padding (CONT-03)."""
 
-    CONSTANTS: ClassVar = ("type",)
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["image"]] = "image"
 
     data: str
@@ -85,8 +85,8 @@ class ImageContent(ObjectPayload):
 class AudioContent(ObjectPayload):
     """Sound: ``data`` is base64 with padding (CONT-03)."""
 
-    SINCE: ClassVar = REV_2025_03_26
-    CONSTANTS: ClassVar = ("type",)
+    SINCE: ClassVar[Revision] = REV_2025_03_26
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["audio"]] = "audio"
 
     data: str
@@ -126,7 +126,7 @@ ResourceContents: TypeAlias = Annotated[TextResourceContents | BlobResourceConte
 class EmbeddedResource(ObjectPayload):
     """A resource inside a message."""
 
-    CONSTANTS: ClassVar = ("type",)
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["resource"]] = "resource"
 
     resource: ResourceContents
@@ -137,8 +137,8 @@ class EmbeddedResource(ObjectPayload):
 class ResourceLink(ObjectPayload):
     """A reference to a resource, which need not be listed (TOOL-21)."""
 
-    SINCE: ClassVar = REV_2025_06_18
-    CONSTANTS: ClassVar = ("type",)
+    SINCE: ClassVar[Revision] = REV_2025_06_18
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["resource_link"]] = "resource_link"
 
     uri: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from mcpio.revisions import REV_2026_07_28
+from mcpio.revisions import REV_2026_07_28, Revision
 from mcpio.types._fields import Payload, payload
 from mcpio.types.messages import CacheableResult, RequestPayload
 
@@ -23,14 +23,14 @@ __all__ = [
 class DiscoverRequest(RequestPayload):
     """Ask what the server can do (VER-03)."""
 
-    SINCE: ClassVar = REV_2026_07_28
+    SINCE: ClassVar[Revision] = REV_2026_07_28
 
 
 @payload
 class DiscoverResult(CacheableResult):
     """What the server can do. Its name and version are in ``meta``, not here (VER-03)."""
 
-    SINCE: ClassVar = REV_2026_07_28
+    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     supported_versions: tuple[str, ...]
     capabilities: ServerCapabilities
@@ -42,7 +42,7 @@ class DiscoverResult(CacheableResult):
 class UnsupportedProtocolVersionData(Payload):
     """The ``data`` of error -32022 (VER-01)."""
 
-    SINCE: ClassVar = REV_2026_07_28
+    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     supported: tuple[str, ...]
     requested: str
@@ -52,6 +52,6 @@ class UnsupportedProtocolVersionData(Payload):
 class MissingRequiredClientCapabilityData(Payload):
     """The ``data`` of error -32021: what the request would have had to declare (ENV-05)."""
 
-    SINCE: ClassVar = REV_2026_07_28
+    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     required_capabilities: ClientCapabilities

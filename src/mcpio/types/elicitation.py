@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 import attrs
 
-from mcpio.revisions import REV_2025_06_18, REV_2025_11_25
+from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, Revision
 from mcpio.types._fields import Choice, Payload, Unknown, payload, wire
 from mcpio.types.messages import NotificationPayload, RequestPayload, ResultPayload
 
@@ -50,8 +50,8 @@ StringFormat = Literal["email", "uri", "date", "date-time"]
 class StringSchema(Payload):
     """A text field. Lengths are in characters."""
 
-    SINCE: ClassVar = REV_2025_06_18
-    CONSTANTS: ClassVar = ("type",)
+    SINCE: ClassVar[Revision] = REV_2025_06_18
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["string"]] = "string"
 
     title: str | None = None
@@ -66,7 +66,7 @@ class StringSchema(Payload):
 class NumberSchema(Payload):
     """A number field."""
 
-    SINCE: ClassVar = REV_2025_06_18
+    SINCE: ClassVar[Revision] = REV_2025_06_18
 
     type: Literal["number", "integer"] = wire(default="number", always=True, required=True)
     title: str | None = None
@@ -80,8 +80,8 @@ class NumberSchema(Payload):
 class BooleanSchema(Payload):
     """A box to tick."""
 
-    SINCE: ClassVar = REV_2025_06_18
-    CONSTANTS: ClassVar = ("type",)
+    SINCE: ClassVar[Revision] = REV_2025_06_18
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["boolean"]] = "boolean"
 
     title: str | None = None
@@ -93,8 +93,8 @@ class BooleanSchema(Payload):
 class LegacyTitledEnumSchema(Payload):
     """One of several, in the form of 2025-06-18, where it is called ``EnumSchema``."""
 
-    SINCE: ClassVar = REV_2025_06_18
-    CONSTANTS: ClassVar = ("type",)
+    SINCE: ClassVar[Revision] = REV_2025_06_18
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["string"]] = "string"
 
     enum: tuple[str, ...]
@@ -109,8 +109,8 @@ class LegacyTitledEnumSchema(Payload):
 class UntitledSingleSelectEnumSchema(Payload):
     """One of several. In 2025-06-18 it is an ``EnumSchema`` without names."""
 
-    SINCE: ClassVar = REV_2025_06_18
-    CONSTANTS: ClassVar = ("type",)
+    SINCE: ClassVar[Revision] = REV_2025_06_18
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["string"]] = "string"
 
     enum: tuple[str, ...]
@@ -123,7 +123,7 @@ class UntitledSingleSelectEnumSchema(Payload):
 class TitledChoice(Payload):
     """A value, and what to show for it."""
 
-    SINCE: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
 
     const: str
     title: str
@@ -133,8 +133,8 @@ class TitledChoice(Payload):
 class TitledSingleSelectEnumSchema(Payload):
     """One of several, each with a title."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    CONSTANTS: ClassVar = ("type",)
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["string"]] = "string"
 
     one_of: tuple[TitledChoice, ...]
@@ -147,8 +147,8 @@ class TitledSingleSelectEnumSchema(Payload):
 class MultiSelectItems(Payload):
     """What to choose from."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    CONSTANTS: ClassVar = ("type",)
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["string"]] = "string"
 
     enum: tuple[str, ...]
@@ -158,8 +158,8 @@ class MultiSelectItems(Payload):
 class UntitledMultiSelectEnumSchema(Payload):
     """Some of several."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    CONSTANTS: ClassVar = ("type",)
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["array"]] = "array"
 
     items: MultiSelectItems
@@ -174,7 +174,7 @@ class UntitledMultiSelectEnumSchema(Payload):
 class TitledItems(Payload):
     """What to choose from, each with a title."""
 
-    SINCE: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
 
     any_of: tuple[TitledChoice, ...]
 
@@ -183,8 +183,8 @@ class TitledItems(Payload):
 class TitledMultiSelectEnumSchema(Payload):
     """Some of several, each with a title."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    CONSTANTS: ClassVar = ("type",)
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["array"]] = "array"
 
     items: TitledItems
@@ -249,8 +249,8 @@ PrimitiveSchema: TypeAlias = Annotated[
 class ElicitSchema(Payload):
     """A form: its fields by name, and which of them must be filled in."""
 
-    SINCE: ClassVar = REV_2025_06_18
-    CONSTANTS: ClassVar = ("type",)
+    SINCE: ClassVar[Revision] = REV_2025_06_18
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["object"]] = "object"
 
     properties: Mapping[str, PrimitiveSchema]
@@ -277,8 +277,8 @@ class ElicitRequest(RequestPayload):
     A value inside an ``InputRequiredResult`` since 2026-07-28.
     """
 
-    SINCE: ClassVar = REV_2025_06_18
-    CHOICE: ClassVar = Choice(_request_class, member="mode")
+    SINCE: ClassVar[Revision] = REV_2025_06_18
+    CHOICE: ClassVar[Choice | None] = Choice(_request_class, member="mode")
 
     message: str
     """What to tell the user."""
@@ -298,8 +298,8 @@ class ElicitFormRequest(ElicitRequest):
 class ElicitURLRequest(ElicitRequest):
     """Ask the user to visit an address: open nothing without their consent (ELIC-18)."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    CONSTANTS: ClassVar = ("mode",)
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("mode",)
     mode: ClassVar[Literal["url"]] = "url"
 
     url: str
@@ -317,7 +317,7 @@ ElicitValue: TypeAlias = str | int | float | bool | tuple[str, ...]
 class ElicitResult(ResultPayload):
     """What the user did. ``content`` comes with ``"accept"`` of a form, and with nothing else (ELIC-10)."""
 
-    SINCE: ClassVar = REV_2025_06_18
+    SINCE: ClassVar[Revision] = REV_2025_06_18
 
     action: ElicitAction
     content: Mapping[str, ElicitValue] | None = None
@@ -327,8 +327,8 @@ class ElicitResult(ResultPayload):
 class ElicitationCompleteNotification(NotificationPayload):
     """What the user was sent to an address for is done (ELIC-16)."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     elicitation_id: str
 
@@ -337,7 +337,7 @@ class ElicitationCompleteNotification(NotificationPayload):
 class URLElicitationRequiredData(Payload):
     """The ``data`` of error -32042: the addresses that the user must visit first (ELIC-17)."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     elicitations: tuple[ElicitURLRequest, ...]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from attrs import field
 
-from mcpio.revisions import REV_2026_07_28
+from mcpio.revisions import REV_2026_07_28, Revision
 from mcpio.types._fields import Payload, payload, wired
 from mcpio.types.messages import ResultPayload
 
@@ -18,7 +18,7 @@ __all__ = ["InputRequest", "InputRequiredResult"]
 class InputRequest(Payload):
     """A request inside a result. ``params`` are plain: ``METHODS[method].params_type`` says what they are (MRTR-03)."""
 
-    SINCE: ClassVar = REV_2026_07_28
+    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     method: str
     params: Mapping[str, Any] | None = None
@@ -28,7 +28,7 @@ class InputRequest(Payload):
 class InputRequiredResult(ResultPayload):
     """The server needs something first: answer and ask again (MRTR-02). One of the two members is there at least."""
 
-    SINCE: ClassVar = REV_2026_07_28
+    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     input_requests: Mapping[str, InputRequest] | None = None
     """By keys of the server's, under which the answers go back."""

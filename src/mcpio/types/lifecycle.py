@@ -9,6 +9,7 @@ from mcpio.revisions import (
     REV_2025_03_26,
     REV_2025_06_18,
     REV_2025_11_25,
+    Revision,
 )
 from mcpio.types._fields import Payload, payload, wire
 from mcpio.types.messages import FinalResult, NotificationPayload, RequestPayload, ResultPayload
@@ -78,7 +79,7 @@ class SamplingCapability(Payload):
 class ElicitationCapability(Payload):
     """The client can ask its user. Neither ``form`` nor ``url`` means ``form`` (ELIC-01)."""
 
-    SINCE: ClassVar = REV_2025_06_18
+    SINCE: ClassVar[Revision] = REV_2025_06_18
 
     form: Mapping[str, Any] | None = wire(default=None, since=REV_2025_11_25)
     url: Mapping[str, Any] | None = wire(default=None, since=REV_2025_11_25)
@@ -138,7 +139,7 @@ class ServerCapabilities(Payload):
 class InitializeRequest(RequestPayload):
     """The first message of a handshake (LIFE-02)."""
 
-    UNTIL: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     protocol_version: str
     capabilities: ClientCapabilities
@@ -149,7 +150,7 @@ class InitializeRequest(RequestPayload):
 class InitializeResult(ResultPayload):
     """The server's answer to ``initialize`` (LIFE-07)."""
 
-    UNTIL: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     protocol_version: str
     capabilities: ServerCapabilities
@@ -162,14 +163,14 @@ class InitializeResult(ResultPayload):
 class InitializedNotification(NotificationPayload):
     """The client is ready (LIFE-08)."""
 
-    UNTIL: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
 
 @payload
 class PingRequest(RequestPayload):
     """Are you there? The answer is an ``EmptyResult``."""
 
-    UNTIL: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
 
 @payload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final, Literal, get_args
 
-from mcpio.revisions import REV_2025_11_25
+from mcpio.revisions import REV_2025_11_25, Revision
 from mcpio.types._fields import payload
 from mcpio.types.messages import NotificationPayload, RequestPayload
 
@@ -28,7 +28,7 @@ _RANKS = {level: rank for rank, level in enumerate(LOGGING_LEVELS)}
 class SetLevelRequest(RequestPayload):
     """Ask for log messages of a level and above."""
 
-    UNTIL: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     level: LoggingLevel
 

@@ -69,7 +69,7 @@ class ListPromptsRequest(RequestPayload):
 class ListPromptsResult(ListResult):
     """A page of the prompts. Only ``next_cursor`` of ``None`` ends the list (GONE-05)."""
 
-    ITEMWISE: ClassVar = "prompts"
+    ITEMWISE: ClassVar[str | None] = "prompts"
 
     prompts: tuple[Prompt, ...]
     next_cursor: str | None = None

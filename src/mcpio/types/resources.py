@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, REV_2026_07_28
+from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, Revision
 from mcpio.types._fields import payload, wire
 from mcpio.types.messages import CacheableResult, ListResult, NotificationPayload, ObjectPayload, RequestPayload
 
@@ -77,7 +77,7 @@ class ListResourcesRequest(RequestPayload):
 class ListResourcesResult(ListResult):
     """A page of the resources. Only ``next_cursor`` of ``None`` ends the list (GONE-05)."""
 
-    ITEMWISE: ClassVar = "resources"
+    ITEMWISE: ClassVar[str | None] = "resources"
 
     resources: tuple[Resource, ...]
     next_cursor: str | None = None
@@ -94,7 +94,7 @@ class ListResourceTemplatesRequest(RequestPayload):
 class ListResourceTemplatesResult(ListResult):
     """A page of the resource templates. Only ``next_cursor`` of ``None`` ends the list (GONE-05)."""
 
-    ITEMWISE: ClassVar = "resource_templates"
+    ITEMWISE: ClassVar[str | None] = "resource_templates"
 
     resource_templates: tuple[ResourceTemplate, ...]
     next_cursor: str | None = None
@@ -122,7 +122,7 @@ class ReadResourceResult(CacheableResult):
 class SubscribeRequest(RequestPayload):
     """Ask to be told when a resource changes (RES-06)."""
 
-    UNTIL: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     uri: str
 
@@ -131,7 +131,7 @@ class SubscribeRequest(RequestPayload):
 class UnsubscribeRequest(RequestPayload):
     """Take a subscription back."""
 
-    UNTIL: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     uri: str
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from attrs import field
 
-from mcpio.revisions import REV_2025_11_25
+from mcpio.revisions import REV_2025_11_25, Revision
 from mcpio.types._fields import NOT_ON_THE_WIRE, MalformedItem, payload
 from mcpio.types.messages import NotificationPayload, ObjectPayload, RequestPayload, ResultPayload
 
@@ -30,7 +30,7 @@ class ListRootsRequest(RequestPayload):
 class ListRootsResult(ResultPayload):
     """The roots."""
 
-    ITEMWISE: ClassVar = "roots"
+    ITEMWISE: ClassVar[str | None] = "roots"
 
     roots: tuple[Root, ...]
     malformed: tuple[MalformedItem, ...] = field(default=(), kw_only=True, metadata=NOT_ON_THE_WIRE)
@@ -41,4 +41,4 @@ class ListRootsResult(ResultPayload):
 class RootsListChangedNotification(NotificationPayload):
     """The list of roots changed."""
 
-    UNTIL: ClassVar = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from attrs import field
 
-from mcpio.revisions import REV_2025_11_25
+from mcpio.revisions import REV_2025_11_25, Revision
 from mcpio.types._fields import ABSENT, EMPTY, OneOrMore, Payload, payload, tagged, wire, wired
 from mcpio.types.content import (
     AudioContent,
@@ -47,8 +47,8 @@ ToolChoiceMode = Literal["auto", "required", "none"]
 class ToolUseContent(ObjectPayload):
     """The model wants a tool called (SAMP-11)."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    CONSTANTS: ClassVar = ("type",)
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["tool_use"]] = "tool_use"
 
     id: str
@@ -60,8 +60,8 @@ class ToolUseContent(ObjectPayload):
 class ToolResultContent(ObjectPayload):
     """What a tool returned to the model. ``tool_use_id`` is the ``id`` of the ``ToolUseContent`` it answers."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    CONSTANTS: ClassVar = ("type",)
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["tool_result"]] = "tool_result"
 
     tool_use_id: str
@@ -120,7 +120,7 @@ class ModelPreferences(Payload):
 class ToolChoice(Payload):
     """Whether the model may, must or must not use tools (SAMP-08)."""
 
-    SINCE: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
 
     mode: ToolChoiceMode | None = None
     """``None`` means ``"auto"``."""

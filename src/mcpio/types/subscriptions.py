@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from mcpio.revisions import REV_2026_07_28
+from mcpio.revisions import REV_2026_07_28, Revision
 from mcpio.types._fields import Payload, payload
 from mcpio.types.messages import FinalResult, NotificationPayload, RequestPayload
 
@@ -20,7 +20,7 @@ __all__ = [
 class SubscriptionFilter(Payload):
     """Which changes to tell of (SUB-01)."""
 
-    SINCE: ClassVar = REV_2026_07_28
+    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
@@ -33,7 +33,7 @@ class SubscriptionFilter(Payload):
 class SubscriptionsListenRequest(RequestPayload):
     """Ask to be told of changes for as long as the request runs."""
 
-    SINCE: ClassVar = REV_2026_07_28
+    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     notifications: SubscriptionFilter
 
@@ -42,13 +42,13 @@ class SubscriptionsListenRequest(RequestPayload):
 class SubscriptionsListenResult(FinalResult):
     """The server ends the subscription; ``meta`` has its id (SUB-08)."""
 
-    SINCE: ClassVar = REV_2026_07_28
+    SINCE: ClassVar[Revision] = REV_2026_07_28
 
 
 @payload
 class SubscriptionsAcknowledgedNotification(NotificationPayload):
     """The part of the filter that the server honours: the first message of a subscription (SUB-02)."""
 
-    SINCE: ClassVar = REV_2026_07_28
+    SINCE: ClassVar[Revision] = REV_2026_07_28
 
     notifications: SubscriptionFilter

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from attrs import field
 
-from mcpio.revisions import REV_2025_11_25
+from mcpio.revisions import REV_2025_11_25, Revision
 from mcpio.types._fields import NOT_ON_THE_WIRE, MalformedItem, Payload, payload
 from mcpio.types.messages import NotificationPayload, RequestPayload, ResultPayload
 
@@ -45,8 +45,8 @@ TaskStatus = Literal["working", "input_required", "completed", "failed", "cancel
 class ToolTasksCapability(Payload):
     """Which of the tool requests may be tasks."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     call: Mapping[str, Any] | None = None
 
@@ -55,8 +55,8 @@ class ToolTasksCapability(Payload):
 class ServerTaskRequestsCapability(Payload):
     """Which requests a server runs as tasks when asked to."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     tools: ToolTasksCapability | None = None
 
@@ -65,8 +65,8 @@ class ServerTaskRequestsCapability(Payload):
 class ServerTasksCapability(Payload):
     """The server keeps tasks."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     list: Mapping[str, Any] | None = None
     cancel: Mapping[str, Any] | None = None
@@ -77,8 +77,8 @@ class ServerTasksCapability(Payload):
 class SamplingTasksCapability(Payload):
     """Which of the sampling requests may be tasks."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     create_message: Mapping[str, Any] | None = None
 
@@ -87,8 +87,8 @@ class SamplingTasksCapability(Payload):
 class ElicitationTasksCapability(Payload):
     """Which of the elicitation requests may be tasks."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     create: Mapping[str, Any] | None = None
 
@@ -97,8 +97,8 @@ class ElicitationTasksCapability(Payload):
 class ClientTaskRequestsCapability(Payload):
     """Which requests a client runs as tasks when asked to."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     sampling: SamplingTasksCapability | None = None
     elicitation: ElicitationTasksCapability | None = None
@@ -108,8 +108,8 @@ class ClientTaskRequestsCapability(Payload):
 class ClientTasksCapability(Payload):
     """The client keeps tasks."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     list: Mapping[str, Any] | None = None
     cancel: Mapping[str, Any] | None = None
@@ -123,8 +123,8 @@ class ClientTasksCapability(Payload):
 class TaskMetadata(Payload):
     """Asks for a request to run as a task (TASK-08)."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     ttl: float | None = None
     """For how long to keep the task after its creation, in milliseconds; ``None`` leaves it to the receiver."""
@@ -134,8 +134,8 @@ class TaskMetadata(Payload):
 class RelatedTaskMetadata(Payload):
     """The value of ``_meta["io.modelcontextprotocol/related-task"]`` (TASK-28)."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
 
@@ -144,8 +144,8 @@ class RelatedTaskMetadata(Payload):
 class Task(Payload):
     """The state of a task (TASK-12). Times are ISO 8601."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
     status: TaskStatus
@@ -162,8 +162,8 @@ class Task(Payload):
 class CreateTaskResult(ResultPayload):
     """A request was accepted as a task; its own result comes later (TASK-09)."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task: Task
 
@@ -175,8 +175,8 @@ class CreateTaskResult(ResultPayload):
 class GetTaskRequest(RequestPayload):
     """Ask for the state of a task."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
 
@@ -185,8 +185,8 @@ class GetTaskRequest(RequestPayload):
 class GetTaskResult(ResultPayload):
     """The state of a task, as members of the result itself (TASK-19). Units are those of ``Task``."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
     status: TaskStatus
@@ -201,8 +201,8 @@ class GetTaskResult(ResultPayload):
 class CancelTaskRequest(RequestPayload):
     """Ask for a task to be cancelled (TASK-25)."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
 
@@ -216,8 +216,8 @@ class CancelTaskResult(GetTaskResult):
 class GetTaskPayloadRequest(RequestPayload):
     """Ask for the result of a task. The answer waits until there is one (TASK-20)."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
 
@@ -226,16 +226,16 @@ class GetTaskPayloadRequest(RequestPayload):
 class GetTaskPayloadResult(ResultPayload):
     """The result of the request that became the task: its members are all in ``extra`` (TASK-21)."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
 
 @payload
 class ListTasksRequest(RequestPayload):
     """Ask for a page of the tasks. Without ``cursor`` it is the first."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     cursor: str | None = None
 
@@ -244,9 +244,9 @@ class ListTasksRequest(RequestPayload):
 class ListTasksResult(ResultPayload):
     """A page of the tasks. Only ``next_cursor`` of ``None`` ends the list."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
-    ITEMWISE: ClassVar = "tasks"
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
+    ITEMWISE: ClassVar[str | None] = "tasks"
 
     tasks: tuple[Task, ...]
     next_cursor: str | None = None
@@ -258,8 +258,8 @@ class ListTasksResult(ResultPayload):
 class TaskStatusNotification(NotificationPayload):
     """The state of a task changed (TASK-30). Units are those of ``Task``."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_id: str
     status: TaskStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28
+from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, Revision
 from mcpio.types._fields import ABSENT, Payload, payload, wire
 from mcpio.types.messages import FinalResult, ListResult, NotificationPayload, ObjectPayload, RequestPayload
 
@@ -35,7 +35,7 @@ class ToolAnnotations(Payload):
     ``None`` is a hint not given; the ``is_…`` properties fill in what the specification says it means then.
     """
 
-    SINCE: ClassVar = REV_2025_03_26
+    SINCE: ClassVar[Revision] = REV_2025_03_26
 
     title: str | None = None
     read_only_hint: bool | None = None
@@ -68,8 +68,8 @@ class ToolAnnotations(Payload):
 class ToolExecution(Payload):
     """How a tool is run."""
 
-    SINCE: ClassVar = REV_2025_11_25
-    UNTIL: ClassVar = REV_2025_11_25
+    SINCE: ClassVar[Revision] = REV_2025_11_25
+    UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     task_support: TaskSupport | None = None
     """Whether a call may, must or must not be a task; ``None`` means ``"forbidden"`` (TASK-06)."""
@@ -108,7 +108,7 @@ class ListToolsRequest(RequestPayload):
 class ListToolsResult(ListResult):
     """A page of the tools. Only ``next_cursor`` of ``None`` ends the list: an empty string does not (GONE-05)."""
 
-    ITEMWISE: ClassVar = "tools"
+    ITEMWISE: ClassVar[str | None] = "tools"
 
     tools: tuple[Tool, ...]
     next_cursor: str | None = None
