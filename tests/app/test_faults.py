@@ -34,6 +34,7 @@ def test_values_are_shown_in_the_words_of_json(value: Any, text: str) -> None:
         ("arguments", [], "arguments"),
         ("arguments", ["items", 0, "size"], "arguments.items[0].size"),
         ("arguments", ["two words"], 'arguments["two words"]'),
+        ("arguments", ["x" * 61], 'arguments["' + "x" * 60 + '…"]'),
         ("", ["a", "b"], "a.b"),
         ("", [3, "b"], "[3].b"),
         ("", [], ""),

@@ -127,7 +127,7 @@ def test_definitions_stand_at_the_root() -> None:
     [
         (Weather, Weather("hot"), 'result.degrees: expected a number, got "hot"'),  # type: ignore[arg-type]  # wrong on purpose
         (list[Pair], [Pair(1, "a"), 5], "result[1]: expected a Pair, got 5"),
-        (Movie, {"title": "x", "year": 1}, "result: unknown member year; the members are title"),
+        (Movie, {"title": "x", "year": 1}, 'result: unknown member "year"; the members are title'),
         (dict[str, float], {"a": float("nan")}, "result.a: expected a finite number, got nan"),
         (Annotated[int, Constraints(le=5)], 6, "result: expected a value at most 5, got 6"),
         (int, None, "result: expected an integer, got null"),

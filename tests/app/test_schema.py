@@ -213,6 +213,7 @@ PAGE_OF_INT = {
         (Any, {}),
         (object, {}),
         (UserId, INTEGER),
+        (typing.Final[int], INTEGER),
         (Even, {"type": "integer", "multipleOf": 2}),
         (bytes, {"type": "string", "contentEncoding": "base64"}),
         (date, {"type": "string", "format": "date"}),
@@ -318,6 +319,11 @@ def test_classes_of_one_name_get_different_definitions() -> None:
         {"$ref": "#/$defs/Point"},
     ]
     assert found["$defs"]["Point_2"]["properties"] == {"z": INTEGER}
+
+
+def test_a_schema_may_be_changed_by_whoever_asked_for_it() -> None:
+    json_schema(list[str])["items"]["title"] = "changed"
+    assert json_schema(list[str]) == {"type": "array", "items": STRING}
 
 
 def test_a_schema_is_the_same_each_time() -> None:

@@ -152,8 +152,8 @@ def test_arguments_are_bound_to_the_annotated_types() -> None:
     [
         (echo, {}, "arguments: missing argument text"),
         (echo, {"text": 5}, "arguments.text: expected a string, got 5"),
-        (echo, {"txt": "x"}, "arguments: unknown argument txt; the arguments are text; missing: text"),
-        (nothing, {"a": 1}, "arguments: unknown argument a; there are no arguments"),
+        (echo, {"txt": "x"}, 'arguments: unknown argument "txt"; the arguments are text; missing: text'),
+        (nothing, {"a": 1}, 'arguments: unknown argument "a"; there are no arguments'),
         (search, {"query": "x", "items": [{"size": 1}]}, "arguments.items[0]: missing member name"),
         (search, {"query": "x", "items": [], "limit": "5"}, 'arguments.limit: expected an integer, got "5"'),
         (open_ended, {"first": 1, "more": "x"}, 'arguments.more: expected a number, got "x"'),
@@ -216,7 +216,7 @@ def test_text_that_does_not_fit_is_refused(text: str, error: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         Binder(search).bind_text({"query": "x", "items": "[]", "limit": text})
     assert str(caught.value) == error
-    with pytest.raises(InvalidMessage, match="unknown argument other"):
+    with pytest.raises(InvalidMessage, match='unknown argument "other"'):
         Binder(echo).bind_text({"text": "x", "other": "y"})
 
 

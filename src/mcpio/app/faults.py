@@ -35,7 +35,7 @@ def path_text(root: str, steps: list[str | int]) -> str:
     """Return a path as text: ``arguments.items[0].size``; names that are no identifiers stand in brackets."""
     parts = [root]
     for step in steps:
-        if isinstance(step, str) and step.isidentifier():
+        if isinstance(step, str) and len(step) <= _SHOWN_CHARACTERS and step.isidentifier():
             parts.append(f".{step}" if root or len(parts) > 1 else step)
         else:
             parts.append(f"[{shown(step)}]")

@@ -24,7 +24,6 @@ __all__ = [
     "mapping",
     "record_reader",
     "record_writer",
-    "union",
 ]
 
 NOTHING: Final[frozenset[type]] = frozenset()
@@ -38,12 +37,13 @@ class Plan:
     values that may fit at all, ``None`` where only trying tells. ``name`` is the type in words. Constraints that apply
     to a ``family`` apply to the values, ``moment`` being the class of a date or time.
 
-    ``alternatives`` are the plans of a union.
+    ``alternatives`` are the plans of a union. ``tags`` are the members of a class that have a fixed set of values, so
+    that they tell it from others.
 
     A plan that refers to itself is filled in after it was handed out, so its parts are looked up when used.
     """
 
-    __slots__ = ("alternatives", "as_is", "convert", "family", "kinds", "moment", "name", "schema")
+    __slots__ = ("alternatives", "as_is", "convert", "family", "kinds", "moment", "name", "schema", "tags")
 
     def __init__(
         self,
@@ -65,19 +65,13 @@ class Plan:
         self.family: Family | None = family
         self.moment = moment
         self.alternatives = alternatives
+        self.tags: dict[str, Plan] = {}
 
     def with_schema(self, schema: dict[str, Any]) -> Plan:
         """Return the same plan with another schema."""
-        return Plan(
-            self.name,
-            schema,
-            self.convert,
-            as_is=self.as_is,
-            kinds=self.kinds,
-            family=self.family,
-            moment=self.moment,
-            alternatives=self.alternatives,
-        )
+        plan = Plan(self.name, schema, self.convert)
+        plan.become(self)
+        return plan
 
     def become(self, other: Plan) -> None:
         """Do what another plan does from now on, keeping one's own schema and name."""
@@ -87,6 +81,7 @@ class Plan:
         self.family = other.family
         self.moment = other.moment
         self.alternatives = other.alternatives
+        self.tags = other.tags
 
 
 class Members:
@@ -128,7 +123,7 @@ class Members:
         return found
 
     def _unknown(self, members: Mapping[str, Any]) -> Fault:
-        names = _listed(name for name in members if name not in self.plans)
+        names = _quoted([name for name in members if name not in self.plans])
         known = f"the {self.noun}s are {_listed(self.plans)}" if self.plans else f"there are no {self.noun}s"
         missing = _listed(name for name in self.required if name not in members)
         return Fault(f"unknown {self.noun} {names}; {known}" + (f"; missing: {missing}" if missing else ""))
@@ -272,51 +267,6 @@ def _distinct(value: Any) -> Any:
     return value, float if kind is int else kind
 
 
-def union(members: list[Plan]) -> tuple[Callable[[Any], Any], frozenset[type], frozenset[type] | None]:
-    """Return the conversion of values that fit one of several plans, what it takes as it is, and the kinds that fit.
-
-    Plans are tried in order, but a number goes to the plan that takes it unchanged: for ``float | int``, 5 is an
-    integer.
-    """
-    known = NOTHING.union(*(plan.as_is | (plan.kinds or NOTHING) for plan in members))
-    candidates = {kind: _candidates(members, kind) for kind in known}
-    others = tuple(plan for plan in members if plan.kinds is None)
-    names = " or ".join(dict.fromkeys(plan.name for plan in members))
-
-    def convert(value: Any) -> Any:
-        kind = type(value)
-        faults: list[tuple[Plan, Fault]] = []
-        for plan in candidates.get(kind, others):
-            if kind in plan.as_is:
-                return value
-            try:
-                return plan.convert(value)
-            except Fault as fault:
-                faults.append((plan, fault))
-        if len(faults) == 1:
-            raise faults[0][1]
-        # What merely is of another type gets one list of types.
-        if all(fault.reason == expected(plan.name, value).reason for plan, fault in faults):
-            raise expected(names, value)
-        raise _all_of(faults)
-
-    as_is = frozenset(kind for kind, plans in candidates.items() if kind in plans[0].as_is)
-    return convert, as_is, None if others else known
-
-
-def _candidates(members: list[Plan], kind: type) -> tuple[Plan, ...]:
-    found = [plan for plan in members if plan.kinds is None or kind in plan.kinds]
-    if kind in (int, float):
-        found.sort(key=lambda plan: kind not in plan.as_is)
-    return tuple(found)
-
-
-def _all_of(faults: list[tuple[Plan, Fault]]) -> Fault:
-    """Return one fault that tells why no alternative fits."""
-    reasons = dict.fromkeys(f"{plan.name}: {fault.as_invalid('')}" for plan, fault in faults)
-    return Fault("fits no alternative: " + "; ".join(reasons))
-
-
 def constrained(plan: Plan, rules: list[Rule], *, output: bool) -> Plan:
     """Return a plan with constraints, checked on the Python value, so after reading and before writing."""
     inner = plan.convert
@@ -344,4 +294,13 @@ def constrained(plan: Plan, rules: list[Rule], *, output: bool) -> Plan:
 
 
 def _listed(names: Iterable[str]) -> str:
-    return ", ".join(str(name) for name in names)
+    return ", ".join(names)
+
+
+def _quoted(names: list[Any]) -> str:
+    """Return names that somebody else chose, as many and as much of each as an error needs."""
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(map(shown, names[:_NAMES])) + more
+
+
+_NAMES: Final = 5

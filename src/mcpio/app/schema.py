@@ -34,10 +34,10 @@ from mcpio.app.plans import (
     mapping,
     record_reader,
     record_writer,
-    union,
 )
 from mcpio.app.records import NO_DEFAULT, Field, evaluate, is_payload, record_for
 from mcpio.app.scalars import scalar_for
+from mcpio.app.unions import union
 
 __all__ = ["Planner", "json_schema"]
 
@@ -134,7 +134,9 @@ class Planner:
                     waiting.append(needed[name])
         if needed:
             found["$defs"] = {name: needed[name] for name in sorted(needed)}
-        return found
+        # A copy, all the way down: the parts are shared, and whoever gets a schema may add to it.
+        copied: dict[str, Any] = _renamed(found, {})
+        return copied
 
     # One method for each kind of annotation.
 
@@ -150,6 +152,8 @@ class Planner:
             return self._union([self.plan(member) for member in annotation.__args__])
         if origin is typing.Literal:
             return self._choice(annotation, annotation.__args__)
+        if origin is typing.Final:
+            return self.plan(annotation.__args__[0])
         if isinstance(annotation, TypeVar):
             raise self._unsupported(annotation, "say which type it stands for, as in Page[int]")
         return None
@@ -347,6 +351,7 @@ class Planner:
         if record.description:
             schema["description"] = record.description
         self._definitions[plan.name] = schema
+        plan.tags = {name: each for name, each in members.plans.items() if each.schema.keys() & {"const", "enum"}}
         if self.output:
             attributes = [(field.name, field.attribute) for field in fields]
             plan.convert = record_writer(members, attributes, None if record.make is dict else kind)
