@@ -81,5 +81,6 @@ class Timekeeper:
             with trio.move_on_at(self._sleeping_until):
                 await self._sooner.wait()
             self._sleeping_until = -inf
-            for key in self._timers.pop_expired(trio.current_time()):
-                self._timed.pop(key).handle_timeout()
+            # All of them first: what one does may set or clear the deadline of the next.
+            for timed in [self._timed.pop(key) for key in self._timers.pop_expired(trio.current_time())]:
+                timed.handle_timeout()

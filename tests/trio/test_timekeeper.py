@@ -1,0 +1,163 @@
+"""One task's flag, and the one task that watches the deadlines of all sessions of a block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+
+import trio
+import trio.testing
+
+from mcpio.trio._timekeeper import Signal, Timekeeper
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+# Signal
+
+
+def test_a_flag_that_is_up_is_not_waited_for_and_waiting_lowers_it() -> None:
+    async def main() -> None:
+        signal = Signal()
+        signal.set()
+        signal.set()
+        with trio.fail_after(1):
+            await signal.wait()
+        with trio.move_on_after(1) as scope:
+            await signal.wait()
+        assert scope.cancelled_caught
+
+    run(main)
+
+
+def test_a_flag_wakes_the_task_that_waits() -> None:
+    async def main() -> None:
+        signal, seen = Signal(), list[str]()
+
+        async def wait() -> None:
+            for _ in range(2):
+                await signal.wait()
+                seen.append("woken")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            signal.set()
+            signal.set()
+            await trio.testing.wait_all_tasks_blocked()
+            assert seen == ["woken", "woken"]
+
+    run(main)
+
+
+def test_a_cancelled_wait_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        signal = Signal()
+        with trio.move_on_after(1):
+            await signal.wait()
+        signal.set()
+        with trio.fail_after(1):
+            await signal.wait()
+
+    run(main)
+
+
+# Timekeeper
+
+
+class Timed:
+    """Notes when its deadline came, and does something then."""
+
+    def __init__(self, name: str, seen: list[tuple[str, float]], then: Callable[[], None] = lambda: None) -> None:
+        self.name = name
+        self.seen = seen
+        self.then = then
+
+    def handle_timeout(self) -> None:
+        self.seen.append((self.name, trio.current_time() - self.start))
+        self.then()
+
+    start = 0.0
+
+
+async def watched(arm: Callable[[Timekeeper, Callable[[float], float]], None], seconds: float = 100) -> None:
+    """Run a timekeeper for a while. ``arm`` gets it, and a function from seconds to the time they lead to."""
+    Timed.start = trio.current_time()
+    keeper = Timekeeper()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keeper.run)
+        await trio.testing.wait_all_tasks_blocked()
+        arm(keeper, lambda after: trio.current_time() + after)
+        await trio.sleep(seconds)
+        nursery.cancel_scope.cancel()
+
+
+def test_deadlines_come_in_order_and_at_their_time() -> None:
+    seen: list[tuple[str, float]] = []
+
+    def arm(keeper: Timekeeper, at: Callable[[float], float]) -> None:
+        for after in (5, 1, 3):
+            keeper.arm(Timed(f"in {after}", seen), at(after))
+
+    run(lambda: watched(arm))
+    assert seen == [("in 1", 1), ("in 3", 3), ("in 5", 5)]
+
+
+def test_a_deadline_can_be_moved_and_cleared() -> None:
+    seen: list[tuple[str, float]] = []
+    sooner, later, never, same = (Timed(name, seen) for name in ("sooner", "later", "never", "same"))
+
+    def arm(keeper: Timekeeper, at: Callable[[float], float]) -> None:
+        keeper.arm(sooner, at(9))
+        keeper.arm(sooner, at(2))
+        keeper.arm(later, at(1))
+        keeper.arm(later, at(7))
+        keeper.arm(never, at(3))
+        keeper.arm(never, None)
+        keeper.arm(never, None)
+        keeper.arm(same, at(4))
+        keeper.arm(same, at(4))
+
+    run(lambda: watched(arm))
+    assert seen == [("sooner", 2), ("same", 4), ("later", 7)]
+
+
+def test_it_waits_for_ever_where_there_is_no_deadline() -> None:
+    seen: list[tuple[str, float]] = []
+    run(lambda: watched(lambda keeper, at: keeper.arm(Timed("never", seen), math.inf)))
+    assert seen == []
+
+
+def test_what_one_deadline_does_may_clear_or_move_another_that_came_with_it() -> None:
+    seen: list[tuple[str, float]] = []
+
+    def arm(keeper: Timekeeper, at: Callable[[float], float]) -> None:
+        def meddle() -> None:
+            if len(seen) == 1:  # Whichever of them is the first.
+                keeper.arm(cleared, None)
+                keeper.arm(moved, at(2))
+
+        cleared, moved = Timed("cleared", seen, meddle), Timed("moved", seen, meddle)
+        keeper.arm(cleared, at(1))
+        keeper.arm(moved, at(1))
+
+    run(lambda: watched(arm))
+    # Both are told at the time that they had in common: a call that is no longer due does nothing.
+    assert sorted(seen) == [("cleared", 1), ("moved", 1), ("moved", 3)]
+
+
+def test_a_deadline_may_set_the_next() -> None:
+    seen: list[tuple[str, float]] = []
+
+    def arm(keeper: Timekeeper, at: Callable[[float], float]) -> None:
+        def again() -> None:
+            if len(seen) < 3:
+                keeper.arm(timed, at(1))
+
+        timed = Timed("again", seen, again)
+        keeper.arm(timed, at(1))
+
+    run(lambda: watched(arm))
+    assert seen == [("again", 1), ("again", 2), ("again", 3)]
