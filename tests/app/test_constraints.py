@@ -36,6 +36,7 @@ def problem(name: str, limit: Any, family: Family, value: Any, moment: type | No
     [
         ("ge", 1, "number", 1, 0, "expected a value at least 1, got 0"),
         ("gt", 1, "number", 1.5, 1, "expected a value greater than 1, got 1"),
+        ("le", 10**400, "number", 10**400, 10**401, f"expected a value at most {10**400}, got an integer of 1333 bits"),
         ("le", 2.5, "number", 2.5, 3, "expected a value at most 2.5, got 3"),
         ("lt", 2, "number", 1, 2, "expected a value less than 2, got 2"),
         ("ge", 1, "number", Decimal("1.0"), Decimal("0.9"), "expected a value at least 1, got a value of type Decimal"),

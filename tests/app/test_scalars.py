@@ -63,7 +63,7 @@ def write(kind: Any, value: Any) -> Any:
         (Decimal, "12.50", Decimal("12.50")),
         (Decimal, "-7", Decimal(-7)),
         (Decimal, 12.1, Decimal("12.1")),
-        (Decimal, 10**20, Decimal(10**20)),
+        (Decimal, 10**400, Decimal(10**400)),
     ],
 )
 def test_a_value_is_read(kind: Any, said: Any, meant: Any) -> None:
@@ -102,6 +102,7 @@ def test_a_value_is_read(kind: Any, said: Any, meant: Any) -> None:
         (UUID, 5, "expected a UUID such as "),
         (Decimal, "1e999999999", 'expected a decimal number such as 12.50 or "12.50", got "1e999999999"'),
         (Decimal, "NaN", "expected a decimal number"),
+        (Decimal, "1" * 1001, "expected a decimal number"),
         (Decimal, True, "expected a decimal number"),
         (Decimal, float("nan"), "expected a decimal number"),
     ],

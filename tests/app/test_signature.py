@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
+import pydantic
 import pytest
 
 from mcpio.app.signature import Binder
@@ -317,6 +318,10 @@ def complex_one(what: complex) -> None:
     pass
 
 
+def other_style(size: int = pydantic.Field(5, ge=1)) -> None:
+    pass
+
+
 def broken(what: Any) -> None:
     pass
 
@@ -333,6 +338,7 @@ broken.__annotations__["what"] = "1 +"
         (missing, "missing(), parameter 'what': cannot evaluate the annotation 'Missing': name 'Missing' is not"),
         (no_result, "no_result(), the result: cannot evaluate the annotation 'Missing'"),
         (complex_one, "complex_one(), argument 'what': complex has no JSON Schema: use str,"),
+        (other_style, "other_style(), parameter 'size': the default is a Field(); write Annotated[<type>, Field"),
         (broken, "broken(), parameter 'what': cannot evaluate the annotation"),
         (Tool.method, "Tool.method(): a method needs its object; register the method of an instance"),
         (dict, "dict(): no signature found for builtin type <class 'dict'>; wrap it in a function"),

@@ -203,11 +203,13 @@ def _decimal(kind: Any) -> Scalar:
 
     def read(value: Any) -> Any:
         if isinstance(value, str):
-            if _DECIMAL.fullmatch(value):
+            if len(value) <= _DECIMAL_LENGTH and _DECIMAL.fullmatch(value):
                 return kind(value)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
+        elif isinstance(value, int) and not isinstance(value, bool):
+            return kind(value)
+        elif isinstance(value, float) and isfinite(value):
             # As the number was written, not as the nearest double would be.
-            return kind(value if isinstance(value, int) else repr(value))
+            return kind(repr(value))
         raise expected(what, value)
 
     def write(value: Any) -> str:
@@ -215,10 +217,12 @@ def _decimal(kind: Any) -> Scalar:
             return format(value, "f")
         raise expected("a finite Decimal", value)
 
-    schema = {"type": ["number", "string"], "pattern": f"^{_DECIMAL.pattern}$"}
+    schema = {"type": ["number", "string"], "maxLength": _DECIMAL_LENGTH, "pattern": f"^{_DECIMAL.pattern}$"}
     return Scalar(what, schema, read, write, (int, float, str), family="number")
 
 
+# Arithmetic with very many digits takes long, and Python refuses some of it.
+_DECIMAL_LENGTH: Final = 1000
 # No exponent: a short text must not stand for a number of a billion digits.
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")
 

@@ -168,6 +168,8 @@ class _Source:
         found = list(self._signature.parameters.values())
         for parameter in found:
             place = f"{self._name}(), parameter {parameter.name!r}"
+            if type(parameter.default).__name__ == "FieldInfo":
+                raise TypeError(f"{place}: the default is a Field(); write Annotated[<type>, Field(...)] = <default>")
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 raise TypeError(f"{place}: arguments are given by name; remove the '/' after it")
             if parameter.kind is parameter.VAR_POSITIONAL:
