@@ -11,7 +11,16 @@ from mcpio.engine.gates import why_not_sent
 from mcpio.engine.inbound import Inbound
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
-from mcpio.engine.outbox import Kind
+from mcpio.engine.outbox import Kind as Queued
+from mcpio.engine.payloads import (
+    check_meta,
+    coalescing_key,
+    encode,
+    encode_error,
+    method_to_send,
+    to_json,
+    with_progress_token,
+)
 from mcpio.engine.pending import NOT_YET, IncomingRequest, OutgoingRequest, Pending, Unanswered
 from mcpio.engine.snapshot import SessionState, dump, load
 from mcpio.engine.table import Input, Phase, RequestInput
@@ -19,21 +28,16 @@ from mcpio.errors import (
     ConnectionLost,
     InvalidMessage,
     LocalProtocolError,
+    NoBackChannel,
     RequestCancelled,
     RequestError,
     RequestTimeout,
 )
 from mcpio.events import CloseReason, IncomingId, OutgoingId, Peer, RequestContext
 from mcpio.framing import jsonrpc
-from mcpio.methods import Kind as MessageKind
-from mcpio.methods import Method, method_of
-from mcpio.revisions import LATEST_HANDSHAKE, REV_2024_11_05, Revision
-from mcpio.types.custom import CustomNotification, CustomRequest
-from mcpio.types.lifecycle import (
-    CancelledNotification,
-    Implementation,
-    PingRequest,
-)
+from mcpio.methods import Kind, Method
+from mcpio.revisions import LATEST_HANDSHAKE, Revision
+from mcpio.types.lifecycle import CancelledNotification, Implementation, PingRequest, ProgressNotification
 
 __all__ = ["DEFAULT", "Connection"]
 
@@ -82,16 +86,16 @@ class Connection(Inbound):
         the peer's running request on whose behalf this one is sent. ``progress`` asks for ``ProgressReceived``.
 
         Raises ``LocalProtocolError``, and changes nothing, where the phase, the revision, the capabilities or the
-        limits forbid it. Drain the events, write the chunks, re-arm the deadline.
+        limits forbid it, and ``NoBackChannel`` once the connection is closing: no answer can come any more (P11).
+        Drain the events, write the chunks, re-arm the deadline.
         """
-        custom = isinstance(request, CustomRequest)
-        method = None if custom else self._own_method(request, MessageKind.REQUEST)
+        method = method_to_send(request, Kind.REQUEST)
         name: str = request.method if method is None else method.name
         self._check_send(Input.SEND_PING if isinstance(request, PingRequest) else Input.SEND_REQUEST, method)
         parent = None if related_to is None else self._running(related_to)
         if len(self._outgoing) >= self._limits.outgoing_requests:
             raise LocalProtocolError(f"{len(self._outgoing)} requests wait for an answer already")
-        params = dict(request.params) if method is None else self._encode(request)
+        params = encode(self._codec, request)
         return self._send_request(name, method, params, now, self._timeout(timeout), cookie, parent, progress)
 
     def cancel_request(self, id: OutgoingId, reason: str | None = None) -> bool:
@@ -108,8 +112,9 @@ class Connection(Inbound):
             return False
         if request.name == "initialize":
             raise LocalProtocolError("initialize cannot be cancelled: close the connection instead")
+        text = self._cancellation(request, reason)
         self._fail(request, RequestInput.SEND_CANCEL, RequestCancelled(request.name, reason))
-        self._send_cancelled(request, reason)
+        self._send_cancelled(request, text)
         return True
 
     # Answers
@@ -118,8 +123,8 @@ class Connection(Inbound):
         """Answer a request of the peer's with its typed result, or with a mapping for a ``CustomRequest``.
 
         Dropped quietly when the peer cancelled the request, or the connection ended, in the meantime. Raises
-        ``LocalProtocolError``, and changes nothing, for another id that is not running or a result of the wrong type.
-        Drain the events, write the chunks.
+        ``LocalProtocolError``, and changes nothing, for a request that was answered before (as far as that is
+        remembered) or never came, and for a result of the wrong type. Drain the events, write the chunks.
         """
         request = self._to_answer(id)
         if request is None:
@@ -128,89 +133,79 @@ class Connection(Inbound):
         if method is None:
             if not isinstance(result, Mapping):
                 raise LocalProtocolError(f"the result of {request.name} must be a mapping, not {type(result).__name__}")
+            check_meta(result)
             raw: Mapping[str, Any] = result
         elif isinstance(result, method.result_type):
-            raw = self._encode(result)
+            raw = encode(self._codec, result)
         else:
             wanted, got = method.result_type.__name__, type(result).__name__
             raise LocalProtocolError(f"the result of {request.name} must be a {wanted}, not a {got}")
-        self._respond(request, RequestInput.SEND_RESULT, _json(jsonrpc.encode_result, request.wire_id, raw))
+        self._respond(request, RequestInput.SEND_RESULT, to_json(jsonrpc.encode_result, request.wire_id, raw))
 
     def send_raw_result(self, id: IncomingId, result: bytes) -> None:
         """Answer with a result that is JSON already: an object, passed on as it is. Otherwise like ``send_result``."""
         request = self._to_answer(id)
         if request is not None:
-            text = _json(jsonrpc.encode_raw_result, request.wire_id, result)
+            text = to_json(jsonrpc.encode_raw_result, request.wire_id, result)
             self._respond(request, RequestInput.SEND_RESULT, text)
 
     def send_error(self, id: IncomingId, error: RequestError) -> None:
         """Answer a request of the peer's with an error. Otherwise like ``send_result``."""
         request = self._to_answer(id)
         if request is not None:
-            text = _json(_encode_error, request.wire_id, error)
-            self._respond(request, RequestInput.SEND_ERROR, text)
+            self._respond(request, RequestInput.SEND_ERROR, encode_error(request.wire_id, error))
 
     def send_progress(
         self, id: IncomingId, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
         """Report how far a request of the peer's is. Does nothing when the peer did not ask, or wants no answer.
 
-        Raises ``LocalProtocolError`` when ``progress`` does not increase (PROG-04) or the request is over (PROG-03).
+        ``message`` is text for people; it is left out in 2024-11-05, which has none (PROG-02). Raises
+        ``LocalProtocolError`` when ``progress`` does not increase (PROG-04), or the request was answered (PROG-03).
         Drain the events, write the chunks.
         """
         request = self._to_answer(id)
         if request is None or request.token is None:
             return
+        params = encode(self._codec, ProgressNotification(request.token, progress, total, message))
+        text = to_json(jsonrpc.encode_notification, "notifications/progress", params)
         if request.progress is not None and not progress > request.progress:
-            raise LocalProtocolError(f"progress must increase, not go from {request.progress:g} to {progress:g}")
-        params: dict[str, Any] = {"progressToken": request.token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None and self.revision is not REV_2024_11_05:
-            params["message"] = message
-        text = _json(jsonrpc.encode_notification, "notifications/progress", params)
+            raise LocalProtocolError(f"progress must increase, not go from {request.progress} to {progress}")
         request.progress = progress
-        self._outbox.put(text, Kind.NOTIFICATION, via=request.via, related=request.id, key=("progress", request.id))
+        self._outbox.put(text, Queued.NOTIFICATION, via=request.via, related=request.id, key=("progress", request.id))
         self._check_outbox()
 
     def send_notification(self, notification: Any, *, related_to: IncomingId | None = None) -> None:
-        """Tell the peer something; ``related_to`` is the peer's running request that it belongs to.
+        """Tell the peer something; ``related_to`` is the peer's request that it belongs to.
 
-        Progress and cancellation have verbs of their own. Raises ``LocalProtocolError``, and changes nothing, where
-        the phase, the revision or the capabilities forbid it. Drain the events, write the chunks.
+        Progress and cancellation have verbs of their own. Dropped quietly when the peer cancelled that request. Raises
+        ``LocalProtocolError``, and changes nothing, where the phase, the revision or the capabilities forbid it, and
+        ``NoBackChannel`` on a closed connection (P11). Drain the events, write the chunks.
         """
-        custom = isinstance(notification, CustomNotification)
-        method = None if custom else self._own_method(notification, MessageKind.NOTIFICATION)
+        method = method_to_send(notification, Kind.NOTIFICATION)
         name = notification.method if method is None else method.name
         is_log = name == "notifications/message"
         self._check_send(Input.SEND_LOG if is_log else Input.SEND_NOTIFICATION, method)
-        parent = None if related_to is None else self._running(related_to)
-        params = dict(notification.params) if method is None else self._encode(notification)
-        text = _json(jsonrpc.encode_notification, name, params or None)
+        params = encode(self._codec, notification)
+        text = to_json(jsonrpc.encode_notification, name, params or None)
+        parent = None if related_to is None else self._to_answer(related_to)
+        if parent is None and related_to is not None:
+            return
         self._outbox.put(
             text,
-            Kind.LOG if is_log else Kind.NOTIFICATION,
+            Queued.LOG if is_log else Queued.NOTIFICATION,
             via=None if parent is None else parent.via,
             related=related_to,
-            key=_coalescing_key(name, notification),
+            key=coalescing_key(method, params),
         )
         self._check_outbox()
 
     # Checks: none of them changes anything
 
-    def _own_method(self, payload: Any, kind: MessageKind) -> Method:
-        try:
-            method = method_of(payload)
-        except KeyError:
-            method = None
-        if method is None or method.kind is not kind:
-            raise LocalProtocolError(f"a {type(payload).__name__} is no {kind.value}")
-        if method.name in _OWN_VERBS:
-            raise LocalProtocolError(f"{method.name} is sent by {_OWN_VERBS[method.name]}")
-        return method
-
     def _check_send(self, what: Input, method: Method | None) -> None:
         if not self._allows(what):
+            if self._phase is Phase.CLOSING or self._phase is Phase.CLOSED:
+                raise NoBackChannel(f"cannot {what.value}: the connection is {self._phase.value}")
             raise LocalProtocolError(f"cannot {what.value} in phase {self._phase.value} as a {self.role.value}")
         if method is not None:
             context = self._context
@@ -236,12 +231,6 @@ class Connection(Inbound):
             raise LocalProtocolError(f"the peer's request {id!r} was answered before")
         return None
 
-    def _encode(self, payload: Any) -> dict[str, Any]:
-        try:
-            return self._codec.encode(payload)
-        except InvalidMessage as error:
-            raise LocalProtocolError(f"{type(payload).__name__}: {error}") from error
-
     def _timeout(self, timeout: Timeout | float | Default | None) -> Timeout:
         if isinstance(timeout, Default):
             return self._options.request_timeout
@@ -264,9 +253,8 @@ class Connection(Inbound):
         progress: bool,
     ) -> OutgoingId:
         id = self._outgoing.next_id
-        if progress:
-            params["_meta"] = {**params.get("_meta", {}), "progressToken": id}
-        text = _json(jsonrpc.encode_request, id, name, params or None)
+        params = with_progress_token(params, id if progress else None)
+        text = to_json(jsonrpc.encode_request, id, name, params or None)
         request = OutgoingRequest(id, name, method, cookie)
         if progress:
             request.progress = NOT_YET
@@ -274,20 +262,24 @@ class Connection(Inbound):
             request.related, request.via = parent.id, parent.via
         self._advance(now)
         self._outgoing.add(request, timeout, self._now)
-        self._outbox.put(text, Kind.REQUEST, via=request.via, related=request.related)
+        self._outbox.put(text, Queued.REQUEST, via=request.via, related=request.related)
         self._check_outbox()
         return id
 
-    def _send_cancelled(self, request: OutgoingRequest, reason: str | None) -> None:
-        params = self._encode(CancelledNotification(request.id, reason))
-        text = _json(jsonrpc.encode_notification, "notifications/cancelled", params)
-        # In the lane of the request, so that it never overtakes it.
-        self._outbox.put(text, Kind.NOTIFICATION, via=request.via, related=request.related)
+    def _cancellation(self, request: OutgoingRequest, reason: str | None) -> bytes:
+        params = encode(self._codec, CancelledNotification(request.id, reason))
+        return to_json(jsonrpc.encode_notification, "notifications/cancelled", params)
+
+    def _send_cancelled(self, request: OutgoingRequest, text: bytes) -> None:
+        # In the lane of the request, so that it never overtakes it, but not by an exchange that is over.
+        parent = None if request.related is None else self._incoming.get(request.related)
+        via, related = (None, None) if parent is None else (parent.via, parent.id)
+        self._outbox.put(text, Queued.NOTIFICATION, via=via, related=related, lane=request.related)
         self._check_outbox()
 
     def _respond(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:
         self._incoming.finish(request, what)
-        self._outbox.put(text, Kind.RESPONSE, via=request.via, related=request.id, last=True)
+        self._outbox.put(text, Queued.RESPONSE, via=request.via, related=request.id, last=True)
         self._check_outbox()
 
     # What the channel asks for
@@ -303,7 +295,7 @@ class Connection(Inbound):
         if request.name == "initialize":
             self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
         else:
-            self._send_cancelled(request, "timeout")
+            self._send_cancelled(request, self._cancellation(request, "timeout"))
 
     def _lose_outgoing(self, reason: CloseReason, cause: BaseException | None) -> None:
         for request in self._outgoing:
@@ -433,35 +425,7 @@ class Connection(Inbound):
             self._timers.set(CLOSE_TIMER, now + state.close_left)
 
 
-_OWN_VERBS = {
-    "initialize": "send_initialize",
-    "notifications/progress": "send_progress",
-    "notifications/cancelled": "cancel_request",
-    "notifications/initialized": "the engine itself",
-}
-
-
-def _coalescing_key(name: str, notification: Any) -> Hashable:
-    """Return what a waiting notification of the same meaning is found by, or ``None`` where each one counts."""
-    if name.endswith("/list_changed"):
-        return name
-    return (name, notification.uri) if name == "notifications/resources/updated" else None
-
-
 def _check_scalars(values: Iterable[object], what: str) -> None:
     for value in values:
         if value is not None and value.__class__ not in (int, str):
             raise LocalProtocolError(f"a snapshot keeps a {what} that is a string or an integer, not {value!r:.100}")
-
-
-def _encode_error(wire_id: int | str, error: RequestError) -> bytes:
-    return jsonrpc.encode_error(wire_id, error.code, error.message, error.data, with_null_id=False)
-
-
-def _json(encode: Any, *parts: Any) -> bytes:
-    """Encode with ``encode``; what has no JSON form is the caller's mistake."""
-    try:
-        text: bytes = encode(*parts)
-    except (TypeError, ValueError) as error:
-        raise LocalProtocolError(f"not expressible in JSON: {error}") from error
-    return text

@@ -1,0 +1,122 @@
+"""What a caller hands over to be sent: which method it is, and its JSON. No function here touches a connection.
+
+Each raises ``LocalProtocolError`` for what must not, or cannot, be sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from mcpio.codec import Codec
+from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
+from mcpio.framing import jsonrpc
+from mcpio.methods import METHODS, Kind, Method, method_of
+from mcpio.types.custom import CustomNotification, CustomRequest
+
+__all__ = ["check_meta", "coalescing_key", "encode", "encode_error", "method_to_send", "to_json", "with_progress_token"]
+
+
+def method_to_send(payload: Any, kind: Kind) -> Method | None:
+    """Return the method that a payload belongs to; ``None`` when it names one of its own, outside the protocol."""
+    if isinstance(payload, CustomRequest if kind is Kind.REQUEST else CustomNotification):
+        _check_custom(payload)
+        return None
+    try:
+        method = method_of(payload.__class__)
+    except KeyError:
+        method = None
+    if method is None or method.kind is not kind:
+        raise LocalProtocolError(f"a {type(payload).__name__} is no {kind.value}")
+    if method.name in _OWN_VERBS:
+        raise LocalProtocolError(f"{method.name} is sent by {_OWN_VERBS[method.name]}")
+    return method
+
+
+def encode(codec: Codec, payload: Any) -> dict[str, Any]:
+    """Return params or a result as an object of its own, in the revision of ``codec``."""
+    try:
+        members = codec.encode(payload)
+    except InvalidMessage as error:
+        raise LocalProtocolError(f"{type(payload).__name__}: {error}") from error
+    check_meta(members)
+    return members
+
+
+def check_meta(members: Mapping[str, Any]) -> None:
+    """Check the keys of ``_meta`` (META-07). Those that are reserved pass: extensions of the protocol define some."""
+    meta = members.get("_meta")
+    if meta is None:
+        return
+    if not isinstance(meta, Mapping):
+        raise LocalProtocolError(f"_meta is an object, not {meta!r:.100}")
+    if meta:
+        # Few messages have any, and the others need not wait for the rules to load.
+        from mcpio.types.meta_keys import fault_in_meta
+
+        fault = fault_in_meta(meta)
+        if fault is not None:
+            raise LocalProtocolError(fault)
+
+
+def with_progress_token(params: dict[str, Any], token: int | None) -> dict[str, Any]:
+    """Return the params of a request that wants progress under ``token``, or wants none.
+
+    A token of the caller's own could be that of another request (PROG-01).
+    """
+    meta = params.get("_meta") or {}
+    if token is not None:
+        return {**params, "_meta": {**meta, "progressToken": token}}
+    if "progressToken" in meta:
+        raise LocalProtocolError("ask for progress with progress=True: the token is not for the caller to choose")
+    return params
+
+
+def encode_error(wire_id: int | str, error: RequestError) -> bytes:
+    """Return the answer that a request failed (RPC-11)."""
+    if not isinstance(error, RequestError):
+        raise LocalProtocolError(f"a request fails with a RequestError, not a {type(error).__name__}")
+    if error.code.__class__ is not int or not isinstance(error.message, str):
+        raise LocalProtocolError(f"an error has an integer and a text, not {error.code!r:.100}, {error.message!r:.100}")
+    return to_json(_error_json, wire_id, error)
+
+
+def to_json(write: Callable[..., bytes], *parts: Any) -> bytes:
+    """Return what one of the encoders of ``framing.jsonrpc`` makes of the parts."""
+    try:
+        return write(*parts)
+    except (TypeError, ValueError) as error:
+        raise LocalProtocolError(f"not expressible in JSON: {error}") from error
+
+
+def coalescing_key(method: Method | None, params: Mapping[str, Any]) -> Hashable:
+    """Return what a waiting notification of the same meaning is found by, or ``None`` where each one counts."""
+    if method is None:
+        return None
+    if method.name.endswith("/list_changed"):
+        return method.name
+    return (method.name, params["uri"]) if method.name == "notifications/resources/updated" else None
+
+
+_OWN_VERBS = {
+    "initialize": "send_initialize",
+    "notifications/progress": "send_progress",
+    "notifications/cancelled": "cancel_request",
+    "notifications/initialized": "the engine itself",
+}
+
+
+def _check_custom(payload: CustomRequest | CustomNotification) -> None:
+    """Keep methods of the protocol out: they have types, and gates that a name alone would pass by (CAP-05)."""
+    method: Any = payload.method
+    params: Any = payload.params
+    if not isinstance(method, str) or not method:
+        raise LocalProtocolError(f"a method is a name, not {method!r:.100}")
+    if method in METHODS:
+        raise LocalProtocolError(f"{method} is a method of the protocol: send its own type")
+    if not isinstance(params, Mapping):
+        raise LocalProtocolError(f"the params of {method:.100} are a mapping, not {params!r:.100}")
+
+
+def _error_json(wire_id: int | str, error: RequestError) -> bytes:
+    return jsonrpc.encode_error(wire_id, error.code, error.message, error.data, with_null_id=False)

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcpio.codec import codec
+from mcpio.engine.payloads import (
+    check_meta,
+    coalescing_key,
+    encode,
+    encode_error,
+    method_to_send,
+    to_json,
+    with_progress_token,
+)
+from mcpio.errors import LocalProtocolError, McpError, RequestError
+from mcpio.framing import jsonrpc
+from mcpio.methods import METHODS, Kind
+from mcpio.revisions import REV_2025_06_18, REV_2025_11_25
+from mcpio.types.custom import CustomNotification, CustomRequest
+from mcpio.types.lifecycle import (
+    CancelledNotification,
+    EmptyResult,
+    InitializedNotification,
+    InitializeRequest,
+    PingRequest,
+    ProgressNotification,
+)
+from mcpio.types.resources import ResourceUpdatedNotification
+from mcpio.types.tasks import TaskMetadata
+from mcpio.types.tools import CallToolRequest, CallToolResult, ToolListChangedNotification
+
+LATEST = codec(REV_2025_11_25)
+
+
+def test_the_method_follows_from_the_type() -> None:
+    assert method_to_send(PingRequest(), Kind.REQUEST) is METHODS["ping"]
+    changed = method_to_send(ToolListChangedNotification(), Kind.NOTIFICATION)
+    assert changed is METHODS["notifications/tools/list_changed"]
+
+
+def test_a_method_outside_the_protocol_is_named() -> None:
+    assert method_to_send(CustomRequest("acme/do", {"x": 1}), Kind.REQUEST) is None
+    assert method_to_send(CustomNotification("acme/done"), Kind.NOTIFICATION) is None
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "fault"),
+    [
+        (ToolListChangedNotification(), Kind.REQUEST, "a ToolListChangedNotification is no request"),
+        (PingRequest(), Kind.NOTIFICATION, "a PingRequest is no notification"),
+        (CustomRequest("x"), Kind.NOTIFICATION, "a CustomRequest is no notification"),
+        (CustomNotification("x"), Kind.REQUEST, "a CustomNotification is no request"),
+        (EmptyResult(), Kind.REQUEST, "a EmptyResult is no request"),
+        (PingRequest, Kind.REQUEST, "a type is no request"),
+        ({"method": "ping"}, Kind.REQUEST, "a dict is no request"),
+        (None, Kind.REQUEST, "a NoneType is no request"),
+    ],
+)
+def test_what_is_not_of_the_kind_is_refused(payload: Any, kind: Kind, fault: str) -> None:
+    with pytest.raises(LocalProtocolError) as caught:
+        method_to_send(payload, kind)
+    assert str(caught.value) == fault
+
+
+@pytest.mark.req("CANC-02", "LIFE-08", "PROG-03")
+def test_what_has_a_verb_of_its_own_is_sent_by_that_verb() -> None:
+    initialize: Any = object.__new__(InitializeRequest)
+    for payload, kind, verb in (
+        (initialize, Kind.REQUEST, "send_initialize"),
+        (InitializedNotification(), Kind.NOTIFICATION, "the engine itself"),
+        (ProgressNotification(1, 1), Kind.NOTIFICATION, "send_progress"),
+        (CancelledNotification(1), Kind.NOTIFICATION, "cancel_request"),
+    ):
+        with pytest.raises(LocalProtocolError, match=f"is sent by {verb}$"):
+            method_to_send(payload, kind)
+
+
+@pytest.mark.req("CAP-05")
+@pytest.mark.parametrize("method", list(METHODS))
+def test_a_name_alone_does_not_pass_by_the_gates(method: str) -> None:
+    for payload, kind in (
+        (CustomRequest(method), Kind.REQUEST),
+        (CustomNotification(method), Kind.NOTIFICATION),
+    ):
+        with pytest.raises(LocalProtocolError, match="is a method of the protocol: send its own type"):
+            method_to_send(payload, kind)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "fault"),
+    [
+        ("", {}, "a method is a name, not ''"),
+        (None, {}, "a method is a name, not None"),
+        (5, {}, "a method is a name, not 5"),
+        ("acme", None, "the params of acme are a mapping, not None"),
+        ("acme", [1], r"the params of acme are a mapping, not \[1\]"),
+    ],
+)
+def test_a_custom_message_has_a_name_and_a_mapping(method: Any, params: Any, fault: str) -> None:
+    with pytest.raises(LocalProtocolError, match=fault):
+        method_to_send(CustomRequest(method, params), Kind.REQUEST)
+
+
+def test_members_are_a_new_object_each_time() -> None:
+    params = {"a": 1}
+    assert encode(LATEST, CustomRequest("x", params)) == params
+    assert encode(LATEST, CustomRequest("x", params)) is not params
+    assert encode(LATEST, CallToolRequest("t", meta={"a/b": 1})) == {"name": "t", "_meta": {"a/b": 1}}
+
+
+@pytest.mark.req("LIFE-14")
+def test_what_the_revision_cannot_say_is_refused_with_its_place() -> None:
+    request = CallToolRequest("t", task=TaskMetadata(ttl=5))
+    with pytest.raises(LocalProtocolError, match=r"^CallToolRequest: task: does not exist in 2025-06-18"):
+        encode(codec(REV_2025_06_18), request)
+    wrong: Any = 5
+    with pytest.raises(LocalProtocolError, match=r"^CallToolRequest: name: expected a string, got a number$"):
+        encode(LATEST, CallToolRequest(wrong))
+
+
+@pytest.mark.req("META-07")
+@pytest.mark.parametrize(
+    "payload",
+    [
+        CallToolRequest("t", meta={"a b": 1}),
+        CallToolResult((), meta={"a b": 1}),
+        ToolListChangedNotification(meta={"a b": 1}),
+        CustomRequest("x", {"_meta": {"a b": 1}}),
+        CustomNotification("x", {"_meta": {"a b": 1}}),
+    ],
+    ids=lambda payload: type(payload).__name__,
+)
+def test_an_ill_formed_key_is_not_sent(payload: Any) -> None:
+    with pytest.raises(LocalProtocolError, match=r"^'a b' is no key for _meta: 'a b' is no name$"):
+        encode(LATEST, payload)
+
+
+@pytest.mark.req("META-01", "META-06")
+@pytest.mark.parametrize(
+    "meta", [{}, {"progressToken": 1}, {"io.modelcontextprotocol/related-task": {}}, {"com.mcp.tools/x": None}]
+)
+def test_reserved_keys_are_sent_since_extensions_of_the_protocol_define_some(meta: dict[str, Any]) -> None:
+    check_meta({"_meta": meta})
+    assert encode(LATEST, CustomRequest("x", {"_meta": meta}))["_meta"] == meta
+
+
+@pytest.mark.parametrize("meta", [[], "x", 5, True])
+def test_meta_is_an_object(meta: Any) -> None:
+    with pytest.raises(LocalProtocolError, match=r"^_meta is an object, not "):
+        check_meta({"_meta": meta})
+    check_meta({"_meta": None})
+    check_meta({})
+
+
+@pytest.mark.req("PROG-01")
+def test_the_token_is_ours_beside_the_callers_own_keys() -> None:
+    params = {"name": "x", "_meta": {"a": 1, "progressToken": "forwarded"}}
+    assert with_progress_token(params, 7) == {"name": "x", "_meta": {"a": 1, "progressToken": 7}}
+    assert params["_meta"] == {"a": 1, "progressToken": "forwarded"}
+    assert with_progress_token({}, 7) == {"_meta": {"progressToken": 7}}
+    assert with_progress_token({"_meta": None}, 7) == {"_meta": {"progressToken": 7}}
+    assert with_progress_token({"_meta": {"a": 1}}, None) == {"_meta": {"a": 1}}
+    with pytest.raises(LocalProtocolError, match="ask for progress with progress=True"):
+        with_progress_token(params, None)
+
+
+@pytest.mark.req("RPC-11")
+def test_an_error_has_an_integer_and_a_text_and_perhaps_more() -> None:
+    assert json.loads(encode_error("a", RequestError(-5, "no", [1]))) == {
+        "jsonrpc": "2.0",
+        "id": "a",
+        "error": {"code": -5, "message": "no", "data": [1]},
+    }
+    assert "data" not in json.loads(encode_error(1, RequestError(-5, "no")))["error"]
+
+
+@pytest.mark.req("RPC-11")
+@pytest.mark.parametrize(
+    "error",
+    [
+        McpError("x"),
+        ValueError("x"),
+        None,
+        *(RequestError(code, "x") for code in ("5", 5.0, True, None)),  # type: ignore[arg-type]  # the wrong ones
+        RequestError(5, b"x"),  # type: ignore[arg-type]  # the wrong type
+        RequestError(5, "x", object()),
+        RequestError(5, "\ud800"),
+        RequestError(5, "x", float("nan")),
+    ],
+)
+def test_what_is_no_error_of_the_protocol_is_refused(error: Any) -> None:
+    with pytest.raises(LocalProtocolError):
+        encode_error(1, error)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), "\udfff", object(), {1: 2}, 10**5000, {"a": b""}],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_has_no_json_is_refused(value: Any) -> None:
+    with pytest.raises(LocalProtocolError, match=r"^not expressible in JSON: "):
+        to_json(jsonrpc.encode_result, 1, {"x": value})
+    assert json.loads(to_json(jsonrpc.encode_result, 1, {}))["result"] == {}
+
+
+def test_what_tells_only_that_something_changed_coalesces() -> None:
+    def key(name: str, params: dict[str, Any]) -> Any:
+        return coalescing_key(METHODS[name], params)
+
+    assert key("notifications/tools/list_changed", {}) == "notifications/tools/list_changed"
+    assert key("notifications/prompts/list_changed", {}) != key("notifications/tools/list_changed", {})
+    updated = [encode(LATEST, ResourceUpdatedNotification(uri)) for uri in ("a", "b", "a")]
+    one, two, three = (key("notifications/resources/updated", params) for params in updated)
+    assert one == three != two
+    assert key("notifications/message", {}) is None
+    assert coalescing_key(None, {}) is None
