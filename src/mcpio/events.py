@@ -247,7 +247,7 @@ class NoiseReceived:
 class IgnoreReason(enum.Enum):
     """Why a harmless message had no effect."""
 
-    LATE_RESPONSE = "the request was cancelled or timed out before"
+    LATE_RESPONSE = "the request was given up before: cancelled, timed out, or ended with the connection"
     LATE_PROGRESS = "the token belongs to a request that is over"
     UNKNOWN_TOKEN = "the progress token was never given out"
     UNKNOWN_REQUEST = "the cancellation names no running request"

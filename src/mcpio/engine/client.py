@@ -7,9 +7,11 @@ from typing import Any
 
 from mcpio.codec import codec
 from mcpio.engine.connection import DEFAULT, Connection, Default
+from mcpio.engine.inbound import QUOTE
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
+from mcpio.engine.payloads import encode
 from mcpio.engine.pending import OutgoingRequest
 from mcpio.engine.table import Input, Phase, RequestInput, Role
 from mcpio.errors import ConnectFailed, ErrorCode, InvalidMessage, RequestError
@@ -57,42 +59,72 @@ class ClientConnection(Connection):
         """Open the conversation (LIFE-02).
 
         ``Negotiated`` and a ``ResponseReceived`` follow, or a ``RequestFailed`` and the end of the connection. ``now``
-        is in seconds on the caller's monotonic clock. Raises ``LocalProtocolError`` when called twice.
+        is in seconds on the caller's monotonic clock. Raises ``LocalProtocolError``, and changes nothing, when called
+        twice, and ``NoBackChannel`` on a connection that is closing or closed.
         Drain the events, write the chunks, re-arm the deadline.
         """
         options = self._options
         if isinstance(timeout, Default):
             timeout = options.initialize_timeout
+        self._check_send(Input.SEND_INITIALIZE, None)
         latest = options.latest
-        request = InitializeRequest(latest.name, self.capabilities, self.info)
-        params = codec(latest).encode(request)
-        self._step(Input.SEND_INITIALIZE)
-        return self._send_request(
+        params = encode(codec(latest), InitializeRequest(latest.name, self.capabilities, self.info))
+        id = self._send_request(
             "initialize", METHODS["initialize"], params, now, self._timeout(timeout), cookie, None, progress=False
         )
+        if self._phase is Phase.NEW:
+            # It did not fill the output over its limit.
+            self._step(Input.SEND_INITIALIZE)
+        return id
 
     def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
         self._refuse(message, RequestError(ErrorCode.METHOD_NOT_FOUND, "Method not found: this is the client"), via)
 
     def _receive_result(self, message: jsonrpc.Result, via: Hashable) -> None:
-        if self._phase is Phase.INITIALIZING and message.id.__class__ is int:
-            request = self._outgoing.get(message.id)
-            if request is not None and request.name == "initialize":
-                self._receive_initialize_result(request, message)
-                return
-        super()._receive_result(message, via)
-
-    def _receive_initialize_result(self, request: OutgoingRequest, message: jsonrpc.Result) -> None:
+        request = self._asked(message.id)
+        if request is None:
+            super()._receive_result(message, via)
+            return
+        offered = message.result.get("protocolVersion")
+        # One that is no string has no codec; any finds the fault.
+        revision = Revision.parse(offered) if isinstance(offered, str) else self._options.latest
+        if revision is None or revision not in self._options.revisions:
+            self._refuse_version(request, message, str(offered))
+            return
         try:
-            revision = self._agree(message.result.get("protocolVersion"))
-            result = codec(revision or self._options.latest).decode(message.result, InitializeResult)
+            result = codec(revision).decode(message.result, InitializeResult)
         except InvalidMessage as error:
             self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
             self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
             return
-        if revision is None:
-            self._refuse_version(request, message, result.protocol_version)
+        self._agree(request, message, revision, result)
+
+    def _receive_error(self, message: jsonrpc.Error, via: Hashable) -> None:
+        request = self._asked(message.id)
+        if request is None:
+            super()._receive_error(message, via)
             return
+        error = RequestError(message.code, message.message, message.data)
+        self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
+        supported = message.data.get("supported") if isinstance(message.data, dict) else None
+        if message.code == ErrorCode.INVALID_PARAMS and isinstance(supported, list):
+            # The other way to say that there is no revision in common (LIFE-05).
+            offered = ", ".join(map(str, supported))[:QUOTE]
+            self._events.append(VersionMismatched(self._options.latest.name, offered))
+            self._finish(Input.SEND_ABORT, CloseReason.VERSION_MISMATCH, error)
+        else:
+            self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
+
+    def _asked(self, id: int | str | None) -> OutgoingRequest | None:
+        """Return our ``initialize`` if that is what ``id`` names."""
+        if self._phase is not Phase.INITIALIZING or not isinstance(id, int):
+            return None
+        request = self._outgoing.get(id)
+        return request if request is not None and request.name == "initialize" else None
+
+    def _agree(
+        self, request: OutgoingRequest, message: jsonrpc.Result, revision: Revision, result: InitializeResult
+    ) -> None:
         self._step(Input.RECV_INITIALIZE_RESULT)
         self._codec = codec(revision)
         self._instructions = result.instructions
@@ -100,19 +132,15 @@ class ClientConnection(Connection):
             revision.era, revision, result.capabilities, result.server_info, None, None, None
         )
         self._outgoing.finish(request, RequestInput.RECV_RESULT)
-        self._outbox.put(jsonrpc.encode_notification("notifications/initialized", None), Kind.NOTIFICATION)
         self._events.append(
             Negotiated(revision, result.server_info, result.capabilities, result.instructions, message.raw)
         )
         self._events.append(ResponseReceived(request.id, result, request.cookie, message.raw))
-
-    def _agree(self, offered: object) -> Revision | None:
-        """Return the offered revision if this client speaks it."""
-        revision = Revision.parse(offered) if isinstance(offered, str) else None
-        return revision if revision in self._options.revisions else None
+        self._outbox.put(jsonrpc.encode_notification("notifications/initialized", None), Kind.NOTIFICATION)
+        self._check_outbox()
 
     def _refuse_version(self, request: OutgoingRequest, message: jsonrpc.Result, offered: str) -> None:
-        """Disconnect from a server whose revision this client does not speak (LIFE-06)."""
+        """Disconnect from a server whose revision this client does not speak (LIFE-06, LIFE-23)."""
         requested = self._options.latest.name
         known = ", ".join(revision.name for revision in self._options.revisions)
         error = ConnectFailed(f"the server speaks revision {offered!r:.100}, this client {known}")

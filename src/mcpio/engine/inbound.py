@@ -19,6 +19,7 @@ from mcpio.events import (
     CancelReceived,
     CloseReason,
     IgnoreReason,
+    Initialized,
     MessageIgnored,
     NoiseReceived,
     NotificationReceived,
@@ -100,37 +101,43 @@ class Inbound(Channel):
                 self._receive_error(message, via)
             case jsonrpc.Batch():
                 self._receive_batch(message, text, via)
-            case jsonrpc.Malformed():
+            case _:
                 self._receive_malformed(message, text, via)
 
     def _receive_batch(self, batch: jsonrpc.Batch, text: bytes | str, via: Hashable) -> None:
         revision = self.revision
-        if revision is None or not revision.has_batches:
+        if revision is None or not (revision.has_batches or self._options.accept_batches):
             fault = "a JSON array is no message in this revision"
         elif not batch.items:
             fault = "the batch is empty"
         elif len(batch.items) > self._limits.batch_items:
             fault = f"the batch has more than {self._limits.batch_items} items"
         else:
-            for item in batch.items:
-                if self._phase is Phase.CLOSED:
-                    break
-                self._receive_item(jsonrpc.classify(item), via)
+            messages = [jsonrpc.classify(item) for item in batch.items]
+            has_calls = any(isinstance(message, jsonrpc.Request | jsonrpc.Notification) for message in messages)
+            for message in messages:
+                if self._phase is not Phase.CLOSED:
+                    self._receive_item(message, via, beside_calls=has_calls)
             return
         self._rebuke(ErrorCode.INVALID_REQUEST, fault, _head(text), via)
 
-    def _receive_item(self, message: jsonrpc.Message, via: Hashable) -> None:
+    def _receive_item(self, message: jsonrpc.Message, via: Hashable, *, beside_calls: bool) -> None:
         if isinstance(message, jsonrpc.Batch):
             self._rebuke(ErrorCode.INVALID_REQUEST, "a batch within a batch", list(message.items), via)
+        elif beside_calls and isinstance(message, jsonrpc.Result | jsonrpc.Error):
+            # One batch holds calls or responses (BATCH-04). The request that this one answers waits on.
+            self._rebuke(ErrorCode.INVALID_REQUEST, "a response in a batch of requests", message.raw, via)
         else:
             self._receive(message, b"", via)
 
     def _receive_malformed(self, message: jsonrpc.Malformed, text: bytes | str, via: Hashable) -> None:
         if message.code == ErrorCode.PARSE_ERROR and self.role is Role.CLIENT:
             # What a server prints beside its messages is no reason to write to it (STDIO-05, STDIO-12).
-            self._events.append(NoiseReceived(_head(text), len(text)))
+            size = len(text if isinstance(text, bytes) else text.encode(errors="replace"))
+            self._events.append(NoiseReceived(_head(text), size))
         elif message.answerable:
-            self._rebuke(message.code, message.reason, message.raw or _head(text), via, to=message.id)
+            raw = _head(text) if message.raw is None else message.raw
+            self._rebuke(message.code, message.reason, raw, via, to=message.id)
         else:
             self._violate(message.code, message.reason, message.raw, via)
 
@@ -179,7 +186,7 @@ class Inbound(Channel):
     ) -> RequestError | None:
         """Return the error for a request that is not run, or ``None``."""
         name = message.method
-        known = row is not None or (self._context is None and name in METHODS)
+        known = row is not None or (self._context is None and self._may_become_known(name))
         if not known and name not in self._options.custom_methods:
             return _not_found(name)
         early = self._options.strict_initialized and self._phase is Phase.INITIALIZING
@@ -195,6 +202,10 @@ class Inbound(Channel):
             data = {"reason": "too many requests", "limit": limit}
             return RequestError(ErrorCode.INTERNAL_ERROR, "Too many requests at once", data)
         return None
+
+    def _may_become_known(self, name: str) -> bool:
+        """Whether a method could be served, once a revision is settled (LIFE-11, LIFE-22)."""
+        return any(name in receivable(self.role, revision) for revision in self._options.revisions)
 
     def _decode_request(self, message: jsonrpc.Request, method: Method) -> Any:
         return self._codec.decode(message.params, method.params_type)
@@ -235,13 +246,13 @@ class Inbound(Channel):
             return
         error = RequestError(message.code, message.message, message.data)
         self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
-        if request.name == "initialize":
-            self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
 
     def _receive_stray(self, message: jsonrpc.Result | jsonrpc.Error, via: Hashable) -> None:
         """Tell an answer that crossed our cancellation from one that is the peer's fault (CANC-07)."""
         state = self._outgoing.state_of(message.id) if isinstance(message.id, int) else None
-        if state is RequestState.CANCELLED or state is RequestState.TIMED_OUT:
+        # Our requests are given up when the connection begins to close; their answers may be under way.
+        given_up = state is not None and self._phase is Phase.CLOSING
+        if given_up or state is RequestState.CANCELLED or state is RequestState.TIMED_OUT:
             self._events.append(MessageIgnored(IgnoreReason.LATE_RESPONSE, message.raw, via))
             return
         what = "was never sent" if state is None else "was answered before"
@@ -270,8 +281,11 @@ class Inbound(Channel):
                 self._events.append(NotificationReceived(notification, context, message.raw))
 
     def _receive_initialized(self, message: jsonrpc.Notification, via: Hashable) -> None:
-        """Only a server ever gets here; see ``ServerConnection``."""
-        self._ignore(IgnoreReason.WRONG_DIRECTION, message, via)
+        if self._allows(Input.RECV_INITIALIZED):
+            self._step(Input.RECV_INITIALIZED)
+            self._events.append(Initialized(message.raw))
+        else:
+            self._ignore(IgnoreReason.NOT_INITIALIZED, message, via)
 
     def _decode_notification(self, message: jsonrpc.Notification, method: Method | None, via: Hashable) -> Any:
         """Return the typed notification, or report what is wrong with it and return ``None`` (RPC-13)."""
@@ -306,7 +320,7 @@ class Inbound(Channel):
             self._ignore(IgnoreReason.LATE_PROGRESS if used else IgnoreReason.UNKNOWN_TOKEN, message, via)
             return
         if not report.progress > request.progress:
-            fault = f"progress went from {request.progress:g} to {report.progress:g}: it must increase"
+            fault = f"progress went from {request.progress!r:.30} to {report.progress!r:.30}: it must increase"
             self._violate(ErrorCode.INVALID_PARAMS, fault, message.raw, via)
             return
         request.progress = report.progress

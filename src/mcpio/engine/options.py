@@ -30,6 +30,8 @@ class Options:
     """Seconds to wait for the answer to ``initialize``; then the connection closes (LIFE-19)."""
     custom_methods: frozenset[str] = frozenset()
     """Methods outside the protocol that this side serves: their requests arrive as ``CustomRequest``."""
+    accept_batches: bool = False
+    """Take a JSON array for a batch in every revision, for peers that send what only 2025-03-26 has (BATCH-02)."""
     strict_initialized: bool = False
     """For servers: refuse requests until ``notifications/initialized`` came. Some clients never send it (LIFE-12)."""
 

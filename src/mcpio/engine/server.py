@@ -9,9 +9,11 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.inbound import invalid_params
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
+from mcpio.engine.payloads import encode, to_json
+from mcpio.engine.snapshot import SessionState
 from mcpio.engine.table import Input, Role
-from mcpio.errors import ErrorCode, InvalidMessage, RequestError
-from mcpio.events import IgnoreReason, Initialized, Negotiated, RequestContext
+from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
+from mcpio.events import Negotiated, RequestContext
 from mcpio.framing import jsonrpc
 from mcpio.revisions import Revision
 from mcpio.types.lifecycle import (
@@ -60,14 +62,21 @@ class ServerConnection(Connection):
             error = RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: the session is initialized already")
             self._refuse(message, error, via)
             return
-        options = self._options
+        revision = self._choose(message.params.get("protocolVersion"))
         try:
-            request = codec(options.latest).decode(message.params, InitializeRequest)
+            request = codec(revision).decode(message.params, InitializeRequest)
         except InvalidMessage as error:
             self._refuse(message, invalid_params(error), via)
             return
-        revision = self._choose(request.protocol_version)
         result = InitializeResult(revision.name, self.capabilities, self.info, self.instructions)
+        try:
+            text = to_json(jsonrpc.encode_result, message.id, encode(codec(revision), result))
+        except LocalProtocolError as fault:
+            # What this side declares cannot be said: no fault of the peer's, nor its business.
+            failure = RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
+            failure.__cause__ = fault
+            self._refuse(message, failure, via)
+            return
         self._step(Input.RECV_INITIALIZE)
         self._codec = codec(revision)
         self._context = RequestContext(
@@ -75,19 +84,14 @@ class ServerConnection(Connection):
         )
         self._events.append(Negotiated(revision, request.client_info, request.capabilities, None, message.raw))
         # Not in the lane of answers: notifications, which have no request either, must not overtake this one.
-        self._outbox.put(
-            jsonrpc.encode_result(message.id, self._codec.encode(result)), Kind.RESPONSE, via=via, last=True
-        )
+        self._outbox.put(text, Kind.RESPONSE, via=via, last=True)
         self._check_outbox()
 
-    def _choose(self, requested: str) -> Revision:
+    def _choose(self, requested: object) -> Revision:
         """Return the revision that was asked for, or else our newest (LIFE-04, LIFE-05)."""
-        revision = Revision.parse(requested)
+        revision = Revision.parse(requested) if isinstance(requested, str) else None
         return revision if revision is not None and revision in self._options.revisions else self._options.latest
 
-    def _receive_initialized(self, message: jsonrpc.Notification, via: Hashable) -> None:
-        if not self._allows(Input.RECV_INITIALIZED):
-            self._ignore(IgnoreReason.NOT_INITIALIZED, message, via)
-            return
-        self._step(Input.RECV_INITIALIZED)
-        self._events.append(Initialized(message.raw))
+    def _load(self, state: SessionState, revision: Revision | None, now: float, principal: Hashable) -> None:
+        self.principal = principal
+        super()._load(state, revision, now, principal)

@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.engine.table import Phase
+from mcpio.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    InvalidMessage,
+    LocalProtocolError,
+    NoBackChannel,
+    RequestError,
+    RequestTimeout,
+)
+from mcpio.events import (
+    Answered,
+    CloseReason,
+    ConnectionClosed,
+    IgnoreReason,
+    MessageIgnored,
+    Negotiated,
+    NoiseReceived,
+    Peer,
+    ProtocolViolated,
+    RequestFailed,
+    ResponseReceived,
+    VersionMismatched,
+)
+from mcpio.revisions import (
+    HANDSHAKE_REVISIONS,
+    REV_2024_11_05,
+    REV_2025_03_26,
+    REV_2025_06_18,
+    REV_2025_11_25,
+    Revision,
+)
+from mcpio.types.lifecycle import (
+    ClientCapabilities,
+    Implementation,
+    InitializeRequest,
+    PingRequest,
+    RootsCapability,
+    ServerCapabilities,
+)
+from mcpio.types.roots import RootsListChangedNotification
+from mcpio.types.tools import ListToolsRequest
+
+INFO = Implementation("client", "1", title="Client")
+
+
+def result(version: Any = "2025-11-25", **more: Any) -> dict[str, Any]:
+    members = {
+        "protocolVersion": version,
+        "capabilities": {"tools": {}, "unknown": {"x": 1}},
+        "serverInfo": {"name": "s", "version": "2"},
+        **more,
+    }
+    return {"jsonrpc": "2.0", "id": 1, "result": members}
+
+
+def feed(client: ClientConnection, *messages: Any, now: float = 0.0) -> list[Any]:
+    for message in messages:
+        client.receive_data(json.dumps(message).encode() + b"\n", now)
+    return list(client.events())
+
+
+def sent(client: ClientConnection) -> list[Any]:
+    return [None if chunk is None else json.loads(chunk) for chunk in client.data_to_send(10**9)]
+
+
+def opening(**options: Any) -> ClientConnection:
+    client = ClientConnection(INFO, options=Options(**options))
+    client.send_initialize(now=0.0, cookie="hello")
+    client.data_to_send()
+    return client
+
+
+def closed(reason: CloseReason, events: list[Any]) -> Any:
+    """Check how the events end, and return the error of the one request that failed."""
+    end = events[-1]
+    assert isinstance(end, ConnectionClosed)
+    assert end.reason is reason
+    (failed,) = [event for event in events if isinstance(event, RequestFailed)]
+    assert (failed.id, failed.cookie) == (1, "hello")
+    assert end.cause is failed.error
+    return failed.error
+
+
+@pytest.mark.req("LIFE-01", "LIFE-02", "LIFE-03")
+def test_the_conversation_opens_with_who_we_are_and_what_we_can_do() -> None:
+    client = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability(list_changed=True)))
+    assert (client.phase, client.revision, client.peer) == (Phase.NEW, None, None)
+    assert client.send_initialize(now=5.0) == 1
+    assert (client.phase, client.next_deadline()) == (Phase.INITIALIZING, 35.0)
+    assert sent(client) == [
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"roots": {"listChanged": True}},
+                "clientInfo": {"name": "client", "version": "1", "title": "Client"},
+            },
+        }
+    ]
+
+
+@pytest.mark.req("LIFE-03", "LIFE-15")
+def test_the_newest_of_the_chosen_revisions_is_asked_for_in_its_own_words() -> None:
+    client = ClientConnection(INFO, options=Options(revisions=(REV_2025_03_26, REV_2024_11_05)))
+    client.send_initialize(now=0.0)
+    (request,) = sent(client)
+    assert request["params"]["protocolVersion"] == "2025-03-26"
+    assert request["params"]["clientInfo"] == {"name": "client", "version": "1"}
+
+
+@pytest.mark.req("LIFE-02", "LIFE-09")
+def test_before_the_handshake_nothing_else_is_sent() -> None:
+    client = ClientConnection(INFO)
+    for request in (PingRequest(), ListToolsRequest()):
+        with pytest.raises(LocalProtocolError, match="in phase new as a client"):
+            client.send_request(request, now=0.0)
+    with pytest.raises(LocalProtocolError):
+        client.send_notification(RootsListChangedNotification())
+    assert not client.wants_write
+
+
+@pytest.mark.req("LIFE-09")
+def test_while_the_handshake_is_under_way_only_a_ping_is_sent() -> None:
+    client = opening()
+    with pytest.raises(LocalProtocolError, match="cannot send another request in phase initializing"):
+        client.send_request(ListToolsRequest(), now=0.0)
+    with pytest.raises(LocalProtocolError, match="cannot send initialize in phase initializing"):
+        client.send_initialize(now=0.0)
+    client.send_request(PingRequest(), now=0.0)
+    assert [message["method"] for message in sent(client)] == ["ping"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"info": Implementation("\ud800", "1")},
+        {"info": Implementation(5, "1")},  # type: ignore[arg-type]  # the wrong type
+        {"info": INFO, "capabilities": ClientCapabilities(experimental={"x": object()})},
+    ],
+)
+def test_what_cannot_be_said_is_refused_and_the_handshake_may_be_tried_again(wrong: dict[str, Any]) -> None:
+    client = ClientConnection(**wrong)
+    with pytest.raises(LocalProtocolError):
+        client.send_initialize(now=0.0)
+    assert (client.phase, client.pending.outgoing, client.next_deadline()) == (Phase.NEW, (), None)
+    client.info, client.capabilities = INFO, ClientCapabilities()
+    with pytest.raises(LocalProtocolError, match="a time is a number of seconds"):
+        client.send_initialize(now=0.0, timeout=-1)
+    assert client.send_initialize(now=0.0) == 1
+
+
+@pytest.mark.req("LIFE-08", "LIFE-16", "CAP-01", "CAP-02")
+@pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS, ids=str)
+def test_the_servers_answer_settles_the_session(revision: Revision) -> None:
+    client = opening()
+    answer = result(revision.name, instructions="be kind")
+    negotiated, response = feed(client, answer)
+    assert isinstance(negotiated, Negotiated)
+    assert isinstance(response, ResponseReceived)
+    assert (negotiated.revision, negotiated.info.name, negotiated.instructions) == (revision, "s", "be kind")
+    assert (negotiated.capabilities.extra, negotiated.raw) == ({"unknown": {"x": 1}}, answer)
+    assert (response.id, response.cookie, response.result.protocol_version) == (1, "hello", revision.name)
+    assert (client.phase, client.revision, client.next_deadline()) == (Phase.OPERATING, revision, None)
+    assert client.peer == Peer(negotiated.info, negotiated.capabilities, "be kind")
+    assert isinstance(negotiated.capabilities, ServerCapabilities)
+    client.send_request(ListToolsRequest(), now=0.0)
+    assert [message["method"] for message in sent(client)] == ["notifications/initialized", "tools/list"]
+
+
+@pytest.mark.req("LIFE-06", "LIFE-18", "LIFE-23")
+@pytest.mark.parametrize("version", ["2024-11-05", "1999-01-01", "2026-07-28", "", "x" * 1000])
+def test_a_revision_that_we_do_not_speak_ends_the_connection_without_another_word(version: str) -> None:
+    client = opening(revisions=(REV_2025_11_25, REV_2025_06_18))
+    events = feed(client, result(version, serverInfo="of another shape"))
+    error = closed(CloseReason.VERSION_MISMATCH, events)
+    assert isinstance(error, ConnectFailed)
+    assert str(error).startswith("the server speaks revision '")
+    assert VersionMismatched("2025-11-25", version) in events
+    assert client.closed
+    assert sent(client) == []
+
+
+@pytest.mark.req("LIFE-05", "LIFE-18")
+@pytest.mark.parametrize("supported", [["2030-01-01", "2031-01-01"], [], [5, None]])
+def test_an_error_that_lists_other_revisions_means_the_same(supported: list[Any]) -> None:
+    client = opening()
+    error = {"code": -32602, "message": "Unsupported protocol version", "data": {"supported": supported}}
+    events = feed(client, {"jsonrpc": "2.0", "id": 1, "error": error})
+    failure = closed(CloseReason.VERSION_MISMATCH, events)
+    assert isinstance(failure, RequestError)
+    assert failure.data == {"supported": supported}
+    assert VersionMismatched("2025-11-25", ", ".join(map(str, supported))) in events
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"code": -32603, "message": "no", "data": {"supported": ["x"]}},
+        {"code": -32602, "message": "no", "data": {"supported": "x"}},
+        {"code": -32602, "message": "no", "data": ["supported"]},
+        {"code": -32602, "message": "no"},
+    ],
+)
+def test_any_other_error_is_a_handshake_that_failed(error: dict[str, Any]) -> None:
+    events = feed(opening(), {"jsonrpc": "2.0", "id": 1, "error": error})
+    failure = closed(CloseReason.HANDSHAKE_FAILED, events)
+    assert isinstance(failure, RequestError)
+    assert (failure.code, len(events)) == (error["code"], 2)
+
+
+@pytest.mark.req("LIFE-07")
+@pytest.mark.parametrize(
+    ("answer", "path"),
+    [
+        (result(5), "protocolVersion"),
+        (result(None), "protocolVersion"),
+        (result(["2025-11-25"]), "protocolVersion"),
+        ({"jsonrpc": "2.0", "id": 1, "result": {}}, ""),
+        (result(serverInfo={}), "serverInfo"),
+        (result(capabilities=[]), "capabilities"),
+        (result(instructions=5), "instructions"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_a_handshake_that_failed(answer: Any, path: str) -> None:
+    client = opening()
+    error = closed(CloseReason.HANDSHAKE_FAILED, feed(client, answer))
+    assert isinstance(error, InvalidMessage)
+    assert error.path.startswith(path)
+    assert client.phase is Phase.CLOSED
+
+
+@pytest.mark.req("LIFE-19", "TIME-01", "CANC-03")
+def test_a_handshake_that_takes_too_long_ends_the_connection_instead_of_being_cancelled() -> None:
+    client = opening(initialize_timeout=3.0)
+    with pytest.raises(LocalProtocolError, match="initialize cannot be cancelled"):
+        client.cancel_request(client.pending.outgoing[0])
+    client.handle_timeout(3.0)
+    error = closed(CloseReason.HANDSHAKE_FAILED, list(client.events()))
+    assert isinstance(error, RequestTimeout)
+    assert (error.seconds, sent(client)) == (3.0, [])
+
+
+@pytest.mark.req("LIFE-19", "TIME-02")
+def test_the_time_for_the_handshake_can_be_given_with_it() -> None:
+    client = ClientConnection(INFO)
+    client.send_initialize(now=0.0, timeout=None)
+    assert client.next_deadline() is None
+
+
+def test_closing_during_the_handshake_gives_it_up_and_a_late_answer_changes_nothing() -> None:
+    client = opening()
+    client.close(0.0)
+    (failed, late) = feed(client, result())
+    assert isinstance(failed, RequestFailed)
+    assert isinstance(failed.error, ConnectionLost)
+    assert isinstance(late, MessageIgnored)
+    assert late.reason is IgnoreReason.LATE_RESPONSE
+    assert client.revision is None
+    with pytest.raises(NoBackChannel, match="cannot send initialize: the connection is closing"):
+        client.send_initialize(now=0.0)
+
+
+def test_only_the_answer_to_the_handshake_settles_it() -> None:
+    client = opening()
+    ping = client.send_request(PingRequest(), now=0.0)
+    pong, failed, unknown, text = feed(
+        client,
+        {"jsonrpc": "2.0", "id": int(ping), "result": {}},
+        {"jsonrpc": "2.0", "error": {"code": -32700, "message": "what?"}},
+        {"jsonrpc": "2.0", "id": 9, "error": {"code": 1, "message": "x"}},
+        {**result(), "id": "1"},
+    )
+    assert isinstance(pong, ResponseReceived)
+    assert isinstance(failed, MessageIgnored)
+    assert isinstance(unknown, ProtocolViolated)
+    assert isinstance(text, ProtocolViolated)
+    assert client.phase is Phase.INITIALIZING
+    assert isinstance(feed(client, result())[0], Negotiated)
+
+
+@pytest.mark.req("LIFE-10", "LIFE-11")
+def test_a_server_that_asks_too_early_or_to_be_initialized_gets_an_error() -> None:
+    client = opening()
+    client.capabilities = ClientCapabilities(roots=RootsCapability())
+    early, initialize = feed(
+        client,
+        {"jsonrpc": "2.0", "id": "a", "method": "roots/list"},
+        {"jsonrpc": "2.0", "id": "b", "method": "initialize", "params": {}},
+    )
+    assert isinstance(early, Answered)
+    assert isinstance(initialize, Answered)
+    assert [message["error"]["code"] for message in sent(client)] == [-32600, -32601]
+
+
+@pytest.mark.req("STDIO-05", "STDIO-12")
+def test_what_a_server_prints_beside_its_messages_is_noise_and_not_answered() -> None:
+    client = opening()
+    client.receive_data("Bücher \u20ac\n".encode() + b"\xff" * 300 + b"\n", 0.0)
+    client.receive_message("Grüße", 0.0)
+    assert list(client.events()) == [
+        NoiseReceived("Grüße", 7),
+        NoiseReceived("Bücher €", 11),
+        NoiseReceived("\ufffd" * 200, 300),
+    ]
+    assert sent(client) == []
+
+
+def test_a_handshake_that_fills_the_output_ends_at_once() -> None:
+    client = ClientConnection(INFO, options=Options(limits=Limits(queued_bytes=10)))
+    client.send_initialize(now=0.0, cookie="hello")
+    failed, end = client.events()
+    assert isinstance(failed, RequestFailed)
+    assert end == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
+
+
+def test_a_notification_that_fills_the_output_ends_the_connection_after_the_settlement() -> None:
+    client = opening(limits=Limits(queued_bytes=210))
+    client.data_to_send()
+    for _ in range(4):
+        client.send_request(PingRequest(), now=0.0)
+    assert [type(event) for event in feed(client, result())] == [
+        Negotiated,
+        ResponseReceived,
+        *[RequestFailed] * 4,
+        ConnectionClosed,
+    ]
+
+
+def test_the_request_type_itself_is_not_for_send_request() -> None:
+    client = opening()
+    feed(client, result())
+    with pytest.raises(LocalProtocolError, match="initialize is sent by send_initialize"):
+        client.send_request(InitializeRequest("x", ClientCapabilities(), INFO), now=0.0)

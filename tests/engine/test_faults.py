@@ -1,0 +1,273 @@
+"""What is no message, or a message of the wrong shape: the event, the answer, and that it costs only itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.engine.server import ServerConnection
+from mcpio.events import (
+    Answered,
+    IgnoreReason,
+    MessageIgnored,
+    NotificationReceived,
+    ProgressReceived,
+    ProtocolViolated,
+)
+from mcpio.revisions import HANDSHAKE_REVISIONS, Revision
+from mcpio.types.lifecycle import (
+    ClientCapabilities,
+    Implementation,
+    PingRequest,
+    ResourcesCapability,
+    RootsCapability,
+    ServerCapabilities,
+    ToolsCapability,
+)
+from mcpio.types.tools import ListToolsRequest
+
+INFO = Implementation("test", "1")
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+def request(method: str, id: Any = 1, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, **({"params": params} if params else {})}
+
+
+def note(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": f"notifications/{method}", **({"params": params} if params else {})}
+
+
+def result(id: Any, **members: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "result": members}
+
+
+def call(id: Any = 1, **meta: Any) -> dict[str, Any]:
+    return request("tools/call", id, name="x", **({"_meta": meta} if meta else {}))
+
+
+def feed(connection: Connection, *messages: Any, via: Any = None) -> list[Any]:
+    for message in messages:
+        connection.receive_message(json.dumps(message), 0.0, via=via)
+    return list(connection.events())
+
+
+def one(connection: Connection, message: Any, via: Any = None) -> Any:
+    (event,) = feed(connection, message, via=via)
+    return event
+
+
+def sent(connection: Connection) -> list[Any]:
+    return [None if chunk is None else json.loads(chunk) for chunk in connection.data_to_send(10**9)]
+
+
+def new_server(**options: Any) -> ServerConnection:
+    capabilities = ServerCapabilities(tools=ToolsCapability(), resources=ResourcesCapability())
+    return ServerConnection(INFO, capabilities, options=Options(**options))
+
+
+def server(revision: str = "2025-11-25", **options: Any) -> ServerConnection:
+    connection = new_server(**options)
+    hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    feed(connection, request("initialize", 0, **hello), INITIALIZED)
+    sent(connection)
+    return connection
+
+
+def client(revision: str = "2025-11-25", **options: Any) -> ClientConnection:
+    connection = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability()), options=Options(**options))
+    connection.send_initialize(now=0.0)
+    capabilities: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
+    info = {"name": "s", "version": "1"}
+    feed(connection, result(1, protocolVersion=revision, capabilities=capabilities, serverInfo=info))
+    sent(connection)
+    return connection
+
+
+@pytest.mark.req("RPC-01", "RPC-02", "RPC-03", "RPC-04", "RPC-14", "RPC-15", "RPC-22")
+@pytest.mark.parametrize(
+    ("text", "code", "id"),
+    [
+        (b"{", -32700, None),
+        (b"\xff", -32700, None),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "x": NaN}', -32700, None),
+        (b"[" * 200, -32700, None),
+        (b"{}", -32600, None),
+        (b"null", -32600, None),
+        (b"0", -32600, None),
+        (b'""', -32600, None),
+        (b'{"id": 1, "method": "ping"}', -32600, 1),
+        (b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', -32600, 1),
+        (b'{"jsonrpc": 2.0, "id": "a", "method": "ping"}', -32600, "a"),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": 5}', -32600, 1),
+        (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600, None),
+        (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}', -32600, None),
+        (b'{"jsonrpc": "2.0", "id": 1.0, "method": "ping"}', -32600, None),
+        (b'{"jsonrpc": "2.0", "id": true, "method": "ping"}', -32600, None),
+        (b'{"jsonrpc": "2.0", "id": {}, "method": "ping"}', -32600, None),
+        (b'{"jsonrpc": "2.0", "id": [1], "method": "ping"}', -32600, None),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [1]}', -32602, 1),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": null}', -32602, 1),
+    ],
+)
+def test_a_fault_is_answered_with_its_code_and_costs_only_itself(text: bytes, code: int, id: Any) -> None:
+    connection = server()
+    connection.receive_data(text + b"\n" + json.dumps(request("ping", "next")).encode() + b"\n", 0.0)
+    violated, answered = connection.events()
+    assert isinstance(violated, ProtocolViolated)
+    assert isinstance(answered, Answered)
+    assert violated.error.code == code
+    fault, pong = sent(connection)
+    assert (fault["error"]["code"], fault.get("id")) == (code, id)
+    assert pong["id"] == "next"
+
+
+@pytest.mark.req("RPC-12")
+@pytest.mark.parametrize(
+    ("connection", "has_id"),
+    [(server(revision.name), revision.name < "2025-11-25") for revision in HANDSHAKE_REVISIONS]
+    + [(new_server(), True)],
+)
+def test_a_fault_without_an_id_has_a_null_one_where_the_revision_needs_one(connection: Any, has_id: bool) -> None:
+    connection.receive_data(b"rubbish\n", 0.0)
+    violated = connection.next_event()
+    assert isinstance(violated, ProtocolViolated)
+    assert violated.raw == "rubbish"
+    (fault,) = sent(connection)
+    assert ("id" in fault, fault.get("id")) == (has_id, None)
+
+
+@pytest.mark.req("RPC-09", "RPC-10", "RPC-11")
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"jsonrpc": "2.0", "id": 2, "result": {}, "error": {"code": 1, "message": "x"}},
+        {"jsonrpc": "2.0", "id": 2},
+        {"jsonrpc": "2.0", "id": 2, "result": "x"},
+        {"jsonrpc": "2.0", "id": 2, "result": None},
+        {"jsonrpc": "2.0", "id": 2, "error": "x"},
+        {"jsonrpc": "2.0", "id": 2, "error": {"code": "1", "message": "x"}},
+        {"jsonrpc": "2.0", "id": 2, "error": {"code": 1.5, "message": "x"}},
+        {"jsonrpc": "2.0", "id": 2, "error": {"code": 1}},
+        {"id": 2, "result": {}},
+    ],
+)
+def test_a_malformed_response_touches_no_request(message: Any) -> None:
+    connection = client()
+    id = connection.send_request(PingRequest(), now=0.0)
+    assert isinstance(one(connection, message), ProtocolViolated)
+    assert connection.pending.outgoing == (id,)
+
+
+@pytest.mark.req("RPC-13")
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (note("unknown"), NotificationReceived),
+        ({"jsonrpc": "2.0", "method": "ping"}, NotificationReceived),
+        ({"jsonrpc": "2.0", "method": "tools/call"}, ProtocolViolated),
+        (note("cancelled", requestId=[]), ProtocolViolated),
+        (note("progress"), ProtocolViolated),
+        (note("roots/list_changed"), NotificationReceived),
+        (note("roots/list_changed", _meta=5), ProtocolViolated),
+        (note("message", level="info", data=1), MessageIgnored),
+        (note("tools/list_changed"), MessageIgnored),
+        ({"jsonrpc": "1.0", "method": "x"}, ProtocolViolated),
+        ({"jsonrpc": "2.0", "method": 5}, ProtocolViolated),
+        ({"jsonrpc": "2.0", "method": "x", "params": [1]}, ProtocolViolated),
+    ],
+)
+def test_a_notification_is_never_answered(message: Any, expected: type) -> None:
+    connection = server()
+    assert isinstance(one(connection, message), expected)
+    assert sent(connection) == []
+
+
+@pytest.mark.req("CANC-01", "CANC-09")
+@pytest.mark.parametrize("params", [{"requestId": 1.0}, {"requestId": True}, {"requestId": 1, "reason": 5}])
+def test_a_malformed_cancellation_touches_nothing(params: Any) -> None:
+    connection = server()
+    event = one(connection, call(1))
+    assert isinstance(one(connection, note("cancelled", **params)), ProtocolViolated)
+    assert connection.pending.incoming == (event.id,)
+    assert sent(connection) == []
+
+
+@pytest.mark.req("PROG-01")
+@pytest.mark.parametrize("token", [1.5, 1.0, True, [], {}])
+def test_a_progress_token_is_a_string_or_an_integer(token: Any) -> None:
+    connection = server()
+    one(connection, call(progressToken=token))
+    (answer,) = sent(connection)
+    assert (answer["error"]["code"], answer["error"]["data"]["path"]) == (-32602, "params._meta.progressToken")
+
+
+def test_progress_may_be_a_number_of_any_size() -> None:
+    connection = client()
+    id = int(connection.send_request(ListToolsRequest(), now=0.0, progress=True))
+    events = feed(
+        connection,
+        *(note("progress", progressToken=id, progress=value) for value in (-(10**400), 10**400, 10**399, 1e308)),
+    )
+    assert [type(event) for event in events] == [ProgressReceived] * 2 + [ProtocolViolated] * 2
+
+
+@pytest.mark.req("RPC-12")
+@pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS, ids=str)
+@pytest.mark.parametrize("id", [{}, {"id": None}])
+def test_an_error_without_a_request_is_for_the_connection(revision: Revision, id: dict[str, Any]) -> None:
+    for connection in (client(revision.name), server(revision.name), new_server()):
+        message = {"jsonrpc": "2.0", **id, "error": {"code": -32700, "message": "?"}}
+        assert one(connection, message, via=1) == MessageIgnored(IgnoreReason.CONNECTION_ERROR, message, 1)
+        assert not connection.wants_write
+
+
+@pytest.mark.req("BATCH-03")
+def test_the_handshake_is_never_part_of_a_batch() -> None:
+    connection = server("2025-03-26")
+    hello = request(
+        "initialize", 9, protocolVersion="2025-03-26", capabilities={}, clientInfo={"name": "", "version": ""}
+    )
+    assert isinstance(one(connection, [hello]), Answered)
+    assert sent(connection)[0]["error"]["code"] == -32600
+
+
+@pytest.mark.req("BATCH-02", "BATCH-03", "BATCH-05")
+@pytest.mark.parametrize(
+    ("connection", "batch"),
+    [
+        (server("2025-03-26"), []),
+        (server("2025-03-26", limits=Limits(batch_items=2)), [note("a")] * 3),
+        (new_server(), [request("ping")]),
+        (new_server(accept_batches=True), [request("initialize")]),
+        *((server(name), [request("ping")]) for name in ("2024-11-05", "2025-06-18", "2025-11-25")),
+    ],
+)
+def test_an_array_that_is_no_batch_gets_one_error(connection: Connection, batch: Any) -> None:
+    assert isinstance(one(connection, batch), ProtocolViolated)
+    (answer,) = sent(connection)
+    assert (answer["error"]["code"], answer.get("id")) == (-32600, None)
+
+
+@pytest.mark.req("BATCH-02")
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
+def test_batches_are_taken_from_old_peers_where_that_was_chosen(revision: str) -> None:
+    connection = server(revision, accept_batches=True)
+    assert isinstance(one(connection, [request("ping")]), Answered)
+
+
+@pytest.mark.parametrize(("text", "raw"), [("{}", {}), ("null", "null"), ("0", 0), ('""', ""), ("false", False)])
+def test_what_came_is_told_even_where_it_is_as_good_as_nothing(text: str, raw: Any) -> None:
+    connection = server()
+    connection.receive_message(text, 0.0, via=7)
+    violated = connection.next_event()
+    assert isinstance(violated, ProtocolViolated)
+    assert violated.raw == raw
+    assert type(violated.raw) is type(raw)
+    assert violated.via == 7

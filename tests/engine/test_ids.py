@@ -1,0 +1,180 @@
+"""Ids cannot cross wires (P7): routing keys are ours, and the peer's ids are only echoed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
+from mcpio.engine.options import Options
+from mcpio.engine.server import ServerConnection
+from mcpio.events import (
+    Answered,
+    IgnoreReason,
+    MessageIgnored,
+    ProtocolViolated,
+    RequestReceived,
+    ResponseReceived,
+)
+from mcpio.types.lifecycle import (
+    ClientCapabilities,
+    Implementation,
+    PingRequest,
+    ResourcesCapability,
+    RootsCapability,
+    ServerCapabilities,
+    ToolsCapability,
+)
+from mcpio.types.tools import CallToolResult, ListToolsRequest
+
+INFO = Implementation("test", "1")
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+def request(method: str, id: Any = 1, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, **({"params": params} if params else {})}
+
+
+def note(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": f"notifications/{method}", **({"params": params} if params else {})}
+
+
+def result(id: Any, **members: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "result": members}
+
+
+def call(id: Any = 1, **meta: Any) -> dict[str, Any]:
+    return request("tools/call", id, name="x", **({"_meta": meta} if meta else {}))
+
+
+def feed(connection: Connection, *messages: Any, via: Any = None) -> list[Any]:
+    for message in messages:
+        connection.receive_message(json.dumps(message), 0.0, via=via)
+    return list(connection.events())
+
+
+def one(connection: Connection, message: Any, via: Any = None) -> Any:
+    (event,) = feed(connection, message, via=via)
+    return event
+
+
+def sent(connection: Connection) -> list[Any]:
+    return [None if chunk is None else json.loads(chunk) for chunk in connection.data_to_send(10**9)]
+
+
+def new_server(**options: Any) -> ServerConnection:
+    capabilities = ServerCapabilities(tools=ToolsCapability(), resources=ResourcesCapability())
+    return ServerConnection(INFO, capabilities, options=Options(**options))
+
+
+def server(revision: str = "2025-11-25", **options: Any) -> ServerConnection:
+    connection = new_server(**options)
+    hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    feed(connection, request("initialize", 0, **hello), INITIALIZED)
+    sent(connection)
+    return connection
+
+
+def client(revision: str = "2025-11-25", **options: Any) -> ClientConnection:
+    connection = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability()), options=Options(**options))
+    connection.send_initialize(now=0.0)
+    capabilities: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
+    info = {"name": "s", "version": "1"}
+    feed(connection, result(1, protocolVersion=revision, capabilities=capabilities, serverInfo=info))
+    sent(connection)
+    return connection
+
+
+@pytest.mark.req("RPC-07", "RPC-05")
+def test_on_one_channel_an_id_in_flight_is_refused_and_the_first_runs_on() -> None:
+    connection = server()
+    first, second, other = feed(connection, call(1), call(1), call("1"))
+    assert isinstance(second, Answered)
+    assert isinstance(other, RequestReceived)
+    assert [(answer["id"], answer["error"]["code"]) for answer in sent(connection)] == [(1, -32600)]
+    connection.send_result(first.id, CallToolResult(()))
+    assert "result" in sent(connection)[0]
+    again = one(connection, call(1))
+    assert isinstance(again, RequestReceived)
+    assert again.reused_id
+
+
+@pytest.mark.req("RPC-07")
+def test_twelve_exchanges_with_the_same_id_get_their_own_twelve_answers() -> None:
+    connection = server()
+    events = [one(connection, request("tools/call", 1, name=f"t{number}"), via=number) for number in range(12)]
+    assert not any(event.reused_id for event in events)
+    assert isinstance(one(connection, call(1), via=3), Answered)
+    refusal = connection.next_message()
+    assert refusal is not None
+    assert (refusal.via, refusal.last) == (3, True)
+    for event in reversed(events):
+        connection.send_raw_result(event.id, json.dumps({"name": event.request.name}).encode())
+    answers = {}
+    while (message := connection.next_message()) is not None:
+        answers[message.via] = json.loads(message.text)
+    assert answers == {number: result(1, name=f"t{number}") for number in range(12)}
+
+
+@pytest.mark.req("PROG-01", "PROG-05")
+@pytest.mark.parametrize("token", [1, "1", 0, "", 2**70])
+def test_a_progress_token_goes_back_just_as_it_came(token: Any) -> None:
+    connection = server()
+    event = one(connection, call(progressToken=token))
+    connection.send_progress(event.id, 0.5)
+    assert sent(connection) == [note("progress", progressToken=token, progress=0.5)]
+
+
+@pytest.mark.req("RPC-08", "RPC-18", "RPC-05")
+@pytest.mark.parametrize("wrong", ["2", 2.5, 3, 0, -2, 10**30, "x" * 1000])
+def test_an_answer_that_nobody_waits_for_is_reported_and_touches_nothing(wrong: Any) -> None:
+    connection = client()
+    id = connection.send_request(ListToolsRequest(), now=0.0)
+    assert id == 2
+    event = one(connection, result(wrong, tools=[]))
+    assert isinstance(event, ProtocolViolated)
+    assert connection.pending.outgoing == (id,)
+    assert isinstance(
+        one(connection, {"jsonrpc": "2.0", "id": wrong, "error": {"code": 1, "message": ""}}), ProtocolViolated
+    )
+    assert isinstance(one(connection, result(2, tools=[])), ResponseReceived)
+    assert [message["method"] for message in sent(connection)] == ["tools/list"]
+
+
+@pytest.mark.req("RPC-07", "CANC-06")
+def test_a_cancellation_that_several_exchanges_may_mean_is_ignored() -> None:
+    connection = server()
+    one_, two, three = (one(connection, call(id), via=via) for id, via in ((1, "a"), (1, "b"), (2, "c")))
+    message = note("cancelled", requestId=1)
+    ambiguous = MessageIgnored(IgnoreReason.AMBIGUOUS_REQUEST, message, "d")
+    assert one(connection, message, via="d") == ambiguous
+    assert one(connection, note("cancelled", requestId=2), via="d").id == three.id
+    assert one(connection, message, via="a").id == one_.id
+    assert one(connection, message, via="d").id == two.id
+
+
+@pytest.mark.req("CANC-06", "CANC-02", "CANC-03", "CANC-08")
+@pytest.mark.parametrize(
+    "message",
+    [
+        note("cancelled", requestId="1"),
+        note("cancelled", requestId=2),
+        note("cancelled", requestId=0),
+        note("cancelled", requestId="unknown", reason="x"),
+        note("cancelled", reason="no id: a slip that the latest revision's schema allows"),
+    ],
+)
+def test_a_cancellation_of_nothing_that_runs_is_ignored(message: Any) -> None:
+    connection = server()
+    first = one(connection, call(1))
+    connection.send_request(PingRequest(), now=0.0)
+    sent(connection)
+    assert one(connection, message) == MessageIgnored(IgnoreReason.UNKNOWN_REQUEST, message, None)
+    connection.send_result(first.id, CallToolResult(()))
+    crossed = note("cancelled", requestId=1)
+    assert one(connection, crossed) == MessageIgnored(IgnoreReason.UNKNOWN_REQUEST, crossed, None)
+    assert [message["id"] for message in sent(connection)] == [1]
+    assert connection.pending.outgoing == (1,)

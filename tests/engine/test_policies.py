@@ -1,0 +1,125 @@
+"""Nothing is unbounded (P6): what happens beyond each of the limits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase
+from mcpio.events import (
+    Answered,
+    CloseReason,
+    ConnectionClosed,
+    ProtocolViolated,
+    RequestReceived,
+)
+from mcpio.types.lifecycle import (
+    ClientCapabilities,
+    Implementation,
+    ResourcesCapability,
+    RootsCapability,
+    ServerCapabilities,
+    ToolsCapability,
+)
+
+INFO = Implementation("test", "1")
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+def request(method: str, id: Any = 1, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, **({"params": params} if params else {})}
+
+
+def result(id: Any, **members: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "result": members}
+
+
+def call(id: Any = 1, **meta: Any) -> dict[str, Any]:
+    return request("tools/call", id, name="x", **({"_meta": meta} if meta else {}))
+
+
+def feed(connection: Connection, *messages: Any, via: Any = None) -> list[Any]:
+    for message in messages:
+        connection.receive_message(json.dumps(message), 0.0, via=via)
+    return list(connection.events())
+
+
+def sent(connection: Connection) -> list[Any]:
+    return [None if chunk is None else json.loads(chunk) for chunk in connection.data_to_send(10**9)]
+
+
+def new_server(**options: Any) -> ServerConnection:
+    capabilities = ServerCapabilities(tools=ToolsCapability(), resources=ResourcesCapability())
+    return ServerConnection(INFO, capabilities, options=Options(**options))
+
+
+def server(revision: str = "2025-11-25", **options: Any) -> ServerConnection:
+    connection = new_server(**options)
+    hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    feed(connection, request("initialize", 0, **hello), INITIALIZED)
+    sent(connection)
+    return connection
+
+
+def client(revision: str = "2025-11-25", **options: Any) -> ClientConnection:
+    connection = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability()), options=Options(**options))
+    connection.send_initialize(now=0.0)
+    capabilities: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
+    info = {"name": "s", "version": "1"}
+    feed(connection, result(1, protocolVersion=revision, capabilities=capabilities, serverInfo=info))
+    sent(connection)
+    return connection
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_beyond_the_limit_a_request_is_refused_and_not_run(limit: int) -> None:
+    connection = server(limits=Limits(incoming_requests=limit))
+    events = feed(connection, *(call(number) for number in range(limit + 2)))
+    assert [type(event) for event in events] == [RequestReceived] * limit + [Answered] * 2
+    answers = sent(connection)
+    assert [answer["error"]["code"] for answer in answers] == [-32603] * 2
+    assert answers[0]["error"]["data"] == {"reason": "too many requests", "limit": limit}
+
+
+def test_a_message_over_the_limit_in_an_exchange_costs_only_the_exchange() -> None:
+    connection = server(limits=Limits(message_bytes=300))
+    connection.receive_message("x" * 301, 0.0, via="a")
+    connection.receive_message(b"x" * 301, 0.0, via="b")
+    first, second = connection.events()
+    assert isinstance(first, ProtocolViolated)
+    assert isinstance(second, ProtocolViolated)
+    assert (first.via, second.via, connection.phase) == ("a", "b", Phase.OPERATING)
+    message = connection.next_message()
+    assert message is not None
+    assert (message.via, json.loads(message.text)["error"]["code"]) == ("a", -32600)
+
+
+def test_with_resync_a_line_over_the_limit_costs_only_itself() -> None:
+    connection = server(limits=Limits(message_bytes=300, resync=True))
+    connection.receive_data(b"x" * 5000 + b"\n" + json.dumps(request("ping")).encode() + b"\n", 0.0)
+    violated, answered = connection.events()
+    assert isinstance(violated, ProtocolViolated)
+    assert isinstance(answered, Answered)
+
+
+def test_a_client_that_gets_a_message_over_the_limit_ends_too() -> None:
+    connection = client(limits=Limits(message_bytes=300))
+    connection.receive_data(b"x" * 5000, 0.0)
+    assert isinstance(connection.next_event(), ProtocolViolated)
+    assert sent(connection)[-1] is None
+    assert list(connection.events()) == [ConnectionClosed(CloseReason.MESSAGE_TOO_LARGE, None)]
+
+
+def test_a_batch_that_fills_the_output_ends_with_it() -> None:
+    connection = server("2025-03-26", limits=Limits(queued_bytes=1000))
+    events = feed(connection, [request("ping", number) for number in range(200)])
+    assert events[-1] == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
+    assert {type(event) for event in events[:-1]} == {Answered}
+    assert len(events) < 100
