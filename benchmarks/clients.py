@@ -1,0 +1,98 @@
+"""A client that calls a tool as fast as it can. Prints a JSON object: calls a second, and processor time a call.
+
+    python benchmarks/clients.py CLIENT SERVER --seconds 1
+
+CLIENT is mcpio or sdk; SERVER is memory (the client's own kind of server, in this process), stdio (a bare one, as a
+child process), or direct (sdk only: a server in this process with no JSON between).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import anyio
+from harness import BARE_BLOCKING, Figures
+
+Call: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[Any]]
+
+CALLERS = (1, 64)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Call a tool as fast as possible.")
+    parser.add_argument("client", choices=["mcpio", "sdk"])
+    parser.add_argument("server", choices=["memory", "stdio", "direct"])
+    parser.add_argument("--seconds", type=float, default=1.0)
+    options = parser.parse_args()
+    if options.client == "mcpio":
+        # anyio, whose task groups serve both clients here, starts nothing but trio.run.
+        figures = anyio.run(run, mcpio_client(options.server), options.seconds, backend="trio")
+    else:
+        figures = anyio.run(run, sdk_client(options.server), options.seconds)
+    print(json.dumps(figures))
+
+
+async def run(client: Any, seconds: float) -> Figures:
+    """Call with each number of callers in turn."""
+    figures: Figures = {}
+    async with client as call:
+        await rate(call, 1, seconds / 7)  # to warm up
+        for callers in CALLERS:
+            per_second, cpu = await rate(call, callers, seconds)
+            figures[f"{callers}/s"], figures[f"{callers} CPU"] = per_second, cpu
+    return figures
+
+
+async def rate(call: Call, callers: int, seconds: float) -> tuple[float, float]:
+    """Return calls a second, and microseconds of this process's own processor time for each."""
+    done = 0
+    cpu, began = time.process_time(), time.perf_counter()
+
+    async def caller() -> None:
+        nonlocal done
+        while time.perf_counter() < began + seconds:
+            result = await call("echo", {"text": "hello"})
+            if result.content[0].text != "hello":
+                raise RuntimeError(f"not what was asked for: {result}")
+            done += 1
+
+    async with anyio.create_task_group() as group:
+        for _ in range(callers):
+            group.start_soon(caller)
+    return done / (time.perf_counter() - began), (time.process_time() - cpu) / done * 1e6
+
+
+@asynccontextmanager
+async def mcpio_client(server: str) -> AsyncIterator[Call]:
+    """Give our client's way to call a tool."""
+    from echo_server import echo_server
+
+    from mcpio.trio import memory_client, open_stdio
+
+    async with open_stdio(BARE_BLOCKING) if server == "stdio" else memory_client(echo_server()) as client:
+        yield client.call_tool
+
+
+@asynccontextmanager
+async def sdk_client(server: str) -> AsyncIterator[Call]:
+    """Give the official SDK's."""
+    from mcp import Client, StdioServerParameters
+    from peers import sdk_low_level
+
+    target: Any = sdk_low_level.server
+    if server == "stdio":
+        command, *rest = BARE_BLOCKING
+        target = StdioServerParameters(command=command, args=rest)
+    # Its name for the revisions that begin with a handshake.
+    async with Client(target, mode="auto" if server == "direct" else "legacy") as client:
+        yield client.call_tool
+
+
+if __name__ == "__main__":
+    main()

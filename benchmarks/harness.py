@@ -1,0 +1,248 @@
+"""What the benchmarks share: rounds in turn, medians, ratios beside their targets, and servers as child processes.
+
+It reads Linux's ``/proc`` and its clocks of other processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+HERE = Path(__file__).parent
+OURS = "mcpio"
+LOW_LEVEL = "mcp, low level"
+HIGH_LEVEL = "mcp, high level"
+BARE_TRIO = "bare Trio loop"
+SERVERS = {
+    OURS: [sys.executable, str(HERE / "echo_server.py"), "--stdio"],
+    LOW_LEVEL: [sys.executable, str(HERE / "peers" / "sdk_low_level.py")],
+    HIGH_LEVEL: [sys.executable, str(HERE / "peers" / "sdk_high_level.py")],
+    BARE_TRIO: [sys.executable, str(HERE / "peers" / "bare.py")],
+}
+"""By name: the command of an echo server on standard input and output."""
+BARE_BLOCKING = [*SERVERS[BARE_TRIO], "--blocking"]
+"""The command of one that no client can keep busy."""
+
+Figures: TypeAlias = dict[str, float]
+"""What one measurement gave. A figure whose name ends in "/s" is better when it is larger, any other when smaller."""
+
+
+def arguments(description: str | None, *, rounds: int, seconds: float | None = None) -> argparse.ArgumentParser:
+    """Return the parser of what every benchmark takes; ``seconds`` for those whose measurements take a set time."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--rounds", type=int, default=rounds, help="how often each is measured; medians are shown")
+    if seconds is not None:
+        parser.add_argument("--seconds", type=float, default=seconds, help="how long one measurement takes")
+    parser.add_argument("--check", action="store_true", help="exit with status 1 when a target is missed")
+    return parser
+
+
+class Rounds:
+    """The figures of several things that are measured in turn, so that all meet the same noise; and the verdicts."""
+
+    def __init__(self) -> None:
+        self._figures: dict[str, list[Figures]] = {}
+        self._missed: list[str] = []
+        self._met = 0
+
+    def add(self, name: str, figures: Figures) -> None:
+        """Keep what one round gave for one of the things."""
+        self._figures.setdefault(name, []).append(figures)
+
+    def median(self, name: str, key: str) -> float:
+        """Return the median of one figure."""
+        return statistics.median(figures[key] for figures in self._figures[name])
+
+    def ratio(self, name: str, peer: str, key: str) -> float:
+        """Return how many times better ``name`` is than ``peer``: the median of what the rounds say."""
+        both = zip(self._figures[name], self._figures[peer], strict=True)
+        ratios = [mine[key] / its[key] for mine, its in both]
+        return statistics.median(ratios if key.endswith("/s") else [1 / ratio for ratio in ratios])
+
+    def show(self, title: str, columns: dict[str, str]) -> None:
+        """Print the medians, a line for each thing; ``columns`` are the figures by their headings."""
+        width = max(map(len, [title, *self._figures])) + 2
+        print(f"{title:<{width}}" + "".join(f"{heading:>15}" for heading in columns))
+        for name in self._figures:
+            print(f"{name:<{width}}" + "".join(f"{_short(self.median(name, key)):>15}" for key in columns.values()))
+        print()
+
+    def compare(self, title: str, peer: str, key: str, target: float, *, name: str = OURS, witness: str = "") -> None:
+        """Print how many times better ``name`` is than ``peer``, with the target; ``witness`` is a second figure."""
+        ratio = self.ratio(name, peer, key)
+        second = f", by {witness.removeprefix(title).strip()} {self.ratio(name, peer, witness):.2f}" if witness else ""
+        if ratio >= target:
+            self._met += 1
+        else:
+            self._missed.append(title)
+        print(f"{title}: {ratio:.2f} x {peer}{second} (target {target:g}): {'met' if ratio >= target else 'MISSED'}")
+
+    def verdict(self, options: argparse.Namespace) -> int:
+        """Print how many targets were met, and return the exit status."""
+        missed = "" if not self._missed else f"; MISSED: {', '.join(self._missed)}"
+        print(f"verdict: {self._met} of {self._met + len(self._missed)} targets met{missed}")
+        return 1 if options.check and self._missed else 0
+
+
+def _short(figure: float) -> str:
+    return f"{figure:,.0f}" if figure >= 100 else f"{figure:.1f}" if figure >= 10 else f"{figure:.2f}"
+
+
+def run_program(argv: Sequence[str], limit: float = 120.0) -> dict[str, Any]:
+    """Run Python with these arguments in a fresh process, and return the JSON object that it prints at its end."""
+    done = subprocess.run([sys.executable, *argv], stdout=subprocess.PIPE, check=True, timeout=limit)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+class StdioServer:
+    """A server as a child process, driven by blocking reads and writes; killed after ``limit`` seconds altogether."""
+
+    def __init__(self, argv: Sequence[str], *, tools: int = 1, cpu: int | None = None, limit: float = 120.0) -> None:
+        """``tools`` is how many it is asked to offer; ``cpu`` is the processor that it has to run on, if any."""
+        self.began = time.perf_counter()
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            env={**os.environ, "BENCH_TOOLS": str(tools)},
+        )
+        if cpu is not None:
+            os.sched_setaffinity(self._process.pid, {cpu})
+        self._watchdog = threading.Timer(limit, self._process.kill)
+        self._watchdog.daemon = True
+        self._watchdog.start()
+        self._unfinished: list[bytes] = []
+        self._ids = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watchdog.cancel()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The processor time that it has used, all its threads together."""
+        return time.clock_gettime(~self._process.pid << 3 | 2)  # how Linux numbers the clock of another process
+
+    @property
+    def resident_mib(self) -> float:
+        """The memory that it holds."""
+        return resident_mib(self._process.pid)
+
+    def initialize(self) -> None:
+        """Shake hands."""
+        info = {"name": "benchmark", "version": "1"}
+        self.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info})
+        self._write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+
+    def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Ask and return the result."""
+        self._write(self._requests(_around_the_id(method, params), 1))
+        while not (lines := self._read()):
+            pass
+        return _result(lines[-1])
+
+    def drive(
+        self,
+        method: str,
+        params: dict[str, Any],
+        seconds: float,
+        *,
+        window: int = 1,
+        is_right: Callable[[dict[str, Any]], bool],
+    ) -> tuple[float, float]:
+        """Keep ``window`` requests under way; return answers a second, and microseconds of its processor time for one.
+
+        The first and the last result are checked.
+        """
+        request = _around_the_id(method, params)
+        cpu, began = self.cpu_seconds, time.perf_counter()
+        deadline = began + seconds
+        self._write(self._requests(request, window))
+        sent, done = window, 0
+        first = last = b""
+        while done < sent:
+            lines = self._read()
+            if not lines:
+                continue
+            done += len(lines)
+            first, last = first or lines[0], lines[-1]
+            if time.perf_counter() < deadline:
+                self._write(self._requests(request, len(lines)))
+                sent += len(lines)
+        elapsed, cpu = time.perf_counter() - began, self.cpu_seconds - cpu
+        if not (is_right(_result(first)) and is_right(_result(last))):
+            raise RuntimeError(f"not what was asked for: {last[:300]!r}")
+        return done / elapsed, cpu / done * 1e6
+
+    def _requests(self, around: tuple[bytes, bytes], count: int) -> bytes:
+        before, after = around
+        return b"".join([b"%b%d%b" % (before, next(self._ids), after) for _ in range(count)])
+
+    def _write(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        while data:
+            data = data[os.write(self._process.stdin.fileno(), data) :]
+
+    def _read(self) -> list[bytes]:
+        """Read once, and return the lines that end in it."""
+        assert self._process.stdout is not None
+        data = os.read(self._process.stdout.fileno(), 1 << 20)
+        if not data:
+            raise EOFError("the server closed its output")
+        head, newline, rest = data.rpartition(b"\n")
+        if not newline:
+            self._unfinished.append(data)
+            return []
+        lines = b"".join([*self._unfinished, head]).split(b"\n")
+        self._unfinished = [rest] if rest else []
+        return lines
+
+
+def resident_mib(pid: int | str = "self") -> float:
+    """Return the memory that a process holds."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def call_of_echo(text: str) -> dict[str, Any]:
+    """Return the parameters of a call of the tool ``echo``."""
+    return {"name": "echo", "arguments": {"text": text}}
+
+
+def _around_the_id(method: str, params: dict[str, Any]) -> tuple[bytes, bytes]:
+    rest = json.dumps({"method": method, "params": params}, separators=(",", ":")).encode()
+    return b'{"jsonrpc":"2.0","id":', b"," + rest[1:] + b"\n"
+
+
+def _result(line: bytes) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(line)
+    if "result" not in message:
+        raise RuntimeError(f"no result: {line[:300]!r}")
+    result: dict[str, Any] = message["result"]
+    return result

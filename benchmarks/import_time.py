@@ -1,0 +1,55 @@
+"""What importing costs in a fresh process, time and memory, against importing the official SDK.
+
+    python benchmarks/import_time.py
+
+Being lazy only moves a cost that is still paid, so one case shakes hands and calls a tool through both engines.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from harness import HERE, Rounds, arguments, run_program
+
+SDK = "import mcp"
+CONVERSATION = "handshake and tools/call"
+CASES = {
+    "import mcpio": "import mcpio",
+    CONVERSATION: "import conversation; conversation.main()",
+    "import trio": "import trio",
+    "import mcpio.trio": "import mcpio.trio",
+    SDK: "import mcp",
+}
+TIME_TARGETS = {"import mcpio": 10.0, CONVERSATION: 4.0, "import mcpio.trio": 4.0}
+MEMORY_TARGET = 3.0
+
+PROGRAM = f"""
+import json, sys, time
+sys.path.append({str(HERE)!r})
+def resident():
+    with open("/proc/self/status") as status:
+        return int(status.read().partition("VmRSS:")[2].split()[0]) / 1024
+modules, memory, cpu, began = len(sys.modules), resident(), time.process_time(), time.perf_counter()
+%s
+ended, cpu, memory = time.perf_counter(), time.process_time() - cpu, resident() - memory
+found = {{"ms": (ended - began) * 1000, "CPU": cpu * 1000, "MiB": memory, "modules": len(sys.modules) - modules}}
+print(json.dumps(found))
+"""
+
+
+def main() -> int:
+    """Measure and print."""
+    options = arguments(__doc__, rounds=15).parse_args()
+    rounds = Rounds()
+    for _ in range(options.rounds):
+        for name, statement in CASES.items():
+            rounds.add(name, run_program(["-P", "-c", PROGRAM % statement]))
+    rounds.show("over a bare interpreter", {"ms": "ms", "CPU, ms": "CPU", "MiB": "MiB", "modules": "modules"})
+    for name, target in TIME_TARGETS.items():
+        rounds.compare(name, SDK, "ms", target, name=name, witness="CPU")
+    rounds.compare("memory of import mcpio", SDK, "MiB", MEMORY_TARGET, name="import mcpio")
+    return rounds.verdict(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

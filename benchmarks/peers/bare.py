@@ -1,0 +1,90 @@
+"""The echo server made by hand, with no protocol library: what is left for a server to reach.
+
+    python benchmarks/peers/bare.py             a Trio loop
+    python benchmarks/peers/bare.py --blocking  no loop: faster than any client
+
+All lines of one read are answered by one write.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from orjson import dumps, loads
+
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+NAMES = ["echo"] + [f"tool_{number:03}" for number in range(1, int(os.environ.get("BENCH_TOOLS", "1")))]
+TOOLS = [{"name": name, "description": "Echo the text back to the caller.", "inputSchema": SCHEMA} for name in NAMES]
+INFO = {"name": "bare", "version": "1"}
+SIZE = 1 << 18
+
+
+def main() -> None:
+    """Serve the parent process."""
+    if sys.argv[1:] == ["--blocking"]:
+        serve_blocking()
+    else:
+        import trio
+
+        trio.run(serve)
+
+
+async def serve() -> None:
+    """Serve in a Trio loop."""
+    import trio
+
+    answers = Answers()
+    stdin, stdout = trio.lowlevel.FdStream(os.dup(0)), trio.lowlevel.FdStream(os.dup(1))
+    while data := await stdin.receive_some(SIZE):
+        if out := answers.to(bytes(data)):
+            await stdout.send_all(out)
+
+
+def serve_blocking() -> None:
+    """Serve in a loop that waits in the system's own calls."""
+    answers = Answers()
+    while data := os.read(0, SIZE):
+        out = answers.to(data)
+        while out:
+            out = out[os.write(1, out) :]
+
+
+class Answers:
+    """Turns what was read into what is to be written."""
+
+    def __init__(self) -> None:
+        self._unfinished: list[bytes] = []
+
+    def to(self, data: bytes) -> bytes:
+        """Return the answers to the lines that end in ``data``."""
+        head, newline, rest = data.rpartition(b"\n")
+        if not newline:
+            self._unfinished.append(data)
+            return b""
+        whole = b"".join([*self._unfinished, head])
+        self._unfinished = [rest] if rest else []
+        return b"".join([_answer(loads(line)) for line in whole.split(b"\n")])
+
+
+def _answer(message: dict[str, Any]) -> bytes:
+    method = message["method"]
+    result: dict[str, Any]
+    if method == "tools/call":
+        result = {"content": [{"type": "text", "text": message["params"]["arguments"]["text"]}]}
+    elif method == "initialize":
+        version = message["params"]["protocolVersion"]
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": INFO}
+    elif method == "tools/list":
+        result = {"tools": TOOLS}
+    elif "id" in message:
+        result = {}
+    else:
+        return b""
+    answer: bytes = dumps({"jsonrpc": "2.0", "id": message["id"], "result": result})
+    return answer + b"\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Clients on standard input and output: calls a second with 1 and with 64 callers, against the same bare server.
+
+    python benchmarks/stdio_client.py
+
+Each client runs in a process of its own and starts the server by its own means.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from harness import HERE, OURS, Rounds, arguments, run_program
+
+SDK = "mcp"
+CLIENTS = {OURS: ("mcpio", "stdio"), SDK: ("sdk", "stdio")}
+TARGETS = {"1": 2.0, "64": 5.0}
+
+
+def main() -> int:
+    """Measure and print."""
+    options = arguments(__doc__, rounds=5, seconds=1.0).parse_args()
+    rounds = Rounds()
+    for _ in range(options.rounds):
+        for name, client in CLIENTS.items():
+            rounds.add(name, run_program([str(HERE / "clients.py"), *client, "--seconds", str(options.seconds)]))
+    rounds.show("calls a second", {f"callers: {callers}": f"{callers}/s" for callers in TARGETS})
+    rounds.show("client's CPU, us a call", {f"callers: {callers}": f"{callers} CPU" for callers in TARGETS})
+    for callers, target in TARGETS.items():
+        rounds.compare(f"callers: {callers}", SDK, f"{callers}/s", target, witness=f"{callers} CPU")
+    return rounds.verdict(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

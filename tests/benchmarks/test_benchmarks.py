@@ -1,0 +1,42 @@
+"""The benchmarks run: each once, for as short as it can be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "import_time.py --rounds 1",
+        "process_start.py --rounds 1",
+        "engine.py --rounds 1 --seconds 0.001",
+        "framing.py --rounds 1",
+        "stdio_server.py --rounds 1 --seconds 0.01",
+        "stdio_client.py --rounds 1 --seconds 0.01",
+        "in_memory.py --rounds 1 --seconds 0.01",
+    ],
+)
+def test_a_benchmark_gives_its_figures_and_a_verdict(command: str) -> None:
+    program, *options = command.split()
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / program, *options], capture_output=True, text=True, encoding="utf-8"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1].startswith("verdict: ")
+
+
+def test_the_comparison_of_json_libraries_runs() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / "json_libraries.py", "corners"], capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_echo_server_takes_no_transport_that_it_does_not_have() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / "echo_server.py", "--http", "0"], capture_output=True)
+    assert done.returncode == 2
