@@ -48,7 +48,7 @@ class Scalar:
         self.write = write
         self.read_kinds = frozenset(kinds)
         self.as_is = frozenset([as_is] if as_is else [])
-        self.family = family
+        self.family: Family | None = family
 
 
 def scalar_for(kind: Any) -> Scalar | None:
