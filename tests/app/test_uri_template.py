@@ -136,6 +136,8 @@ def test_variables_are_known_in_order() -> None:
 @pytest.mark.parametrize(
     ("template", "uri", "values"),
     [
+        ("", "", {}),
+        ("", "a", None),
         ("notes://all", "notes://all", {}),
         ("notes://all", "notes://all2", None),
         ("notes://{id}", "notes://5", {"id": "5"}),

@@ -279,6 +279,9 @@ class _Matcher:
             self._add(part)
 
     def match(self, uri: str) -> dict[str, str | list[str]] | None:
+        # Most URIs are of another template, and show it at once.
+        if self._pieces and isinstance(self._pieces[0], str) and not uri.startswith(self._pieces[0]):
+            return None
         fits = self._fits(uri)
         if not fits[0][0]:
             return None
