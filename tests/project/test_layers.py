@@ -37,10 +37,10 @@ STREAMS = {"stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__"}
 
 
 def rank(module: str) -> float:
-    """Return how high a module stands. The package itself has the names of layers 0 to 2, so it stands below app."""
+    """Return how high a module stands. The package itself has names of app and of all below, so it stands on app."""
     parts = module.split(".")
     if len(parts) == 1:
-        return next(i for i, row in enumerate(ROWS) if "app" in row) - 0.5
+        return next(i for i, row in enumerate(ROWS) if "app" in row) + 0.5
     return next(i for i, row in enumerate(ROWS) if parts[1] in row)
 
 
@@ -211,8 +211,10 @@ def test_what_merely_looks_impure_is_not_reported() -> None:
 def test_the_rows_are_ordered() -> None:
     assert may_import("mcpio.codec", "mcpio.errors")
     assert may_import("mcpio.engine.client", "mcpio.engine.table")
-    assert may_import("mcpio.app.server", "mcpio")
+    assert may_import("mcpio.trio", "mcpio")
+    assert may_import("mcpio", "mcpio.app")
     assert not may_import("mcpio.errors", "mcpio.revisions")
     assert not may_import("mcpio.engine.client", "mcpio.app.server")
     assert not may_import("mcpio.engine.client", "mcpio")
-    assert not may_import("mcpio", "mcpio.app")
+    assert not may_import("mcpio.app.server", "mcpio")
+    assert not may_import("mcpio", "mcpio.trio")

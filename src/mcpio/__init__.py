@@ -1,0 +1,353 @@
+"""The Model Context Protocol as a pure state machine, and an application layer on top of it.
+
+Here are the names that most programs need, each imported when it is first used. The parts have more:
+``mcpio.types`` all payloads of all revisions, ``mcpio.codec``, ``mcpio.methods``, ``mcpio.testing``; and the drivers,
+``mcpio.trio``, are imported by their own name, so that a program pays for Trio only if it uses it.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+"""As in ``typing``, whose import would take longer than everything else here."""
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mcpio.app.client import CallOptions, Client, ClientOptions
+    from mcpio.app.context import Context, RequestScope
+    from mcpio.app.server import Lifespan, Server
+    from mcpio.engine.client import ClientConnection
+    from mcpio.engine.limits import Limits, Timeout
+    from mcpio.engine.options import Options
+    from mcpio.engine.outbox import Outgoing
+    from mcpio.engine.pending import Pending, Unanswered
+    from mcpio.engine.server import ServerConnection
+    from mcpio.engine.table import Phase
+    from mcpio.errors import (
+        AuthorizationRequired,
+        ConnectFailed,
+        ConnectionLost,
+        ErrorCode,
+        InvalidMessage,
+        LocalProtocolError,
+        McpError,
+        NoBackChannel,
+        ProtocolError,
+        Refusal,
+        RemoteProtocolError,
+        RequestCancelled,
+        RequestError,
+        RequestTimeout,
+        ToolError,
+    )
+    from mcpio.events import (
+        Answered,
+        CancelReceived,
+        CloseReason,
+        ConnectionClosed,
+        Event,
+        IgnoreReason,
+        IncomingId,
+        Initialized,
+        MessageIgnored,
+        Negotiated,
+        NoiseReceived,
+        NotificationReceived,
+        OutgoingId,
+        Peer,
+        ProgressReceived,
+        ProtocolViolated,
+        RequestContext,
+        RequestFailed,
+        RequestReceived,
+        ResponseReceived,
+        VersionMismatched,
+    )
+    from mcpio.revisions import (
+        HANDSHAKE_REVISIONS,
+        LATEST_HANDSHAKE,
+        REV_2024_11_05,
+        REV_2025_03_26,
+        REV_2025_06_18,
+        REV_2025_11_25,
+        REV_2026_07_28,
+        REVISIONS,
+        Era,
+        Revision,
+    )
+    from mcpio.types import (
+        ABSENT,
+        Annotations,
+        AudioContent,
+        BlobResourceContents,
+        CallToolRequest,
+        CallToolResult,
+        ClientCapabilities,
+        CompleteRequest,
+        CompleteResult,
+        Completion,
+        CompletionArgument,
+        CompletionContext,
+        ContentBlock,
+        CreateMessageRequest,
+        CreateMessageResult,
+        CustomNotification,
+        CustomRequest,
+        ElicitationCapability,
+        ElicitFormRequest,
+        ElicitRequest,
+        ElicitResult,
+        ElicitURLRequest,
+        EmbeddedResource,
+        EmptyResult,
+        GetPromptRequest,
+        GetPromptResult,
+        Icon,
+        ImageContent,
+        Implementation,
+        InitializeResult,
+        ListPromptsRequest,
+        ListPromptsResult,
+        ListResourcesRequest,
+        ListResourcesResult,
+        ListResourceTemplatesRequest,
+        ListResourceTemplatesResult,
+        ListRootsRequest,
+        ListRootsResult,
+        ListToolsRequest,
+        ListToolsResult,
+        LoggingLevel,
+        LoggingMessageNotification,
+        MalformedItem,
+        ModelPreferences,
+        PingRequest,
+        Prompt,
+        PromptArgument,
+        PromptListChangedNotification,
+        PromptMessage,
+        PromptReference,
+        PromptsCapability,
+        ReadResourceRequest,
+        ReadResourceResult,
+        Resource,
+        ResourceContents,
+        ResourceLink,
+        ResourceListChangedNotification,
+        ResourcesCapability,
+        ResourceTemplate,
+        ResourceTemplateReference,
+        ResourceUpdatedNotification,
+        Root,
+        RootsCapability,
+        RootsListChangedNotification,
+        SamplingCapability,
+        SamplingMessage,
+        ServerCapabilities,
+        SetLevelRequest,
+        SubscribeRequest,
+        TextContent,
+        TextResourceContents,
+        Tool,
+        ToolAnnotations,
+        ToolListChangedNotification,
+        ToolsCapability,
+        UnknownContent,
+        UnsubscribeRequest,
+    )
+
+    __version__: str
+
+else:
+
+    def __getattr__(name: str) -> Any:
+        # Hidden from type checkers, or to them every misspelt name would be there.
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name == "__version__":
+            from importlib.metadata import version
+
+            value: Any = version(__name__)
+        else:
+            from importlib import import_module
+
+            value = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'types')}"), name)
+        globals()[name] = value
+        return value
+
+
+__all__ = [
+    "ABSENT",
+    "HANDSHAKE_REVISIONS",
+    "LATEST_HANDSHAKE",
+    "REVISIONS",
+    "REV_2024_11_05",
+    "REV_2025_03_26",
+    "REV_2025_06_18",
+    "REV_2025_11_25",
+    "REV_2026_07_28",
+    "Annotations",
+    "Answered",
+    "AudioContent",
+    "AuthorizationRequired",
+    "BlobResourceContents",
+    "CallOptions",
+    "CallToolRequest",
+    "CallToolResult",
+    "CancelReceived",
+    "Client",
+    "ClientCapabilities",
+    "ClientConnection",
+    "ClientOptions",
+    "CloseReason",
+    "CompleteRequest",
+    "CompleteResult",
+    "Completion",
+    "CompletionArgument",
+    "CompletionContext",
+    "ConnectFailed",
+    "ConnectionClosed",
+    "ConnectionLost",
+    "ContentBlock",
+    "Context",
+    "CreateMessageRequest",
+    "CreateMessageResult",
+    "CustomNotification",
+    "CustomRequest",
+    "ElicitFormRequest",
+    "ElicitRequest",
+    "ElicitResult",
+    "ElicitURLRequest",
+    "ElicitationCapability",
+    "EmbeddedResource",
+    "EmptyResult",
+    "Era",
+    "ErrorCode",
+    "Event",
+    "GetPromptRequest",
+    "GetPromptResult",
+    "Icon",
+    "IgnoreReason",
+    "ImageContent",
+    "Implementation",
+    "IncomingId",
+    "InitializeResult",
+    "Initialized",
+    "InvalidMessage",
+    "Lifespan",
+    "Limits",
+    "ListPromptsRequest",
+    "ListPromptsResult",
+    "ListResourceTemplatesRequest",
+    "ListResourceTemplatesResult",
+    "ListResourcesRequest",
+    "ListResourcesResult",
+    "ListRootsRequest",
+    "ListRootsResult",
+    "ListToolsRequest",
+    "ListToolsResult",
+    "LocalProtocolError",
+    "LoggingLevel",
+    "LoggingMessageNotification",
+    "MalformedItem",
+    "McpError",
+    "MessageIgnored",
+    "ModelPreferences",
+    "Negotiated",
+    "NoBackChannel",
+    "NoiseReceived",
+    "NotificationReceived",
+    "Options",
+    "Outgoing",
+    "OutgoingId",
+    "Peer",
+    "Pending",
+    "Phase",
+    "PingRequest",
+    "ProgressReceived",
+    "Prompt",
+    "PromptArgument",
+    "PromptListChangedNotification",
+    "PromptMessage",
+    "PromptReference",
+    "PromptsCapability",
+    "ProtocolError",
+    "ProtocolViolated",
+    "ReadResourceRequest",
+    "ReadResourceResult",
+    "Refusal",
+    "RemoteProtocolError",
+    "RequestCancelled",
+    "RequestContext",
+    "RequestError",
+    "RequestFailed",
+    "RequestReceived",
+    "RequestScope",
+    "RequestTimeout",
+    "Resource",
+    "ResourceContents",
+    "ResourceLink",
+    "ResourceListChangedNotification",
+    "ResourceTemplate",
+    "ResourceTemplateReference",
+    "ResourceUpdatedNotification",
+    "ResourcesCapability",
+    "ResponseReceived",
+    "Revision",
+    "Root",
+    "RootsCapability",
+    "RootsListChangedNotification",
+    "SamplingCapability",
+    "SamplingMessage",
+    "Server",
+    "ServerCapabilities",
+    "ServerConnection",
+    "SetLevelRequest",
+    "SubscribeRequest",
+    "TextContent",
+    "TextResourceContents",
+    "Timeout",
+    "Tool",
+    "ToolAnnotations",
+    "ToolError",
+    "ToolListChangedNotification",
+    "ToolsCapability",
+    "Unanswered",
+    "UnknownContent",
+    "UnsubscribeRequest",
+    "VersionMismatched",
+    "__version__",
+]
+
+_HOME = {
+    "revisions": (
+        "Era HANDSHAKE_REVISIONS LATEST_HANDSHAKE REVISIONS REV_2024_11_05 REV_2025_03_26 REV_2025_06_18 "
+        "REV_2025_11_25 REV_2026_07_28 Revision"
+    ),
+    "errors": (
+        "AuthorizationRequired ConnectFailed ConnectionLost ErrorCode InvalidMessage LocalProtocolError "
+        "McpError NoBackChannel ProtocolError Refusal RemoteProtocolError RequestCancelled RequestError "
+        "RequestTimeout ToolError"
+    ),
+    "events": (
+        "Answered CancelReceived CloseReason ConnectionClosed Event IgnoreReason IncomingId Initialized "
+        "MessageIgnored Negotiated NoiseReceived NotificationReceived OutgoingId Peer ProgressReceived "
+        "ProtocolViolated RequestContext RequestFailed RequestReceived ResponseReceived VersionMismatched"
+    ),
+    "engine.client": "ClientConnection",
+    "engine.server": "ServerConnection",
+    "engine.options": "Options",
+    "engine.limits": "Limits Timeout",
+    "engine.table": "Phase",
+    "engine.outbox": "Outgoing",
+    "engine.pending": "Pending Unanswered",
+    "app.server": "Lifespan Server",
+    "app.client": "CallOptions Client ClientOptions",
+    "app.context": "Context RequestScope",
+}
+"""The module of each name; all others are payloads."""
+
+_MODULES = {name: module for module, names in _HOME.items() for name in names.split()}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
