@@ -1,0 +1,245 @@
+"""Arguments from a command line: ``key=value`` words made into what a tool's own schema asks for.
+
+A value is read as JSON where the schema takes what that gives, and as text otherwise: ``limit=5`` is a number for a
+tool that wants one and the text ``5`` for one that wants text. ``key:=value`` is JSON in any case. Only the outer shape
+of the schema is looked at; the server checks the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import attrs
+
+from mcpio.cli.failures import Exit, Failure, did_you_mean
+from mcpio.framing import json
+
+__all__ = ["Given", "Prepared", "prepared", "read_words", "signature", "signature_part"]
+
+
+class Given(NamedTuple):
+    """One argument as it stands on the command line."""
+
+    name: str
+    text: str
+    is_json: bool
+
+
+@attrs.frozen
+class Prepared:
+    """Arguments ready to be sent."""
+
+    arguments: dict[str, Any]
+    notes: tuple[str, ...]
+    """What looks like a mistake and may be none."""
+
+
+def read_words(words: Iterable[str]) -> list[Given]:
+    """Return the arguments that words say. ``Failure`` for a word that says none, and for a name that comes twice."""
+    found: dict[str, Given] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        is_json = name.endswith(":")
+        name = name.removesuffix(":") if is_json else name
+        if not equals or not name:
+            raise Failure(Exit.USAGE, f"{word!r} is no argument: write key=value, or key:=json")
+        if name in found:
+            raise Failure(Exit.USAGE, f"{name!r} is given twice: write an array as JSON, such as {name}='[1, 2]'")
+        if is_json:
+            _parse(name, text)
+        found[name] = Given(name, text, is_json)
+    return list(found.values())
+
+
+def prepared(schema: Mapping[str, Any], given: Sequence[Given], *, of: str) -> Prepared:
+    """Return the arguments for the schema of ``of``. ``Failure`` names everything that is wrong with them."""
+    members = _members(schema)
+    arguments: dict[str, Any] = {}
+    faults, notes = [], []
+    for name, text, is_json in given:
+        member = members.get(name)
+        if member is None:
+            other = schema.get("additionalProperties")
+            if other is False:
+                faults.append(f"{name}: there is no such argument.{did_you_mean(name, members)}")
+                continue
+            if other is None and "patternProperties" not in schema:
+                notes.append(f"note: {of} does not describe an argument {name!r}.{did_you_mean(name, members)}")
+            member = other if isinstance(other, Mapping) else {}
+        value = _parse(name, text) if is_json else _read(text, member, schema)
+        if value is _UNFIT:
+            faults.append(f"{name}: expected {_expected(name, member, schema)}, got {text!r}")
+        else:
+            arguments[name] = value
+    known = {each.name for each in given}
+    faults += [f"{name}: missing" for name in _required(schema) if name not in known]
+    if faults:
+        takes = signature(schema) or "no arguments"
+        lines = "".join(f"\n  {fault}" for fault in faults)
+        raise Failure(Exit.BAD_ARGUMENTS, f"bad arguments for {of}:{lines}\n  it takes: {takes}")
+    return Prepared(arguments, tuple(notes))
+
+
+def signature(schema: Mapping[str, Any]) -> str:
+    """Return what to write after a tool's name, such as ``query=string [limit=integer]``."""
+    required = _required(schema)
+    members = _members(schema)
+    order = [*(name for name in members if name in required), *(name for name in members if name not in required)]
+    return " ".join(signature_part(name, _words(members[name], schema), name in required) for name in order)
+
+
+def signature_part(name: str, value: str, required: bool) -> str:
+    """Return one argument of a signature."""
+    return f"{name}={value}" if required else f"[{name}={value}]"
+
+
+# Reading a value
+
+_UNFIT: Any = object()
+
+
+def _parse(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JsonError as error:
+        raise Failure(Exit.USAGE, f"the value of {name}:= is no JSON: {error.reason}") from error
+
+
+def _read(text: str, member: Any, root: Mapping[str, Any]) -> Any:
+    """Return the first reading of a text that fits, or ``_UNFIT``."""
+    for value in _readings(text):
+        if _fits(value, member, root):
+            return value
+    return _UNFIT
+
+
+def _readings(text: str) -> Iterator[Any]:
+    try:
+        value = json.loads(text.lower() if text.lower() in {"true", "false", "null"} else text)
+    except json.JsonError:
+        pass
+    else:
+        # Text in quotes is not meant to lose them.
+        if not isinstance(value, str):
+            yield value
+    yield text
+
+
+# Looking at a schema
+
+_DEPTH = 32
+"""How many references and alternatives are followed before a schema is taken to admit anything."""
+
+
+def _fits(value: Any, schema: Any, root: Mapping[str, Any], depth: int = 0) -> bool:
+    """Whether a schema admits a value, as far as its type and its alternatives go. When in doubt it does."""
+    if not isinstance(schema, Mapping):
+        return schema is not False
+    if depth > _DEPTH:
+        return True
+    followed = _followed(schema, root)
+    if followed is not None and not _fits(value, followed, root, depth + 1):
+        return False
+    if "const" in schema and not _same(value, schema["const"]):
+        return False
+    choices = schema.get("enum")
+    if isinstance(choices, list) and not any(_same(value, choice) for choice in choices):
+        return False
+    types = _types(schema)
+    if types and not _is_one_of(value, types):
+        return False
+    if not all(_fits(value, part, root, depth + 1) for part in _parts(schema, "allOf")):
+        return False
+    return all(
+        any(_fits(value, part, root, depth + 1) for part in parts)
+        for parts in (_parts(schema, "anyOf"), _parts(schema, "oneOf"))
+        if parts
+    )
+
+
+def _followed(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    """Return what a reference inside the schema leads to; ``None`` without one, and where it leads nowhere."""
+    reference = schema.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
+    found: Any = root
+    for step in reference.removeprefix("#").split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if not isinstance(found, Mapping) or name not in found:
+            return None
+        found = found[name]
+    return found
+
+
+def _types(schema: Mapping[str, Any]) -> list[str]:
+    said = schema.get("type")
+    names = said if isinstance(said, list) else [said]
+    return [name for name in names if isinstance(name, str)]
+
+
+def _is_one_of(value: Any, types: list[str]) -> bool:
+    kind = _TYPE_NAMES[type(value)]
+    return kind in types or (kind == "integer" and "number" in types)
+
+
+_TYPE_NAMES = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
+
+
+def _same(value: Any, other: Any) -> bool:
+    """Whether two JSON values are equal; ``true`` is not 1."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
+
+
+def _parts(schema: Mapping[str, Any], keyword: str) -> list[Any]:
+    parts = schema.get(keyword)
+    return parts if isinstance(parts, list) else []
+
+
+def _members(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def _required(schema: Mapping[str, Any]) -> list[str]:
+    required = schema.get("required")
+    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+
+
+# Saying what a schema wants
+
+_SHOWN_CHOICES = 6
+
+
+def _expected(name: str, member: Any, root: Mapping[str, Any]) -> str:
+    words = _words(member, root)
+    if words == "array":
+        return f"an array as JSON, such as {name}='[1, 2]'"
+    if words == "object":
+        return f"""an object as JSON, such as {name}='{{"a": 1}}'"""
+    return words
+
+
+def _words(schema: Any, root: Mapping[str, Any], depth: int = 0) -> str:
+    """Say in a word or two what a schema admits: ``integer``, ``red|green``, ``string|null``."""
+    if not isinstance(schema, Mapping) or depth > _DEPTH:
+        return "any"
+    followed = _followed(schema, root)
+    if followed is not None:
+        return _words(followed, root, depth + 1)
+    choices = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(choices, list) and choices:
+        shown = [each if isinstance(each, str) else json.dumps(each).decode() for each in choices[:_SHOWN_CHOICES]]
+        return "|".join([*shown, "..."] if len(choices) > _SHOWN_CHOICES else shown)
+    if types := _types(schema):
+        return "|".join(types)
+    alternatives = _parts(schema, "anyOf") or _parts(schema, "oneOf") or _parts(schema, "allOf")[:1]
+    return "|".join(dict.fromkeys(_words(each, root, depth + 1) for each in alternatives)) or "any"

@@ -1,0 +1,139 @@
+"""The command line as a whole: which command it asks for, and what becomes of its output and its status."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from mcpio.cli.failures import Exit, Failure, did_you_mean
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "demo": "watch a server and a client hold a conversation",
+    "serve": "serve a Server object on standard input and output",
+    "list": "list what a server offers",
+    "call": "call a tool of a server",
+    "read": "print a resource of a server",
+    "prompt": "print a prompt of a server, filled in",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line, ``sys.argv`` by default, and return the exit status.
+
+    Raises ``SystemExit`` where ``argparse`` does, for ``--help`` and for options that make no sense, and when a signal
+    ended the command.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        # Not every terminal can show everything that a server says.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            return _run(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+    except BrokenPipeError:
+        _drop_output()
+        return Exit.OUTPUT_CLOSED
+
+
+def _run(words: list[str]) -> int:
+    command = words[0] if words and not words[0].startswith("-") else None
+    if command is None:
+        _top_parser().parse_args(words or ["--help"])
+        return Exit.USAGE
+    if command not in COMMANDS:
+        return _fail(Failure(Exit.USAGE, f"there is no command {command!r}.{did_you_mean(command, COMMANDS)}"))
+    module = import_module(f"{__package__}.{command}")
+    options = _parse(command, module, words[1:])
+    try:
+        status: int = module.run(options)
+    except Failure as failure:
+        return _fail(failure, as_json=getattr(options, "json", False))
+    return status
+
+
+def _parse(command: str, module: Any, words: list[str]) -> argparse.Namespace:
+    """Return the options of a command. What stands after ``--`` is the server's, not ours."""
+    parser = argparse.ArgumentParser(f"mcpio {command}", description=COMMANDS[command], allow_abbrev=False)
+    parser.set_defaults(command=command)
+    module.add_arguments(parser)
+    if parser.get_default("words") is None and "--" in words:
+        split = words.index("--")
+        parser.set_defaults(after=words[split + 1 :])
+        words = words[:split]
+    # Options may stand between the words.
+    return parser.parse_intermixed_args(words)
+
+
+def _top_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "mcpio",
+        usage="%(prog)s COMMAND ...",
+        description="The Model Context Protocol on a command line.",
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    return parser
+
+
+class _Version(argparse.Action):
+    """Prints the version, which costs something to find out."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import mcpio
+
+        print(f"mcpio {mcpio.__version__}")
+        parser.exit()
+
+
+def _epilog() -> str:
+    commands = "".join(f"  {name:8}{summary}\n" for name, summary in COMMANDS.items())
+    return f"""commands:
+{commands}
+  mcpio COMMAND --help tells more.
+
+exit status:
+  0  done                           6  what the server says makes no sense
+  1  the tool says that it failed   7  the server ended too early
+  2  wrong usage                    8  serve: no server there
+  3  bad arguments for the tool     124  no answer in time
+  4  no such tool or resource       126, 127  the program does not start, or is not there
+  5  the server answered an error   130, 143  ended by SIGINT, SIGTERM
+"""
+
+
+def _fail(failure: Failure, *, as_json: bool = False) -> int:
+    from mcpio.cli.console import Console
+
+    console = Console()
+    console.failure(failure.message)
+    if as_json:
+        from mcpio.framing import json
+
+        error = {"kind": failure.kind, "status": int(failure.status), "message": failure.message}
+        console.result(json.dumps({"error": error}).decode())
+    return failure.status
+
+
+def _drop_output() -> None:
+    """Send what is still unwritten nowhere: the interpreter would complain about it at its end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except BrokenPipeError:
+            os.dup2(null, stream.fileno())
+    os.close(null)

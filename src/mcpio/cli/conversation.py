@@ -1,0 +1,170 @@
+"""A conversation with a server that is started for one command: how to say which, and how it is held."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shlex
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeAlias
+
+import mcpio
+from mcpio.app.client import Client
+from mcpio.cli.console import Console
+from mcpio.cli.failures import Exit, Failure, explained
+from mcpio.engine.limits import Timeout
+from mcpio.engine.options import Options
+from mcpio.errors import ConnectFailed, ConnectionLost, McpError, NoBackChannel, RequestTimeout
+from mcpio.trio import open_process_stream, open_transport, run_until_signalled
+from mcpio.types.lifecycle import Implementation
+
+__all__ = ["Work", "add_options", "add_words", "choose_server", "hold", "next_word", "no_more_words", "run"]
+
+GRACE = 1.0
+"""Seconds that a server has to end by itself, and again after it was told to."""
+
+LAST_WORDS = 0.5
+"""Seconds that a server which closed its output has to end, so that we can say how it did."""
+
+Work: TypeAlias = Callable[[Client, argparse.Namespace, Console], Awaitable[int]]
+"""What a command does with a server; returns the exit status."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that all commands with a server take."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress, log messages and notes")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="show what the server writes to its standard error"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long to wait for each answer; 0 waits for ever (default: 60)",
+    )
+    parser.add_argument(
+        "-e",
+        "--env",
+        type=_variable,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable for the server's environment, beside HOME, PATH and the like; may be repeated",
+    )
+    parser.add_argument("--inherit-env", action="store_true", help="give the server all of this environment")
+    parser.add_argument("--cwd", type=_directory, metavar="DIRECTORY", help="where the server runs")
+
+
+def add_words(parser: argparse.ArgumentParser, *words: str) -> None:
+    """Add the server's command and ``words``, and say in the usage how a server is named."""
+    said = " ".join(words)
+    parser.usage = f"%(prog)s [options] {' '.join(['SERVER', *words])}\n       %(prog)s [options] {said}".rstrip()
+    parser.usage += " -- PROGRAM [ARG ...]"
+    parser.epilog = "SERVER is the server's command in quotes, such as 'python server.py'; or give its words after --."
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    parser.set_defaults(after=None)
+
+
+def choose_server(options: argparse.Namespace) -> None:
+    """Set ``options.server``: what stood after ``--``, or else the first word, taken out and split as a shell would.
+
+    ``Failure`` where there is none, or the quotes do not match.
+    """
+    options.server = options.after
+    if options.after is None:
+        text = next_word(options, "server")
+        try:
+            options.server = shlex.split(text)
+        except ValueError as error:
+            raise Failure(Exit.USAGE, f"cannot split the server's command {text!r}: {error}") from error
+    if not options.server:
+        raise Failure(Exit.USAGE, "no server: give its command in quotes, or its words after --")
+
+
+def next_word(options: argparse.Namespace, what: str) -> str:
+    """Take the next word of the command line. ``Failure`` where there is none."""
+    if not options.words:
+        raise Failure(Exit.USAGE, f"no {what} given; see mcpio {options.command} --help")
+    word: str = options.words.pop(0)
+    return word
+
+
+def no_more_words(options: argparse.Namespace) -> None:
+    """Raise ``Failure`` where there are words left."""
+    if options.words:
+        raise Failure(Exit.USAGE, f"what is {options.words[0]!r} for? See mcpio {options.command} --help")
+
+
+def run(work: Work, options: argparse.Namespace) -> int:
+    """Start the server, do the work, end the server; return the exit status.
+
+    ``options.server`` is its program and arguments. ``Failure`` where that cannot be done. One SIGINT or SIGTERM
+    cancels what is under way, ends the server, and leaves with 130 or 143; a second one leaves at once.
+    """
+    return run_until_signalled(partial(hold, work, options), patience=None)
+
+
+async def hold(work: Work, options: argparse.Namespace) -> int:
+    """Hold the conversation: ``run``, inside a Trio run."""
+    console = Console(quiet=options.quiet)
+    try:
+        async with open_process_stream(
+            options.server,
+            env=dict(options.env),
+            inherit_env=options.inherit_env,
+            cwd=options.cwd,
+            stderr=_show_line if options.verbose else "capture",
+            close_grace=GRACE,
+            terminate_grace=GRACE,
+        ) as process:
+            try:
+                async with open_transport(
+                    process.stream,
+                    info=Implementation("mcpio", mcpio.__version__),
+                    on_log=console.log,
+                    options=_engine_options(options.timeout),
+                ) as client:
+                    return await work(client, options, console)
+            except (ConnectFailed, ConnectionLost, NoBackChannel) as error:
+                # A server that does not answer has nothing to say about its end: that is our doing.
+                patience = 0 if isinstance(error.__cause__, RequestTimeout) else LAST_WORDS
+                raise explained(error, await process.last_words(patience)) from error
+    except McpError as error:
+        raise explained(error) from error
+
+
+def _engine_options(seconds: float) -> Options:
+    limit = seconds or None
+    return Options(request_timeout=Timeout(limit), initialize_timeout=limit)
+
+
+def _show_line(line: str) -> None:
+    print(f"server: {line}", file=sys.stderr)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _directory(text: str) -> str:
+    if not os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"there is no directory {text!r}")
+    return text

@@ -1,0 +1,93 @@
+"""``mcpio demo``: a server process and a client process hold a conversation, and every message of it is shown.
+
+The client is this process and the server a child of it; between them are two pipes. What is shown is what went through
+the pipes, and the phases are what the two engines said of themselves when they had acted on the message: the client's
+directly, the server's by a line on its standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+
+import trio
+
+from mcpio.cli.demo.client import Speaker
+from mcpio.cli.demo.view import REPORT, View
+from mcpio.cli.failures import Exit, Failure, explained
+from mcpio.errors import McpError
+from mcpio.trio import open_process_stream, run_until_signalled
+from mcpio.types.lifecycle import PingRequest
+from mcpio.types.prompts import GetPromptRequest, ListPromptsRequest
+from mcpio.types.resources import ListResourcesRequest, ReadResourceRequest
+from mcpio.types.tools import CallToolRequest, ListToolsRequest
+
+__all__ = ["add_arguments", "hold", "run"]
+
+SERVER = (sys.executable, "-m", "mcpio.cli.demo.server")
+
+PATIENCE = 30.0
+"""Seconds for the whole conversation, which takes two."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes: nothing."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Be the command."""
+    return run_until_signalled(partial(hold, View.for_output()), patience=None)
+
+
+async def hold(view: View) -> int:
+    """Hold the conversation."""
+    began = trio.current_time()
+    try:
+        with trio.fail_after(PATIENCE):
+            # Our own program: it may have the whole environment, which may say where to find mcpio.
+            async with open_process_stream(SERVER, inherit_env=True, stderr=partial(_hear, view)) as process:
+                view.title(process.pid)
+                await converse(Speaker(process.stream, view), view)
+                status = await process.wait()
+    except McpError as error:
+        raise explained(error) from error
+    except trio.TooSlowError as error:
+        raise Failure(Exit.TIMEOUT, f"the conversation is not over after {PATIENCE:g} s") from error
+    view.end(f"the server exited with status {status}", trio.current_time() - began)
+    if status != 0 or not view.complete:
+        raise Failure(Exit.SERVER_DIED, f"the server exited with status {status}, or has not said all its phases")
+    return Exit.DONE
+
+
+async def converse(client: Speaker, view: View) -> None:
+    """Say everything, and expect it to be answered."""
+    view.step("The handshake settles the revision and what each side can do.")
+    await client.initialize()
+    view.step("What does the server offer?")
+    await client.ask(ListToolsRequest())
+    await client.ask(ListResourcesRequest())
+    await client.ask(ListPromptsRequest())
+    view.step("A tool call, with progress and a log message on the way.")
+    result = await client.ask(CallToolRequest("count", {"to": 3}), progress=True)
+    if result.structured_content != {"result": 3}:
+        raise Failure(Exit.PROTOCOL, f"count(3) gave {result.structured_content!r}")
+    view.step("A resource.")
+    await client.ask(ReadResourceRequest("demo://greeting"))
+    view.step("A prompt, filled in.")
+    await client.ask(GetPromptRequest("explain", {"topic": "pipes"}))
+    view.step("A call that would take an hour, cancelled after two reports of progress. The conversation goes on.")
+    await client.ask_and_cancel(CallToolRequest("count", {"to": 18_000}), after=2)
+    await client.ask(PingRequest())
+    view.step("The end: the client closes its pipe, and so does the server.")
+    await client.close()
+
+
+def _hear(view: View, line: str) -> None:
+    """Take in a line of the server's standard error: a report of its phase, or else something for people."""
+    word, _, report = line.partition(" ")
+    direction, _, phase = report.partition(" ")
+    if word == REPORT and direction in {"in", "out"}:
+        view.reported(direction, phase)
+    else:
+        print(f"server: {line}", file=sys.stderr)

@@ -1,0 +1,104 @@
+"""The demo's client: the engine and a stream, in one task, one request after the other.
+
+``mcpio.trio`` would do all of this, and several requests at once. Here each message is taken in by itself, so that the
+phase after it can be told.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import trio
+
+import mcpio
+from mcpio.cli.demo.view import View
+from mcpio.engine.client import ClientConnection
+from mcpio.events import Event, OutgoingId, ProgressReceived, RequestFailed, ResponseReceived
+from mcpio.framing.lines import LineFramer
+from mcpio.types.lifecycle import Implementation
+
+__all__ = ["Speaker"]
+
+
+class Speaker:
+    """A client of the server at the other end of a stream."""
+
+    def __init__(self, stream: trio.abc.HalfCloseableStream, view: View) -> None:
+        self._stream = stream
+        self._view = view
+        self._framer = LineFramer()
+        self._connection = ClientConnection(Implementation("mcpio-demo-client", mcpio.__version__))
+
+    async def initialize(self) -> Any:
+        """Shake hands: the result is followed by ``notifications/initialized``."""
+        result = await self._outcome(self._connection.send_initialize(now=trio.current_time()))
+        await self._write()
+        return result
+
+    async def ask(self, request: Any, *, progress: bool = False) -> Any:
+        """Ask the server and return the result. Raises what the request fails with."""
+        return await self._outcome(self._connection.send_request(request, now=trio.current_time(), progress=progress))
+
+    async def ask_and_cancel(self, request: Any, *, after: int) -> None:
+        """Ask the server, and give up after some reports of progress."""
+        id = self._connection.send_request(request, now=trio.current_time(), progress=True)
+        reports = 0
+        while reports < after:
+            reports += sum(isinstance(event, ProgressReceived) for event in await self._turn())
+        self._connection.cancel_request(id, "seen enough")
+        await self._write()
+
+    async def close(self) -> None:
+        """Close our end, and wait for the server to close its own."""
+        self._connection.close(trio.current_time())
+        await self._write()
+        while data := await self._stream.receive_some():
+            self._take(data)
+        self._view.received("(end of output)", self._phase)
+
+    async def _outcome(self, id: OutgoingId) -> Any:
+        while True:
+            for event in await self._turn():
+                match event:
+                    case ResponseReceived() if event.id == id:
+                        return event.result
+                    case RequestFailed() if event.id == id:
+                        raise event.error
+
+    async def _turn(self) -> list[Event]:
+        """Write what there is to write, wait for input or for a deadline, and return what came of it."""
+        await self._write()
+        deadline = self._connection.next_deadline()
+        with trio.move_on_at(math.inf if deadline is None else deadline):
+            return self._take(await self._stream.receive_some())
+        self._connection.handle_timeout(trio.current_time())
+        return list(self._connection.events())
+
+    def _take(self, data: bytes | bytearray) -> list[Event]:
+        """Take in what came, message by message, and show each with the phase after it."""
+        now = trio.current_time()
+        if not data:
+            self._connection.receive_data(None, now)
+            return list(self._connection.events())
+        events: list[Event] = []
+        self._framer.receive(data)
+        while isinstance(line := self._framer.next_line(), bytes):
+            self._connection.receive_data(line + b"\n", now)
+            events += self._connection.events()
+            self._view.received(line.decode(), self._phase)
+        return events
+
+    async def _write(self) -> None:
+        while chunks := self._connection.data_to_send():
+            for chunk in chunks:
+                if chunk is None:
+                    self._view.sent("(end of input)", self._phase)
+                    await self._stream.send_eof()
+                else:
+                    self._view.sent(chunk.decode().rstrip("\n"), self._phase)
+                    await self._stream.send_all(chunk)
+
+    @property
+    def _phase(self) -> str:
+        return self._connection.phase.value

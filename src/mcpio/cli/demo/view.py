@@ -1,0 +1,152 @@
+"""How the demo looks: one row for each message, in the middle what went over the pipe, at the sides the phases."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import attrs
+
+from mcpio.cli.console import is_terminal, printable, width
+
+__all__ = ["REPORT", "View"]
+
+REPORT: Final = "phase"
+"""The first word of the lines by which the server tells its phase; a direction and the phase follow."""
+
+PHASE_COLUMNS: Final = 13
+NARROW: Final = 72
+"""Below this many columns the phases have a line of their own."""
+LEAST_ROOM: Final = 24
+"""How many characters of a message a line has, however narrow the terminal is."""
+MOST_LINES: Final = 3
+MOST_CHARACTERS: Final = 210
+"""A message is cut after so many lines, unless it would show fewer characters than this."""
+
+BOLD, DIM, CYAN, GREEN, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[32m", "\x1b[0m"
+
+
+@attrs.frozen
+class Row:
+    """A message, as the client saw it."""
+
+    direction: str
+    """``"in"`` or ``"out"``, as the server has it."""
+    text: str
+    client: str
+    """The client's phase."""
+
+
+class View:
+    """Prints rows in the order in which the client saw the messages, each once the server told its phase, too."""
+
+    def __init__(self, write: Callable[[str], object], columns: int, *, colour: bool) -> None:
+        self._write = write
+        self._columns = columns
+        self._colour = colour
+        self._steps = 0
+        self._rows = 0
+        self._waiting: deque[Row | str] = deque()
+        self._reports: Mapping[str, deque[str]] = {"in": deque(), "out": deque()}
+
+    @classmethod
+    def for_output(cls) -> View:
+        """Return a view on standard output, in colour if that is a terminal and nobody minds."""
+        terminal = is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
+        return cls(lambda text: print(text, flush=True), width(), colour=terminal and not os.environ.get("NO_COLOR"))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every message was shown."""
+        return not self._waiting
+
+    def title(self, pid: int) -> None:
+        """Say what is to be seen."""
+        self._lines(f"A client (this process, {os.getpid()}) and a server (its child, {pid}) talk MCP over two pipes.")
+        self._lines("Shown is each message as it went over the pipe, and the phase of each side after it.")
+        if self._columns >= NARROW:
+            self._write("")
+            message = self._columns - 2 * PHASE_COLUMNS
+            self._write(
+                self._styled(f"{'client':{PHASE_COLUMNS}}{'message':{message}}{'server':>{PHASE_COLUMNS}}", BOLD)
+            )
+
+    def step(self, text: str) -> None:
+        """Begin a part of the conversation."""
+        self._steps += 1
+        self._put(f"{self._steps}. {text}")
+
+    def sent(self, text: str, phase: str) -> None:
+        """Show a message of the client's, and the client's phase after it."""
+        self._put(Row("in", text, phase))
+
+    def received(self, text: str, phase: str) -> None:
+        """Show a message of the server's, and the client's phase after it."""
+        self._put(Row("out", text, phase))
+
+    def reported(self, direction: str, phase: str) -> None:
+        """Take in the server's phase after the next message of a direction."""
+        self._reports[direction].append(phase)
+        # Whoever reads standard error has no use for a failure to write; the next message meets it again.
+        with suppress(OSError):
+            self._flush()
+
+    def end(self, text: str, seconds: float) -> None:
+        """Say how it went."""
+        self._write("")
+        self._lines(f"Done: {self._rows} messages in {seconds:.1f} s; {text}.")
+
+    def _put(self, item: Row | str) -> None:
+        self._waiting.append(item)
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._waiting:
+            item = self._waiting[0]
+            if isinstance(item, Row):
+                reports = self._reports[item.direction]
+                if not reports:
+                    return
+                self._show(item, reports[0])
+                reports.popleft()
+            else:
+                self._write("")
+                self._lines(item, BOLD)
+            self._waiting.popleft()
+
+    def _show(self, row: Row, server: str) -> None:
+        arrow, colour = ("-->", CYAN) if row.direction == "in" else ("<--", GREEN)
+        narrow = self._columns < NARROW
+        room = max(self._columns - 4 - (0 if narrow else 2 * PHASE_COLUMNS), LEAST_ROOM)
+        for number, line in enumerate(_cut(printable(row.text), room)):
+            shown = self._styled(f"{'   ' if number else arrow} {line:{room}}", colour)
+            if narrow:
+                self._write(shown.rstrip())
+            elif number:
+                self._write(f"{'':{PHASE_COLUMNS}}{shown}".rstrip())
+            else:
+                self._write(f"{row.client:{PHASE_COLUMNS}}{shown}{server:>{PHASE_COLUMNS}}")
+        if narrow:
+            self._write(self._styled(f"    client {row.client}, server {server}", DIM))
+        self._rows += 1
+
+    def _lines(self, text: str, style: str = "") -> None:
+        for line in textwrap.wrap(text, max(self._columns, LEAST_ROOM)):
+            self._write(self._styled(line, style) if style else line)
+
+    def _styled(self, text: str, style: str) -> str:
+        return f"{style}{text}{PLAIN}" if self._colour else text
+
+
+def _cut(text: str, room: int) -> list[str]:
+    """Return the first lines of a text that is broken anywhere, and say how much is left out."""
+    most = room * max(MOST_LINES, MOST_CHARACTERS // room)
+    if len(text) > most:
+        left_out = f"... ({len(text)} characters)"
+        text = text[: most - len(left_out)] + left_out
+    return [text[start : start + room] for start in range(0, len(text), room)]

@@ -1,0 +1,102 @@
+"""What can go wrong with a command, and the exit status that each fault has."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from mcpio.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    InvalidMessage,
+    McpError,
+    NoBackChannel,
+    RemoteProtocolError,
+    RequestError,
+    RequestTimeout,
+)
+
+__all__ = ["Exit", "Failure", "did_you_mean", "explained"]
+
+
+class Exit(enum.IntEnum):
+    """The exit statuses of ``mcpio``. They keep their meaning from release to release."""
+
+    DONE = 0
+    TOOL_FAILED = 1
+    """The tool ran and says that it failed."""
+    USAGE = 2
+    """The command line makes no sense."""
+    BAD_ARGUMENTS = 3
+    """The arguments do not fit the tool or the prompt."""
+    NOT_FOUND = 4
+    """The server has no such tool, resource or prompt."""
+    REFUSED = 5
+    """The server answered with an error."""
+    PROTOCOL = 6
+    """What the program says is not the protocol, or in no revision that we speak."""
+    SERVER_DIED = 7
+    """The server ended, or closed its output, before it had answered."""
+    NOT_LOADED = 8
+    """``serve``: there is no server where the command line says."""
+    TIMEOUT = 124
+    """The server did not answer in time."""
+    NOT_EXECUTABLE = 126
+    """The server's program is there and cannot be started."""
+    NO_PROGRAM = 127
+    """The server's program does not exist."""
+    OUTPUT_CLOSED = 141
+    """Whoever read our output stopped reading."""
+
+
+class Failure(Exception):
+    """A command cannot do what it was asked to. The text is for people and stands by itself."""
+
+    def __init__(self, status: Exit, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+    @property
+    def kind(self) -> str:
+        """A name for programs, such as ``not-found``."""
+        return self.status.name.lower().replace("_", "-")
+
+
+def explained(error: McpError, last_words: str = "") -> Failure:
+    """Return the failure that an error of the library amounts to. ``last_words`` tell how the server ended."""
+    ending = f": {last_words}" if last_words else ""
+    match error:
+        case ConnectFailed():
+            return _not_connected(error, ending)
+        case RequestTimeout():
+            return Failure(Exit.TIMEOUT, str(error))
+        case RequestError():
+            return Failure(Exit.REFUSED, f"the server answered with an error: {error}")
+        case ConnectionLost() | NoBackChannel():
+            return Failure(Exit.SERVER_DIED, f"the server ended the conversation{ending}")
+        case InvalidMessage():
+            return Failure(Exit.PROTOCOL, f"the server's answer makes no sense: {error}")
+        case RemoteProtocolError():
+            return Failure(Exit.PROTOCOL, f"the server breaks the protocol: {error}")
+    return Failure(Exit.PROTOCOL, str(error))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean …?" for the known names that are close to one, or nothing."""
+    close = get_close_matches(name, list(known), n=3, cutoff=0.75)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def _not_connected(error: ConnectFailed, ending: str) -> Failure:
+    cause = error.__cause__
+    if isinstance(cause, FileNotFoundError):
+        return Failure(Exit.NO_PROGRAM, str(error))
+    if isinstance(cause, RequestTimeout):
+        return Failure(Exit.TIMEOUT, f"{error}{ending}")
+    if isinstance(cause, ConnectionLost):
+        return Failure(Exit.SERVER_DIED, f"the server ended before it had shaken hands{ending}")
+    if isinstance(cause, McpError):
+        return Failure(Exit.PROTOCOL, f"{error}{ending}")
+    return Failure(Exit.NOT_EXECUTABLE, str(error))

@@ -1,0 +1,69 @@
+"""``mcpio read``: print a resource."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import sys
+
+from mcpio.app.client import Client
+from mcpio.cli import conversation
+from mcpio.cli.console import Console, is_terminal
+from mcpio.cli.failures import Exit, Failure, did_you_mean
+from mcpio.cli.pages import declared, resource_pages
+from mcpio.cli.render import as_json, contents_text
+from mcpio.errors import ErrorCode, RequestError
+from mcpio.types.content import BlobResourceContents, TextResourceContents
+
+__all__ = ["add_arguments", "read", "run"]
+
+NOT_FOUND = (ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.INVALID_PARAMS)
+"""The errors that say so: the second is what newer servers answer (RES-05)."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    conversation.add_options(parser)
+    conversation.add_words(parser, "URI")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Be the command."""
+    conversation.choose_server(options)
+    options.uri = conversation.next_word(options, "URI")
+    conversation.no_more_words(options)
+    return conversation.run(read, options)
+
+
+async def read(client: Client, options: argparse.Namespace, console: Console) -> int:
+    """Print the resource ``options.uri``: its contents as they are, unless people would see binary ones."""
+    if declared(client).resources is None:
+        raise Failure(Exit.NOT_FOUND, f"no resource {options.uri!r}: the server has no resources.")
+    try:
+        result = await client.read_resource(options.uri)
+    except RequestError as error:
+        if error.code not in NOT_FOUND:
+            raise
+        known = [resource.uri for page in await resource_pages(client) for resource in page.resources]
+        hint = did_you_mean(options.uri, known)
+        raise Failure(Exit.NOT_FOUND, f"no resource {options.uri!r}: {error.message}.{hint}") from error
+    if options.json:
+        console.result(as_json(client, result))
+    else:
+        for contents in result.contents:
+            _print(contents, console)
+    return Exit.DONE
+
+
+def _print(contents: TextResourceContents | BlobResourceContents, console: Console) -> None:
+    if is_terminal(sys.stdout):
+        console.result(contents_text(contents))
+        return
+    if isinstance(contents, TextResourceContents):
+        console.exact(contents.text)
+        return
+    try:
+        console.data(base64.b64decode(contents.blob, validate=True))
+    except binascii.Error as error:
+        raise Failure(Exit.PROTOCOL, f"the binary contents of {contents.uri} are no base64: {error}") from error

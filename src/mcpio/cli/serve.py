@@ -1,0 +1,119 @@
+"""``mcpio serve``: serve a Server object that somebody's module has, on standard input and output."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
+from types import ModuleType
+
+import trio
+
+from mcpio.app.server import Server
+from mcpio.cli.console import is_terminal
+from mcpio.cli.failures import Exit, Failure, did_you_mean
+from mcpio.trio import serve_stdio
+
+__all__ = ["add_arguments", "load", "run"]
+
+DEFAULT_NAME = "server"
+"""What the object is called where the command line does not say."""
+
+MODULE_NAME = "__mcp_main__"
+"""What a file's module is called: a name that no other module has, and not ``__main__``, so that it does not serve."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    parser.add_argument(
+        "server",
+        metavar="MODULE[:NAME]",
+        help="a module or a path to a file.py, and the Server in it (default: server)",
+    )
+    transports = parser.add_mutually_exclusive_group()
+    transports.add_argument(
+        "--stdio", action="store_true", help="on standard input and output, for one client; this is the default"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Be the command."""
+    # What the module prints while it is imported is no protocol either.
+    with contextlib.redirect_stdout(sys.stderr):
+        server = load(options.server)
+    if is_terminal(sys.stdin):
+        print(f"mcpio: serving {server.info.name!r} on standard input, which is a terminal", file=sys.stderr)
+    trio.run(serve_stdio, server)
+    return Exit.DONE
+
+
+def load(reference: str) -> Server:
+    """Return the ``Server`` that ``package.module:name`` or ``path/to/file.py:name`` refers to.
+
+    ``Failure`` where there is none. Modules are looked for in the working directory too.
+    """
+    place, colon, name = reference.rpartition(":")
+    # A colon may be part of a path.
+    if not colon or not name.isidentifier():
+        place, name = reference, DEFAULT_NAME
+    module = _file(place) if place.endswith(".py") else _module(place)
+    found = getattr(module, name, None)
+    if isinstance(found, Server):
+        return found
+    servers = [each for each, value in vars(module).items() if isinstance(value, Server)]
+    if found is not None:
+        reason = f"{name!r} in {place} is a {type(found).__name__}, not an mcpio Server."
+    else:
+        reason = f"{place} has no {name!r}.{did_you_mean(name, vars(module))}"
+    there = f" A Server there is {' or '.join(map(repr, servers))}." if servers else ""
+    raise Failure(Exit.NOT_LOADED, reason + there)
+
+
+def _module(name: str) -> ModuleType:
+    sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # One that the module itself imports, and that is missing, is the author's to see.
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise Failure(Exit.NOT_LOADED, f"there is no module {error.name!r}") from error
+        raise _broken(name, error) from error
+    except Exception as error:
+        raise _broken(name, error) from error
+
+
+def _file(path: str) -> ModuleType:
+    if not os.path.isfile(path):
+        raise Failure(Exit.NOT_LOADED, f"there is no file {path!r}")
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    loader = SourceFileLoader(MODULE_NAME, path)
+    spec = ModuleSpec(MODULE_NAME, loader, origin=path)
+    spec.has_location = True
+    module = sys.modules[MODULE_NAME] = module_from_spec(spec)
+    try:
+        loader.exec_module(module)
+    except Exception as error:
+        raise _broken(path, error) from error
+    return module
+
+
+def _broken(place: str, error: Exception) -> Failure:
+    """Return the failure of a module that raises, with the part of the traceback that is its own."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None and _is_machinery(step.tb_frame.f_code.co_filename):
+        step = step.tb_next
+    lines = traceback.format_exception(type(error), error, step)
+    return Failure(Exit.NOT_LOADED, f"importing {place} failed:\n{''.join(lines)}".rstrip())
+
+
+def _is_machinery(file: str) -> bool:
+    return (
+        file == __file__
+        or file.startswith("<frozen importlib")
+        or os.path.dirname(file) == os.path.dirname(importlib.__file__)
+    )

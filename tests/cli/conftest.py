@@ -1,0 +1,159 @@
+"""Command lines run in this process, against a server in this process: everything is real but the child process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, Protocol
+
+import pytest
+import trio
+import trio.testing
+
+from mcpio import CallToolResult, Context, ImageContent, Server, TextContent
+from mcpio.cli import conversation, main
+from mcpio.framing.lines import LineFramer
+from mcpio.trio import serve
+
+Peer = Callable[[trio.abc.HalfCloseableStream], Awaitable[None]]
+"""Stands for a server: reads and writes what it likes."""
+
+
+class Ran(NamedTuple):
+    """What a command did."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Command(Protocol):
+    """Runs ``mcpio`` with words; ``server`` is what the command's server would be."""
+
+    def __call__(self, *words: str, server: Server | Peer) -> Ran: ...
+
+
+class _Process:
+    def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
+        self.stream = stream
+
+    async def last_words(self, patience: float = 0) -> str:
+        return "'server' exited with status 3; the end of its standard error:\nlast line"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """Return what runs a command line."""
+
+    def run(*words: str, server: Server | Peer) -> Ran:
+        peer: Peer = server if not isinstance(server, Server) else lambda stream: serve(server, stream)
+
+        @asynccontextmanager
+        async def start(argv: Sequence[str], **options: Any) -> AsyncIterator[_Process]:
+            assert argv == ["the", "server"]
+            near, far = trio.testing.memory_stream_pair()
+            failure: BaseException | None = None
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(peer, far)
+                try:
+                    yield _Process(near)
+                except BaseException as error:
+                    failure = error
+                nursery.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
+
+        monkeypatch.setattr(conversation, "open_process_stream", start)
+        status = main([words[0], "the server", *words[1:]])
+        return Ran(status, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def server() -> Server:
+    """Return a server with something of everything."""
+    server = Server("workshop", "2", title="The workshop", instructions="Be careful.")
+
+    @server.tool
+    def add(a: int, b: int = 1) -> int:
+        """Add two numbers.
+
+        This paragraph is too much for a list.
+        """
+        return a + b
+
+    @server.tool
+    async def steps(count: int, ctx: Context) -> str:
+        for step in range(1, count + 1):
+            ctx.progress(step, count, "working")
+            await trio.testing.wait_all_tasks_blocked()
+        ctx.warning({"left": 0}, "bench")
+        ctx.info("tidy")
+        return "done"
+
+    @server.tool
+    def picture() -> list[TextContent | ImageContent]:
+        """Draw."""
+        return [TextContent("a dot:"), ImageContent("AAAA", "image/png")]
+
+    @server.tool
+    def breaks() -> CallToolResult:
+        return CallToolResult((TextContent("the saw is blunt"),), is_error=True)
+
+    @server.resource("bench://notes", mime_type="text/plain", description="What lies there.")
+    def notes() -> str:
+        return "two nails"
+
+    @server.resource("bench://blob")
+    def blob() -> bytes:
+        return b"\x00\x01"
+
+    @server.resource("bench://drawer/{number}", description="A drawer.")
+    def drawer(number: str) -> str:
+        return f"drawer {number}"
+
+    @server.prompt
+    def repair(thing: str, tool: str = "") -> str:
+        """Ask how to repair a thing."""
+        return f"Repair {thing} with {tool or 'anything'}."
+
+    return server
+
+
+class Speaking(Protocol):
+    """Makes a peer that answers by a table."""
+
+    def __call__(self, answers: Mapping[str, Any], *, revision: str = "2025-11-25") -> Peer: ...
+
+
+@pytest.fixture
+def speaking() -> Speaking:
+    """Return what makes such a peer."""
+    return _speaking
+
+
+def _speaking(answers: Mapping[str, Any], *, revision: str = "2025-11-25") -> Peer:
+    """Return a peer that answers each method with the result given for it, whatever that is.
+
+    An exception in place of a result ends it there; for a method that is not given it says nothing.
+    """
+    declared: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
+    first = {"protocolVersion": revision, "capabilities": declared, "serverInfo": {"name": "raw", "version": "1"}}
+    known = {"initialize": first, **answers}
+
+    async def peer(stream: trio.abc.HalfCloseableStream) -> None:
+        framer = LineFramer()
+        async for data in stream:
+            framer.receive(bytes(data))
+            while isinstance(line := framer.next_line(), bytes):
+                message = json.loads(line)
+                answer = known.get(message["method"])
+                if isinstance(answer, Exception):
+                    await stream.send_eof()
+                elif answer is not None:
+                    reply = {"jsonrpc": "2.0", "id": message["id"], "result": answer}
+                    await stream.send_all(json.dumps(reply).encode() + b"\n")
+
+    return peer

@@ -1,0 +1,91 @@
+"""``mcpio demo`` as a reader runs it: in a few seconds, readable anywhere, and honest when something fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from mcpio.cli import main
+from mcpio.cli.demo import _hear
+from mcpio.cli.demo.view import View
+from mcpio.cli.failures import Exit
+
+COMMAND = [sys.executable, "-m", "mcpio", "demo"]
+
+
+def test_the_whole_conversation_is_shown() -> None:
+    run = subprocess.run(COMMAND, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"})
+    assert (run.returncode, run.stderr) == (Exit.DONE, "")
+    assert "\x1b" not in run.stdout
+    assert max(map(len, run.stdout.splitlines())) <= 100
+    rows = re.findall(r"^(\w+) +(-->|<--) (.+?) +(\w+)$", run.stdout, re.MULTILINE)
+    phases = [(row[0], row[3]) for row in rows]
+    assert phases[:3] == [("initializing", "initializing"), ("operating", "initializing"), ("operating", "operating")]
+    assert phases[-1] == ("closed", "closed")
+    for word in (
+        "initialize", "tools/list", "resources/list", "prompts/list", "tools/call", "resources/read", "prompts/get",
+        "notifications/progress", "notifications/message", "notifications/cancelled", "ping", "(end of input)",
+    ):  # fmt: skip
+        assert word in run.stdout.replace("\n                 ", "")
+    assert re.search(r"^Done: 27 messages in \d\.\d s; the server exited with status 0\.$", run.stdout, re.MULTILINE)
+
+
+def test_nobody_reads_it() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    run = subprocess.run(COMMAND, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (run.returncode, run.stderr) == (Exit.OUTPUT_CLOSED, b"")
+
+
+def test_a_signal_ends_it() -> None:
+    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while "initialize" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "said"),
+    [
+        ("import sys; sys.exit(3)", Exit.SERVER_DIED, "the server ended the conversation"),
+        ("print('hello')", Exit.SERVER_DIED, "the server ended the conversation"),
+    ],
+)
+def test_a_demo_that_fails_says_so(
+    program: str, status: Exit, said: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("mcpio.cli.demo.SERVER", (sys.executable, "-c", program))
+    assert main(["demo"]) is status
+    assert said in capfd.readouterr().err
+
+
+def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("mcpio.cli.demo.SERVER", ("no-such-program-here",))
+    assert main(["demo"]) is Exit.NO_PROGRAM
+    assert "no such program" in capfd.readouterr().err
+
+
+def test_a_conversation_that_does_not_end(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("mcpio.cli.demo.SERVER", ("sh", "-c", "cat > /dev/null"))
+    monkeypatch.setattr("mcpio.cli.demo.PATIENCE", 0.05)
+    assert main(["demo"]) is Exit.TIMEOUT
+    assert "the conversation is not over after 0.05 s" in capfd.readouterr().err
+
+
+def test_what_the_server_says_besides_its_phase_is_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    lines: list[str] = []
+    view = View(lines.append, 80, colour=False)
+    view.sent("a", "new")
+    for line in ("phase of the moon", "phase", "Traceback:", "phase in new"):
+        _hear(view, line)
+    assert capsys.readouterr().err == "server: phase of the moon\nserver: phase\nserver: Traceback:\n"
+    assert len(lines) == 1

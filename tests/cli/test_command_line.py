@@ -1,0 +1,131 @@
+"""The command line as a whole: commands, help, usage, and what happens when nobody reads the output."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import mcpio
+from mcpio.cli import main
+from mcpio.cli.command_line import COMMANDS
+from mcpio.cli.failures import Exit
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], []])
+def test_help_has_every_command_and_every_status(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 0
+    said = capsys.readouterr().out
+    for command, summary in COMMANDS.items():
+        assert f"  {command:8}{summary}\n" in said
+    told = {int(word) for word in said.replace(",", " ").split() if word.isdigit()}
+    assert {*map(int, Exit), 130, 143} - told == {Exit.OUTPUT_CLOSED}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_and_takes_nothing_unknown(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: mcpio {command}")
+    with pytest.raises(SystemExit) as caught:
+        main([command, "x", "--wrong"])
+    assert caught.value.code == Exit.USAGE
+
+
+def test_the_usage_of_a_command_with_a_server_shows_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["call", "--help"])
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "usage: mcpio call [options] SERVER TOOL [KEY=VALUE | KEY:=JSON ...]",
+        "       mcpio call [options] TOOL [KEY=VALUE | KEY:=JSON ...] -- PROGRAM [ARG ...]",
+    ]
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"mcpio {mcpio.__version__}\n"
+
+
+def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lst"]) is Exit.USAGE
+    assert capsys.readouterr() == ("", "mcpio: there is no command 'lst'. Did you mean 'list'?\n")
+
+
+def test_an_unknown_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--verison"])
+    assert caught.value.code == Exit.USAGE
+    assert "--verison" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["list"], "no server given; see mcpio list --help"),
+        (["list", ""], "no server: give its command in quotes, or its words after --"),
+        (["list", "--"], "no server: give its command in quotes, or its words after --"),
+        (["list", "python 'x"], "cannot split the server's command \"python 'x\": No closing quotation"),
+        (["call", "a=1", "--", "x"], "no tool"),
+    ],
+)
+def test_a_server_that_is_not_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if words[0] == "call":
+        words = ["call", "--", "x"]
+    assert main(words) is Exit.USAGE
+    assert capsys.readouterr().err.startswith(f"mcpio: {said}")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--timeout", "soon"], "'soon' is no number of seconds"),
+        (["--timeout", "-1"], "'-1' is no number of seconds"),
+        (["--timeout", "inf"], "'inf' is no number of seconds"),
+        (["--env", "NAME"], "'NAME' is not NAME=VALUE"),
+        (["--env", "=x"], "'=x' is not NAME=VALUE"),
+        (["--cwd", "nowhere/at/all"], "there is no directory 'nowhere/at/all'"),
+    ],
+)
+def test_options_that_make_no_sense(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["list", *words, "server"])
+    assert caught.value.code == Exit.USAGE
+    assert said in capsys.readouterr().err
+
+
+def test_help_imports_no_event_loop() -> None:
+    program = "import sys\nfrom mcpio.cli import main\ntry: main(['--help'])\nfinally: print('trio' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stdout.endswith("False\n")
+
+
+def test_an_output_that_nobody_reads_is_no_reason_to_complain() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    run = subprocess.run([sys.executable, "-m", "mcpio", "--version"], stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (run.returncode, run.stderr) == (Exit.OUTPUT_CLOSED, b"")
+
+
+def test_an_output_that_is_closed_from_the_start_is_no_reason_either() -> None:
+    command = f"exec {sys.executable} -m mcpio lst >&-"
+    run = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE)
+    assert run.returncode == Exit.USAGE
+    assert run.stderr.startswith(b"mcpio: there is no command 'lst'")
+
+
+def test_what_a_terminal_cannot_show_is_escaped() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "mcpio", "blätter"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert run.returncode == Exit.USAGE
+    assert b"there is no command 'bl\\xe4tter'" in run.stderr

@@ -1,0 +1,73 @@
+"""Every error of the library has one exit status and one text for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcpio.cli.failures import Exit, Failure, did_you_mean, explained
+from mcpio.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    InvalidMessage,
+    LocalProtocolError,
+    McpError,
+    NoBackChannel,
+    RemoteProtocolError,
+    RequestError,
+    RequestTimeout,
+)
+
+
+def _caused(error: McpError, cause: BaseException) -> McpError:
+    error.__cause__ = cause
+    return error
+
+
+FAILED = "cannot start 'x': y"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (RequestTimeout("tools/call", 5), Exit.TIMEOUT, "tools/call: no answer within 5 s"),
+        (RequestError(-32603, "no"), Exit.REFUSED, "the server answered with an error: no (-32603)"),
+        (InvalidMessage("a", "b"), Exit.PROTOCOL, "the server's answer makes no sense: a: b"),
+        (RemoteProtocolError("x"), Exit.PROTOCOL, "the server breaks the protocol: x"),
+        (LocalProtocolError("x"), Exit.PROTOCOL, "x"),
+        (ConnectionLost("x"), Exit.SERVER_DIED, "the server ended the conversation: it fell"),
+        (NoBackChannel("x"), Exit.SERVER_DIED, "the server ended the conversation: it fell"),
+        (_caused(ConnectFailed(FAILED), FileNotFoundError()), Exit.NO_PROGRAM, FAILED),
+        (_caused(ConnectFailed(FAILED), PermissionError()), Exit.NOT_EXECUTABLE, FAILED),
+        (_caused(ConnectFailed("x"), RequestTimeout("initialize", 1)), Exit.TIMEOUT, "x: it fell"),
+        (
+            _caused(ConnectFailed("x"), ConnectionLost("y")),
+            Exit.SERVER_DIED,
+            "the server ended before it had shaken hands: it fell",
+        ),
+        (_caused(ConnectFailed("x"), ConnectFailed("y")), Exit.PROTOCOL, "x: it fell"),
+    ],
+)
+def test_an_error_is_explained(error: McpError, status: Exit, text: str) -> None:
+    failure = explained(error, "it fell")
+    assert (failure.status, failure.message) == (status, text)
+
+
+def test_without_last_words_there_is_no_colon() -> None:
+    assert explained(ConnectionLost("x")).message == "the server ended the conversation"
+
+
+def test_the_statuses_are_all_different_and_those_of_shells_are_left_alone() -> None:
+    assert len({int(status) for status in Exit}) == len(Exit)
+    assert {int(status) for status in Exit} & {130, 143} == set()
+
+
+def test_a_failure_has_a_name_for_programs() -> None:
+    assert Failure(Exit.SERVER_DIED, "x").kind == "server-died"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("ecko", " Did you mean 'echo'?"), ("red", " Did you mean 'reed' or 'read'?"), ("zzz", ""), ("", "")],
+)
+def test_close_names_are_suggested(name: str, said: str) -> None:
+    assert did_you_mean(name, ["echo", "read", "reed"]) == said

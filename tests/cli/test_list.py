@@ -1,0 +1,130 @@
+"""``mcpio list`` shows what a server offers, to people and to programs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mcpio import RequestError, Server
+from mcpio.cli.failures import Exit
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Command, Speaking
+
+TOOL = {"name": "cut", "inputSchema": {"type": "object"}}
+
+
+def test_people_see_names_with_what_to_write_after_them(command: Command, server: Server) -> None:
+    status, out, err = command("list", server=server)
+    assert (status, err) == (Exit.DONE, "")
+    assert out.splitlines() == [
+        "The workshop 2, speaking 2025-11-25",
+        "",
+        "Tools",
+        "  add a=integer [b=integer]",
+        "      Add two numbers.",
+        "  steps count=integer",
+        "  picture",
+        "      Draw.",
+        "  breaks",
+        "",
+        "Resources",
+        "  bench://notes  (text/plain)",
+        "      What lies there.",
+        "  bench://blob",
+        "      blob",
+        "",
+        "Resource templates",
+        "  bench://drawer/{number}",
+        "      A drawer.",
+        "",
+        "Prompts",
+        "  repair thing=text [tool=text]",
+        "      Ask how to repair a thing.",
+    ]
+
+
+def test_long_descriptions_are_broken_into_lines(
+    command: Command, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    server.tool(name="long", description="word " * 20)(lambda: None)
+    assert max(map(len, command("list", server=server).out.splitlines())) <= 40
+
+
+def test_programs_get_one_object_as_the_server_said_it(command: Command, server: Server) -> None:
+    ran = command("list", "--json", server=server)
+    found = json.loads(ran.out)
+    assert (ran.status, ran.err, ran.out.count("\n")) == (Exit.DONE, "", 1)
+    assert list(found) == [
+        "server", "protocolVersion", "instructions", "tools", "resources", "resourceTemplates", "prompts"
+    ]  # fmt: skip
+    assert found["server"] == {"name": "workshop", "version": "2", "title": "The workshop"}
+    assert found["tools"][0]["inputSchema"]["required"] == ["a"]
+    assert [each["uri"] for each in found["resources"]] == ["bench://notes", "bench://blob"]
+
+
+def test_a_server_that_offers_nothing_is_not_asked(command: Command) -> None:
+    ran = command("list", server=Server("empty", "1"))
+    assert ran == (Exit.DONE, "empty 1, speaking 2025-11-25\nIt offers nothing.\n", "")
+
+
+def test_all_pages_are_asked_for(command: Command, server: Server) -> None:
+    paged = Server("paged", page_size=1)
+    for name in ("a", "b", "c"):
+        paged.tool(name=name)(lambda: None)
+    assert [tool["name"] for tool in json.loads(command("list", "--json", server=paged).out)["tools"]] == [
+        "a",
+        "b",
+        "c",
+    ]
+
+
+def test_a_malformed_tool_costs_one_tool(command: Command, speaking: Speaking) -> None:
+    answers = {
+        "tools/list": {"tools": [{"name": 5}, TOOL]},
+        "resources/list": {"resources": []},
+        "resources/templates/list": {"resourceTemplates": []},
+        "prompts/list": {"prompts": []},
+    }
+    ran = command("list", server=speaking(answers))
+    assert ran.out.splitlines()[2:] == ["Tools", "  cut"]
+    assert ran.err.startswith("note: one of the tools, number 0, makes no sense: ")
+    assert json.loads(command("list", "--json", "-q", server=speaking(answers)).out)["tools"] == [{"name": 5}, TOOL]
+
+
+def test_a_list_that_a_server_declared_and_does_not_know_is_empty(command: Command, server: Server) -> None:
+    del server.handlers["resources/templates/list"]
+    ran = command("list", "--json", server=server)
+    assert (ran.status, json.loads(ran.out)["resourceTemplates"]) == (Exit.DONE, [])
+
+
+def test_a_list_that_is_refused_otherwise_fails_the_command(command: Command, server: Server) -> None:
+    def fail(scope: object, request: object) -> None:
+        raise RequestError(-32603, "no time")
+
+    server.handlers["prompts/list"] = fail
+    ran = command("list", server=server)
+    assert ran == (Exit.REFUSED, "", "mcpio: the server answered with an error: no time (-32603)\n")
+
+
+def test_a_list_that_makes_no_sense_fails_the_command(command: Command, speaking: Speaking) -> None:
+    ran = command("list", server=speaking({"tools/list": {"tools": 5}}))
+    assert ran.status is Exit.PROTOCOL
+    assert ran.err.startswith("mcpio: the server's answer makes no sense: ")
+    assert ran.out == ""
+
+
+def test_a_list_without_end_is_a_fault_of_the_server(command: Command, speaking: Speaking) -> None:
+    ran = command("list", server=speaking({"tools/list": {"tools": [], "nextCursor": "again"}}))
+    assert (ran.status, ran.err) == (
+        Exit.PROTOCOL,
+        "mcpio: the server breaks the protocol: tools/list: the cursor 'again' came a second time\n",
+    )
+
+
+def test_another_word_is_one_too_many(command: Command, server: Server) -> None:
+    ran = command("list", "tools", server=server)
+    assert (ran.status, ran.err) == (Exit.USAGE, "mcpio: what is 'tools' for? See mcpio list --help\n")

@@ -1,0 +1,120 @@
+"""The commands as processes, with servers that are processes: what only the real thing can show."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcpio.cli import main
+from mcpio.cli.failures import Exit
+
+SERVER = """
+import os, sys
+import trio
+from mcpio import Context, Server
+
+server = Server("process", "1")
+
+@server.tool
+async def wait(ctx: Context) -> str:
+    print("waiting", file=sys.stderr, flush=True)
+    ctx.progress(1)
+    await trio.sleep_forever()
+
+@server.tool
+def die() -> str:
+    print("last words", file=sys.stderr, flush=True)
+    os._exit(3)
+
+@server.tool
+def say(text: str, times: int = 1) -> str:
+    print("noise")
+    return text * times
+"""
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> list[str]:
+    """Return the command of a server."""
+    (tmp_path / "workshop.py").write_text(SERVER)
+    return [sys.executable, "-m", "mcpio", "serve", str(tmp_path / "workshop.py")]
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "mcpio", *words], capture_output=True, text=True)
+
+
+def test_a_call_from_a_shell(serving: list[str]) -> None:
+    run = _run("call", "--json", "say", "text=ab", "times=2", "--", *serving)
+    assert (run.returncode, run.stderr) == (Exit.DONE, "")
+    assert json.loads(run.stdout)["content"] == [{"type": "text", "text": "abab"}]
+
+
+def test_the_command_in_quotes_is_split_as_a_shell_would(serving: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    quoted = " ".join(f"'{word}'" for word in serving)
+    assert main(["list", quoted, "-v"]) is Exit.DONE
+    ran = capfd.readouterr()
+    assert ran.out.startswith("process 1, speaking 2025-11-25\n\nTools\n  wait\n")
+    assert ran.err == ""
+
+
+def test_a_server_that_dies_is_quoted(serving: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["call", "die", "--", *serving]) is Exit.SERVER_DIED
+    ending = f"{sys.executable!r} exited with status 3; the end of its standard error:\nlast words\n"
+    assert capfd.readouterr().err == f"mcpio: the server ended the conversation: {ending}"
+
+
+@pytest.mark.parametrize(
+    ("server", "status", "said"),
+    [
+        ("no-such-program-here", Exit.NO_PROGRAM, "cannot start 'no-such-program-here': no such program"),
+        (".", Exit.NOT_EXECUTABLE, "cannot start '.': "),
+        (
+            "sh -c 'echo oh no >&2; exit 5'",
+            Exit.SERVER_DIED,
+            "the server ended before it had shaken hands: 'sh' exited",
+        ),
+        ("cat", Exit.PROTOCOL, "the handshake failed: "),
+        ("sleep 60 --timeout", Exit.TIMEOUT, "the handshake failed: initialize: no answer within"),
+    ],
+)
+def test_a_program_that_is_no_server(
+    server: str, status: Exit, said: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcpio.cli.conversation.GRACE", 0.05)
+    seconds = "0.1" if server.endswith("--timeout") else "20"
+    assert main(["list", server.removesuffix(" --timeout"), "--timeout", seconds]) is status
+    assert capfd.readouterr().err.startswith(f"mcpio: {said}")
+
+
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_command_and_its_server(serving: list[str], signum: signal.Signals, status: int) -> None:
+    command = [sys.executable, "-m", "mcpio", "call", "-v", "wait", "--", *serving]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        heard = {process.stderr.readline(), process.stderr.readline()}
+        process.send_signal(signum)
+        out, err = process.communicate(timeout=20)
+    assert heard == {"server: waiting\n", "progress: 1\n"}
+    assert (process.returncode, out, err) == (status, "", "")
+
+
+def test_an_output_that_nobody_reads_ends_the_command_quietly(serving: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "mcpio", "call", "say", "text=x", "--", *serving]
+    run = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (run.returncode, run.stderr) == (Exit.OUTPUT_CLOSED, b"")
+
+
+def test_the_console_script_and_the_module_are_one() -> None:
+    script = Path(sys.executable).with_name("mcpio")
+    run = subprocess.run([script, "--version"], capture_output=True, text=True)
+    assert run.stdout == _run("--version").stdout

@@ -1,0 +1,142 @@
+"""``mcpio serve`` finds the server that the command line means, or says why there is none."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcpio.cli import main
+from mcpio.cli.failures import Exit, Failure
+from mcpio.cli.serve import MODULE_NAME, load
+
+SOURCE = """
+from __future__ import annotations
+import dataclasses
+from mcpio import Server
+print("imported")
+server = Server("first")
+other = Server("second")
+
+@dataclasses.dataclass
+class Box:
+    width: int
+
+@other.tool
+def size(box: Box) -> int: return box.width
+if __name__ == "__main__":
+    raise SystemExit("served by itself")
+"""
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, with a module in it; what gets imported is forgotten afterwards."""
+    (tmp_path / "workshop.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("workshop", "broken", "needy", MODULE_NAME):
+        monkeypatch.setitem(sys.modules, name, sys)
+        monkeypatch.delitem(sys.modules, name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [
+        ("workshop", "first"),
+        ("workshop:server", "first"),
+        ("workshop:other", "second"),
+        ("workshop.py", "first"),
+        ("./workshop.py:other", "second"),
+    ],
+)
+def test_a_server_is_found(desk: Path, reference: str, name: str) -> None:
+    assert load(reference).info.name == name
+
+
+def test_an_absolute_path_with_a_colon_in_it(desk: Path) -> None:
+    folder = desk / "a:b"
+    folder.mkdir()
+    (folder / "workshop.py").write_text(SOURCE)
+    assert load(str(folder / "workshop.py")).info.name == "first"
+    assert load(f"{folder / 'workshop.py'}:other").info.name == "second"
+
+
+def test_a_file_finds_its_neighbours(desk: Path) -> None:
+    folder = desk / "sub"
+    folder.mkdir()
+    (folder / "helper_of_this_test.py").write_text("NAME = 'near'")
+    (folder / "main.py").write_text(
+        "from helper_of_this_test import NAME\nfrom mcpio import Server\nserver = Server(NAME)"
+    )
+    assert load("sub/main.py").info.name == "near"
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("nowhere", "there is no module 'nowhere'"),
+        ("nowhere.server:server", "there is no module 'nowhere'"),
+        ("nowhere.py", "there is no file 'nowhere.py'"),
+        ("workshop:srver", "workshop has no 'srver'. Did you mean 'server'"),
+        ("workshop:Box", "'Box' in workshop is a type, not an mcpio Server. A Server there is 'server' or 'other'."),
+        ("dataclasses", "dataclasses has no 'server'."),
+    ],
+)
+def test_no_server_is_there(desk: Path, reference: str, said: str) -> None:
+    with pytest.raises(Failure) as caught:
+        load(reference)
+    assert caught.value.message.startswith(said)
+    assert caught.value.status is Exit.NOT_LOADED
+
+
+@pytest.mark.parametrize("reference", ["broken", "broken.py"])
+def test_a_module_that_fails_is_quoted_from_its_own_first_line_on(desk: Path, reference: str) -> None:
+    (desk / "broken.py").write_text("def f():\n    1 / 0\nf()\n")
+    with pytest.raises(Failure) as caught:
+        load(reference)
+    lines = caught.value.message.splitlines()
+    assert lines[0] == f"importing {reference} failed:"
+    assert "broken.py" in lines[2]
+    assert lines[-1] == "ZeroDivisionError: division by zero"
+    assert "mcpio" not in caught.value.message
+
+
+def test_a_missing_import_of_the_modules_own_is_the_modules_fault(desk: Path) -> None:
+    (desk / "needy.py").write_text("import nowhere_at_all")
+    with pytest.raises(Failure) as caught:
+        load("needy")
+    assert caught.value.message.splitlines()[-1] == "ModuleNotFoundError: No module named 'nowhere_at_all'"
+
+
+def test_the_command_keeps_standard_output_clean(
+    desk: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    served = []
+
+    async def serve(server: object) -> None:
+        served.append(server)
+
+    monkeypatch.setattr("mcpio.cli.serve.serve_stdio", serve)
+    assert main(["serve", "workshop", "--stdio"]) is Exit.DONE
+    assert len(served) == 1
+    assert capfd.readouterr() == ("", "imported\n")
+
+
+def test_people_who_type_at_it_are_told(
+    desk: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def serve(server: object) -> None:
+        return
+
+    monkeypatch.setattr("mcpio.cli.serve.serve_stdio", serve)
+    monkeypatch.setattr(type(sys.stdin), "isatty", lambda _: True)
+    assert main(["serve", "workshop"]) is Exit.DONE
+    assert "mcpio: serving 'first' on standard input, which is a terminal\n" in capfd.readouterr().err
+
+
+def test_the_command_fails_with_the_reason(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "nowhere"]) is Exit.NOT_LOADED
+    assert capfd.readouterr() == ("", "mcpio: there is no module 'nowhere'\n")
