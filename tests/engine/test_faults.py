@@ -170,7 +170,7 @@ def test_a_malformed_response_touches_no_request(message: Any) -> None:
     ("message", "expected"),
     [
         (note("unknown"), NotificationReceived),
-        ({"jsonrpc": "2.0", "method": "ping"}, NotificationReceived),
+        ({"jsonrpc": "2.0", "method": "ping"}, ProtocolViolated),
         ({"jsonrpc": "2.0", "method": "tools/call"}, ProtocolViolated),
         (note("cancelled", requestId=[]), ProtocolViolated),
         (note("progress"), ProtocolViolated),

@@ -36,7 +36,7 @@ from mcpio.errors import (
 from mcpio.events import CloseReason, IncomingId, OutgoingId, Peer, RequestContext
 from mcpio.framing import jsonrpc
 from mcpio.methods import Kind, Method
-from mcpio.revisions import LATEST_HANDSHAKE, Revision
+from mcpio.revisions import HANDSHAKE_REVISIONS, LATEST_HANDSHAKE
 from mcpio.types.lifecycle import CancelledNotification, Implementation, PingRequest, ProgressNotification
 
 __all__ = ["DEFAULT", "Connection"]
@@ -364,34 +364,33 @@ class Connection(Inbound):
             connection = cls(
                 own(state.info, Implementation), own(state.capabilities, cls._capabilities_type), options=options
             )
-            revision = None if state.revision is None else Revision.parse(state.revision)
-            connection._load(state, revision, now, principal)
-        except (InvalidMessage, KeyError, ValueError) as error:
+            connection._load(state, now, principal)
+        except (InvalidMessage, KeyError, ValueError, OverflowError) as error:
             raise LocalProtocolError(f"malformed snapshot: {error}") from error
         return connection
 
     def _save(self, now: float) -> SessionState:
-        context, encode = self._context, codec(self.revision or LATEST_HANDSHAKE).encode
+        context, own, settled = self._context, codec(LATEST_HANDSHAKE), self._codec
         outgoing, retired = self._outgoing.save(now)
         close_at = self._timers.get(CLOSE_TIMER)
         return SessionState(
             role=self.role.value,
             phase=self._phase.name,
             revision=None if context is None else context.revision.name,
-            info=codec(LATEST_HANDSHAKE).encode(self.info),
-            capabilities=codec(LATEST_HANDSHAKE).encode(self.capabilities),
+            info=encode(own, self.info),
+            capabilities=encode(own, self.capabilities),
             instructions=self.instructions,
-            peer_info=None if context is None else encode(context.info),
-            peer_capabilities=None if context is None else encode(context.capabilities),
+            peer_info=None if context is None else encode(settled, context.info),
+            peer_capabilities=None if context is None else encode(settled, context.capabilities),
             peer_instructions=self._instructions,
             log_level=None if context is None else context.log_level,
             outgoing=outgoing,
             retired=retired,
-            next_outgoing=self._outgoing.next_id,
+            next_outgoing=int(self._outgoing.next_id),
             incoming=self._incoming.save(),
             finished=self._incoming.save_finished(),
             answered=self._incoming.save_answered(),
-            next_incoming=self._incoming.next_id,
+            next_incoming=int(self._incoming.next_id),
             unfinished=self._inbox.unfinished.hex(),
             skipping=self._inbox.skipping,
             ended=self._inbox.ended,
@@ -400,21 +399,24 @@ class Connection(Inbound):
             dropped_logs=self._outbox.dropped_logs,
         )
 
-    def _load(self, state: SessionState, revision: Revision | None, now: float, principal: Hashable) -> None:
+    def _load(self, state: SessionState, now: float, principal: Hashable) -> None:
         self._now = now
         self._enter(Phase[state.phase])
         self._reason = CloseReason[state.reason]
         self.instructions, self._instructions = state.instructions, state.peer_instructions
-        if revision is not None and state.peer_info is not None and state.peer_capabilities is not None:
-            self._codec = codec(revision)
-            self._context = RequestContext(
-                revision.era,
-                revision,
-                self._codec.decode(state.peer_capabilities, self._peer_capabilities_type),
-                self._codec.decode(state.peer_info, Implementation),
-                state.log_level,
-                principal,
-                None,
+        if state.revision is not None:
+            revision = _HANDSHAKE[state.revision]
+            decode = codec(revision).decode
+            self._settle(
+                RequestContext(
+                    revision.era,
+                    revision,
+                    decode(state.peer_capabilities or {}, self._peer_capabilities_type),
+                    decode(state.peer_info or {}, Implementation),
+                    state.log_level,
+                    principal,
+                    None,
+                )
             )
         self._outgoing.load(state.outgoing, state.next_outgoing, state.retired, now)
         self._incoming.load(state.incoming, state.next_incoming, state.finished, state.answered)
@@ -423,6 +425,9 @@ class Connection(Inbound):
         self._outbox.dropped_logs = state.dropped_logs
         if state.close_left is not None:
             self._timers.set(CLOSE_TIMER, now + state.close_left)
+
+
+_HANDSHAKE = {revision.name: revision for revision in HANDSHAKE_REVISIONS}
 
 
 def _check_scalars(values: Iterable[object], what: str) -> None:

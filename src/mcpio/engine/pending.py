@@ -23,6 +23,10 @@ _ID_SIZE = 64
 _ANSWERED = 64
 """Of how many of the peer's latest requests it is known whether they were answered."""
 
+_OUTGOING_ENDS, _INCOMING_ENDS = (
+    {cause: to for (whose, _, cause), to in REQUEST_TABLE.items() if whose is direction} for direction in Direction
+)
+
 NOT_YET = float("-inf")
 """The progress of a request that wants progress and had none."""
 
@@ -97,7 +101,7 @@ class OutgoingRequests:
         running.pop(request.id, None)
         self._running = running or None
         self._timers.clear(request.id)
-        state = REQUEST_TABLE[Direction.OUTGOING, RequestState.RUNNING, cause]
+        state = _OUTGOING_ENDS[cause]
         if state is RequestState.CANCELLED or state is RequestState.TIMED_OUT:
             self._retire(request.id, state)
 
@@ -123,7 +127,7 @@ class OutgoingRequests:
         """Return the running requests, deadlines as remaining seconds, and the retired ids."""
         states = [
             OutgoingState(
-                id=each.id,
+                id=int(each.id),
                 name=each.name,
                 cookie=each.cookie,
                 wants_progress=each.progress is not None,
@@ -132,7 +136,7 @@ class OutgoingRequests:
                 total_left=None if each.total_at is None else each.total_at - now,
                 idle=each.idle,
                 due_left=None if (due := self._timers.get(each.id)) is None else due - now,
-                related=each.related,
+                related=None if each.related is None else int(each.related),
                 via=each.via,  # type: ignore[arg-type]  # the connection has checked it
             )
             for each in self
@@ -259,7 +263,7 @@ class IncomingRequests:
             self._leave_exchange(request)
         else:
             self._remember(request.wire_id)
-        state = REQUEST_TABLE[Direction.INCOMING, RequestState.RUNNING, cause]
+        state = _INCOMING_ENDS[cause]
         if (state is RequestState.ANSWERED or state is RequestState.FAILED) and self._in_reach(request.id):
             self._answered |= 1 << request.id % _ANSWERED
 
@@ -298,7 +302,7 @@ class IncomingRequests:
         """Return the running requests."""
         return [
             IncomingState(
-                id=each.id,
+                id=int(each.id),
                 wire_id=each.wire_id,
                 name=each.name,
                 token=each.token,

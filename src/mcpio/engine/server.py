@@ -78,9 +78,10 @@ class ServerConnection(Connection):
             self._refuse(message, failure, via)
             return
         self._step(Input.RECV_INITIALIZE)
-        self._codec = codec(revision)
-        self._context = RequestContext(
-            revision.era, revision, request.capabilities, request.client_info, None, self.principal, None
+        self._settle(
+            RequestContext(
+                revision.era, revision, request.capabilities, request.client_info, None, self.principal, None
+            )
         )
         self._events.append(Negotiated(revision, request.client_info, request.capabilities, None, message.raw))
         # Not in the lane of answers: notifications, which have no request either, must not overtake this one.
@@ -92,6 +93,6 @@ class ServerConnection(Connection):
         revision = Revision.parse(requested) if isinstance(requested, str) else None
         return revision if revision is not None and revision in self._options.revisions else self._options.latest
 
-    def _load(self, state: SessionState, revision: Revision | None, now: float, principal: Hashable) -> None:
+    def _load(self, state: SessionState, now: float, principal: Hashable) -> None:
         self.principal = principal
-        super()._load(state, revision, now, principal)
+        super()._load(state, now, principal)

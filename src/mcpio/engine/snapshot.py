@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from math import isfinite
 from typing import Any, TypeAlias
 
 import attrs
 from cattrs import ClassValidationError, Converter, ForbiddenExtraKeysError, transform_error
 
 from mcpio.errors import LocalProtocolError
+from mcpio.methods import METHODS, Kind
 
 __all__ = ["VERSION", "IncomingState", "OutgoingState", "SessionState", "dump", "load"]
 
@@ -86,41 +88,80 @@ def dump(state: SessionState) -> dict[str, Any]:
     return {"version": VERSION, **attrs.asdict(state)}
 
 
-def load(snapshot: Mapping[str, Any]) -> SessionState:
+def load(snapshot: Any) -> SessionState:
     """Return what a snapshot says. Raises ``LocalProtocolError`` for a newer version or a malformed snapshot."""
-    values = dict(snapshot)
+    values = dict(snapshot) if isinstance(snapshot, Mapping) else {}
     version = values.pop("version", None)
-    if version.__class__ is not int:
+    if version.__class__ is not int or version < 1:
         raise LocalProtocolError("not a snapshot: it has no version")
     if version > VERSION:
         raise LocalProtocolError(f"the snapshot has version {version}; this library reads up to {VERSION}")
+    for name, kind in (
+        ("outgoing", list),
+        ("incoming", list),
+        ("finished", list),
+        ("answered", list),
+        ("retired", dict),
+    ):
+        # cattrs takes anything that it can iterate over.
+        if name in values and values[name].__class__ is not kind:
+            raise LocalProtocolError(f"malformed snapshot: expected {kind.__name__} @ snapshot.{name}")
     try:
-        return _converter().structure(values, SessionState)
+        state = _converter().structure(values, SessionState)
     except (ClassValidationError, ForbiddenExtraKeysError) as error:
         faults = "; ".join(transform_error(error, "snapshot"))
         raise LocalProtocolError(f"malformed snapshot: {faults}") from error
+    fault = _contradiction(state)
+    if fault is not None:
+        raise LocalProtocolError(f"malformed snapshot: {fault}")
+    return state
+
+
+_CONTAINERS = {"outgoing": list, "incoming": list, "finished": list, "answered": list, "retired": dict}
+
+
+def _contradiction(state: SessionState) -> str | None:
+    """Return what no connection ever writes although each value has its type, or ``None``."""
+    settled = state.revision is not None
+    if settled != (state.peer_info is not None) or settled != (state.peer_capabilities is not None):
+        return "a revision and a peer belong together"
+    needs = {"NEW": False, "INITIALIZING": state.role == "server", "OPERATING": True, "CLOSING": settled}
+    if state.phase not in needs or needs[state.phase] != settled:
+        return f"phase {state.phase:.30} of a {state.role:.30} {'with' if settled else 'without'} a revision"
+    for ids, following in (
+        ([request.id for request in state.outgoing], state.next_outgoing),
+        ([request.id for request in state.incoming], state.next_incoming),
+    ):
+        if following < 1 or len(set(ids)) < len(ids) or not all(1 <= id < following for id in ids):
+            return f"ids {ids!r:.100} where the next is {following}"
+    for name in [request.name for request in state.outgoing] + [request.name for request in state.incoming]:
+        method = METHODS.get(name)
+        if method is not None and method.kind is not Kind.REQUEST:
+            return f"{name} is no request"
+    keys = [(request.via, request.wire_id) for request in state.incoming]
+    return "two of the peer's requests have one id" if len(set(keys)) < len(keys) else None
 
 
 @cache
 def _converter() -> Converter:
     """Return a converter that takes every value for what it is, and refuses members that it does not know."""
     converter = Converter(forbid_extra_keys=True)
-    exact: dict[Any, tuple[type, ...]] = {
-        int: (int,),
-        str: (str,),
-        bool: (bool,),
-        float: (float, int),
+    composed: dict[Any, tuple[type, ...]] = {
         int | str: (int, str),
         Scalar: (int, str, type(None)),
         dict[str, Any]: (dict,),
     }
-    converter.register_structure_hook_factory(lambda wanted: wanted in exact, lambda wanted: _exactly(exact[wanted]))
+    # What a class has a hook of its own for is looked up before what a factory offers.
+    for simple in (int, str, bool):
+        converter.register_structure_hook(simple, _exactly((simple,)))
+    converter.register_structure_hook(float, _exactly((float, int)))
+    converter.register_structure_hook_factory(composed.__contains__, lambda wanted: _exactly(composed[wanted]))
     return converter
 
 
 def _exactly(kinds: tuple[type, ...]) -> Callable[[Any, Any], Any]:
     def check(value: Any, _: Any) -> Any:
-        if value.__class__ not in kinds:
+        if value.__class__ not in kinds or (value.__class__ is float and not isfinite(value)):
             raise TypeError(f"expected {kinds[0].__name__}, not {value!r:.100}")
         return value
 

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from mcpio.engine import table
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import (
+    REQUEST_TABLE,
+    TABLE,
+    Direction,
+    Input,
+    Phase,
+    RequestInput,
+    RequestState,
+    Role,
+)
+from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
+from mcpio.events import ConnectionClosed, IncomingId
+from mcpio.types.lifecycle import (
+    ClientCapabilities,
+    Implementation,
+    PingRequest,
+    RootsCapability,
+    ServerCapabilities,
+    ToolsCapability,
+)
+from mcpio.types.logging import LoggingMessageNotification
+from mcpio.types.roots import ListRootsRequest, RootsListChangedNotification
+from mcpio.types.tools import ListToolsRequest, ToolListChangedNotification
+
+INFO = Implementation("test", "1")
+OPEN = (Phase.NEW, Phase.INITIALIZING, Phase.OPERATING)
+PRODUCT = list(itertools.product(Role, Phase, Input))
+
+C, S = Role.CLIENT, Role.SERVER
+NEW, INITIALIZING, OPERATING, CLOSING, CLOSED = Phase
+
+EXPECTED: dict[Input, dict[tuple[Role, Phase], Phase]] = {
+    Input.SEND_INITIALIZE: {(C, NEW): INITIALIZING},
+    Input.SEND_PING: {(role, phase): phase for role in Role for phase in (INITIALIZING, OPERATING)},
+    Input.SEND_REQUEST: {(role, OPERATING): OPERATING for role in Role},
+    Input.SEND_LOG: {
+        (S, INITIALIZING): INITIALIZING,
+        **{(role, phase): phase for role in Role for phase in (OPERATING, CLOSING)},
+    },
+    Input.SEND_NOTIFICATION: {(role, phase): phase for role in Role for phase in (OPERATING, CLOSING)},
+    Input.SEND_RESPONSE: {(role, phase): phase for role in Role for phase in (OPERATING, CLOSING)},
+    Input.SEND_CLOSE: {(role, phase): CLOSED if phase is CLOSED else CLOSING for role in Role for phase in Phase},
+    Input.SEND_END: {(role, CLOSING): CLOSED for role in Role},
+    Input.SEND_ABORT: {(role, phase): CLOSED for role in Role for phase in Phase},
+    Input.RECV_INITIALIZE: {(S, NEW): INITIALIZING},
+    Input.RECV_INITIALIZE_RESULT: {(C, INITIALIZING): OPERATING},
+    Input.RECV_INITIALIZED: {(S, INITIALIZING): OPERATING, (S, OPERATING): OPERATING},
+    Input.RECV_PING: {(role, phase): phase for role in Role for phase in (*OPEN, CLOSING)},
+    Input.RECV_REQUEST: {(S, INITIALIZING): OPERATING, **{(role, OPERATING): OPERATING for role in Role}},
+    Input.RECV_NOTIFICATION: {(role, phase): phase for role in Role for phase in (*OPEN, CLOSING)},
+    Input.RECV_END: {(role, phase): CLOSED if phase is CLOSED else CLOSING for role in Role for phase in Phase},
+    Input.RECV_LOSS: {(role, phase): CLOSED for role in Role for phase in Phase},
+}
+
+
+@pytest.mark.req("LIFE-01")
+def test_no_place_of_the_table_is_unconsidered() -> None:
+    assert list(EXPECTED) == list(Input)
+    for role, phase, what in PRODUCT:
+        assert TABLE.get((role, phase, what)) is EXPECTED[what].get((role, phase)), (role, phase, what)
+
+
+def test_the_end_is_reached_from_everywhere_and_never_left() -> None:
+    for role, phase in itertools.product(Role, Phase):
+        assert TABLE[role, phase, Input.SEND_ABORT] is CLOSED
+        assert TABLE[role, phase, Input.RECV_LOSS] is CLOSED
+    for (_, phase, _), to in TABLE.items():
+        assert phase is not CLOSED or to is CLOSED
+        assert phase is not CLOSING or to in (CLOSING, CLOSED)
+
+
+def test_every_phase_but_the_first_is_reached_and_none_is_entered_twice() -> None:
+    order = list(Phase)
+    for role in Role:
+        steps = [(phase, to) for (who, phase, _), to in TABLE.items() if who is role and phase is not to]
+        assert {to for _, to in steps} == set(Phase) - {NEW}
+        assert all(order.index(phase) < order.index(to) for phase, to in steps)
+
+
+def test_the_name_of_an_input_says_whose_it_is() -> None:
+    for word in (*Input, *RequestInput):
+        assert word.name.startswith(("SEND_", "RECV_"))
+
+
+def test_words_hash_by_identity_and_the_module_needs_nothing() -> None:
+    assert all(hash(word) == object.__hash__(word) for word in (*Role, *Phase, *Input, *RequestState))
+    assert {name for name in vars(table) if not name.startswith("_")} == {*table.__all__, "enum"}
+
+
+# The life of one request
+
+
+def test_a_request_has_one_outcome() -> None:
+    for (direction, state, _), to in REQUEST_TABLE.items():
+        assert state is RequestState.RUNNING
+        assert direction in Direction
+        assert to in RequestState
+    assert {to for _, to in REQUEST_TABLE.items()} == set(RequestState)
+
+
+@pytest.mark.req("CANC-02")
+def test_only_the_side_that_asked_can_cancel_or_run_out_of_time() -> None:
+    inputs: dict[Direction, set[RequestInput]] = {direction: set() for direction in Direction}
+    for direction, _, what in REQUEST_TABLE:
+        inputs[direction].add(what)
+    assert inputs[Direction.OUTGOING] == {
+        RequestInput.RECV_PROGRESS,
+        RequestInput.RECV_RESULT,
+        RequestInput.RECV_ERROR,
+        RequestInput.SEND_CANCEL,
+        RequestInput.RECV_TIMEOUT,
+        RequestInput.RECV_LOSS,
+    }
+    assert inputs[Direction.INCOMING] == set(RequestInput) - inputs[Direction.OUTGOING] | {RequestInput.RECV_LOSS}
+
+
+# The machines do what the table says
+
+
+def feed(connection: Connection, *messages: Any) -> None:
+    for message in messages:
+        connection.receive_message(json.dumps(message), 0.0)
+    list(connection.events())
+
+
+def machine(role: Role, phase: Phase) -> Connection:
+    """Return a connection in a phase, with nothing undrained but for what closing owes."""
+    connection: Connection
+    if role is S:
+        connection = ServerConnection(INFO, ServerCapabilities(tools=ToolsCapability(list_changed=True), logging={}))
+        hello = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"roots": {}},
+            "clientInfo": {"name": "c", "version": "1"},
+        }
+        opening = [
+            {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello},
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        ]
+    else:
+        connection = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability(list_changed=True)))
+        answer = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "s", "version": "1"},
+        }
+        opening = [{"jsonrpc": "2.0", "id": 1, "result": answer}]
+        if phase is not NEW:
+            connection.send_initialize(now=0.0)
+    steps = {NEW: 0, INITIALIZING: 1 if role is S else 0}.get(phase, len(opening))
+    feed(connection, *opening[:steps])
+    if phase in (CLOSING, CLOSED):
+        method = "tools/list" if role is S else "roots/list"
+        feed(connection, {"jsonrpc": "2.0", "id": "running", "method": method})
+        connection.close(0.0)
+    if phase is CLOSED:
+        connection.abort()
+    connection.data_to_send()
+    list(connection.events())
+    assert connection.phase is phase
+    return connection
+
+
+def act(connection: Connection, what: Input) -> None:
+    is_client = connection.role is C
+    match what:
+        case Input.SEND_INITIALIZE:
+            if isinstance(connection, ClientConnection):
+                connection.send_initialize(now=0.0)
+            else:
+                raise LocalProtocolError("a server has no such verb")
+        case Input.SEND_PING:
+            connection.send_request(PingRequest(), now=0.0)
+        case Input.SEND_REQUEST:
+            connection.send_request(ListToolsRequest() if is_client else ListRootsRequest(), now=0.0)
+        case Input.SEND_LOG:
+            connection.send_notification(LoggingMessageNotification("info", 1))
+        case Input.SEND_NOTIFICATION:
+            connection.send_notification(RootsListChangedNotification() if is_client else ToolListChangedNotification())
+        case Input.SEND_RESPONSE:
+            connection.send_error(IncomingId(1), RequestError(1, "x"))
+        case Input.SEND_CLOSE:
+            connection.close(0.0)
+        case Input.SEND_END:
+            connection.data_to_send()
+        case _:
+            connection.abort()
+
+
+SENT = [place for place in PRODUCT if place[2].name.startswith("SEND_")]
+RECEIVED: dict[Input, Any] = {
+    Input.RECV_INITIALIZE: {
+        "jsonrpc": "2.0",
+        "id": "i",
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "c", "version": "1"},
+        },
+    },
+    Input.RECV_INITIALIZE_RESULT: {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "result": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "serverInfo": {"name": "s", "version": "1"},
+        },
+    },
+    Input.RECV_INITIALIZED: {"jsonrpc": "2.0", "method": "notifications/initialized"},
+    Input.RECV_PING: {"jsonrpc": "2.0", "id": "p", "method": "ping"},
+    Input.RECV_NOTIFICATION: {"jsonrpc": "2.0", "method": "notifications/any"},
+    Input.RECV_END: None,
+    Input.RECV_LOSS: None,
+}
+
+
+def place_id(value: object) -> str:
+    return value.name if isinstance(value, Role | Phase | Input) else ""
+
+
+@pytest.mark.parametrize(("role", "phase", "what"), SENT, ids=place_id)
+def test_what_the_table_does_not_let_us_do_is_refused_and_changes_nothing(
+    role: Role, phase: Phase, what: Input
+) -> None:
+    connection = machine(role, phase)
+    if what is Input.SEND_END and phase is CLOSING:
+        connection.send_error(IncomingId(1), RequestError(1, "x"))
+    to = TABLE.get((role, phase, what))
+    refused = (what is Input.SEND_LOG and role is C) or (what is Input.SEND_RESPONSE and phase is OPERATING)
+    if what is Input.SEND_END or (what is Input.SEND_RESPONSE and phase is CLOSED):
+        # Writing asks for the end, and an answer that comes after the end is dropped.
+        act(connection, what)
+    elif to is None or refused:
+        with pytest.raises((LocalProtocolError, NoBackChannel)):
+            act(connection, what)
+    else:
+        act(connection, what)
+    assert connection.phase is (to or phase)
+
+
+@pytest.mark.parametrize("what", [what for what in Input if what.name.startswith("RECV_")], ids=place_id)
+@pytest.mark.parametrize("phase", Phase, ids=place_id)
+@pytest.mark.parametrize("role", Role, ids=place_id)
+def test_whatever_comes_in_has_a_reaction_in_every_phase(role: Role, phase: Phase, what: Input) -> None:
+    connection = machine(role, phase)
+    request = {"jsonrpc": "2.0", "id": "r", "method": "tools/list" if role is S else "roots/list"}
+    if what is Input.RECV_LOSS:
+        connection.connection_lost(None, 0.0)
+    elif what is Input.RECV_END:
+        connection.receive_data(None, 0.0)
+    else:
+        connection.receive_message(json.dumps(RECEIVED.get(what, request)), 0.0)
+    events = list(connection.events())
+    to = TABLE.get((role, phase, what), phase)
+    assert connection.phase is to
+    if phase is CLOSED:
+        assert events == []
+    elif to is CLOSED:
+        assert isinstance(events[-1], ConnectionClosed)
+    elif what is not Input.RECV_END:
+        assert events != []
