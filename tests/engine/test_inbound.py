@@ -305,7 +305,8 @@ def test_a_notification_comes_with_its_type_or_its_name() -> None:
 
 def test_notifications_of_the_wrong_shape_are_reported() -> None:
     connection = server()
-    for message in (note("cancelled", requestId=1.0), note("progress"), note("roots/list_changed", _meta=5)):
+    request = {"jsonrpc": "2.0", "method": "tools/list"}
+    for message in (note("cancelled", requestId=1.0), note("progress"), note("roots/list_changed", _meta=5), request):
         assert isinstance(one(connection, message), ProtocolViolated)
     assert not connection.wants_write
 

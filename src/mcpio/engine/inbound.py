@@ -33,6 +33,7 @@ from mcpio.events import (
 from mcpio.framing import jsonrpc
 from mcpio.framing.lines import Overlong
 from mcpio.methods import METHODS, Method
+from mcpio.methods import Kind as MessageKind
 from mcpio.revisions import LATEST_HANDSHAKE, REV_2025_11_25, Revision
 from mcpio.types.custom import CustomNotification, CustomRequest
 from mcpio.types.lifecycle import CancelledNotification, Implementation, ProgressNotification
@@ -268,6 +269,8 @@ class Inbound(Channel):
             self._receive_cancelled(message, via)
         elif message.method == "notifications/progress":
             self._receive_progress(message, via)
+        elif method is not None and method.kind is MessageKind.REQUEST:
+            self._violate(ErrorCode.INVALID_REQUEST, f"{message.method} came without an id", message.raw, via)
         elif method is not None and not addressed_to(method, self.role):
             self._ignore(IgnoreReason.WRONG_DIRECTION, message, via)
         elif message.method == "notifications/initialized":
