@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from functools import cache
+from functools import cached_property
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -59,12 +59,12 @@ class Method:
     task_capability: tuple[str, ...] = ()
     """What the receiver declares when it runs the request as a task on demand (2025-11-25); empty: never."""
 
-    @property
+    @cached_property
     def params_type(self) -> type[Any]:
         """The payload class of the params, imported when first asked for."""
         return _load(self.params)
 
-    @property
+    @cached_property
     def result_type(self) -> type[Any]:
         """The payload class of the result, imported when first asked for. A notification has none: ``TypeError``."""
         if self.result is None:
@@ -124,7 +124,6 @@ def _has_plain_elicitation(capabilities: Any) -> bool:
     return elicitation is not None and elicitation.url is None
 
 
-@cache
 def _load(name: str) -> type[Any]:
     module, _, attribute = name.partition(":")
     loaded: type[Any] = getattr(import_module(f"mcpio.types.{module}"), attribute)

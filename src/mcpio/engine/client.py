@@ -126,11 +126,8 @@ class ClientConnection(Connection):
         self, request: OutgoingRequest, message: jsonrpc.Result, revision: Revision, result: InitializeResult
     ) -> None:
         self._step(Input.RECV_INITIALIZE_RESULT)
-        self._codec = codec(revision)
         self._instructions = result.instructions
-        self._context = RequestContext(
-            revision.era, revision, result.capabilities, result.server_info, None, None, None
-        )
+        self._settle(RequestContext(revision.era, revision, result.capabilities, result.server_info, None, None, None))
         self._outgoing.finish(request, RequestInput.RECV_RESULT)
         self._events.append(
             Negotiated(revision, result.server_info, result.capabilities, result.instructions, message.raw)

@@ -9,7 +9,7 @@ change places (P14).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Final
 
 from mcpio.events import IncomingId
@@ -36,7 +36,7 @@ class Kind:
 class Outgoing:
     """One message for the wire, with what a transport needs to route it."""
 
-    __slots__ = ("key", "kind", "lane", "last", "live", "related", "text", "via")
+    __slots__ = ("behind", "key", "kind", "lane", "last", "live", "related", "text", "via")
 
     text: bytes
     """One JSON text in UTF-8, without a line end."""
@@ -52,6 +52,8 @@ class Outgoing:
     """What it coalesces by, ``None`` where each one counts."""
     lane: int | None
     """What it keeps its place among."""
+    behind: Outgoing | None
+    """The next one of its lane."""
     live: bool
     """Whether it still waits."""
 
@@ -72,7 +74,16 @@ class Outgoing:
         self.kind = kind
         self.key = key
         self.lane = lane
+        self.behind = None
         self.live = True
+
+    def and_behind(self) -> Iterator[Outgoing]:
+        """Take its lane apart: give it and those behind it."""
+        message: Outgoing | None = self
+        while message is not None:
+            behind, message.behind = message.behind, None
+            yield message
+            message = behind
 
     def __repr__(self) -> str:
         return f"Outgoing({self.text!r}, via={self.via!r}, related={self.related!r}, last={self.last!r})"
@@ -104,8 +115,9 @@ class Outbox:
 
     def __init__(self, logs_limit: int) -> None:
         self._logs_limit = logs_limit
-        self._lanes: dict[int | None, deque[Outgoing]] | None = None
-        self._turns: deque[deque[Outgoing]] | None = None
+        # Of each lane, the last message by name, and the first in the order of turns.
+        self._lanes: dict[int | None, Outgoing] | None = None
+        self._turns: deque[Outgoing] | None = None
         self._keyed: dict[Hashable, Outgoing] | None = None
         self._logs: deque[Outgoing] | None = None
         self._held = self._dead = self._live_logs = 0
@@ -132,14 +144,7 @@ class Outbox:
         message = Outgoing(text, kind, via, related, last, key, lane)
         self.size += len(text)
         self._held += 1
-        if self._lanes is None or self._turns is None:
-            waiting = deque((message,))
-            self._lanes, self._turns = {lane: waiting}, deque((waiting,))
-        elif (others := self._lanes.get(lane)) is not None:
-            others.append(message)
-        else:
-            waiting = self._lanes[lane] = deque((message,))
-            self._turns.append(waiting)
+        self._line_up(message)
         if kind == Kind.REQUEST:
             self.own_bytes += len(text)
         elif kind == Kind.LOG:
@@ -152,16 +157,17 @@ class Outbox:
     def pop(self) -> Outgoing | None:
         """Take out the next message, or ``None``."""
         while self._turns is not None and self._lanes is not None:
-            lane = self._turns[0]
-            message = lane.popleft()
+            message = self._turns.popleft()
             self._held -= 1
-            if not lane:
-                del self._turns[0], self._lanes[message.lane]
+            if message.behind is None:
+                del self._lanes[message.lane]
                 if not self._turns:
                     self._lanes = self._turns = None
             elif message.live:
+                self._turns.append(message.behind)
+            else:
                 # One that was dropped takes no turn.
-                self._turns.rotate(-1)
+                self._turns.appendleft(message.behind)
             if message.live:
                 self._leave(message)
                 return message
@@ -215,13 +221,18 @@ class Outbox:
             self._sweep()
 
     def _sweep(self) -> None:
-        lanes: dict[int | None, deque[Outgoing]] = {}
-        turns: deque[deque[Outgoing]] = deque()
-        for lane in self._turns or ():
-            kept = deque(message for message in lane if message.live)
-            if kept:
-                lanes[kept[0].lane] = kept
-                turns.append(kept)
-        self._lanes, self._turns = (lanes, turns) if turns else (None, None)
+        first = self._turns or ()
+        self._lanes = self._turns = None
+        for message in (each for lane in first for each in lane.and_behind() if each.live):
+            self._line_up(message)
         self._held -= self._dead
         self._dead = 0
+
+    def _line_up(self, message: Outgoing) -> None:
+        if self._lanes is None or self._turns is None:
+            self._lanes, self._turns = {}, deque()
+        if (others := self._lanes.get(message.lane)) is None:
+            self._turns.append(message)
+        else:
+            others.behind = message
+        self._lanes[message.lane] = message
