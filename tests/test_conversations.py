@@ -36,8 +36,10 @@ conversations = pytest.mark.parametrize(("script", "engines", "revision"), list(
 
 
 @conversations
-@pytest.mark.parametrize("chunk", [whole, every(1), at_random(1)], ids=["whole", "bytes", "random"])
-def test_a_conversation_holds(script: Script, engines: frozenset[Role], revision: Revision, chunk: Chunking) -> None:
+@pytest.mark.parametrize("chunk", [whole, every(1), at_random(1), None], ids=["whole", "bytes", "random", "messages"])
+def test_a_conversation_holds(
+    script: Script, engines: frozenset[Role], revision: Revision, chunk: Chunking | None
+) -> None:
     play(script, engines, revision=revision, chunk=chunk)
 
 

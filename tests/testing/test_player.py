@@ -86,11 +86,11 @@ ENGINES = [frozenset([Role.CLIENT]), frozenset([Role.SERVER]), BOTH]
 NAMES = ["client", "server", "pair"]
 
 
-@pytest.mark.parametrize("chunk", [whole, every(1), at_random(1)])
+@pytest.mark.parametrize("chunk", [whole, every(1), at_random(1), None])
 @pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS)
 @pytest.mark.parametrize("engines", ENGINES, ids=NAMES)
 def test_a_script_holds_with_either_engine_and_with_both(
-    engines: frozenset[Role], revision: Revision, chunk: Chunking
+    engines: frozenset[Role], revision: Revision, chunk: Chunking | None
 ) -> None:
     play(parse_script(CALL), engines, revision=revision, chunk=chunk)
 
@@ -117,15 +117,16 @@ def test_an_engine_may_be_exchanged_between_two_lines(engines: frozenset[Role]) 
         'run: pair\nhandshake\nclient request ping\nC>> {"jsonrpc":"2.0","id":2,"method":"ping"}\nS> {...}',
     ],
 )
-def test_a_pair_holds_the_conversation(text: str) -> None:
-    play(parse_script(text), BOTH)
+@pytest.mark.parametrize("chunk", [whole, None])
+def test_a_pair_holds_the_conversation(text: str, chunk: Chunking | None) -> None:
+    play(parse_script(text), BOTH, chunk=chunk)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "run: server\nC>> no json\nS> {id: null, error: {code: -32700, ...}}\nevent server ProtocolViolated raw=*",
-        "run: server\nserver abort\nserver request ping\nrefused in phase closed",
+        "run: server\nserver abort\nserver request ping\nrefused the connection is closed",
         "run: server\nhandshake\nC> end\nS> end\nphase server closed",
         "run: client\nhandshake\nS> end\nevent client ConnectionClosed reason=END_OF_FILE\nC> end",
         "run: client\nhandshake\nS>> oops\nevent client NoiseReceived text=oops",
@@ -133,8 +134,9 @@ def test_a_pair_holds_the_conversation(text: str) -> None:
         "run: server\nserver: {} custom_methods=[]\nhandshake\nserver request ping timeout=1\nS> {...}\nat 1\nS> {...}",
     ],
 )
-def test_an_engine_holds_the_conversation_alone(text: str) -> None:
-    play(parse_script(text))
+@pytest.mark.parametrize("chunk", [whole, None])
+def test_an_engine_holds_the_conversation_alone(text: str, chunk: Chunking | None) -> None:
+    play(parse_script(text), chunk=chunk)
 
 
 @pytest.mark.parametrize(

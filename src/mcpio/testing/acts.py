@@ -72,7 +72,7 @@ class Side:
 
 
 def perform(side: Side, act: Act, now: float) -> None:
-    """Do it. Raises ``LocalProtocolError`` as the engine does, ``ScriptError`` where the script makes no sense."""
+    """Do it. Raises what the engine raises for a wrong call, and ``ScriptError`` where the script makes no sense."""
     try:
         _perform(side, act, now)
     except InvalidMessage as error:

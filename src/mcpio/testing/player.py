@@ -13,7 +13,7 @@ from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase, Role
-from mcpio.errors import LocalProtocolError
+from mcpio.errors import LocalProtocolError, NoBackChannel
 from mcpio.framing.json import dumps, loads
 from mcpio.framing.jsonrpc import encode_notification, encode_request, encode_result
 from mcpio.revisions import LATEST_HANDSHAKE, Revision
@@ -55,21 +55,22 @@ def play(
     engines: frozenset[Role] | None = None,
     *,
     revision: Revision | None = None,
-    chunk: Chunking = whole,
+    chunk: Chunking | None = whole,
     between: Between | None = None,
 ) -> None:
     """Play a script. Raises ``ScriptFailed`` where an engine departs from it, ``ScriptError`` where it makes no sense.
 
     ``engines`` is one of ``script.engines`` and ``revision`` one of ``script.revisions``, by default the first of each.
-    ``chunk`` cuts what is fed, as in ``pair``. ``between`` is called with each engine and the time before every line
-    that makes something happen, and returns the engine to go on with: the same one, or one restored from its snapshot.
+    ``chunk`` cuts what is fed, as in ``pair``; with ``None`` the channel has message boundaries of its own. ``between``
+    is called with each engine and the time before every line that makes something happen, and returns the engine to go
+    on with: the same one, or one restored from its snapshot.
     """
     player = _Player(script, revision or script.revisions[0], chunk, between)
     player.play(engines or script.engines[0])
 
 
 class _Player:
-    def __init__(self, script: Script, revision: Revision, chunk: Chunking, between: Between | None) -> None:
+    def __init__(self, script: Script, revision: Revision, chunk: Chunking | None, between: Between | None) -> None:
         self._script = script
         self._revision = revision
         self._chunk = chunk
@@ -162,7 +163,7 @@ class _Player:
         self._log.append(f"{side.role.value} {act.verb} {' '.join(map(str, act.arguments))}")
         try:
             perform(side, act, self._now)
-        except LocalProtocolError as error:
+        except (LocalProtocolError, NoBackChannel) as error:
             if act.refused is None or act.refused not in str(error):
                 self._fail(act.place, f"refused: {error}", error)
             if before != _state(side.connection, self._now):
@@ -239,6 +240,9 @@ class _Player:
         self._settle()
 
     def _feed(self, side: Side, data: bytes | None) -> None:
+        if self._chunk is None:
+            side.connection.receive_message(None if data is None else data.removesuffix(b"\n"), self._now)
+            return
         if data is None:
             side.connection.receive_data(None, self._now)
         while data:
@@ -255,13 +259,24 @@ class _Player:
             busy = False
             for side in self._sides.values():
                 busy = self._drain(side) or busy
-                for chunk in side.connection.data_to_send():
+                for chunk in self._pull(side.connection):
                     self._carry(side, chunk)
                     busy = True
                 if side.connection.phase is Phase.CLOSED and not side.over:
                     # A side that ends without a half-close closes its stream all the same.
                     self._carry_end(side)
                     busy = True
+
+    def _pull(self, connection: Connection) -> list[bytes | None]:
+        if self._chunk is not None:
+            return connection.data_to_send()
+        closing = connection.phase is Phase.CLOSING
+        chunks: list[bytes | None] = []
+        while (message := connection.next_message()) is not None:
+            chunks.append(message.text + b"\n")
+        if closing and connection.phase is Phase.CLOSED:
+            chunks.append(None)
+        return chunks
 
     def _carry(self, side: Side, chunk: bytes | None) -> None:
         self._log.append(f"{_ARROWS[side.role]} {_text(chunk)}")

@@ -17,7 +17,8 @@ beginning of a line is a comment. Values are JSON with the quotes left out where
     C>> {"id":2                     the client sends this very text
     C> end                          the client closes its end of the stream
     client request ping             something that a side does; see below
-    refused TEXT                    the thing that was just done raised LocalProtocolError, whose text has TEXT in it
+    refused TEXT                    the thing that was just done raised LocalProtocolError or NoBackChannel, with TEXT
+                                    in its text, and changed nothing
     event server RequestReceived id=1 request.name=echo
                                     the next event of a side, with members as listed; a name stands for an object
                                     of that class, an enumeration's member, a revision
@@ -283,7 +284,7 @@ def _setup(reader: Reader) -> Setup:
     return Setup(capabilities, Options(limits=Limits(**limits), **options))
 
 
-_PLAIN_OPTIONS: Final = ("initialize_timeout", "strict_initialized")
+_PLAIN_OPTIONS: Final = ("accept_batches", "initialize_timeout", "strict_initialized")
 
 # Steps
 
