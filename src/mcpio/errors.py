@@ -40,7 +40,17 @@ class ErrorCode:
 
 
 class McpError(Exception):
-    """The root of the tree."""
+    """The root of the tree. Every error can be pickled, and arrives with all its facts."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default the class would be called with the text alone.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(cls: type[McpError], args: tuple[Any, ...], facts: dict[str, Any]) -> McpError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(facts)
+    return error
 
 
 class ProtocolError(McpError):

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+import mcpio.errors
+from mcpio.errors import (
+    AuthorizationRequired,
+    ConnectFailed,
+    ConnectionLost,
+    ErrorCode,
+    InvalidMessage,
+    LocalProtocolError,
+    McpError,
+    NoBackChannel,
+    ProtocolError,
+    Refusal,
+    RemoteProtocolError,
+    RequestCancelled,
+    RequestError,
+    RequestTimeout,
+    ToolError,
+)
+
+ONE_OF_EACH = [
+    AuthorizationRequired("log in"),
+    ConnectFailed("no such program"),
+    ConnectionLost("closed by the peer"),
+    InvalidMessage("params.items[0].size", "expected a number", "2025-11-25"),
+    LocalProtocolError("not now"),
+    NoBackChannel("closed"),
+    Refusal(1001, "no"),
+    RemoteProtocolError("not a message"),
+    RequestCancelled("tools/call", "bored"),
+    RequestError(-32601, "Method not found"),
+    RequestTimeout("tools/call", 1.5),
+    ToolError("the file is not there"),
+]
+
+
+def test_every_failure_is_one_exception_of_one_tree() -> None:
+    classes = {getattr(mcpio.errors, name) for name in mcpio.errors.__all__} - {ErrorCode}
+    assert all(issubclass(cls, McpError) for cls in classes)
+    assert {type(error) for error in ONE_OF_EACH} == classes - {McpError, ProtocolError}
+
+
+@pytest.mark.req("LIFE-18")
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (InvalidMessage("a.b", "expected a string"), "a.b: expected a string"),
+        (InvalidMessage("", "expected an object"), "expected an object"),
+        (RequestError(-5, "no"), "no (-5)"),
+        (RequestTimeout("tools/call", 60.0), "tools/call: no answer within 60 s"),
+        (RequestTimeout("tools/call", 0.25, "idle"), "tools/call: no answer within 0.25 s without progress"),
+        (RequestCancelled("ping"), "ping: cancelled"),
+        (RequestCancelled("ping", "bored"), "ping: cancelled (bored)"),
+        (ConnectionLost("the channel broke"), "the channel broke"),
+        (Refusal(1089, "no"), "no (1089)"),
+    ],
+)
+def test_an_error_says_in_one_line_what_went_wrong(error: McpError, text: str) -> None:
+    assert str(error) == text
+
+
+def test_an_error_carries_its_facts() -> None:
+    invalid = InvalidMessage("a", "b", "2025-06-18")
+    assert (invalid.path, invalid.reason, invalid.revision) == ("a", "b", "2025-06-18")
+    answered = RequestError(1, "m", {"x": 1})
+    assert (answered.code, answered.message, answered.data, RequestError(1, "m").data) == (1, "m", {"x": 1}, None)
+    timeout = RequestTimeout("m", 3.0, "idle")
+    assert (timeout.method, timeout.seconds, timeout.kind) == ("m", 3.0, "idle")
+    cancelled = RequestCancelled("m", "r")
+    assert (cancelled.method, cancelled.reason) == ("m", "r")
+    assert ConnectionLost("r").reason == "r"
+
+
+@pytest.mark.parametrize("cls", [LocalProtocolError, RemoteProtocolError])
+def test_a_broken_rule_carries_the_answer(cls: type[ProtocolError]) -> None:
+    error = cls("wrong")
+    assert (str(error), error.code, error.http_status) == ("wrong", ErrorCode.INVALID_REQUEST, 400)
+    error = cls("wrong", code=-32700, http_status=413)
+    assert (error.code, error.http_status) == (-32700, 413)
+
+
+def test_a_broken_rule_is_somebodys() -> None:
+    with pytest.raises(TypeError, match="ProtocolError is abstract"):
+        ProtocolError("whose?")
+
+
+def test_a_refusal_has_a_code_of_its_own_range_and_a_hint() -> None:
+    refusal = Refusal(1001, "busy", retryable=True, data={"x": 1})
+    assert (refusal.code, refusal.message, refusal.retryable, refusal.data) == (1001, "busy", True, {"x": 1})
+    assert not Refusal(1089, "no").retryable
+    for code in (1000, 1090, -32603, 0):
+        with pytest.raises(ValueError, match="a refusal code lies between 1001 and 1089"):
+            Refusal(code, "no")
+
+
+@pytest.mark.req("RPC-15", "RPC-20")
+def test_the_codes_of_the_protocol() -> None:
+    codes = {name: value for name, value in vars(ErrorCode).items() if name.isupper()}
+    assert codes == {
+        "PARSE_ERROR": -32700,
+        "INVALID_REQUEST": -32600,
+        "METHOD_NOT_FOUND": -32601,
+        "INVALID_PARAMS": -32602,
+        "INTERNAL_ERROR": -32603,
+        "RESOURCE_NOT_FOUND": -32002,
+        "URL_ELICITATION_REQUIRED": -32042,
+        "USER_REJECTED": -1,
+    }
+
+
+@pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: type(error).__name__)
+def test_an_error_crosses_processes(error: McpError) -> None:
+    again: Any = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

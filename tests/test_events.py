@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import typing
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import mcpio.events
+from mcpio.events import (
+    CloseReason,
+    ConnectionClosed,
+    Event,
+    IgnoreReason,
+    IncomingId,
+    MessageIgnored,
+    NoiseReceived,
+    OutgoingId,
+    Peer,
+    RequestContext,
+)
+
+EVENTS = typing.get_args(Event)
+VALUES = (*EVENTS, RequestContext, Peer)
+
+
+def test_the_union_is_closed_over_every_event_there_is() -> None:
+    public = {getattr(mcpio.events, name) for name in mcpio.events.__all__} - {Event}
+    helpers = {RequestContext, Peer, IncomingId, OutgoingId, IgnoreReason, CloseReason}
+    assert public - helpers == set(EVENTS)
+
+
+@pytest.mark.parametrize("cls", VALUES, ids=lambda cls: cls.__name__)
+def test_an_event_cannot_be_changed_and_holds_nothing_but_its_fields(cls: type[Any]) -> None:
+    fields = attrs.fields(cls)
+    event = cls(*(object() for _ in fields))
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        setattr(event, fields[0].name, 1)
+    assert not hasattr(event, "__dict__")
+    assert event == cls(*(getattr(event, field.name) for field in fields))
+
+
+def test_every_event_and_every_field_says_how_it_is_meant_to_be_used() -> None:
+    tree = ast.parse(Path(inspect.getfile(mcpio.events)).read_text(encoding="utf-8"))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    for cls in VALUES:
+        assert cls.__doc__
+        body = classes[cls.__name__].body
+        for node, after in itertools.pairwise(body):
+            if isinstance(node, ast.AnnAssign):
+                assert isinstance(after, ast.Expr), f"{cls.__name__}.{ast.unparse(node.target)}"
+                assert isinstance(after.value, ast.Constant)
+
+
+def test_what_a_message_caused_carries_the_message_and_what_belongs_to_a_request_of_ours_its_cookie() -> None:
+    for cls in EVENTS:
+        names = {field.name for field in attrs.fields(cls)}
+        assert "raw" in names or cls in (ConnectionClosed, NoiseReceived, mcpio.events.VersionMismatched)
+        assert ("cookie" in names) == (
+            attrs.fields_dict(cls).get("id", None) is not None
+            and "OutgoingId" in str(attrs.fields_dict(cls)["id"].type)
+        )
+
+
+@pytest.mark.req("RPC-05")
+def test_the_two_kinds_of_ids_are_integers_of_classes_of_their_own() -> None:
+    assert (IncomingId(1), OutgoingId(1)) == (1, 1)
+    assert not issubclass(IncomingId, OutgoingId)
+    assert not issubclass(OutgoingId, IncomingId)
+
+
+def test_reasons_are_told_in_words() -> None:
+    for reason in (*IgnoreReason, *CloseReason):
+        assert reason.value.replace(" ", "").replace(",", "").replace(":", "").replace("-", "").isalpha()
+    assert MessageIgnored(IgnoreReason.UNKNOWN_TOKEN, {}, None).reason.value == "the progress token was never given out"
+    assert CloseReason.SLOW_CONSUMER.value == "slow-consumer"
