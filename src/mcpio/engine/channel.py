@@ -144,7 +144,7 @@ class Channel(ABC):
         while size < max_bytes and (message := self._outbox.pop()) is not None:
             chunks.append(message.text + b"\n")
             size += len(message.text)
-        if self._end_due():
+        if self._phase is Phase.CLOSING and self._end_due():
             chunks.append(None)
         return chunks
 

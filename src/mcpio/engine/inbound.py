@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from mcpio.codec import Codec, codec
@@ -56,6 +56,7 @@ class Inbound(Channel):
         "_instructions",
         "_options",
         "_outgoing",
+        "_receivable",
         "capabilities",
         "info",
         "instructions",
@@ -78,6 +79,7 @@ class Inbound(Channel):
         self._incoming = IncomingRequests()
         self._codec: Codec = codec(LATEST_HANDSHAKE)
         self._context: RequestContext | None = None
+        self._receivable: Mapping[str, tuple[Method, tuple[str, ...]]] = {}
         self._instructions: str | None = None
 
     @property
@@ -85,10 +87,20 @@ class Inbound(Channel):
         """The revision of the handshake session, ``None`` before it is settled."""
         return None if self._context is None else self._context.revision
 
+    def _settle(self, context: RequestContext) -> None:
+        """Enter the handshake session that the two sides agreed on."""
+        self._context = context
+        self._codec = codec(context.revision)
+        self._receivable = receivable(self.role, context.revision)
+
     # By kind of message
 
     def _receive_text(self, text: bytes | str, via: Hashable) -> None:
-        self._receive(jsonrpc.parse(text), text, via)
+        message = jsonrpc.parse(text)
+        if message.__class__ is jsonrpc.Request:
+            self._receive_request(message, via)
+        else:
+            self._receive(message, text, via)
 
     def _receive(self, message: jsonrpc.Message, text: bytes | str, via: Hashable) -> None:
         match message:
@@ -162,8 +174,7 @@ class Inbound(Channel):
         if name == "initialize":
             self._receive_initialize(message, via)
             return
-        context = self._context
-        row = None if context is None else receivable(self.role, context.revision).get(name)
+        row = self._receivable.get(name)
         method = None if row is None else row[0]
         refusal = self._why_refused(message, row, via)
         if refusal is not None:
@@ -180,7 +191,8 @@ class Inbound(Channel):
         record = IncomingRequest(incoming.next_id, message.id, name, method, token, via)
         reused = incoming.was_used(message.id, via)
         incoming.add(record)
-        self._events.append(RequestReceived(record.id, request, self._context_for(via), message.raw, reused))
+        context = self._context if via is None else self._context_for(via)
+        self._events.append(RequestReceived(record.id, request, context, message.raw, reused))
 
     def _why_refused(
         self, message: jsonrpc.Request, row: tuple[Method, tuple[str, ...]] | None, via: Hashable

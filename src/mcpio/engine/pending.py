@@ -164,7 +164,10 @@ class OutgoingRequests:
 class IncomingRequest:
     """One request of the peer's that was not answered yet."""
 
-    __slots__ = ("id", "method", "name", "progress", "token", "via", "wire_id")
+    __slots__ = ("id", "key", "method", "name", "progress", "token", "via", "wire_id")
+
+    key: Hashable
+    """What the peer knows it by: its id, within the exchange where the transport has exchanges (P7)."""
 
     def __init__(
         self,
@@ -181,12 +184,8 @@ class IncomingRequest:
         self.method = method
         self.token = token
         self.via = via
+        self.key = wire_id if via is None else (via, wire_id)
         self.progress: float | None = None
-
-    @property
-    def key(self) -> Hashable:
-        """What the peer knows the request by: its id, within the exchange where the transport has exchanges (P7)."""
-        return self.wire_id if self.via is None else (self.via, self.wire_id)
 
 
 class IncomingRequests:
