@@ -33,6 +33,9 @@ SERVERS = {
 BARE_BLOCKING = [*SERVERS[BARE_TRIO], "--blocking"]
 """The command of one that no client can keep busy."""
 
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""For child processes: with that variable, what is not installed would be compiled anew in each."""
+
 Figures: TypeAlias = dict[str, float]
 """What one measurement gave. A figure whose name ends in "/s" is better when it is larger, any other when smaller."""
 
@@ -102,7 +105,7 @@ def _short(figure: float) -> str:
 
 def run_program(argv: Sequence[str], limit: float = 120.0) -> dict[str, Any]:
     """Run Python with these arguments in a fresh process, and return the JSON object that it prints at its end."""
-    done = subprocess.run([sys.executable, *argv], stdout=subprocess.PIPE, check=True, timeout=limit)
+    done = subprocess.run([sys.executable, *argv], stdout=subprocess.PIPE, check=True, timeout=limit, env=ENVIRONMENT)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -117,9 +120,8 @@ class StdioServer:
             argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
             bufsize=0,
-            env={**os.environ, "BENCH_TOOLS": str(tools)},
+            env={**ENVIRONMENT, "BENCH_TOOLS": str(tools)},
         )
         if cpu is not None:
             os.sched_setaffinity(self._process.pid, {cpu})

@@ -25,16 +25,15 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 )
 def test_a_benchmark_gives_its_figures_and_a_verdict(command: str) -> None:
     program, *options = command.split()
-    done = subprocess.run(
-        [sys.executable, BENCHMARKS / program, *options], capture_output=True, text=True, encoding="utf-8"
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    # What is slow today may be reported on standard error.
+    done = subprocess.run([sys.executable, BENCHMARKS / program, *options], stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0
     assert done.stdout.splitlines()[-1].startswith("verdict: ")
 
 
 def test_the_comparison_of_json_libraries_runs() -> None:
-    done = subprocess.run([sys.executable, BENCHMARKS / "json_libraries.py", "corners"], capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"")
+    done = subprocess.run([sys.executable, BENCHMARKS / "json_libraries.py", "corners"], stdout=subprocess.PIPE)
+    assert done.returncode == 0
 
 
 def test_the_echo_server_takes_no_transport_that_it_does_not_have() -> None:
