@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 
 import trio
 
+from mcpio.errors import NoBackChannel
+from mcpio.trio._report import report
+
 __all__ = ["TrioRuntime"]
 
 T = TypeVar("T")
@@ -28,9 +31,20 @@ class TrioTask:
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Be the task."""
-        with self._scope:
-            await self._coroutine
+        """Be the task. It never raises into the nursery: a handler that fails costs nobody anything.
+
+        Failures come here only from a handler that was cancelled and failed in a nursery of its own while it ended. A
+        ``SystemExit`` or ``KeyboardInterrupt`` goes on.
+        """
+        try:
+            with self._scope:
+                await self._coroutine
+        except BaseExceptionGroup as group:
+            failures, others = group.split(Exception)
+            if failures is not None:
+                report("a handler failed while it was being cancelled", failures)
+            if others is not None:
+                raise others from None
 
 
 class TrioOneShot:
@@ -90,5 +104,8 @@ class TrioRuntime:
         return trio.to_thread.run_sync(function, abandon_on_cancel=True)
 
     def from_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in Trio's thread, from any other."""
-        return trio.from_thread.run_sync(function, trio_token=self._token)
+        """Run a function in Trio's thread, from any other. ``NoBackChannel`` when the run is over."""
+        try:
+            return trio.from_thread.run_sync(function, trio_token=self._token)
+        except trio.RunFinishedError:
+            raise NoBackChannel("the event loop has ended") from None
