@@ -6,10 +6,11 @@ nursery=n)`` is tied to no block and ends when it is closed, by whichever task, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Any, Generic, TypeVar, Unpack
 
 import trio
 
@@ -17,14 +18,18 @@ from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.runtime import Driver
 from mcpio.app.server import Server
 from mcpio.app.session import Session
+from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
+from mcpio.trio._groups import ungrouped
 from mcpio.trio._runtime import TrioRuntime
-from mcpio.trio._session import SessionActor, Transport
+from mcpio.trio._session import SessionActor
 from mcpio.trio._timekeeper import Timekeeper
+from mcpio.trio._wire import Transport, Wire, wire_for
 
-__all__ = ["Opened", "connect", "open_transport", "serve"]
+__all__ = ["Opened", "check_options", "connect", "lifespan_of", "open_transport", "serve", "start_client"]
 
 S = TypeVar("S", bound=Session)
+C = TypeVar("C", bound=Client)
 
 
 async def serve(
@@ -37,29 +42,99 @@ async def serve(
     """Serve one client over a transport, until the conversation ends; then the transport is closed.
 
     ``principal`` is whoever was authenticated before; handlers see it. With ``nursery.start`` it returns the session.
-    Nothing that the client does raises here.
+    Nothing that the client does raises here. What the server's lifespan raises leaves as it is, and so does a
+    ``SystemExit`` of a handler.
     """
-    async with lifespan_of(server) as state:
-        connection = server.connection(principal=principal)
-        await _carry(
-            connection, transport, lambda driver: server.session(connection, driver, state), task_status=task_status
-        )
+    wire = wire_for(transport)
+    try:
+        async with lifespan_of(server) as state:
+            connection = server.connection(principal=principal)
+            await _carry(
+                connection, wire, lambda driver: server.session(connection, driver, state), task_status=task_status
+            )
+    except BaseException:
+        # The lifespan may have failed, or have been cancelled, before anybody held the transport.
+        with contextlib.suppress(Exception):
+            await trio.aclose_forcefully(transport)
+        raise
 
 
 async def connect(
     transport: Transport,
     *,
     nursery: trio.Nursery,
-    after_close: Callable[[], Awaitable[None]] | None = None,
+    binary: bool = False,
     **options: Unpack[ClientOptions],
 ) -> Client:
     """Return a client that has shaken hands over a transport. Its tasks live in ``nursery`` and never raise.
 
-    ``after_close`` is awaited when the transport is closed. Raises ``ConnectFailed``, with the transport closed.
+    ``binary`` is for a channel of ``bytes``: what is sent before the server has sent anything is then bytes, and not
+    text.
+
+    Raises ``ConnectFailed``, with the transport closed.
     """
-    connection = client_connection(**options)
-    client: Client = await nursery.start(
-        _carry, connection, transport, lambda driver: Client(connection, driver, **options), after_close
+    wire = wire_for(transport, binary=binary)
+    return await start_client(wire, nursery, options, Client)
+
+
+def open_transport(transport: Transport, *, binary: bool = False, **options: Unpack[ClientOptions]) -> Opened[Client]:
+    """Give a client for the length of a block: ``async with open_transport(stream) as client``. See ``connect``."""
+    return Opened(lambda nursery: connect(transport, nursery=nursery, binary=binary, **options))
+
+
+class Opened(Generic[C]):
+    """A client for the length of a block. What the body raises leaves the block as it is."""
+
+    def __init__(self, connect: Callable[[trio.Nursery], Awaitable[C]]) -> None:
+        self._connect = connect
+        self._manager: Any = None
+
+    async def __aenter__(self) -> C:
+        """Connect. Raises ``ConnectFailed``, and leaves nothing behind then."""
+        if self._manager is not None:
+            raise RuntimeError("this block is open already: make another for a second client")
+        self._manager = trio.open_nursery()
+        self._nursery: trio.Nursery = await self._manager.__aenter__()
+        try:
+            self._client = await self._connect(self._nursery)
+        except BaseException as error:
+            await self._leave(error)
+            raise
+        return self._client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the client and wait until nothing of it is left."""
+        self._client.close()
+        with trio.CancelScope(shield=True):
+            await self._client.driver.wait_closed()
+        await self._leave(error)
+
+    async def _leave(self, error: BaseException | None) -> None:
+        """Leave the nursery without letting it wrap ``error``, which is about to leave the block."""
+        manager, self._manager = self._manager, None
+        self._nursery.cancel_scope.cancel()
+        try:
+            with ungrouped():
+                await manager.__aexit__(None, None, None)
+        except trio.Cancelled:
+            if error is None:
+                raise
+
+
+async def start_client(
+    wire: Wire,
+    nursery: trio.Nursery,
+    options: Mapping[str, Any],
+    make: Callable[..., C],
+    after_close: Callable[[C], Awaitable[None]] | None = None,
+) -> C:
+    """Return a client that ``make(connection, driver, **options)`` made and that has shaken hands. See ``connect``."""
+    check_options(options, ClientOptions.__annotations__)
+    connection: ClientConnection = client_connection(**options)
+    client: C = await nursery.start(
+        _carry, connection, wire, lambda driver: make(connection, driver, **options), after_close
     )
     try:
         await client.initialize()
@@ -71,70 +146,34 @@ async def connect(
     return client
 
 
-def open_transport(transport: Transport, **options: Unpack[ClientOptions]) -> Opened:
-    """Give a client for the length of a block: ``async with open_transport(stream) as client``."""
-    return Opened(lambda nursery: connect(transport, nursery=nursery, **options))
+def check_options(options: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ``TypeError`` for an option that there is not."""
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise TypeError(f"there is no option {unknown[0]!r}; there are {', '.join(sorted(known))}")
 
 
-class Opened:
-    """A client for the length of a block. What the body raises leaves the block as it is."""
-
-    def __init__(self, connect: Callable[[trio.Nursery], Awaitable[Client]]) -> None:
-        self._connect = connect
-        self._manager = trio.open_nursery()
-        self._client: Client | None = None
-
-    async def __aenter__(self) -> Client:
-        nursery = await self._manager.__aenter__()
-        try:
-            self._client = await self._connect(nursery)
-        except BaseException as error:
-            nursery.cancel_scope.cancel()
-            await self._leave(error)
-            raise
-        self._nursery = nursery
-        return self._client
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        client = self._client
-        if client is not None:
-            client.close()
-            with trio.CancelScope(shield=True):
-                await client.driver.wait_closed()
-        self._nursery.cancel_scope.cancel()
-        await self._leave(error)
-
-    async def _leave(self, error: BaseException | None) -> None:
-        """Leave the nursery without letting it wrap ``error``: no task of ours raises, so there is no group to make."""
-        try:
-            await self._manager.__aexit__(None, None, None)
-        except trio.Cancelled:
-            if error is None:
-                raise
+def lifespan_of(server: Server) -> Any:
+    """Return what to enter around the serving of a server."""
+    return contextlib.nullcontext() if server.lifespan is None else server.lifespan(server)
 
 
 async def _carry(
     connection: Connection,
-    transport: Transport,
+    wire: Wire,
     make_session: Callable[[Driver], S],
-    after_close: Callable[[], Awaitable[None]] | None = None,
+    after_close: Callable[[S], Awaitable[None]] | None = None,
     *,
     task_status: trio.TaskStatus[S] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Carry one session, with its handlers, until it is over."""
     timekeeper = Timekeeper()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(timekeeper.run)
-        actor = SessionActor(connection, transport, timekeeper, TrioRuntime(nursery), after_close=after_close)
-        session = make_session(actor)
-        actor.attach(session)
-        task_status.started(session)
-        await actor.run()
-        nursery.cancel_scope.cancel()
-
-
-def lifespan_of(server: Server) -> Any:
-    """Return what to enter around the serving of a server."""
-    return nullcontext() if server.lifespan is None else server.lifespan(server)
+    with ungrouped():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(timekeeper.run)
+            actor = SessionActor(connection, wire, timekeeper, TrioRuntime(nursery))
+            session = make_session(actor)
+            actor.attach(session, None if after_close is None else partial(after_close, session))
+            task_status.started(session)
+            await actor.run()
+            nursery.cancel_scope.cancel()

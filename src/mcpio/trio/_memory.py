@@ -13,23 +13,28 @@ from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
-from mcpio.trio._drivers import Opened, lifespan_of
+from mcpio.engine.table import Phase
+from mcpio.trio._drivers import Opened, check_options, lifespan_of
+from mcpio.trio._groups import ungrouped
+from mcpio.trio._report import report
 from mcpio.trio._runtime import TrioRuntime
-from mcpio.trio._session import report
+from mcpio.trio._session import checked_grace, process
 from mcpio.trio._timekeeper import Timekeeper
 
 __all__ = ["memory_client"]
 
 
-def memory_client(server: Server, **options: Unpack[ClientOptions]) -> Opened:
+def memory_client(server: Server, **options: Unpack[ClientOptions]) -> Opened[Client]:
     """Give a client of a server in this process, for a block: ``async with memory_client(server) as client``.
 
-    The server's lifespan is entered for the block.
+    The server's lifespan is entered for the block. When the client is closed, the handlers that still run are
+    cancelled: nobody is left to read their answers.
     """
     return Opened(lambda nursery: _connect(server, nursery, options))
 
 
 async def _connect(server: Server, nursery: trio.Nursery, options: ClientOptions) -> Client:
+    check_options(options, ClientOptions.__annotations__)
     client: Client = await nursery.start(_carry, server, options)
     await client.initialize()
     return client
@@ -38,68 +43,104 @@ async def _connect(server: Server, nursery: trio.Nursery, options: ClientOptions
 async def _carry(
     server: Server, options: ClientOptions, *, task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    timekeeper = Timekeeper()
-    async with lifespan_of(server) as state, trio.open_nursery() as nursery:
-        nursery.start_soon(timekeeper.run)
+    async with lifespan_of(server) as state:
+        with ungrouped():
+            async with trio.open_nursery() as nursery:
+                near, far = client_connection(**options), server.connection()
+                pair = _Pair(near, far, nursery)
+                pair.near.session = client = Client(near, pair.near, **options)
+                pair.far.session = server.session(far, pair.far, state)
+                task_status.started(client)
+                await pair.run()
+                nursery.cancel_scope.cancel()
+
+
+class _Pair:
+    """Two connections, each of which is fed what the other has to say."""
+
+    def __init__(self, near: Connection, far: Connection, nursery: trio.Nursery) -> None:
         runtime = TrioRuntime(nursery)
-        near_connection, far_connection = client_connection(**options), server.connection()
-        near, far = MemoryEnd(near_connection, timekeeper, runtime), MemoryEnd(far_connection, timekeeper, runtime)
-        near.peer, far.peer = far, near
-        client = Client(near_connection, near, **options)
-        near.session, far.session = client, server.session(far_connection, far, state)
-        task_status.started(client)
+        self.near = MemoryEnd(near, self, runtime)
+        self.far = MemoryEnd(far, self, runtime)
+        self.over = trio.Event()
+        self._ended = trio.Event()
+        self._timekeeper = Timekeeper()
+        self._pumping = False
+        nursery.start_soon(self._timekeeper.run)
+
+    async def run(self) -> None:
+        """Wait until one side has ended, and end the other."""
         try:
-            await near.over.wait()
-            await far.over.wait()
+            await self._ended.wait()
         finally:
-            for end in (near, far):
-                end.connection.abort()
-                end.wake()
-        nursery.cancel_scope.cancel()
+            # A client hears of its server's end as of any peer's; a server has nobody left to answer.
+            if self.far.connection.phase is Phase.CLOSED:
+                self.near.connection.receive_data(None, trio.current_time())
+                self.pump()
+            self.near.connection.abort()
+            self.far.connection.abort()
+            self.pump()
+            self.over.set()
+
+    def pump(self) -> None:
+        """Move what either side has to say, until both are quiet."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._move(self.near, self.far) | self._move(self.far, self.near):
+                pass
+        finally:
+            self._pumping = False
+        for end in (self.near, self.far):
+            self._timekeeper.arm(end, end.connection.next_deadline())
+            if end.connection.phase is Phase.CLOSED:
+                self._ended.set()
+
+    def _move(self, source: MemoryEnd, target: MemoryEnd) -> bool:
+        """Act on one side's events, and feed the other what there is; tell whether there was anything."""
+        process(source.session)
+        chunks = source.connection.data_to_send()
+        if not chunks:
+            return False
+        now = trio.current_time()
+        for chunk in chunks:
+            target.connection.receive_data(chunk, now)
+        process(target.session)
+        process(source.session)
+        return True
 
 
 class MemoryEnd:
     """The driver of one of two sessions that are joined in memory."""
 
-    peer: MemoryEnd
     session: Session
 
-    def __init__(self, connection: Connection, timekeeper: Timekeeper, runtime: TrioRuntime) -> None:
+    def __init__(self, connection: Connection, pair: _Pair, runtime: TrioRuntime) -> None:
         self.connection = connection
         self.runtime = runtime
-        self.over = trio.Event()
-        self._timekeeper = timekeeper
+        self._pair = pair
         self._token = trio.lowlevel.current_trio_token()
-        self.pumping = False
 
     def now(self) -> float:
         """Return Trio's time."""
         return trio.current_time()
 
     def wake(self) -> None:
-        """Move what either side has to say, until both are quiet."""
-        if self.pumping or self.peer.pumping:
-            return
-        self.pumping = True
-        try:
-            while self.move() | self.peer.move():
-                pass
-        finally:
-            self.pumping = False
-        self.settle()
-        self.peer.settle()
+        """Move what either side has to say."""
+        self._pair.pump()
 
     def close(self, grace: float) -> None:
-        """Close in order, at the loop's next turn."""
+        """Close in order, at the loop's next turn. ``LocalProtocolError`` for a grace that makes no sense."""
+        limit = checked_grace(grace)
         try:
-            self._token.run_sync_soon(self._close, grace)
+            self._token.run_sync_soon(self._close, limit)
         except trio.RunFinishedError:
             return
 
     async def wait_closed(self) -> None:
         """Wait until both sides have ended."""
-        await self.over.wait()
-        await self.peer.over.wait()
+        await self._pair.over.wait()
 
     def report(self, message: str, error: BaseException | None) -> None:
         """Write to the log, under the name ``mcpio``."""
@@ -108,27 +149,8 @@ class MemoryEnd:
     def handle_timeout(self) -> None:
         """Let deadlines expire. The timekeeper calls this."""
         self.connection.handle_timeout(trio.current_time())
-        self.wake()
+        self._pair.pump()
 
-    def move(self) -> bool:
-        """Act on events, and feed the peer what there is; tell whether there was anything."""
-        self.session.process()
-        chunks = self.connection.data_to_send()
-        if not chunks:
-            return False
-        now = trio.current_time()
-        for chunk in chunks:
-            self.peer.connection.receive_data(chunk, now)
-        self.peer.session.process()
-        self.session.process()
-        return True
-
-    def settle(self) -> None:
-        """Take note of the deadline and of the end."""
-        self._timekeeper.arm(self, self.connection.next_deadline())
-        if self.connection.closed:
-            self.over.set()
-
-    def _close(self, grace: float) -> None:
+    def _close(self, grace: float | None) -> None:
         self.connection.close(trio.current_time(), grace)
-        self.wake()
+        self._pair.pump()

@@ -1,4 +1,4 @@
-"""One session over one transport: a reader, a writer, and the rule that only the writer writes.
+"""One session over one transport: a reader, a writer, and the rule that only the writer waits to write.
 
 The engine is touched only in Trio's thread and only between two checkpoints. A cancelled caller therefore becomes a
 message of the protocol, never a torn frame, and closing is a call, not a task.
@@ -6,170 +6,49 @@ message of the protocol, never a torn frame, and closing is a call, not a task.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeAlias
+from typing import Final
 
 import trio
 
 from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
+from mcpio.engine.limits import seconds
+from mcpio.engine.table import Phase
+from mcpio.errors import LocalProtocolError
+from mcpio.trio._report import report
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Signal, Timekeeper
+from mcpio.trio._wire import Wire
 
-__all__ = ["SessionActor", "Transport", "Wire", "report", "wire_for"]
+__all__ = ["SessionActor", "checked_grace", "process"]
 
-BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
-"""How a transport says that it no longer works."""
+EXPECTED: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
+"""How a transport says that it no longer works. Anything else that it raises is a fault in it, and is logged."""
 
-LAST_WRITE = 1.0
-"""Seconds for the last output to get out, and for the transport to close, before it is closed forcefully."""
+LAST_READ: Final = 1.0
+"""Seconds to go on reading when nothing can be written any more: the last answers of a peer that died may lie there."""
 
-Transport: TypeAlias = "trio.abc.Stream | trio.abc.Channel[str] | trio.abc.Channel[bytes]"
-
-
-class Wire(Protocol):
-    """How a connection's bytes or messages travel over one kind of transport."""
-
-    @property
-    def unsent(self) -> bool:
-        """Whether output was pulled from a connection and not written yet."""
-
-    async def receive(self, connection: Connection) -> None:
-        """Wait for input and feed it."""
-
-    def send_now(self, connection: Connection) -> None:
-        """Pull output and write what finds room, without waiting. The rest is for ``send``."""
-
-    async def send(self, connection: Connection) -> None:
-        """Write what is unsent, or else pull output and write it all."""
-
-    async def aclose(self) -> None:
-        """Close the transport."""
-
-
-class StreamWire:
-    """Lines on a ``trio.abc.Stream``. A stream that has ``send_nowait`` saves a turn of the loop for most messages."""
-
-    def __init__(self, stream: trio.abc.Stream) -> None:
-        self._stream = stream
-        self._send_nowait: Callable[[bytes], int] | None = getattr(stream, "send_nowait", None)
-        self._rest = b""
-        self._ends = False
-        self._sending = False
-
-    @property
-    def unsent(self) -> bool:
-        """Whether output was pulled from a connection and not written yet."""
-        return bool(self._rest) or self._ends
-
-    async def receive(self, connection: Connection) -> None:
-        """Feed what arrives, or the end of it."""
-        data = await self._stream.receive_some()
-        connection.receive_data(bytes(data) or None, trio.current_time())
-
-    def send_now(self, connection: Connection) -> None:
-        """Write what finds room. No checkpoint is passed, so that no cancellation can tear a message."""
-        if self._send_nowait is not None and not self._sending and not self.unsent:
-            self._pull(connection)
-            self._try_to_send()
-
-    async def send(self, connection: Connection) -> None:
-        """Write what is unsent, or else everything that the engine has, in one write."""
-        self._sending = True
-        try:
-            if not self.unsent:
-                self._pull(connection)
-                self._try_to_send()
-            if self._rest:
-                await self._stream.send_all(self._rest)
-                self._rest = b""
-            if self._ends:
-                self._ends = False
-                if isinstance(self._stream, trio.abc.HalfCloseableStream):
-                    await self._stream.send_eof()
-        finally:
-            self._sending = False
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-    def _pull(self, connection: Connection) -> None:
-        chunks = connection.data_to_send()
-        self._ends = bool(chunks) and chunks[-1] is None
-        self._rest = b"".join([chunk for chunk in chunks if chunk is not None])
-
-    def _try_to_send(self) -> None:
-        if self._rest and self._send_nowait is not None:
-            try:
-                self._rest = self._rest[self._send_nowait(self._rest) :]
-            except BROKEN:
-                return  # The writer will meet the same, and has somewhere to say it.
-
-
-class ChannelWire:
-    """Whole JSON texts on a ``trio.abc.Channel``, as text or as bytes: what the peer sends decides, text at first."""
-
-    unsent = False
-
-    def __init__(self, channel: trio.abc.Channel[str] | trio.abc.Channel[bytes]) -> None:
-        self._channel = channel
-        self._binary = False
-
-    async def receive(self, connection: Connection) -> None:
-        """Feed the next message, or the end."""
-        text: str | bytes | None
-        try:
-            text = await self._channel.receive()
-            self._binary = isinstance(text, bytes)
-        except trio.EndOfChannel:
-            text = None
-        connection.receive_message(text, trio.current_time())
-
-    def send_now(self, connection: Connection) -> None:
-        """Leave everything to ``send``: a channel cannot tell whether it has room."""
-
-    async def send(self, connection: Connection) -> None:
-        """Send every message that the engine has."""
-        while (message := connection.next_message()) is not None:
-            text = message.text if self._binary else message.text.decode()
-            await self._channel.send(text)  # type: ignore[arg-type]  # whichever of the two the peer uses
-
-    async def aclose(self) -> None:
-        """Close the channel."""
-        await self._channel.aclose()
-
-
-def wire_for(transport: Transport) -> Wire:
-    """Return how messages travel over a transport. Raises ``TypeError`` for what is neither a stream nor a channel."""
-    if isinstance(transport, trio.abc.Stream):
-        return StreamWire(transport)
-    if isinstance(transport, trio.abc.Channel):
-        return ChannelWire(transport)
-    raise TypeError(f"a transport is a trio.abc.Stream or a trio.abc.Channel, not {type(transport).__name__}")
+TRANSPORT_CLOSE: Final = 1.0
+"""Seconds for a transport to close politely before it is closed forcefully."""
 
 
 class SessionActor:
     """Runs one session until its connection ends, and is its ``Driver``.
 
-    Nothing that the peer does makes ``run`` raise. ``runtime`` runs the handlers.
+    Nothing that the peer or the transport does makes ``run`` raise. ``runtime`` runs the handlers.
     """
 
     def __init__(
         self,
         connection: Connection,
-        transport: Transport,
+        wire: Wire,
         timekeeper: Timekeeper,
         runtime: TrioRuntime,
-        *,
-        after_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """``after_close`` is awaited, shielded, when the transport is closed, before ``wait_closed`` returns."""
         self.connection = connection
-        self._after_close = after_close
         self.runtime = runtime
-        self._wire = wire_for(transport)
+        self._wire = wire
         self._timekeeper = timekeeper
         self._token = trio.lowlevel.current_trio_token()
         self._may_read = Signal()
@@ -177,11 +56,15 @@ class SessionActor:
         self._ended = trio.Event()
         self._written = trio.Event()
         self._over = trio.Event()
-        self._process: Callable[[], None] = self._discard_events
+        self._last_write = trio.CancelScope()
 
-    def attach(self, session: Session) -> None:
-        """Say who acts on events."""
-        self._process = session.process
+    def attach(self, session: Session, after_close: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Say who acts on events, before ``run``.
+
+        ``after_close`` is awaited, shielded, when the transport is closed, before ``wait_closed`` returns.
+        """
+        self._session = session
+        self._after_close = after_close
 
     # The driver of the session: called between checkpoints, in Trio's thread
 
@@ -197,7 +80,8 @@ class SessionActor:
         if connection.wants_read:
             self._may_read.set()
         self._timekeeper.arm(self, connection.next_deadline())
-        if connection.closed:
+        if connection.phase is Phase.CLOSED:
+            # Its last events may still be there: whoever calls this may be in the middle of one. ``run`` sees to them.
             self._ended.set()
             self._may_write.set()
 
@@ -212,23 +96,27 @@ class SessionActor:
 
     def touch(self) -> None:
         """Act on what the connection has to say. Due after everything that may have given it an event."""
-        self._process()
+        process(self._session)
         if self.connection.wants_write:
             self._wire.send_now(self.connection)
-            self._process()
+            process(self._session)
         self.wake()
 
     # Called from anywhere
 
     def close(self, grace: float) -> None:
-        """Close in order. It takes effect at the loop's next turn, so that a signal handler may call it too."""
+        """Close in order. It takes effect at the loop's next turn, so that a signal handler may call it too.
+
+        Raises ``LocalProtocolError`` for a ``grace`` that is no number of 0 or more.
+        """
+        limit = checked_grace(grace)
         try:
-            self._token.run_sync_soon(self._close, grace)
+            self._token.run_sync_soon(self._close, limit)
         except trio.RunFinishedError:
             return
 
     async def wait_closed(self) -> None:
-        """Wait until everything is over."""
+        """Wait until the connection has ended, the transport is closed and ``after_close`` is done."""
         await self._over.wait()
 
     # The tasks
@@ -241,18 +129,11 @@ class SessionActor:
                 nursery.start_soon(self._write)
                 self.touch()
                 await self._ended.wait()
-                with trio.move_on_after(LAST_WRITE):
-                    await self._written.wait()
+                self.touch()
+                await self._finish_writing()
                 nursery.cancel_scope.cancel()
         finally:
-            self.connection.abort()
-            self.touch()
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_WRITE):
-                await self._close_wire()
-            if self._after_close is not None:
-                with trio.CancelScope(shield=True):
-                    await self._after_close()
-            self._over.set()
+            await self._end()
 
     async def _read(self) -> None:
         connection = self.connection
@@ -261,8 +142,8 @@ class SessionActor:
                 await self._may_read.wait()
             try:
                 await self._wire.receive(connection)
-            except BROKEN as error:
-                connection.connection_lost(error, trio.current_time())
+            except Exception as error:
+                self._lose(error)
             self.touch()
 
     async def _write(self) -> None:
@@ -272,31 +153,72 @@ class SessionActor:
                 await self._may_write.wait()
             try:
                 await wire.send(connection)
-            except BROKEN as error:
-                connection.connection_lost(error, trio.current_time())
+            except Exception as error:
+                with trio.move_on_after(LAST_READ):
+                    await self._ended.wait()
+                self._lose(error)
                 break
             self.touch()
         self.touch()
         self._written.set()
 
-    async def _close_wire(self) -> None:
-        try:
-            await self._wire.aclose()
-        except BROKEN as error:
-            self.report("closing the transport failed", error)
+    async def _finish_writing(self) -> None:
+        """Wait for the last output to get out: as long as the peer takes, or until the grace of ``close`` is over."""
+        if self._wire.ending:
+            with self._last_write:
+                await self._written.wait()
 
-    def _close(self, grace: float) -> None:
-        self.connection.close(trio.current_time(), grace)
+    async def _end(self) -> None:
+        """Leave nothing behind, whatever brought us here. Shielded, and bounded but for ``after_close``."""
+        try:
+            with trio.CancelScope(shield=True) as scope:
+                # In a cancelled block, the callers who wait for answers are cancelled in this turn of the loop.
+                await trio.lowlevel.checkpoint()
+                self.touch()
+                self.connection.abort()
+                self.touch()
+                scope.deadline = trio.current_time() + TRANSPORT_CLOSE
+                await self._reporting("closing the transport failed", self._wire.aclose)
+            if self._after_close is not None:
+                with trio.CancelScope(shield=True):
+                    await self._reporting("cleaning up after a session failed", self._after_close)
+        finally:
+            self._over.set()
+
+    async def _reporting(self, message: str, close: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await close()
+        except Exception as error:
+            self.report(message, error)
+
+    def _lose(self, error: Exception) -> None:
+        """Note that the transport no longer works."""
+        if not isinstance(error, EXPECTED):
+            self.report("the transport failed", error)
+        self.connection.connection_lost(error, trio.current_time())
+
+    def _close(self, grace: float | None) -> None:
+        now = trio.current_time()
+        if grace is not None:
+            self._last_write.deadline = min(self._last_write.deadline, now + grace)
+        self.connection.close(now, grace)
         self.touch()
 
-    def _discard_events(self) -> None:
-        for _ in self.connection.events():
-            pass
+
+def process(session: Session) -> None:
+    """Have a session act on its events. What it cannot do costs its connection, and nobody else anything."""
+    try:
+        session.process()
+    except Exception as error:
+        report("a session failed", error)
+        session.connection.abort(error)
+        # What is left of its events: how its requests ended, and that it is over.
+        session.process()
 
 
-def report(message: str, error: BaseException | None) -> None:
-    """Write to the log, under the name ``mcpio``: a warning, or an error with its traceback."""
-    if error is None:
-        logging.getLogger("mcpio").warning("%s", message)
-    else:
-        logging.getLogger("mcpio").error("%s", message, exc_info=error)
+def checked_grace(grace: float | None) -> float | None:
+    """Return a grace in seconds, ``None`` for no limit. ``LocalProtocolError`` for what is no number of 0 or more."""
+    try:
+        return seconds(grace)
+    except ValueError as error:
+        raise LocalProtocolError(str(error)) from None

@@ -2,49 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Unpack
 
 import trio
 
 from mcpio.app.client import Client, ClientOptions
+from mcpio.app.runtime import Driver
 from mcpio.app.server import Server
 from mcpio.app.session import Session
-from mcpio.errors import ConnectFailed
-from mcpio.trio._drivers import Opened, connect, serve
-from mcpio.trio._process import ProcessOptions, start_process
+from mcpio.engine.client import ClientConnection
+from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel
+from mcpio.events import CloseReason
+from mcpio.trio._drivers import Opened, check_options, serve, start_client
+from mcpio.trio._groups import ungrouped
+from mcpio.trio._process import ChildProcess, ProcessOptions, start_process
 from mcpio.trio._signals import terminate_on_signals
 from mcpio.trio._stdio import stdio_stream
+from mcpio.trio._wire import wire_for
 
-__all__ = ["StdioOptions", "connect_stdio", "open_stdio", "serve_stdio"]
+__all__ = ["StdioClient", "StdioOptions", "connect_stdio", "open_stdio", "serve_stdio"]
 
 
 class StdioOptions(ProcessOptions, ClientOptions, total=False):
     """The keyword arguments of ``open_stdio`` and ``connect_stdio``: those of the process, and those of the client."""
 
 
-def open_stdio(argv: Sequence[str], **options: Unpack[StdioOptions]) -> Opened:
+class StdioClient(Client):
+    """A client of a server that is a child process. When the child dies, its errors say how."""
+
+    child: ChildProcess
+    """The child: its ``pid``, ``returncode`` and ``stderr_tail``."""
+
+    def __init__(
+        self, connection: ClientConnection, driver: Driver, *, child: ChildProcess, **options: Unpack[ClientOptions]
+    ) -> None:
+        """Made by ``open_stdio`` and ``connect_stdio``."""
+        super().__init__(connection, driver, **options)
+        self.child = child
+        self._last_words = ""
+
+    async def request(self, request: Any, **call: Any) -> Any:
+        """Ask the server and return its typed result. See ``Session.request``.
+
+        A ``ConnectionLost`` tells the exit status of a child that died, and what it last wrote to standard error where
+        that is captured.
+        """
+        try:
+            return await super().request(request, **call)
+        except ConnectionLost as error:
+            if not self._left_by_server:
+                raise
+            raise ConnectionLost(f"{error.reason}: {await self.child.last_words()}") from error.__cause__
+
+    async def initialize(self) -> None:
+        """Open the conversation. ``ConnectFailed`` tells what is known of the child."""
+        try:
+            await super().initialize()
+        except ConnectFailed as error:
+            words = await self._words_on_failure(error)
+            raise ConnectFailed(f"{error}: {words}" if words else str(error)) from error.__cause__
+
+    def check_open(self) -> None:
+        """Raise ``NoBackChannel`` when nothing can be sent any more."""
+        try:
+            super().check_open()
+        except NoBackChannel as error:
+            raise NoBackChannel(f"{error}: {self._last_words}" if self._last_words else str(error)) from None
+
+    async def end_process(self) -> None:
+        """Bring the child to its end, once the connection is closed."""
+        if self._left_by_server:
+            self._last_words = await self.child.last_words()
+        await self.child.aclose()
+
+    @property
+    def _left_by_server(self) -> bool:
+        return self.ended is not None and self.ended.reason in (CloseReason.END_OF_FILE, CloseReason.LOST)
+
+    async def _words_on_failure(self, error: ConnectFailed) -> str:
+        if isinstance(error.__cause__, ConnectionLost):
+            return await self.child.last_words()
+        # The child lives, or is ended by us: that says nothing about it, but what it wrote may.
+        tail = self.child.stderr_tail.strip()
+        return f"the end of its standard error:\n{tail}" if tail else ""
+
+
+def open_stdio(argv: Sequence[str], **options: Unpack[StdioOptions]) -> Opened[StdioClient]:
     """Start a server as a child process, for the length of a block: ``async with open_stdio(["server"]) as client``.
 
     ``argv`` is the program and its arguments; there is no shell. See ``start_process`` for the options of the process
     (``env``, ``cwd``, ``stderr``, graces) and ``ClientOptions`` for those of the client. When the block ends, the
     child is brought to its end: its input is closed, then it is terminated, then killed.
 
-    Raises ``ConnectFailed`` when the program does not start, or the handshake fails; what the child last wrote to
-    standard error is in the message, where it was captured.
+    Raises ``ConnectFailed`` when the program does not start, or the handshake fails; how the child ended, and what it
+    last wrote to standard error where that is captured, is in the message.
     """
     return Opened(lambda nursery: connect_stdio(argv, nursery=nursery, **options))
 
 
-async def connect_stdio(argv: Sequence[str], *, nursery: trio.Nursery, **options: Unpack[StdioOptions]) -> Client:
+async def connect_stdio(argv: Sequence[str], *, nursery: trio.Nursery, **options: Unpack[StdioOptions]) -> StdioClient:
     """Start a server as a child process and return a client of it, tied to no block. See ``open_stdio``."""
+    check_options(options, StdioOptions.__annotations__)
     given: dict[str, Any] = dict(options)
     of_process = {name: given.pop(name) for name in ProcessOptions.__annotations__ if name in given}
-    process = await start_process(argv, nursery=nursery, **of_process)
+    child, tasks = await nursery.start(_host, argv, of_process)
+    # From here on the session ends the child, also when the nursery is cancelled: what it still has to say comes first.
+    tasks.shield = True
     try:
-        return await connect(process.stream, nursery=nursery, after_close=process.aclose, **given)
-    except ConnectFailed as error:
-        raise ConnectFailed(f"{error} ({await process.last_words()})") from error.__cause__
+        make = partial(StdioClient, child=child)
+        return await start_client(wire_for(child.stream), nursery, given, make, StdioClient.end_process)
+    except BaseException:
+        child.close()
+        raise
 
 
 async def serve_stdio(server: Server, *, task_status: trio.TaskStatus[Session] = trio.TASK_STATUS_IGNORED) -> None:
@@ -57,3 +128,16 @@ async def serve_stdio(server: Server, *, task_status: trio.TaskStatus[Session] =
     with terminate_on_signals():
         async with stdio_stream() as stream:
             await serve(server, stream, task_status=task_status)
+
+
+async def _host(
+    argv: Sequence[str],
+    options: Mapping[str, Any],
+    *,
+    task_status: trio.TaskStatus[tuple[ChildProcess, trio.CancelScope]],
+) -> None:
+    """Look after a child until it has ended; give it, and the scope of the tasks that do."""
+    with ungrouped():
+        async with trio.open_nursery() as nursery:
+            child = await start_process(argv, nursery=nursery, **options)
+            task_status.started((child, nursery.cancel_scope))

@@ -1,0 +1,153 @@
+"""How a connection's bytes or messages travel over each kind of transport."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+import trio
+
+from mcpio.engine.connection import Connection
+
+__all__ = ["ChannelWire", "StreamWire", "Transport", "Wire", "wire_for"]
+
+Transport: TypeAlias = "trio.abc.Stream | trio.abc.Channel[str] | trio.abc.Channel[bytes]"
+"""What carries a conversation: a stream of bytes, or a channel of whole messages."""
+
+
+class Wire(Protocol):
+    """How a connection's bytes or messages travel over one kind of transport."""
+
+    @property
+    def unsent(self) -> bool:
+        """Whether output was pulled from a connection and not written yet."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether the end in order was pulled, and it or what comes before it is not written yet."""
+
+    async def receive(self, connection: Connection) -> None:
+        """Wait for input and feed it."""
+
+    def send_now(self, connection: Connection) -> None:
+        """Pull output and write what finds room, without waiting. The rest is for ``send``."""
+
+    async def send(self, connection: Connection) -> None:
+        """Write what is unsent, or else pull output and write it all."""
+
+    async def aclose(self) -> None:
+        """Close the transport."""
+
+
+class StreamWire:
+    """Lines on a ``trio.abc.Stream``. A stream that has ``send_nowait`` saves a turn of the loop for most messages."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+        self._send_nowait: Callable[[bytes], int] | None = getattr(stream, "send_nowait", None)
+        self._rest = b""
+        self._ends = False
+        self._sending = False
+
+    @property
+    def unsent(self) -> bool:
+        """Whether output was pulled from a connection and not written yet."""
+        return bool(self._rest) or self._ends
+
+    @property
+    def ending(self) -> bool:
+        """Whether the end in order was pulled, and it or what comes before it is not written yet."""
+        return self._ends
+
+    async def receive(self, connection: Connection) -> None:
+        """Feed what arrives, or the end of it."""
+        data = await self._stream.receive_some()
+        connection.receive_data(bytes(data) or None, trio.current_time())
+
+    def send_now(self, connection: Connection) -> None:
+        """Write what finds room. No checkpoint is passed, so that no cancellation can tear a message."""
+        if self._send_nowait is not None and not self._sending and not self.unsent:
+            self._pull(connection)
+            self._try_to_send()
+
+    async def send(self, connection: Connection) -> None:
+        """Write what is unsent, or else about 64 KiB of what the engine has, in one write."""
+        self._sending = True
+        try:
+            if not self.unsent:
+                self._pull(connection)
+                self._try_to_send()
+            if self._rest:
+                await self._stream.send_all(self._rest)
+                self._rest = b""
+            if self._ends:
+                if isinstance(self._stream, trio.abc.HalfCloseableStream):
+                    await self._stream.send_eof()
+                self._ends = False
+        finally:
+            self._sending = False
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    def _pull(self, connection: Connection) -> None:
+        chunks = connection.data_to_send()
+        self._ends = bool(chunks) and chunks[-1] is None
+        self._rest = b"".join([chunk for chunk in chunks if chunk is not None])
+
+    def _try_to_send(self) -> None:
+        if self._rest and self._send_nowait is not None:
+            try:
+                self._rest = self._rest[self._send_nowait(self._rest) :]
+            except Exception:
+                return  # The writer will meet the same, and has somewhere to say it.
+
+
+class ChannelWire:
+    """Whole JSON texts on a ``trio.abc.Channel``, as text or as bytes: what the peer sends decides.
+
+    Until it has sent something, ``binary`` does.
+    """
+
+    unsent = False
+    ending = False
+
+    def __init__(self, channel: trio.abc.Channel[str] | trio.abc.Channel[bytes], *, binary: bool) -> None:
+        self._channel = channel
+        self._binary = binary
+
+    async def receive(self, connection: Connection) -> None:
+        """Feed the next message, or the end."""
+        try:
+            message: object = await self._channel.receive()
+        except trio.EndOfChannel:
+            connection.receive_message(None, trio.current_time())
+            return
+        if not isinstance(message, str | bytes | bytearray | memoryview):
+            raise TypeError(f"a channel's messages are str or bytes, not {type(message).__name__}")
+        self._binary = not isinstance(message, str)
+        text = message if isinstance(message, str) else bytes(message)
+        connection.receive_message(text, trio.current_time())
+
+    def send_now(self, connection: Connection) -> None:
+        """Leave everything to ``send``: a channel cannot tell whether it has room."""
+
+    async def send(self, connection: Connection) -> None:
+        """Send every message that the engine has."""
+        while (message := connection.next_message()) is not None:
+            text = message.text if self._binary else message.text.decode()
+            await self._channel.send(text)  # type: ignore[arg-type]  # whichever of the two the peer uses
+
+    async def aclose(self) -> None:
+        """Close the channel."""
+        await self._channel.aclose()
+
+
+def wire_for(transport: Transport, *, binary: bool = False) -> Wire:
+    """Return how messages travel over a transport. Raises ``TypeError`` for what is neither a stream nor a channel."""
+    if isinstance(transport, trio.abc.Stream):
+        return StreamWire(transport)
+    if isinstance(transport, trio.abc.Channel):
+        return ChannelWire(transport, binary=binary)
+    raise TypeError(f"a transport is a trio.abc.Stream or a trio.abc.Channel, not {type(transport).__name__}")

@@ -1,0 +1,84 @@
+"""One exception instead of the groups that nurseries make (P10)."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from mcpio.trio._groups import first_failure, ungrouped
+
+
+async def failing(error: BaseException) -> None:
+    raise error
+
+
+def test_what_raises_nothing_raises_nothing() -> None:
+    with ungrouped():
+        pass
+
+
+def test_an_exception_in_a_nursery_leaves_without_its_group() -> None:
+    error = SystemExit(3)
+
+    async def main() -> None:
+        with ungrouped():
+            async with trio.open_nursery() as outer, trio.open_nursery() as inner:
+                outer.start_soon(trio.sleep_forever)
+                inner.start_soon(failing, error)
+
+    with pytest.raises(SystemExit) as caught:
+        trio.run(main)
+    assert caught.value is error
+    assert error.__context__ is None
+    assert error.__cause__ is None
+
+
+def test_another_exception_leaves_as_it_is() -> None:
+    with pytest.raises(ValueError, match="as it is"), ungrouped():
+        raise ValueError("as it is")
+
+
+def test_a_cancelled_nursery_leaves_a_plain_cancellation() -> None:
+    seen: list[type[BaseException]] = []
+
+    async def main() -> None:
+        with trio.move_on_after(0):
+            try:
+                with ungrouped():
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(trio.sleep_forever)
+                        nursery.start_soon(trio.sleep_forever)
+            except BaseException as error:
+                seen.append(type(error))
+                raise
+
+    trio.run(main)
+    assert seen == [trio.Cancelled]
+
+
+def test_a_failure_counts_more_than_the_cancellations_beside_it() -> None:
+    seen: list[type[BaseException]] = []
+
+    async def fail_at_the_end() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ValueError("x")
+
+    async def main() -> None:
+        with trio.move_on_after(0):
+            try:
+                with ungrouped():
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(trio.sleep_forever)
+                        nursery.start_soon(fail_at_the_end)
+            except Exception as error:
+                seen.append(type(error))
+
+    trio.run(main)
+    assert seen == [ValueError]
+
+
+def test_of_several_failures_it_is_the_first() -> None:
+    first, second = ValueError("first"), KeyError("second")
+    assert first_failure(BaseExceptionGroup("", [BaseExceptionGroup("", [first]), second])) is first

@@ -1,0 +1,552 @@
+"""How one session ends: peers that do not read, transports that break, and ``close`` from everywhere."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from mcpio.app.client import Client
+from mcpio.app.context import Context
+from mcpio.app.server import Server
+from mcpio.app.session import Session
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpError, NoBackChannel
+from mcpio.events import CloseReason
+from mcpio.trio import connect, open_transport, serve
+from mcpio.trio._drivers import start_client
+from mcpio.trio._wire import wire_for
+
+HELLO_INFO = {"name": "raw", "version": "1"}
+
+HELLO: dict[str, Any] = {
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": HELLO_INFO},
+}
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def lines(*messages: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n" for message in messages)
+
+
+def call(id: int, name: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": id, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+
+
+def a_server(**limits: Any) -> Server:
+    server = Server("s", options=Options(limits=Limits(**limits)))
+
+    @server.tool
+    def large(size: int) -> str:
+        return "x" * size
+
+    @server.tool
+    async def never_ends(ctx: Context) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            server.instructions = "cancelled"
+
+    @server.tool
+    async def takes(seconds: float, size: int = 1) -> str:
+        await trio.sleep(seconds)
+        return "x" * size
+
+    return server
+
+
+async def read_to_end(stream: trio.abc.ReceiveStream, *, pause: float = 0, at_once: int | None = None) -> bytes:
+    received = b""
+    while data := await stream.receive_some(at_once):
+        received += data
+        await trio.sleep(pause)
+    return received
+
+
+# Peers that do not read
+
+
+class WithRoom(trio.abc.HalfCloseableStream):
+    """A stream that can be written to without a wait, as pipes can. Without a ``peer`` there is never room for it."""
+
+    def __init__(
+        self, stream: trio.StapledStream[Any, Any], peer: trio.testing.MemoryReceiveStream | None = None
+    ) -> None:
+        self.stream = stream
+        self.peer = peer
+
+    def send_nowait(self, data: bytes) -> int:
+        if self.peer is None:
+            return 0
+        self.peer.put_data(data)
+        return len(data)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self.stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        await self.stream.send_eof()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        return bytes(await self.stream.receive_some(max_bytes))
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+
+class Stalled(trio.abc.SendStream):
+    """The writing end of a stream that takes what it is given until it is full."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.closed = False
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        self.room -= len(data)
+        if self.room < 0:
+            await trio.sleep_forever()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.closed = True
+
+
+@asynccontextmanager
+async def stalled_client(server: Server, *messages: dict[str, Any]) -> AsyncIterator[tuple[Session, Stalled]]:
+    """Serve a client that says something and reads nothing but the answer to its greeting."""
+    receive, send = trio.testing.MemoryReceiveStream(), Stalled(300)
+    receive.put_data(lines(HELLO, {"method": "notifications/initialized"}, *messages))
+    async with trio.open_nursery() as nursery:
+        session: Session = await nursery.start(serve, server, trio.StapledStream(send, receive))
+        await trio.testing.wait_all_tasks_blocked()
+        yield session, send
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.req("RPC-22")
+def test_a_client_that_reads_nothing_is_cut_off_when_too_much_waits_for_it() -> None:
+    async def main() -> None:
+        server = a_server(queued_bytes=10_000)
+        async with stalled_client(server, call(1, "never_ends")) as (session, stream):
+            for _ in range(20):
+                session.log("error", "x" * 1000)  # type: ignore[attr-defined]  # a server's session has it
+            with trio.fail_after(10):
+                await session.driver.wait_closed()
+            assert session.ended is not None
+            assert session.ended.reason is CloseReason.SLOW_CONSUMER
+            assert stream.closed
+            assert server.instructions == "cancelled"
+            with pytest.raises(NoBackChannel):
+                session.notify(object())
+
+    run(main)
+
+
+def test_a_client_that_reads_nothing_costs_only_itself() -> None:
+    async def main() -> None:
+        server = a_server()
+        flood = [call(number, "large", size=100_000) for number in range(1, 60)]
+        async with stalled_client(server, *flood) as (stalled, _), trio.open_nursery() as nursery:
+            near, far = trio.testing.memory_stream_pair()
+            nursery.start_soon(serve, server, far)
+            began = trio.current_time()
+            async with open_transport(near) as client:
+                for _ in range(100):
+                    await client.call_tool("large", {"size": 10})
+            assert trio.current_time() == began
+            assert stalled.ended is None
+
+    run(main)
+
+
+def test_a_client_that_does_not_read_its_answers_is_asked_for_no_more_questions() -> None:
+    async def main() -> None:
+        server = a_server(high_water=100_000)
+        near, far = trio.testing.lockstep_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, server, far)
+            await near.send_all(lines(HELLO))
+            await near.receive_some()
+            sent = list[int]()
+
+            async def ask() -> None:
+                for number in range(1, 31):
+                    await near.send_all(lines(call(number, "large", size=10_000)))
+                    sent.append(number)
+                await near.send_eof()
+
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            # What is unread: the limit, what the writer holds, and what came in with one read.
+            assert len(sent) < 20
+            received = await read_to_end(near)
+            assert received.count(b"\n") == 30
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [trio.StapledStream, WithRoom])
+def test_the_last_answer_gets_out_however_slowly_it_is_read(kind: type[trio.abc.Stream]) -> None:
+    async def main() -> None:
+        near, far = trio.testing.lockstep_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, a_server(), WithRoom(far) if kind is WithRoom else far)
+            await near.send_all(lines(HELLO, call(1, "takes", seconds=1, size=2_000_000)))
+            await near.send_eof()
+            received = await read_to_end(near, pause=1, at_once=100_000)
+        assert trio.current_time() > 20
+        assert json.loads(received.splitlines()[1])["result"]["content"][0]["text"] == "x" * 2_000_000
+
+    run(main)
+
+
+@pytest.mark.parametrize("grace", [5, 0])
+@pytest.mark.parametrize("pulled", [True, False])
+def test_the_last_answer_waits_for_the_grace_of_close_and_no_longer(grace: float, pulled: bool) -> None:
+    async def main() -> None:
+        server = a_server()
+        near, far = trio.testing.lockstep_stream_pair()
+        async with trio.open_nursery() as nursery:
+            session: Session = await nursery.start(serve, server, far)
+            await near.send_all(lines(HELLO))
+            if pulled:
+                # The last answer is with the transport, which waits for the peer; else it waits behind the first.
+                await near.receive_some()
+            await near.send_all(lines(call(1, "large", size=10)))
+            await near.send_eof()
+            await trio.sleep(100)
+            session.close(2 * grace)
+            session.close(grace)
+            await session.driver.wait_closed()
+            assert trio.current_time() == 100 + grace
+
+    run(main)
+
+
+# Transports that break
+
+
+class Odd(trio.abc.HalfCloseableStream):
+    """A stream whose calls do what a test says."""
+
+    def __init__(self, **calls: Callable[[], Awaitable[Any]]) -> None:
+        self.calls = calls
+
+    async def _do(self, name: str) -> Any:
+        await trio.lowlevel.checkpoint()
+        return await self.calls[name]() if name in self.calls else None
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._do("send_all")
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._do("wait")
+
+    async def send_eof(self) -> None:
+        await self._do("send_eof")
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        data: bytes | None = await self._do("receive_some")
+        if data is None:
+            await trio.sleep_forever()
+        return data or b""
+
+    async def aclose(self) -> None:
+        await self._do("aclose")
+
+
+def raising(error: BaseException) -> Callable[[], Awaitable[Any]]:
+    async def call() -> None:
+        raise error
+
+    return call
+
+
+BREAKS = [trio.BrokenResourceError("reset"), trio.ClosedResourceError("closed"), ConnectionResetError("reset")]
+FAULTS = [ValueError("a fault"), trio.BusyResourceError("taken"), ExceptionGroup("several", [ValueError("a fault")])]
+
+
+@pytest.mark.parametrize("error", [*BREAKS, *FAULTS], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("where", ["receive_some", "send_all"])
+def test_a_transport_that_raises_is_a_lost_connection_with_a_cause(
+    where: str, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(
+                ConnectFailed, match=r"^the handshake failed: initialize: the connection ended \(the channel broke\)"
+            ) as caught:
+                await connect(Odd(**{where: raising(error)}), nursery=nursery)
+            assert isinstance(caught.value.__cause__, ConnectionLost)
+            assert caught.value.__cause__.__cause__ is error
+
+    run(main)
+    assert [record.getMessage() for record in caplog.records] == ["the transport failed"] * (error in FAULTS)
+
+
+@pytest.mark.parametrize("where", ["send_eof", "aclose"])
+@pytest.mark.parametrize("error", [*BREAKS, *FAULTS], ids=lambda error: type(error).__name__)
+def test_a_transport_that_fails_at_the_end_does_not_keep_it_from_ending(
+    where: str, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def eof() -> bytes:
+        return b""
+
+    async def main() -> None:
+        await serve(a_server(), Odd(receive_some=eof, **{where: raising(error)}))
+
+    run(main)
+    assert len(caplog.records) <= 1
+
+
+def test_a_transport_that_never_closes_is_closed_forcefully() -> None:
+    cancelled: list[str] = []
+
+    async def hang() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled.append("aclose")
+
+    async def eof() -> bytes:
+        return b""
+
+    async def main() -> None:
+        await serve(a_server(), Odd(receive_some=eof, aclose=hang))
+        assert trio.current_time() == 1
+
+    run(main)
+    assert cancelled == ["aclose"]
+
+
+def test_what_the_peer_said_before_it_went_is_heard() -> None:
+    """A server answers and dies: the answer counts, although nothing can be written any more."""
+    near, heard = trio.testing.MemorySendStream(), trio.testing.MemoryReceiveStream()
+    answers: list[object] = []
+
+    async def greet() -> None:
+        await near.get_data()
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": HELLO_INFO}
+        heard.put_data(lines({"id": 1, "result": result}))
+
+    async def answer_late() -> None:
+        await trio.sleep(0.5)
+        heard.put_data(lines({"id": 2, "result": {"content": []}}))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(greet)
+            async with open_transport(trio.StapledStream(near, heard)) as client:
+
+                async def ask() -> None:
+                    answers.append(await client.call_tool("first"))
+
+                nursery.start_soon(ask)
+                await trio.testing.wait_all_tasks_blocked()
+                near.send_all_hook = raising(trio.BrokenResourceError("nobody reads"))
+                nursery.start_soon(answer_late)
+                with pytest.raises(ConnectionLost) as caught:
+                    await client.call_tool("second")
+                assert isinstance(caught.value.__cause__, trio.BrokenResourceError)
+                assert trio.current_time() == 1
+
+    run(main)
+    assert len(answers) == 1
+
+
+# Close
+
+
+@asynccontextmanager
+async def connected(**options: Any) -> AsyncIterator[tuple[Client, trio.Nursery]]:
+    """Give a client that is tied to no block, and the nursery of both sides."""
+    near, far = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, a_server(), far)
+        yield await connect(near, nursery=nursery, **options), nursery
+
+
+def test_close_takes_any_number_of_calls_and_leaves_nothing() -> None:
+    clients: list[Client] = []
+
+    async def main() -> None:
+        async with connected() as (client, _):
+            clients.append(client)
+            client.close()
+            client.close()
+            await client.aclose()
+            await client.aclose(0)
+            client.close()
+            assert client.ended is not None
+            assert client.ended.reason is CloseReason.CLOSED
+
+    run(main)
+    clients[0].close()
+
+
+def test_close_from_a_thread() -> None:
+    async def main() -> None:
+        async with connected() as (client, _):
+            thread = threading.Thread(target=client.close)
+            thread.start()
+            await client.driver.wait_closed()
+            thread.join()
+
+    trio.run(main)
+
+
+def test_close_from_a_signal_handler() -> None:
+    async def main() -> None:
+        async with connected() as (client, _):
+            previous = signal.signal(signal.SIGUSR1, lambda *_: client.close())
+            try:
+                signal.raise_signal(signal.SIGUSR1)
+                await client.driver.wait_closed()
+            finally:
+                signal.signal(signal.SIGUSR1, previous)
+
+    trio.run(main)
+
+
+def test_close_from_a_handler_of_the_session_itself() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def hang_up(ctx: Context) -> None:
+        ctx.session.close(1)
+        await trio.sleep_forever()
+
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, server, far)
+            client = await connect(near, nursery=nursery)
+            with pytest.raises(ConnectionLost, match=r"^tools/call: the connection ended \(closed by the peer\)$"):
+                await client.call_tool("hang_up")
+        assert trio.current_time() == 1
+
+    run(main)
+
+
+def test_close_during_the_handshake() -> None:
+    class Hasty(Client):
+        async def initialize(self) -> None:
+            self.close()
+            await super().initialize()
+
+    async def main() -> None:
+        near, _ = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(ConnectFailed, match=r"^the handshake failed: .* \(closed here\)$"):
+                await start_client(wire_for(near), nursery, {}, Hasty)
+
+    run(main)
+
+
+@pytest.mark.parametrize("grace", [-1, float("nan"), "soon"])
+def test_a_grace_that_makes_no_sense_is_the_callers_mistake(grace: Any) -> None:
+    async def main() -> None:
+        async with connected() as (client, _):
+            with pytest.raises(LocalProtocolError, match="a time is a number of seconds, 0 or more"):
+                client.close(grace)
+            await client.ping()
+            client.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize(("grace", "answered"), [(10, True), (3, False)])
+def test_what_runs_has_the_grace_to_answer(grace: float, answered: bool) -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            session: Session = await nursery.start(serve, a_server(), far)
+            client = await connect(near, nursery=nursery)
+
+            async def close() -> None:
+                await trio.sleep(1)
+                session.close(grace)
+
+            nursery.start_soon(close)
+            if answered:
+                result = await client.call_tool("takes", {"seconds": 5})
+                assert not result.is_error
+            else:
+                with pytest.raises(ConnectionLost):
+                    await client.call_tool("takes", {"seconds": 5})
+            await session.driver.wait_closed()
+            assert trio.current_time() == (5 if answered else 4)
+
+    run(main)
+
+
+def test_nothing_goes_out_on_a_closed_connection() -> None:
+    async def main() -> None:
+        async with connected() as (client, _):
+            await client.aclose()
+            with pytest.raises(NoBackChannel, match=r"^the connection is closed$"):
+                await client.ping()
+            with pytest.raises(NoBackChannel):
+                client.notify_roots_changed()
+
+    run(main)
+
+
+def test_calls_that_wait_when_the_client_is_closed_are_lost() -> None:
+    outcomes: list[McpError] = []
+
+    async def main() -> None:
+        async with connected() as (client, nursery):
+
+            async def ask() -> None:
+                try:
+                    await client.call_tool("never_ends")
+                except McpError as error:
+                    outcomes.append(error)
+
+            for _ in range(3):
+                nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            client.close()
+            await client.driver.wait_closed()
+            nursery.cancel_scope.cancel()
+
+    run(main)
+    assert [str(error) for error in outcomes] == ["tools/call: the connection ended (closed here)"] * 3
+
+
+def test_a_cancelled_block_still_says_which_requests_it_gave_up() -> None:
+    """Otherwise a server would go on with them until it is killed."""
+    near, far = trio.testing.memory_stream_pair()
+    server = a_server()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, server, far)
+            with trio.move_on_after(1):
+                async with open_transport(WithRoom(near, far.receive_stream)) as client:
+                    await client.call_tool("never_ends")
+        assert trio.current_time() == 1
+
+    run(main)
+    assert server.instructions == "cancelled"
