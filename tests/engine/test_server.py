@@ -237,6 +237,14 @@ def test_being_ready_before_the_handshake_or_after_the_end_means_nothing() -> No
     assert connection.phase is Phase.CLOSING
 
 
+def test_a_closing_server_takes_no_handshake() -> None:
+    connection = server()
+    feed(connection, {"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    connection.close(0.0)
+    feed(connection, initialize())
+    assert [message.get("error", {}).get("data") for message in sent(connection)[:2]] == [None, {"reason": "closing"}]
+
+
 @pytest.mark.req("LIFE-21")
 def test_a_server_without_features_goes_through_the_whole_life() -> None:
     connection = ServerConnection(INFO)

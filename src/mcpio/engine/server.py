@@ -11,7 +11,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
 from mcpio.engine.payloads import encode, to_json
 from mcpio.engine.snapshot import SessionState
-from mcpio.engine.table import Input, Role
+from mcpio.engine.table import Input, Phase, Role
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
 from mcpio.events import Negotiated, RequestContext
 from mcpio.framing import jsonrpc
@@ -60,6 +60,8 @@ class ServerConnection(Connection):
     def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
         if not self._allows(Input.RECV_INITIALIZE):
             error = RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: the session is initialized already")
+            if self._phase is Phase.CLOSING:
+                error = RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: closing", {"reason": "closing"})
             self._refuse(message, error, via)
             return
         revision = self._choose(message.params.get("protocolVersion"))
