@@ -181,8 +181,9 @@ class Inbound(Channel):
             self._refuse(message, refusal, via)
             return
         try:
-            request = CustomRequest(name, message.params) if method is None else self._decode_request(message, method)
-            token = _progress_token(message.params)
+            params = message.params
+            request = CustomRequest(name, params) if method is None else self._codec.decode(params, method.params_type)
+            token = _progress_token(params)
         except InvalidMessage as error:
             self._refuse(message, invalid_params(error), via)
             return
@@ -219,9 +220,6 @@ class Inbound(Channel):
     def _may_become_known(self, name: str) -> bool:
         """Whether a method could be served, once a revision is settled (LIFE-11, LIFE-22)."""
         return any(name in receivable(self.role, revision) for revision in self._options.revisions)
-
-    def _decode_request(self, message: jsonrpc.Request, method: Method) -> Any:
-        return self._codec.decode(message.params, method.params_type)
 
     def _refuse(self, message: jsonrpc.Request, error: RequestError, via: Hashable) -> None:
         self._events.append(Answered(message.method, error, message.raw, via))

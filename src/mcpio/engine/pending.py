@@ -245,7 +245,6 @@ class IncomingRequests:
         self._running[request.id] = request
         self._by_key[request.key] = request
         self._next = request.id + 1
-        self._answered &= ~(1 << request.id % _ANSWERED)
         if request.via is not None:
             if self._by_wire_id is None:
                 self._by_wire_id = {}
@@ -262,9 +261,12 @@ class IncomingRequests:
             self._leave_exchange(request)
         else:
             self._remember(request.wire_id)
-        state = _INCOMING_ENDS[cause]
-        if (state is RequestState.ANSWERED or state is RequestState.FAILED) and self._in_reach(request.id):
-            self._answered |= 1 << request.id % _ANSWERED
+        if self._in_reach(request.id):
+            # A request that runs is not asked about, so its bit may be an older one's until here.
+            state = _INCOMING_ENDS[cause]
+            bit = 1 << request.id % _ANSWERED
+            answered = state is RequestState.ANSWERED or state is RequestState.FAILED
+            self._answered = self._answered | bit if answered else self._answered & ~bit
 
     def _leave_exchange(self, request: IncomingRequest) -> None:
         exchanges = self._by_wire_id or {}
@@ -317,7 +319,8 @@ class IncomingRequests:
 
     def save_answered(self) -> list[int]:
         """Return our keys of the requests that were answered not long ago."""
-        return [id for id in range(max(1, self._next - _ANSWERED), self._next) if self.was_answered(id)]
+        latest = range(max(1, self._next - _ANSWERED), self._next)
+        return [id for id in latest if self.get(id) is None and self.was_answered(id)]
 
     def load(self, states: list[IncomingState], next_id: int, finished: list[int | str], answered: list[int]) -> None:
         """Take over what the three ``save`` methods gave."""

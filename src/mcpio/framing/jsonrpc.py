@@ -225,6 +225,9 @@ def encode_error(
     return dumps({"jsonrpc": "2.0", "id": id, "error": error})
 
 
+_NO_PARAMS: Any = object()
+
+
 def _call(value: dict[str, Any]) -> Request | Malformed:
     id_ = value["id"]
     method = value["method"]
@@ -232,12 +235,12 @@ def _call(value: dict[str, Any]) -> Request | Malformed:
         return _invalid("an id is a string or an integer", value, None, answerable=True)
     if (fault := _envelope_fault(value, method)) is not None:
         return _invalid(fault, value, id_, answerable=True)
-    if "params" not in value:
+    params = value.get("params", _NO_PARAMS)
+    if type(params) is dict:
+        return Request(id_, method, params, value)
+    if params is _NO_PARAMS:
         return Request(id_, method, {}, value)
-    params = value["params"]
-    if type(params) is not dict:
-        return Malformed(ErrorCode.INVALID_PARAMS, "params is not an object", id_, True, value)
-    return Request(id_, method, params, value)
+    return Malformed(ErrorCode.INVALID_PARAMS, "params is not an object", id_, True, value)
 
 
 def _notification(value: dict[str, Any]) -> Notification | Malformed:
