@@ -11,10 +11,10 @@ import pytest
 import trio
 import trio.testing
 
-from mcpio import CallToolResult, Context, ImageContent, Server, TextContent
+from mcpio import CallToolResult, Client, ClientOptions, Context, ImageContent, Server, TextContent
 from mcpio.cli import conversation, main
 from mcpio.framing.lines import LineFramer
-from mcpio.trio import serve
+from mcpio.trio import open_transport, serve
 
 Peer = Callable[[trio.abc.HalfCloseableStream], Awaitable[None]]
 """Stands for a server: reads and writes what it likes."""
@@ -34,14 +34,6 @@ class Command(Protocol):
     def __call__(self, *words: str, server: Server | Peer) -> Ran: ...
 
 
-class _Process:
-    def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
-        self.stream = stream
-
-    async def last_words(self, patience: float = 0) -> str:
-        return "'server' exited with status 3; the end of its standard error:\nlast line"
-
-
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
     """Return what runs a command line."""
@@ -50,21 +42,23 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
         peer: Peer = server if not isinstance(server, Server) else lambda stream: serve(server, stream)
 
         @asynccontextmanager
-        async def start(argv: Sequence[str], **options: Any) -> AsyncIterator[_Process]:
+        async def start(argv: Sequence[str], **options: Any) -> AsyncIterator[Client]:
             assert argv == ["the", "server"]
+            of_client = {name: value for name, value in options.items() if name in ClientOptions.__annotations__}
             near, far = trio.testing.memory_stream_pair()
             failure: BaseException | None = None
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(peer, far)
                 try:
-                    yield _Process(near)
+                    async with open_transport(near, **of_client) as client:
+                        yield client
                 except BaseException as error:
                     failure = error
                 nursery.cancel_scope.cancel()
             if failure is not None:
                 raise failure
 
-        monkeypatch.setattr(conversation, "open_process_stream", start)
+        monkeypatch.setattr(conversation, "open_stdio", start)
         status = main([words[0], "the server", *words[1:]])
         return Ran(status, *capfd.readouterr())
 

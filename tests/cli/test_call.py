@@ -105,13 +105,9 @@ def test_an_error_answer_has_its_status(
     assert command("call", "add", "a=1", server=server) == (status, "", f"mcpio: {said}\n")
 
 
-def test_a_server_that_dies_is_quoted(command: Command, speaking: Speaking) -> None:
+def test_a_server_that_ends_too_early(command: Command, speaking: Speaking) -> None:
     ran = command("call", "cut", server=speaking({"tools/list": TOOLS, "tools/call": EOFError()}))
-    assert (ran.status, ran.out) == (Exit.SERVER_DIED, "")
-    assert ran.err.splitlines() == [
-        "mcpio: the server ended the conversation: 'server' exited with status 3; the end of its standard error:",
-        "last line",
-    ]
+    assert ran == (Exit.SERVER_DIED, "", "mcpio: tools/call: the connection ended (closed by the peer)\n")
 
 
 def test_no_answer_in_time(command: Command, speaking: Speaking) -> None:

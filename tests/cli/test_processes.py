@@ -67,7 +67,7 @@ def test_the_command_in_quotes_is_split_as_a_shell_would(serving: list[str], cap
 def test_a_server_that_dies_is_quoted(serving: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["call", "die", "--", *serving]) is Exit.SERVER_DIED
     ending = f"{sys.executable!r} exited with status 3; the end of its standard error:\nlast words\n"
-    assert capfd.readouterr().err == f"mcpio: the server ended the conversation: {ending}"
+    assert capfd.readouterr().err == f"mcpio: tools/call: the connection ended (closed by the peer): {ending}"
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,7 @@ def test_a_server_that_dies_is_quoted(serving: list[str], capfd: pytest.CaptureF
     [
         ("no-such-program-here", Exit.NO_PROGRAM, "cannot start 'no-such-program-here': no such program"),
         (".", Exit.NOT_EXECUTABLE, "cannot start '.': "),
-        (
-            "sh -c 'echo oh no >&2; exit 5'",
-            Exit.SERVER_DIED,
-            "the server ended before it had shaken hands: 'sh' exited",
-        ),
+        ("sh -c 'echo no >&2; exit 5'", Exit.SERVER_DIED, "the handshake failed: initialize: the connection ended"),
         ("cat", Exit.PROTOCOL, "the handshake failed: "),
         ("sleep 60 --timeout", Exit.TIMEOUT, "the handshake failed: initialize: no answer within"),
     ],

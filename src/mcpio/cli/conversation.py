@@ -17,17 +17,14 @@ from mcpio.cli.console import Console
 from mcpio.cli.failures import Exit, Failure, explained
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
-from mcpio.errors import ConnectFailed, ConnectionLost, McpError, NoBackChannel, RequestTimeout
-from mcpio.trio import open_process_stream, open_transport, run_until_signalled
+from mcpio.errors import McpError
+from mcpio.trio import open_stdio, run_until_signalled
 from mcpio.types.lifecycle import Implementation
 
 __all__ = ["Work", "add_options", "add_words", "choose_server", "hold", "next_word", "no_more_words", "run"]
 
 GRACE = 1.0
 """Seconds that a server has to end by itself, and again after it was told to."""
-
-LAST_WORDS = 0.5
-"""Seconds that a server which closed its output has to end, so that we can say how it did."""
 
 Work: TypeAlias = Callable[[Client, argparse.Namespace, Console], Awaitable[int]]
 """What a command does with a server; returns the exit status."""
@@ -113,7 +110,7 @@ async def hold(work: Work, options: argparse.Namespace) -> int:
     """Hold the conversation: ``run``, inside a Trio run."""
     console = Console(quiet=options.quiet)
     try:
-        async with open_process_stream(
+        async with open_stdio(
             options.server,
             env=dict(options.env),
             inherit_env=options.inherit_env,
@@ -121,19 +118,11 @@ async def hold(work: Work, options: argparse.Namespace) -> int:
             stderr=_show_line if options.verbose else "capture",
             close_grace=GRACE,
             terminate_grace=GRACE,
-        ) as process:
-            try:
-                async with open_transport(
-                    process.stream,
-                    info=Implementation("mcpio", mcpio.__version__),
-                    on_log=console.log,
-                    options=_engine_options(options.timeout),
-                ) as client:
-                    return await work(client, options, console)
-            except (ConnectFailed, ConnectionLost, NoBackChannel) as error:
-                # A server that does not answer has nothing to say about its end: that is our doing.
-                patience = 0 if isinstance(error.__cause__, RequestTimeout) else LAST_WORDS
-                raise explained(error, await process.last_words(patience)) from error
+            info=Implementation("mcpio", mcpio.__version__),
+            on_log=console.log,
+            options=_engine_options(options.timeout),
+        ) as client:
+            return await work(client, options, console)
     except McpError as error:
         raise explained(error) from error
 

@@ -64,18 +64,17 @@ class Failure(Exception):
         return self.status.name.lower().replace("_", "-")
 
 
-def explained(error: McpError, last_words: str = "") -> Failure:
-    """Return the failure that an error of the library amounts to. ``last_words`` tell how the server ended."""
-    ending = f": {last_words}" if last_words else ""
+def explained(error: McpError) -> Failure:
+    """Return the failure that an error of the library amounts to."""
     match error:
         case ConnectFailed():
-            return _not_connected(error, ending)
+            return Failure(_not_connected(error.__cause__), str(error))
         case RequestTimeout():
             return Failure(Exit.TIMEOUT, str(error))
         case RequestError():
             return Failure(Exit.REFUSED, f"the server answered with an error: {error}")
         case ConnectionLost() | NoBackChannel():
-            return Failure(Exit.SERVER_DIED, f"the server ended the conversation{ending}")
+            return Failure(Exit.SERVER_DIED, str(error))
         case InvalidMessage():
             return Failure(Exit.PROTOCOL, f"the server's answer makes no sense: {error}")
         case RemoteProtocolError():
@@ -89,14 +88,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
-def _not_connected(error: ConnectFailed, ending: str) -> Failure:
-    cause = error.__cause__
-    if isinstance(cause, FileNotFoundError):
-        return Failure(Exit.NO_PROGRAM, str(error))
-    if isinstance(cause, RequestTimeout):
-        return Failure(Exit.TIMEOUT, f"{error}{ending}")
-    if isinstance(cause, ConnectionLost):
-        return Failure(Exit.SERVER_DIED, f"the server ended before it had shaken hands{ending}")
-    if isinstance(cause, McpError):
-        return Failure(Exit.PROTOCOL, f"{error}{ending}")
-    return Failure(Exit.NOT_EXECUTABLE, str(error))
+def _not_connected(cause: BaseException | None) -> Exit:
+    match cause:
+        case FileNotFoundError():
+            return Exit.NO_PROGRAM
+        case RequestTimeout():
+            return Exit.TIMEOUT
+        case ConnectionLost():
+            return Exit.SERVER_DIED
+        case McpError():
+            return Exit.PROTOCOL
+    return Exit.NOT_EXECUTABLE

@@ -56,8 +56,8 @@ def test_a_signal_ends_it() -> None:
 @pytest.mark.parametrize(
     ("program", "status", "said"),
     [
-        ("import sys; sys.exit(3)", Exit.SERVER_DIED, "the server ended the conversation"),
-        ("print('hello')", Exit.SERVER_DIED, "the server ended the conversation"),
+        ("import sys; sys.exit(3)", Exit.SERVER_DIED, "the connection ended"),
+        ("print('hello')", Exit.SERVER_DIED, "the connection ended"),
     ],
 )
 def test_a_demo_that_fails_says_so(

@@ -16,7 +16,7 @@ from mcpio.trio import serve, stdio_stream, terminate_on_signals
 
 __all__ = ["main", "server"]
 
-server = Server("mcpio-demo-server", mcpio.__version__)
+server: Server = Server("mcpio-demo-server", mcpio.__version__)
 
 
 @server.tool
