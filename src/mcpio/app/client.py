@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
+from mcpio import types  # what belongs to one feature is loaded when a call needs it
 from mcpio.app.context import RequestScope
 from mcpio.app.pagination import PageGuard
 from mcpio.app.runtime import Driver
@@ -16,15 +17,6 @@ from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectFailed, ErrorCode, RequestError
 from mcpio.events import Initialized, NotificationReceived, Peer, RequestReceived, ResponseReceived
-from mcpio.types.completion import (
-    CompleteRequest,
-    CompleteResult,
-    CompletionArgument,
-    CompletionContext,
-    PromptReference,
-    ResourceTemplateReference,
-)
-from mcpio.types.elicitation import ElicitRequest, ElicitResult
 from mcpio.types.lifecycle import (
     ClientCapabilities,
     ElicitationCapability,
@@ -33,31 +25,30 @@ from mcpio.types.lifecycle import (
     RootsCapability,
     SamplingCapability,
 )
-from mcpio.types.logging import LoggingLevel, LoggingMessageNotification, SetLevelRequest
-from mcpio.types.prompts import GetPromptRequest, GetPromptResult, ListPromptsRequest, ListPromptsResult, Prompt
-from mcpio.types.resources import (
-    ListResourcesRequest,
-    ListResourcesResult,
-    ListResourceTemplatesRequest,
-    ListResourceTemplatesResult,
-    ReadResourceRequest,
-    ReadResourceResult,
-    Resource,
-    ResourceTemplate,
-    SubscribeRequest,
-    UnsubscribeRequest,
-)
-from mcpio.types.roots import ListRootsRequest, ListRootsResult, Root, RootsListChangedNotification
-from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ListToolsResult, Tool
+
+if TYPE_CHECKING:
+    from mcpio.types.completion import CompleteResult, PromptReference, ResourceTemplateReference
+    from mcpio.types.elicitation import ElicitRequest, ElicitResult
+    from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
+    from mcpio.types.prompts import GetPromptResult, ListPromptsResult, Prompt
+    from mcpio.types.resources import (
+        ListResourcesResult,
+        ListResourceTemplatesResult,
+        ReadResourceResult,
+        Resource,
+        ResourceTemplate,
+    )
+    from mcpio.types.roots import ListRootsRequest, ListRootsResult, Root
+    from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
 
 __all__ = ["CallOptions", "Client", "ClientOptions", "client_connection"]
 
-Sampler: TypeAlias = Callable[
-    [RequestScope, CreateMessageRequest], CreateMessageResult | Awaitable[CreateMessageResult]
-]
-Elicitor: TypeAlias = Callable[[RequestScope, ElicitRequest], ElicitResult | Awaitable[ElicitResult]]
-Rooter: TypeAlias = Callable[[], Iterable[Root]]
+Sampler: TypeAlias = (
+    "Callable[[RequestScope, CreateMessageRequest], CreateMessageResult | Awaitable[CreateMessageResult]]"
+)
+Elicitor: TypeAlias = "Callable[[RequestScope, ElicitRequest], ElicitResult | Awaitable[ElicitResult]]"
+Rooter: TypeAlias = "Callable[[], Iterable[Root]]"
 
 
 class ClientOptions(TypedDict, total=False):
@@ -171,7 +162,7 @@ class Client(Session):
 
     async def list_resources(self, cursor: str | None = None, **call: Unpack[CallOptions]) -> ListResourcesResult:
         """Return one page of the server's resources."""
-        result: ListResourcesResult = await self.request(ListResourcesRequest(cursor), **call)
+        result: ListResourcesResult = await self.request(types.ListResourcesRequest(cursor), **call)
         return result
 
     async def resources(self, **call: Unpack[CallOptions]) -> AsyncIterator[Resource]:
@@ -184,7 +175,7 @@ class Client(Session):
         self, cursor: str | None = None, **call: Unpack[CallOptions]
     ) -> ListResourceTemplatesResult:
         """Return one page of the server's resource templates."""
-        result: ListResourceTemplatesResult = await self.request(ListResourceTemplatesRequest(cursor), **call)
+        result: ListResourceTemplatesResult = await self.request(types.ListResourceTemplatesRequest(cursor), **call)
         return result
 
     async def resource_templates(self, **call: Unpack[CallOptions]) -> AsyncIterator[ResourceTemplate]:
@@ -195,22 +186,22 @@ class Client(Session):
 
     async def read_resource(self, uri: str, **call: Unpack[CallOptions]) -> ReadResourceResult:
         """Read a resource."""
-        result: ReadResourceResult = await self.request(ReadResourceRequest(uri), **call)
+        result: ReadResourceResult = await self.request(types.ReadResourceRequest(uri), **call)
         return result
 
     async def subscribe_resource(self, uri: str, **call: Unpack[CallOptions]) -> None:
         """Ask to hear of changes of a resource: they come to ``on_notification``."""
-        await self.request(SubscribeRequest(uri), **call)
+        await self.request(types.SubscribeRequest(uri), **call)
 
     async def unsubscribe_resource(self, uri: str, **call: Unpack[CallOptions]) -> None:
         """Ask to hear no more of changes of a resource."""
-        await self.request(UnsubscribeRequest(uri), **call)
+        await self.request(types.UnsubscribeRequest(uri), **call)
 
     # Prompts and completion
 
     async def list_prompts(self, cursor: str | None = None, **call: Unpack[CallOptions]) -> ListPromptsResult:
         """Return one page of the server's prompts."""
-        result: ListPromptsResult = await self.request(ListPromptsRequest(cursor), **call)
+        result: ListPromptsResult = await self.request(types.ListPromptsRequest(cursor), **call)
         return result
 
     async def prompts(self, **call: Unpack[CallOptions]) -> AsyncIterator[Prompt]:
@@ -223,7 +214,7 @@ class Client(Session):
         self, name: str, arguments: Mapping[str, str] | None = None, **call: Unpack[CallOptions]
     ) -> GetPromptResult:
         """Have a prompt filled in. Values of arguments are text (PROM-03)."""
-        result: GetPromptResult = await self.request(GetPromptRequest(name, arguments), **call)
+        result: GetPromptResult = await self.request(types.GetPromptRequest(name, arguments), **call)
         return result
 
     async def complete(
@@ -236,8 +227,8 @@ class Client(Session):
         **call: Unpack[CallOptions],
     ) -> CompleteResult:
         """Ask for values that begin like ``value``; ``chosen`` are the other arguments so far."""
-        context = None if chosen is None else CompletionContext(chosen)
-        request = CompleteRequest(reference, CompletionArgument(argument, value), context)
+        context = None if chosen is None else types.CompletionContext(chosen)
+        request = types.CompleteRequest(reference, types.CompletionArgument(argument, value), context)
         result: CompleteResult = await self.request(request, **call)
         return result
 
@@ -249,11 +240,11 @@ class Client(Session):
 
     async def set_log_level(self, level: LoggingLevel, **call: Unpack[CallOptions]) -> None:
         """Ask for log messages of this level and graver ones: they come to ``on_log``."""
-        await self.request(SetLevelRequest(level), **call)
+        await self.request(types.SetLevelRequest(level), **call)
 
     def notify_roots_changed(self) -> None:
         """Tell the server that the roots changed (ROOT-03)."""
-        self.notify(RootsListChangedNotification())
+        self.notify(types.RootsListChangedNotification())
 
     # Events
 
@@ -266,7 +257,7 @@ class Client(Session):
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         if isinstance(event, Initialized):
             return
-        is_log = isinstance(event.notification, LoggingMessageNotification) and self._on_log is not None
+        is_log = event.raw["method"] == "notifications/message" and self._on_log is not None
         callback = self._on_log if is_log else self._on_notification
         if callback is None:
             return
@@ -297,6 +288,6 @@ async def _pages(method: str, fetch: Callable[[str | None], Awaitable[P]]) -> As
 
 def _roots_handler(roots: Iterable[Root] | Rooter) -> Handler:
     def list_roots(_: RequestScope, __: ListRootsRequest) -> ListRootsResult:
-        return ListRootsResult(tuple(roots() if callable(roots) else roots))
+        return types.ListRootsResult(tuple(roots() if callable(roots) else roots))
 
     return list_roots
