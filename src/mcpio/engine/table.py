@@ -91,30 +91,8 @@ def _session() -> dict[tuple[Role, Phase, Input], Phase]:
     rows(server, Phase.OPERATING, Input.RECV_INITIALIZED)
 
     for role in Role:
-        rows(
-            role,
-            Phase.OPERATING,
-            Input.SEND_PING,
-            Input.SEND_REQUEST,
-            Input.SEND_LOG,
-            Input.SEND_NOTIFICATION,
-            Input.SEND_RESPONSE,
-            Input.RECV_PING,
-            Input.RECV_REQUEST,
-            Input.RECV_NOTIFICATION,
-        )
-        # What is still running may report and answer; nothing new begins.
-        rows(
-            role,
-            Phase.CLOSING,
-            Input.SEND_LOG,
-            Input.SEND_NOTIFICATION,
-            Input.SEND_RESPONSE,
-            Input.SEND_CLOSE,
-            Input.RECV_PING,
-            Input.RECV_NOTIFICATION,
-            Input.RECV_END,
-        )
+        rows(role, Phase.OPERATING, *_CONVERSATION)
+        rows(role, Phase.CLOSING, *_LAST_WORDS, Input.SEND_CLOSE, Input.RECV_END)
         for phase in (Phase.NEW, Phase.INITIALIZING, Phase.OPERATING):
             rows(role, phase, Input.SEND_CLOSE, Input.RECV_END, to=Phase.CLOSING)
         rows(role, Phase.CLOSING, Input.SEND_END, to=Phase.CLOSED)
@@ -123,6 +101,10 @@ def _session() -> dict[tuple[Role, Phase, Input], Phase]:
         rows(role, Phase.CLOSED, Input.SEND_CLOSE, Input.SEND_ABORT, Input.RECV_END, Input.RECV_LOSS)
     return table
 
+
+# What is still running when a session closes may report and answer; nothing new begins.
+_LAST_WORDS = (Input.SEND_LOG, Input.SEND_NOTIFICATION, Input.SEND_RESPONSE, Input.RECV_PING, Input.RECV_NOTIFICATION)
+_CONVERSATION = (*_LAST_WORDS, Input.SEND_PING, Input.SEND_REQUEST, Input.RECV_REQUEST)
 
 TABLE = _session()
 """(role, phase, input) -> the next phase, for handshake sessions. The stateless era has no phases, only requests."""
