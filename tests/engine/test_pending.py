@@ -58,7 +58,7 @@ def test_a_request_is_found_by_its_id_while_it_runs() -> None:
     assert (len(requests), list(requests), requests.get(1)) == (0, [], None)
     one, two = ask(requests), ask(requests)
     assert (len(requests), list(requests)) == (2, [one, two])
-    assert (requests.get(1), requests.get(3)) == (one, None)
+    assert (requests.get(1), requests[1], requests.get(3)) == (one, one, None)
     requests.finish(one, RequestInput.RECV_ERROR)
     requests.finish(two, RequestInput.RECV_ERROR)
     assert (len(requests), list(requests), requests.get(1)) == (0, [], None)

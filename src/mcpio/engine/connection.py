@@ -285,9 +285,7 @@ class Connection(Inbound):
     # What the channel asks for
 
     def _expire(self, id: int) -> None:
-        request = self._outgoing.get(id)
-        if request is None:
-            return
+        request = self._outgoing[id]
         total = request.total_at is not None and request.total_at <= self._now
         limit = request.total if total else request.idle
         error = RequestTimeout(request.name, limit or 0.0, "total" if total else "idle")

@@ -76,6 +76,10 @@ class OutgoingRequests:
         """Return the running request of that id."""
         return None if self._running is None else self._running.get(id)
 
+    def __getitem__(self, id: int) -> OutgoingRequest:
+        """Return the request of that id, which has a clock and therefore runs."""
+        return (self._running or {})[id]
+
     def add(self, request: OutgoingRequest, timeout: Timeout, now: float) -> None:
         """Begin a request under ``next_id``, and its clocks."""
         if self._running is None:

@@ -1,0 +1,480 @@
+"""The verbs that send, and what can be looked at."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import DEFAULT, Connection
+from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.options import Options
+from mcpio.engine.pending import Pending
+from mcpio.engine.server import ServerConnection
+from mcpio.errors import (
+    ConnectionLost,
+    LocalProtocolError,
+    NoBackChannel,
+    RequestCancelled,
+    RequestError,
+    RequestTimeout,
+)
+from mcpio.events import (
+    CloseReason,
+    ConnectionClosed,
+    IncomingId,
+    OutgoingId,
+    ProgressReceived,
+    RequestFailed,
+    RequestReceived,
+    ResponseReceived,
+)
+from mcpio.types.content import TextContent
+from mcpio.types.custom import CustomNotification, CustomRequest
+from mcpio.types.lifecycle import (
+    ClientCapabilities,
+    EmptyResult,
+    Implementation,
+    PingRequest,
+    ResourcesCapability,
+    RootsCapability,
+    ServerCapabilities,
+    ToolsCapability,
+)
+from mcpio.types.logging import LoggingMessageNotification
+from mcpio.types.resources import ResourceUpdatedNotification
+from mcpio.types.roots import ListRootsRequest
+from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ToolListChangedNotification
+
+INFO = Implementation("test", "1")
+OPTIONS = Options(custom_methods=frozenset({"acme/do"}), request_timeout=Timeout(16.0))
+
+
+def call(id: Any = 1, **meta: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "x", "_meta": meta}}
+
+
+def result(id: int, **members: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": int(id), "result": members}
+
+
+def feed(connection: Connection, *messages: Any, now: float = 0.0, via: Any = None) -> list[Any]:
+    for message in messages:
+        connection.receive_message(json.dumps(message), now, via=via)
+    return list(connection.events())
+
+
+def sent(connection: Connection) -> list[Any]:
+    return [None if chunk is None else json.loads(chunk) for chunk in connection.data_to_send(10**9)]
+
+
+def server(revision: str = "2025-11-25", options: Options = OPTIONS) -> ServerConnection:
+    capabilities = ServerCapabilities(
+        tools=ToolsCapability(list_changed=True), resources=ResourcesCapability(subscribe=True), logging={}
+    )
+    connection = ServerConnection(INFO, capabilities, options=options)
+    hello = {"protocolVersion": revision, "capabilities": {"roots": {}}, "clientInfo": {"name": "c", "version": "1"}}
+    feed(connection, {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})
+    feed(connection, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+    sent(connection)
+    return connection
+
+
+def client(options: Options = OPTIONS) -> ClientConnection:
+    connection = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability()), options=options)
+    connection.send_initialize(now=0.0)
+    info = {"name": "s", "version": "1"}
+    feed(connection, result(1, protocolVersion="2025-11-25", capabilities={"tools": {}}, serverInfo=info))
+    sent(connection)
+    return connection
+
+
+def received(connection: Connection, message: Any, via: Any = None) -> RequestReceived:
+    (event,) = feed(connection, message, via=via)
+    assert isinstance(event, RequestReceived)
+    return event
+
+
+# Requests of our own
+
+
+@pytest.mark.req("RPC-01", "RPC-03", "RPC-05")
+def test_a_request_goes_out_with_an_id_of_ours_and_comes_back_with_the_cookie() -> None:
+    connection, cookie = client(), object()
+    id = connection.send_request(CallToolRequest("x", {"a": 1}), now=0.0, cookie=cookie)
+    assert (type(id), connection.pending) == (OutgoingId, Pending((id,), ()))
+    assert sent(connection) == [
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "x", "arguments": {"a": 1}}}
+    ]
+    (response,) = feed(connection, result(id, content=[{"type": "text", "text": "hi"}]))
+    assert isinstance(response, ResponseReceived)
+    assert response.cookie is cookie
+    assert (response.id, response.result) == (id, CallToolResult((TextContent("hi"),)))
+    assert connection.pending == Pending((), ())
+
+
+def test_a_request_without_params_has_none() -> None:
+    connection = client()
+    connection.send_request(PingRequest(), now=0.0)
+    connection.send_request(CustomRequest("acme/ask"), now=0.0)
+    connection.send_notification(CustomNotification("acme/tell"))
+    assert [set(message) for message in sent(connection)] == [{"jsonrpc", "id", "method"}] * 2 + [{"jsonrpc", "method"}]
+
+
+@pytest.mark.req("RPC-05", "RPC-08")
+def test_the_two_directions_have_ids_of_their_own() -> None:
+    connection = server()
+    ours = connection.send_request(ListRootsRequest(), now=0.0)
+    theirs = received(connection, call(int(ours)))
+    assert (ours, theirs.id) == (1, 1)
+    (response,) = feed(connection, result(ours, roots=[]))
+    assert isinstance(response, ResponseReceived)
+    connection.send_result(theirs.id, CallToolResult(()))
+    assert [message["id"] for message in sent(connection)] == [1, 1]
+
+
+@pytest.mark.req("TIME-01", "TIME-02", "TIME-03")
+@pytest.mark.parametrize(
+    ("timeout", "deadline", "kind"),
+    [
+        (DEFAULT, 17.0, "total"),
+        (5, 6.0, "total"),
+        (Timeout(None, idle=2.0), 3.0, "idle"),
+        (Timeout(5.0, idle=2.0), 3.0, "idle"),
+        (Timeout(2.0, idle=2.0), 3.0, "total"),
+        (0, 1.0, "total"),
+    ],
+)
+def test_a_request_ends_when_its_time_is_over_and_the_peer_is_told(timeout: Any, deadline: float, kind: str) -> None:
+    connection = client()
+    id = connection.send_request(ListToolsRequest(), now=1.0, timeout=timeout)
+    sent(connection)
+    assert connection.next_deadline() == deadline
+    connection.handle_timeout(deadline)
+    (failed,) = connection.events()
+    assert isinstance(failed, RequestFailed)
+    assert isinstance(failed.error, RequestTimeout)
+    assert (failed.id, failed.error.kind, failed.error.seconds) == (id, kind, deadline - 1.0)
+    assert [message["params"] for message in sent(connection)] == [{"requestId": int(id), "reason": "timeout"}]
+    assert repr(DEFAULT) == "DEFAULT"
+
+
+@pytest.mark.req("TIME-02")
+@pytest.mark.parametrize("timeout", [None, float("inf"), Timeout(None)])
+def test_a_request_may_wait_for_ever(timeout: Any) -> None:
+    connection = client()
+    connection.send_request(ListToolsRequest(), now=1.0, timeout=timeout)
+    assert connection.next_deadline() is None
+
+
+@pytest.mark.req("PROG-01", "PROG-05")
+def test_progress_is_asked_for_with_a_token_unique_among_the_requests() -> None:
+    connection = client()
+    one = connection.send_request(CallToolRequest("x", meta={"a.b/c": 1}), now=0.0, progress=True)
+    two = connection.send_request(CustomRequest("acme/ask", {"_meta": {"k": 1}}), now=0.0, progress=True)
+    metas = [message["params"]["_meta"] for message in sent(connection)]
+    assert metas == [{"a.b/c": 1, "progressToken": 2}, {"k": 1, "progressToken": 3}]
+    note = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 3, "progress": 1}}
+    (event,) = feed(connection, note)
+    assert isinstance(event, ProgressReceived)
+    assert (one, event.id) == (2, two)
+
+
+@pytest.mark.req("CANC-01", "CANC-02", "CANC-08")
+def test_a_cancelled_request_has_its_outcome_at_once_and_only_then() -> None:
+    connection = client()
+    id = connection.send_request(ListToolsRequest(), now=0.0, cookie="c")
+    assert connection.cancel_request(id, "bored")
+    assert not connection.cancel_request(id)
+    (failed,) = connection.events()
+    assert isinstance(failed, RequestFailed)
+    assert isinstance(failed.error, RequestCancelled)
+    assert (failed.cookie, failed.error.reason, connection.next_deadline()) == ("c", "bored", None)
+    request, cancelled = sent(connection)
+    assert cancelled["params"] == {"requestId": request["id"], "reason": "bored"}
+    for unknown in (99, 0, -1):
+        with pytest.raises(LocalProtocolError, match=f"there never was a request {unknown}"):
+            connection.cancel_request(OutgoingId(unknown))
+
+
+def test_a_cancellation_never_overtakes_its_request_nor_uses_an_exchange_that_is_over() -> None:
+    connection = server()
+    parent = received(connection, call("p"), via="exchange")
+    for _ in range(3):
+        connection.send_notification(LoggingMessageNotification("info", 1), related_to=parent.id)
+    one, two = (connection.send_request(ListRootsRequest(), now=0.0, related_to=parent.id) for _ in range(2))
+    connection.cancel_request(one)
+    connection.send_result(parent.id, CallToolResult(()))
+    connection.cancel_request(two)
+    order = []
+    while (message := connection.next_message()) is not None:
+        order.append((json.loads(message.text).get("method", "result"), message.via, message.last))
+    assert order == [
+        *[("notifications/message", "exchange", False)] * 3,
+        *[("roots/list", "exchange", False)] * 2,
+        ("notifications/cancelled", "exchange", False),
+        ("result", "exchange", True),
+        ("notifications/cancelled", None, False),
+    ]
+
+
+def test_so_many_requests_may_wait_and_no_more() -> None:
+    connection = client(Options(limits=Limits(outgoing_requests=2)))
+    first = connection.send_request(PingRequest(), now=0.0)
+    connection.send_request(PingRequest(), now=0.0)
+    with pytest.raises(LocalProtocolError, match="2 requests wait for an answer already"):
+        connection.send_request(PingRequest(), now=0.0)
+    connection.cancel_request(first)
+    connection.send_request(PingRequest(), now=0.0)
+
+
+@pytest.mark.req("LIFE-19", "TIME-01")
+def test_the_handshake_is_not_cancelled_and_ends_the_connection_when_its_time_is_over() -> None:
+    connection = ClientConnection(INFO)
+    with pytest.raises(LocalProtocolError, match="cannot send another request in phase new as a client"):
+        connection.send_request(ListToolsRequest(), now=0.0)
+    with pytest.raises(LocalProtocolError, match="a time is a number of seconds"):
+        connection.send_initialize(now=0.0, timeout=-1)
+    id = connection.send_initialize(now=0.0, timeout=3.0)
+    with pytest.raises(LocalProtocolError, match="initialize cannot be cancelled: close the connection instead"):
+        connection.cancel_request(id)
+    connection.handle_timeout(3.0)
+    failed, closed = connection.events()
+    assert isinstance(failed, RequestFailed)
+    assert closed == ConnectionClosed(CloseReason.HANDSHAKE_FAILED, failed.error)
+
+
+@pytest.mark.req("LIFE-14", "CAP-05")
+def test_what_the_session_does_not_allow_is_not_sent() -> None:
+    connection = client()
+    with pytest.raises(LocalProtocolError, match="roots/list is not for a client to send"):
+        connection.send_request(ListRootsRequest(), now=0.0)
+    with pytest.raises(LocalProtocolError, match="is not for a client to send"):
+        connection.send_notification(ToolListChangedNotification())
+
+
+# Answers
+
+
+@pytest.mark.req("RPC-08", "RPC-10")
+def test_a_request_is_answered_with_its_typed_result_once() -> None:
+    connection = server()
+    event = received(connection, call("a"))
+    wrongs: list[Any] = [EmptyResult(), {}, None]
+    for wrong in wrongs:
+        with pytest.raises(LocalProtocolError, match="the result of tools/call must be a CallToolResult, not a "):
+            connection.send_result(event.id, wrong)
+    connection.send_result(event.id, CallToolResult((TextContent("hi"),)))
+    assert sent(connection) == [{"jsonrpc": "2.0", "id": "a", "result": {"content": [{"type": "text", "text": "hi"}]}}]
+    with pytest.raises(LocalProtocolError, match="the peer's request 1 was answered before"):
+        connection.send_error(event.id, RequestError(1, "x"))
+    with pytest.raises(LocalProtocolError, match="the peer never sent a request 2"):
+        connection.send_result(IncomingId(2), CallToolResult(()))
+
+
+def test_a_custom_request_is_answered_with_a_mapping() -> None:
+    connection = server()
+    event = received(connection, {"jsonrpc": "2.0", "id": 1, "method": "acme/do"})
+    with pytest.raises(LocalProtocolError, match="the result of acme/do must be a mapping, not list"):
+        connection.send_result(event.id, [])
+    with pytest.raises(LocalProtocolError, match="is no key for _meta"):
+        connection.send_result(event.id, {"_meta": {"-": 1}})
+    connection.send_result(event.id, {"x": 1})
+    assert sent(connection) == [result(1, x=1)]
+
+
+def test_a_result_that_is_json_already_goes_out_as_it_is() -> None:
+    connection = server()
+    event = received(connection, call(7))
+    for wrong in (b"[]", b"rubbish", b"{", b"\xff"):
+        with pytest.raises(LocalProtocolError, match="not expressible in JSON"):
+            connection.send_raw_result(event.id, wrong)
+    connection.send_raw_result(event.id, b'{ "x":\n1.0}')
+    assert connection.data_to_send() == [b'{"jsonrpc":"2.0","id":7,"result":{ "x": 1.0}}\n']
+
+
+@pytest.mark.req("CANC-05", "CANC-08")
+def test_any_number_of_cancelled_requests_may_be_answered_all_the_same() -> None:
+    connection = server()
+    events = [received(connection, call(number, progressToken=number)) for number in range(300)]
+    for number in range(300):
+        feed(connection, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
+    for event in events:
+        connection.send_progress(event.id, 1)
+        connection.send_notification(LoggingMessageNotification("info", 1), related_to=event.id)
+        connection.send_result(event.id, CallToolResult(()))
+    assert sent(connection) == []
+    with pytest.raises(LocalProtocolError, match="the peer's request 5 is not running"):
+        connection.send_request(PingRequest(), now=0.0, related_to=IncomingId(5))
+
+
+def test_an_answer_that_nobody_wants_any_more_is_dropped_in_every_form() -> None:
+    connection = server()
+    event = received(connection, call(1))
+    feed(connection, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+    connection.send_result(event.id, "whatever it is")
+    connection.send_raw_result(event.id, b"whatever it is")
+    connection.send_error(event.id, RequestError(1, "x"))
+    assert sent(connection) == []
+
+
+def test_a_request_may_fail() -> None:
+    connection = server()
+    event = received(connection, call(1))
+    connection.send_error(event.id, RequestError(-5, "no", {"x": 1}))
+    assert sent(connection) == [{"jsonrpc": "2.0", "id": 1, "error": {"code": -5, "message": "no", "data": {"x": 1}}}]
+
+
+# Progress and notifications
+
+
+@pytest.mark.req("PROG-02", "PROG-03", "PROG-04")
+def test_progress_is_reported_while_the_request_runs_and_must_grow() -> None:
+    connection = server()
+    event, silent = received(connection, call(1, progressToken="t")), received(connection, call(2))
+    connection.send_progress(event.id, 0.5, 2, "half")
+    assert sent(connection)[0]["params"] == {"progressToken": "t", "progress": 0.5, "total": 2, "message": "half"}
+    for wrong in (0.5, 0, -1, True, "1", None, float("nan"), float("inf"), -(10**5000)):
+        with pytest.raises(LocalProtocolError):
+            connection.send_progress(event.id, wrong)  # type: ignore[arg-type]  # the wrong ones
+    for total, message in (("2", None), (None, 5), (float("nan"), None), (None, "\ud800")):
+        with pytest.raises(LocalProtocolError):
+            connection.send_progress(event.id, 1, total, message)  # type: ignore[arg-type]  # the wrong ones
+    connection.send_progress(silent.id, 1)
+    assert sent(connection) == []
+    connection.send_progress(event.id, 10**400)
+    connection.send_result(event.id, CallToolResult(()))
+    assert [message.get("method") for message in sent(connection)] == ["notifications/progress", None]
+    with pytest.raises(LocalProtocolError, match="was answered before"):
+        connection.send_progress(event.id, 10**401)
+
+
+@pytest.mark.req("PROG-02")
+def test_the_first_revision_has_no_message_with_its_progress() -> None:
+    connection = server("2024-11-05")
+    event = received(connection, call(1, progressToken=1))
+    connection.send_progress(event.id, 1, message="half")
+    assert sent(connection)[0]["params"] == {"progressToken": 1, "progress": 1}
+
+
+def test_what_belongs_to_a_request_goes_its_way() -> None:
+    connection = server()
+    event = received(connection, call(1, progressToken=1), via="x")
+    connection.send_notification(LoggingMessageNotification("info", 1), related_to=event.id)
+    connection.send_progress(event.id, 1)
+    connection.send_request(ListRootsRequest(), now=0.0, related_to=event.id)
+    connection.send_result(event.id, CallToolResult(()))
+    connection.send_notification(ToolListChangedNotification())
+    routes = []
+    while (message := connection.next_message()) is not None:
+        routes.append((message.via, message.related, message.last))
+    own = ("x", event.id, False)
+    assert routes == [own, (None, None, False), own, own, ("x", event.id, True)]
+    with pytest.raises(LocalProtocolError, match="was answered before"):
+        connection.send_notification(LoggingMessageNotification("info", 1), related_to=event.id)
+
+
+def test_only_the_newest_of_what_tells_no_more_than_a_change_waits() -> None:
+    connection = server()
+    for number in range(3):
+        connection.send_notification(ToolListChangedNotification())
+        connection.send_notification(ResourceUpdatedNotification(f"a:{number % 2}"))
+        connection.send_notification(CustomNotification("acme/list_changed", {"n": number}))
+    methods = [message["method"].removeprefix("notifications/") for message in sent(connection)]
+    assert sorted(methods) == [*["acme/list_changed"] * 3, *["resources/updated"] * 2, "tools/list_changed"]
+
+
+# The end
+
+
+def test_a_connection_that_is_ending_has_no_back_channel() -> None:
+    connection = server()
+    event = received(connection, call(1))
+    connection.close(0.0)
+    with pytest.raises(NoBackChannel, match="cannot send another request: the connection is closing"):
+        connection.send_request(ListRootsRequest(), now=0.0)
+    connection.send_notification(ToolListChangedNotification())
+    connection.abort()
+    with pytest.raises(NoBackChannel, match="cannot send ping: the connection is closed"):
+        connection.send_request(PingRequest(), now=0.0)
+    with pytest.raises(NoBackChannel, match="cannot send another notification: the connection is closed"):
+        connection.send_notification(ToolListChangedNotification())
+    connection.send_result(event.id, CallToolResult(()))
+    connection.send_progress(event.id, 1)
+
+
+@pytest.mark.req("LIFE-17")
+@pytest.mark.parametrize("how", ["close", "abort", "lost", "end"])
+def test_every_request_of_ours_ends_with_the_connection(how: str) -> None:
+    connection, cause = client(), OSError("x")
+    ids = [connection.send_request(PingRequest(), now=0.0, cookie=number) for number in range(3)]
+    match how:
+        case "close":
+            connection.close(0.0)
+        case "abort":
+            connection.abort(cause)
+        case "lost":
+            connection.connection_lost(cause, 0.0)
+        case _:
+            connection.receive_data(None, 0.0)
+    failures = [event for event in connection.events() if isinstance(event, RequestFailed)]
+    assert [(failure.id, failure.cookie) for failure in failures] == [(id, n) for n, id in enumerate(ids)]
+    assert all(isinstance(failure.error, ConnectionLost) for failure in failures)
+    assert {failure.error.__cause__ for failure in failures} == {cause if how in ("abort", "lost") else None}
+    assert connection.pending.outgoing == ()
+    assert not connection.cancel_request(ids[0])
+
+
+# Look
+
+
+def test_looking_changes_nothing() -> None:
+    connection = server()
+    event = received(connection, call("a"), via="x")
+    for _ in range(2):
+        assert connection.pending == Pending((), (event.id,))
+        assert [(each.id, each.method, each.via) for each in connection.unanswered] == [(1, "tools/call", "x")]
+        assert connection.peer is not None
+        assert connection.peer.info.name == "c"
+        assert (connection.wants_read, connection.wants_write, connection.closed) == (True, False, False)
+        assert connection.dropped_logs == 0
+
+
+# The state as a value
+
+
+def test_a_session_goes_on_elsewhere_with_all_that_is_running() -> None:
+    connection = server()
+    event = received(connection, call("a", progressToken=1))
+    id = connection.send_request(ListRootsRequest(), now=0.0, timeout=8.0, cookie="c")
+    sent(connection)
+    connection.close(0.0, grace=4.0)
+    with pytest.raises(LocalProtocolError, match="drain the events"):
+        connection.snapshot(0.0)
+    assert [failed.id for failed in connection.events() if isinstance(failed, RequestFailed)] == [id]
+    moved = ServerConnection.restore(json.loads(json.dumps(connection.snapshot(1.0))), 101.0, options=OPTIONS)
+    assert (moved.next_deadline(), moved.unanswered[0].id) == (104.0, event.id)
+    moved.send_progress(event.id, 1)
+    moved.send_result(event.id, CallToolResult(()))
+    assert [message and message.get("id") for message in sent(moved)] == [None, "a", None]
+    with pytest.raises(LocalProtocolError, match="a closed connection has no state worth keeping"):
+        moved.snapshot(101.0)
+
+
+def test_what_keeps_a_snapshot_from_being_taken_or_restored() -> None:
+    connection = client()
+    connection.send_request(PingRequest(), now=0.0, cookie=object())
+    with pytest.raises(LocalProtocolError, match="write the output"):
+        connection.snapshot(0.0)
+    sent(connection)
+    with pytest.raises(LocalProtocolError, match="a snapshot keeps a cookie that is"):
+        connection.snapshot(0.0)
+    snapshot = client().snapshot(0.0)
+    with pytest.raises(LocalProtocolError, match="a snapshot of a client cannot be restored as a server"):
+        ServerConnection.restore(snapshot, 0.0)
+    with pytest.raises(LocalProtocolError, match="malformed snapshot"):
+        ClientConnection.restore({**snapshot, "reason": "?"}, 0.0)
+    new = ClientConnection(INFO).snapshot(0.0)
+    assert ClientConnection.restore(new, 0.0).revision is None
