@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from unittest.mock import ANY
+
 import pytest
 
 from mcpio.engine.client import ClientConnection
@@ -199,6 +201,16 @@ def test_a_channel_can_be_lost_at_a_byte(size: int) -> None:
     link.handshake()
     assert link.server_events == [ConnectionClosed(CloseReason.LOST, None)]
     assert len(link.sent(Role.CLIENT)) > 50
+
+
+@pytest.mark.parametrize("size", [0, 1, 50])
+def test_a_side_can_fall_silent_at_a_byte(size: int) -> None:
+    link = pair(chunk=every(20))
+    link.cut_after(Role.CLIENT, size)
+    link.handshake()
+    link.advance(30)
+    assert link.server_events == []
+    assert link.client_events[-1] == ConnectionClosed(CloseReason.HANDSHAKE_FAILED, ANY)
 
 
 def test_a_side_may_be_replaced_in_the_middle() -> None:

@@ -107,6 +107,8 @@ class Pair:
     """Likewise."""
     tap: list[Carried]
     """Every byte that either side wrote, whether it arrived or not."""
+    on_event: Callable[[Connection, Event], None] | None
+    """Called with each event as it is drained."""
 
     def __init__(
         self,
@@ -121,7 +123,7 @@ class Pair:
         self.client_events = []
         self.server_events = []
         self.tap = []
-        self._on_event = on_event
+        self.on_event = on_event
         self._streams = {role: _Stream(chunk) for role in (Role.CLIENT, Role.SERVER)}
 
     # Time
@@ -183,13 +185,16 @@ class Pair:
         for stream in self._streams.values():
             stream.waiting = b""
             stream.cut = stream.ended = True
-            stream.lost_after = None
         for connection in (self.client, self.server):
             connection.connection_lost(cause, self.now)
 
+    def cut_after(self, sender: Role, size: int) -> None:
+        """Do as ``cut`` does when ``size`` bytes that one side wrote have arrived in all; with 0, before the first."""
+        self._streams[sender].stop(size, lambda: self.cut(sender))
+
     def lose_after(self, sender: Role, size: int) -> None:
-        """Break the channel when ``size`` bytes that one side wrote have arrived in all; with 0, before the first."""
-        self._streams[sender].lost_after = size
+        """Do as ``lose`` does when ``size`` bytes that one side wrote have arrived in all; with 0, before the first."""
+        self._streams[sender].stop(size, self.lose)
 
     # Inside
 
@@ -203,8 +208,8 @@ class Pair:
         before = len(record)
         for event in connection.events():
             record.append(event)
-            if self._on_event is not None:
-                self._on_event(connection, event)
+            if self.on_event is not None:
+                self.on_event(connection, event)
         return len(record) > before
 
     def _carry(self, sender: Role) -> bool:
@@ -237,8 +242,9 @@ class Pair:
             data, stream.waiting = stream.waiting[:size], stream.waiting[size:]
             stream.offset += size
             receiver.receive_data(data, self.now)
-            if stream.lost_after is not None and stream.offset >= stream.lost_after:
-                self.lose()
+            if stream.then is not None and stream.offset >= stream.stops_at:
+                stream.then()
+                stream.then = None
             return True
         if stream.ending and not stream.ended and not stream.cut:
             stream.ended = True
@@ -250,16 +256,21 @@ class Pair:
 class _Stream:
     """What one side writes and the other reads."""
 
-    __slots__ = ("chunk", "cut", "ended", "ending", "lost_after", "offset", "stalled", "waiting")
+    __slots__ = ("chunk", "cut", "ended", "ending", "offset", "stalled", "stops_at", "then", "waiting")
 
     def __init__(self, chunk: Chunking) -> None:
         self.chunk = chunk
         self.waiting = b""
         self.offset = 0
         self.stalled = self.cut = self.ending = self.ended = False
-        self.lost_after: int | None = None
+        self.stops_at = 0
+        self.then: Callable[[], None] | None = None
+
+    def stop(self, size: int, then: Callable[[], None]) -> None:
+        """Deliver no more than ``size`` bytes in all before ``then`` is called."""
+        self.stops_at, self.then = size, then
 
     def next_size(self) -> int:
-        """Return how many of the waiting bytes arrive next: none where the channel breaks before the first."""
+        """Return how many of the waiting bytes arrive next: none where something happens before the first."""
         size = piece(self.chunk, self.offset, len(self.waiting))
-        return size if self.lost_after is None else min(size, max(0, self.lost_after - self.offset))
+        return size if self.then is None else min(size, max(0, self.stops_at - self.offset))

@@ -1,0 +1,131 @@
+"""P2: no bytes, messages or times make a connection raise; what ends it ends in one ``ConnectionClosed``.
+
+``tests/engine/test_any_input.py`` speaks sense and nonsense to one engine; here the bytes of two real ones are damaged.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase, Role
+from mcpio.errors import LocalProtocolError, NoBackChannel
+from mcpio.events import CancelReceived, ConnectionClosed, Event, RequestFailed, RequestReceived, ResponseReceived
+from mcpio.testing import Pair, at_random, pair
+from mcpio.types import (
+    CallToolRequest,
+    CallToolResult,
+    ClientCapabilities,
+    Implementation,
+    ListRootsRequest,
+    ListRootsResult,
+    RootsCapability,
+    ServerCapabilities,
+    ToolsCapability,
+)
+
+Damage = Callable[[random.Random, bytes], bytes]
+
+
+def _flip(chance: random.Random, data: bytes) -> bytes:
+    at = chance.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
+
+
+def _swap_words(chance: random.Random, data: bytes) -> bytes:
+    words = [b'"id"', b'"method"', b'"result"', b'"params"', b"1", b"2", b"{}", b"null", b"[]", b'"tools/call"', b"\n"]
+    return data.replace(chance.choice(words), chance.choice(words))
+
+
+DAMAGES: list[Damage] = [
+    _flip,
+    _swap_words,
+    lambda chance, data: data[: chance.randrange(len(data) + 1)],
+    lambda chance, data: data[chance.randrange(len(data)) :],
+    lambda _, data: data + data,
+    lambda _, data: data[::-1],
+    lambda chance, _: chance.randbytes(chance.randrange(400)),
+    lambda _, data: b"[" + data.replace(b"\n", b"]\n"),
+]
+
+
+@settings(max_examples=150)
+@given(seed=st.integers(0, 2**32), often=st.sampled_from([0.05, 0.3, 1.0]), small=st.booleans())
+def test_damaged_bytes_never_raise_and_every_request_has_one_outcome(seed: int, often: float, small: bool) -> None:
+    chance = random.Random(seed)
+    link, asked = _damaged_pair(chance, often, small=small)
+    link.client.send_initialize(now=0.0, cookie="initialize")
+    asked["initialize"] = link.client
+    for number in range(12):
+        link.run()
+        _ask(link, f"{number}", asked)
+        link.advance(chance.choice([0.0, 0.1, 7.0]))
+    link.lose()
+    link.run()
+    for connection, events in ((link.client, link.client_events), (link.server, link.server_events)):
+        assert connection.closed
+        assert [type(event) is ConnectionClosed for event in events] == [False] * (len(events) - 1) + [True]
+        outcomes = [event.cookie for event in events if isinstance(event, ResponseReceived | RequestFailed)]
+        assert sorted(outcomes) == sorted(cookie for cookie, who in asked.items() if who is connection)
+
+
+def _ask(link: Pair, cookie: str, asked: dict[str, Connection]) -> None:
+    requests = [(link.client, CallToolRequest("t")), (link.server, ListRootsRequest())]
+    for connection, request in requests:
+        name = f"{connection.role.value} {cookie}"
+        try:
+            connection.send_request(request, now=link.now, timeout=5, cookie=name, progress=True)
+        except (LocalProtocolError, NoBackChannel):
+            continue
+        asked[name] = connection
+
+
+def _damaged_pair(chance: random.Random, often: float, *, small: bool) -> tuple[Pair, dict[str, Connection]]:
+    """A client and a server that answer each other, over wires that damage what they carry."""
+    limits = Limits(message_bytes=400, queued_bytes=600, resync=True) if small else Limits()
+    options = Options(limits=limits)
+
+    class Client(ClientConnection):
+        def receive_data(self, data: bytes | None, now: float) -> None:
+            super().receive_data(_damage(data), now)
+
+    class Server(ServerConnection):
+        def receive_data(self, data: bytes | None, now: float) -> None:
+            super().receive_data(_damage(data), now)
+
+    def _damage(data: bytes | None) -> bytes | None:
+        return chance.choice(DAMAGES)(chance, data) if data and chance.random() < often else data
+
+    def answer(connection: Connection, event: Event) -> None:
+        if isinstance(event, RequestReceived) and connection.phase is not Phase.CLOSED:
+            connection.send_progress(event.id, 1)
+            is_server = connection.role is Role.SERVER
+            connection.send_result(event.id, CallToolResult(()) if is_server else ListRootsResult(()))
+        elif isinstance(event, CancelReceived):
+            connection.send_result(event.id, CallToolResult(()))
+
+    client = Client(Implementation("c", "1"), ClientCapabilities(RootsCapability()), options=options)
+    server = Server(Implementation("s", "1"), ServerCapabilities(tools=ToolsCapability()), options=options)
+    return pair(client, server, chunk=at_random(chance.randrange(1000)), on_event=answer), {}
+
+
+@settings(max_examples=100)
+@given(times=st.lists(st.floats(allow_nan=False, min_value=-1e300, max_value=1e300), max_size=20))
+def test_no_time_makes_it_raise(times: list[float]) -> None:
+    link = pair()
+    link.handshake()
+    client = link.client
+    for number, now in enumerate(times):
+        client.handle_timeout(now)
+        client.receive_data(b'{"jsonrpc":"2.0","id":%d,"method":"ping"}\n' % number, now)
+        assert len(list(client.events())) == 1
+        client.next_deadline()
+    assert client.phase is Phase.OPERATING

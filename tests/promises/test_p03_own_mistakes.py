@@ -1,0 +1,222 @@
+"""P3: a mistake of one's own changes nothing; and whatever a call raises is of one of two kinds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
+from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.options import Options
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase, Role
+from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
+from mcpio.events import IncomingId, OutgoingId
+from mcpio.testing import Pair, pair
+from mcpio.types import (
+    CallToolRequest,
+    CallToolResult,
+    CancelledNotification,
+    ClientCapabilities,
+    CustomNotification,
+    CustomRequest,
+    ElicitFormRequest,
+    ElicitSchema,
+    EmptyResult,
+    Implementation,
+    InitializedNotification,
+    InitializeRequest,
+    ListRootsRequest,
+    ListRootsResult,
+    ListToolsRequest,
+    LoggingMessageNotification,
+    PingRequest,
+    ProgressNotification,
+    RootsCapability,
+    RootsListChangedNotification,
+    ServerCapabilities,
+    TextContent,
+    ToolListChangedNotification,
+    ToolsCapability,
+)
+
+NESTED: Any = []
+for _ in range(200):
+    NESTED = [NESTED]
+
+UNSAYABLE: list[Any] = [math.nan, math.inf, "\ud800", object(), {1: 2}, {1, 2}, b"bytes", NESTED]
+"""What has no JSON form."""
+
+REQUESTS: list[Any] = [
+    PingRequest(),
+    ListToolsRequest(),
+    CallToolRequest("t", {"a": [1, None]}),
+    *(CallToolRequest("t", {"a": value}) for value in UNSAYABLE),
+    CallToolRequest("t", meta={"not valid!": 1}),
+    CallToolRequest(5),  # type: ignore[arg-type]  # a mistake on purpose
+    ListRootsRequest(),
+    ElicitFormRequest("m", ElicitSchema({})),
+    InitializeRequest("2025-11-25", ClientCapabilities(), Implementation("x", "1")),
+    CustomRequest("acme/x", {"a": 1}),
+    CustomRequest("acme/x", {"a": math.nan}),
+    CustomRequest("", {}),
+    CustomRequest("tools/list"),
+    ListToolsRequest,
+    CallToolResult(()),
+    ToolListChangedNotification(),
+    None,
+    "tools/list",
+]
+NOTIFICATIONS: list[Any] = [
+    ToolListChangedNotification(),
+    RootsListChangedNotification(),
+    LoggingMessageNotification("info", {"a": 1}),
+    *(LoggingMessageNotification("info", value) for value in UNSAYABLE),
+    ProgressNotification(1, 1),
+    CancelledNotification(1),
+    InitializedNotification(),
+    CustomNotification("acme/x", {"a": "\ud800"}),
+    CustomNotification("notifications/cancelled"),
+    CustomNotification("acme/x"),
+    PingRequest(),
+    None,
+]
+RESULTS: list[Any] = [
+    CallToolResult((TextContent("hi"),)),
+    CallToolResult((TextContent("\ud800"),)),
+    CallToolResult((5,)),  # type: ignore[arg-type]  # a mistake on purpose
+    CallToolResult((), structured_content={"a": math.nan}),
+    EmptyResult(),
+    ListRootsResult(()),
+    {},
+    None,
+]
+RAW: list[Any] = [
+    b"{}",
+    b'{"content":[]}',
+    b"[]",
+    b"{",
+    b'{"a":NaN}',
+    b"\xff",
+    b'{"a":' + b"[" * 200 + b"]" * 200 + b"}",
+]
+ERRORS: list[Any] = [
+    RequestError(-32000, "no"),
+    RequestError(1, "\ud800"),
+    RequestError(1, "no", object()),
+    RequestError(1.5, "no"),  # type: ignore[arg-type]  # a mistake on purpose
+    RequestError(1, None),  # type: ignore[arg-type]  # a mistake on purpose
+]
+PROGRESS: list[Any] = [0, 1, 2.5, -1, 10**400, math.nan, math.inf]
+TIMEOUTS: list[Any] = [None, 0, 1.5, -1, math.nan, math.inf, Timeout(5, 1), Timeout(None, None)]
+
+ids = st.integers(-1, 6)
+texts = st.sampled_from([None, "because", "", "\ud800"])
+
+
+class Mistakes(RuleBasedStateMachine):
+    """Two engines that talk to each other while their callers try everything."""
+
+    link: Pair
+
+    @initialize(started=st.integers(0, 2))
+    def start(self, started: int) -> None:
+        options = Options(custom_methods=frozenset(["acme/x"]), limits=Limits(outgoing_requests=3))
+        client = ClientConnection(Implementation("c", "1"), ClientCapabilities(RootsCapability(True)), options=options)
+        capabilities = ServerCapabilities(tools=ToolsCapability(True), logging={})
+        self.link = pair(client, ServerConnection(Implementation("s", "1"), capabilities, options=options))
+        if started == 1:
+            self.link.stall(Role.SERVER)
+        if started:
+            self.link.handshake()
+
+    def attempt(self, connection: Connection, verb: str, *arguments: Any, **options: Any) -> None:
+        """Make a call. Where it raises, compare everything with what it was."""
+        before = _state(connection)
+        refusal: Exception | None = None
+        try:
+            getattr(connection, verb)(*arguments, **options)
+        except (LocalProtocolError, NoBackChannel) as error:
+            refusal = error
+        if refusal is not None:
+            assert str(refusal)
+            assert _state(connection) == before
+        self.link.run()
+
+    def side(self, is_client: bool) -> Connection:
+        return self.link.client if is_client else self.link.server
+
+    @rule(
+        is_client=st.booleans(),
+        request=st.sampled_from(REQUESTS),
+        timeout=st.sampled_from(TIMEOUTS),
+        related_to=st.none() | ids,
+        progress=st.booleans(),
+    )
+    def ask(self, is_client: bool, request: Any, timeout: Any, related_to: int | None, progress: bool) -> None:
+        options = {"related_to": None if related_to is None else IncomingId(related_to), "progress": progress}
+        self.attempt(self.side(is_client), "send_request", request, now=self.link.now, timeout=timeout, **options)
+
+    @rule(is_client=st.booleans(), notification=st.sampled_from(NOTIFICATIONS), related_to=st.none() | ids)
+    def tell(self, is_client: bool, notification: Any, related_to: int | None) -> None:
+        related = None if related_to is None else IncomingId(related_to)
+        self.attempt(self.side(is_client), "send_notification", notification, related_to=related)
+
+    @rule(is_client=st.booleans(), id=ids, result=st.sampled_from(RESULTS))
+    def answer(self, is_client: bool, id: int, result: Any) -> None:
+        self.attempt(self.side(is_client), "send_result", IncomingId(id), result)
+
+    @rule(is_client=st.booleans(), id=ids, result=st.sampled_from(RAW))
+    def answer_as_it_is(self, is_client: bool, id: int, result: bytes) -> None:
+        self.attempt(self.side(is_client), "send_raw_result", IncomingId(id), result)
+
+    @rule(is_client=st.booleans(), id=ids, error=st.sampled_from(ERRORS))
+    def refuse(self, is_client: bool, id: int, error: RequestError) -> None:
+        self.attempt(self.side(is_client), "send_error", IncomingId(id), error)
+
+    @rule(is_client=st.booleans(), id=ids, value=st.sampled_from(PROGRESS), total=st.sampled_from([None, *PROGRESS]))
+    def report(self, is_client: bool, id: int, value: Any, total: Any) -> None:
+        self.attempt(self.side(is_client), "send_progress", IncomingId(id), value, total)
+
+    @rule(is_client=st.booleans(), id=ids, reason=texts)
+    def cancel(self, is_client: bool, id: int, reason: str | None) -> None:
+        self.attempt(self.side(is_client), "cancel_request", OutgoingId(id), reason)
+
+    @rule(timeout=st.sampled_from(TIMEOUTS))
+    def open(self, timeout: Any) -> None:
+        self.attempt(self.link.client, "send_initialize", now=self.link.now, timeout=timeout)
+
+    @rule(
+        is_client=st.booleans(),
+        grace=st.sampled_from([0, 1, -1, math.nan]),
+        really=st.sampled_from([False] * 9 + [True]),
+    )
+    def close(self, is_client: bool, grace: float, really: bool) -> None:
+        if really:
+            self.attempt(self.side(is_client), "close", self.link.now, grace)
+
+    @invariant()
+    def whatever_happened_was_said(self) -> None:
+        """Nothing that was refused went out: every byte on the wire is a message that the other side understood."""
+        if hasattr(self, "link"):
+            violations = [
+                event
+                for event in self.link.client_events + self.link.server_events
+                if "Violated" in type(event).__name__
+            ]
+            assert violations == []
+
+
+def _state(connection: Connection) -> Any:
+    """Return everything that a connection knows; where no snapshot can be taken, what can be seen."""
+    seen = connection.phase, connection.pending, connection.wants_write, connection.next_deadline()
+    return seen if connection.phase is Phase.CLOSED or connection.wants_write else (*seen, connection.snapshot(0.0))
+
+
+TestMistakes = Mistakes.TestCase
+TestMistakes.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])

@@ -1,0 +1,272 @@
+"""P4: exactly one outcome for each request, whatever the peer or the network does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Role
+from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
+from mcpio.events import (
+    CancelReceived,
+    ConnectionClosed,
+    Event,
+    IncomingId,
+    OutgoingId,
+    ProgressReceived,
+    RequestFailed,
+    RequestReceived,
+    ResponseReceived,
+)
+from mcpio.testing import Pair, at_random, cut_at, pair
+from mcpio.types import (
+    CallToolRequest,
+    CallToolResult,
+    ClientCapabilities,
+    Implementation,
+    ListRootsRequest,
+    ListRootsResult,
+    PingRequest,
+    RootsCapability,
+    ServerCapabilities,
+    ToolsCapability,
+)
+
+CLIENT, SERVER = Role.CLIENT, Role.SERVER
+
+
+def _engines() -> tuple[ClientConnection, ServerConnection]:
+    return (
+        ClientConnection(Implementation("c", "1"), ClientCapabilities(RootsCapability())),
+        ServerConnection(Implementation("s", "1"), ServerCapabilities(tools=ToolsCapability())),
+    )
+
+
+def _result(connection: Connection) -> Any:
+    return CallToolResult(()) if connection.role is SERVER else ListRootsResult(())
+
+
+def _check_outcomes(events: list[Event], asked: list[str], *, over: bool) -> None:
+    """At most one outcome for each, in the end exactly one; and no progress of a request after its outcome."""
+    seen: Counter[str] = Counter()
+    for event in events:
+        if isinstance(event, ProgressReceived):
+            assert not seen[event.cookie]
+        elif isinstance(event, ResponseReceived | RequestFailed):
+            seen[event.cookie] += 1
+    assert set(seen) <= set(asked)
+    assert all(count == 1 for count in seen.values())
+    if over:
+        assert set(seen) == set(asked)
+        assert [type(event) for event in events].count(ConnectionClosed) == 1
+        assert isinstance(events[-1], ConnectionClosed)
+
+
+# Any calls, any network
+
+
+class Outcomes(RuleBasedStateMachine):
+    """Two sides that ask, answer, cancel and give up, over a network that stalls, loses and breaks."""
+
+    link: Pair
+
+    @initialize(seed=st.integers(0, 99))
+    def start(self, seed: int) -> None:
+        client, server = _engines()
+        self.link = pair(client, server, chunk=at_random(seed))
+        client.send_initialize(now=0.0, cookie="0")
+        self.asked: dict[Role, list[str]] = {CLIENT: ["0"], SERVER: []}
+        self.count = 0
+
+    def side(self, is_client: bool) -> tuple[Connection, list[Event]]:
+        link = self.link
+        return (link.client, link.client_events) if is_client else (link.server, link.server_events)
+
+    @rule(
+        is_client=st.booleans(),
+        is_ping=st.booleans(),
+        timeout=st.sampled_from([None, 0.0, 1.0, 5.0]),
+        related=st.booleans(),
+    )
+    def ask(self, is_client: bool, is_ping: bool, timeout: float | None, related: bool) -> None:
+        connection, _ = self.side(is_client)
+        request = PingRequest() if is_ping else CallToolRequest("t") if is_client else ListRootsRequest()
+        running = connection.pending.incoming
+        self.count += 1
+        try:
+            connection.send_request(
+                request,
+                now=self.link.now,
+                timeout=timeout,
+                cookie=f"{self.count}",
+                progress=True,
+                related_to=running[-1] if related and running else None,
+            )
+        except (LocalProtocolError, NoBackChannel):
+            return
+        self.asked[connection.role].append(f"{self.count}")
+
+    @rule(is_client=st.booleans(), which=st.integers(0, 3), how=st.sampled_from(["result", "error", "progress"]))
+    def answer(self, is_client: bool, which: int, how: str) -> None:
+        connection, events = self.side(is_client)
+        # What was cancelled may be answered all the same.
+        received = [event.id for event in events if isinstance(event, RequestReceived | CancelReceived)]
+        if which >= len(received):
+            return
+        id: IncomingId = received[-1 - which]
+        try:
+            if how == "result":
+                connection.send_result(id, _result(connection))
+            elif how == "error":
+                connection.send_error(id, RequestError(1, "no"))
+            else:
+                connection.send_progress(id, self.link.now + self.count)
+        except LocalProtocolError:
+            return
+
+    @rule(is_client=st.booleans(), id=st.integers(1, 8))
+    def cancel(self, is_client: bool, id: int) -> None:
+        connection, _ = self.side(is_client)
+        try:
+            connection.cancel_request(OutgoingId(id))
+        except LocalProtocolError:
+            return
+
+    @rule()
+    def run(self) -> None:
+        self.link.run()
+
+    @rule(seconds=st.sampled_from([0.5, 1.0, 10.0]))
+    def wait(self, seconds: float) -> None:
+        self.link.advance(seconds)
+
+    @rule(is_client=st.booleans(), what=st.sampled_from(["stall", "resume", "resume", "cut"]))
+    def disturb(self, is_client: bool, what: str) -> None:
+        getattr(self.link, what)(CLIENT if is_client else SERVER)
+
+    @rule(is_client=st.booleans(), how=st.sampled_from(["close", "abort", "lose", *["nothing"] * 12]))
+    def end(self, is_client: bool, how: str) -> None:
+        connection, _ = self.side(is_client)
+        if how == "close":
+            connection.close(self.link.now, 2.0)
+        elif how == "abort":
+            connection.abort()
+        elif how == "lose":
+            self.link.lose(OSError("gone"))
+
+    @invariant()
+    def at_most_one(self) -> None:
+        if hasattr(self, "link"):
+            _check_outcomes(self.link.client_events, self.asked[CLIENT], over=False)
+            _check_outcomes(self.link.server_events, self.asked[SERVER], over=False)
+
+    def teardown(self) -> None:
+        if hasattr(self, "link"):
+            self.link.client.close(self.link.now, 1.0)
+            self.link.server.close(self.link.now, 1.0)
+            self.link.advance(1000.0)
+            _check_outcomes(self.link.client_events, self.asked[CLIENT], over=True)
+            _check_outcomes(self.link.server_events, self.asked[SERVER], over=True)
+
+
+TestOutcomes = Outcomes.TestCase
+TestOutcomes.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
+
+
+# One conversation, broken at each byte
+
+
+def _converse(link: Pair) -> dict[Role, list[str]]:
+    """Hold a conversation with a bit of everything, as far as the network lets it; return what was asked."""
+    asked: dict[Role, list[str]] = {CLIENT: [], SERVER: []}
+
+    def ask(connection: Connection, cookie: str, request: Any, **options: Any) -> None:
+        try:
+            connection.send_request(request, now=link.now, cookie=cookie, timeout=30, progress=True, **options)
+        except (LocalProtocolError, NoBackChannel):
+            return
+        asked[connection.role].append(cookie)
+
+    def react(connection: Connection, event: Event) -> None:
+        if not isinstance(event, RequestReceived):
+            return
+        connection.send_progress(event.id, 1)
+        name = getattr(event.request, "name", "")
+        if name == "asks back":
+            ask(connection, "roots", ListRootsRequest(), related_to=event.id)
+        elif name != "hangs":
+            connection.send_result(event.id, _result(connection))
+
+    link.on_event = react
+    link.client.send_initialize(now=link.now, cookie="initialize")
+    asked[CLIENT].append("initialize")
+    link.run()
+    for name in ("answered", "asks back", "hangs"):
+        ask(link.client, name, CallToolRequest(name))
+        link.run()
+    link.client.close(link.now)
+    link.advance(100)
+    return asked
+
+
+def _lengths() -> dict[Role, int]:
+    link = pair(*_engines())
+    _converse(link)
+    return {role: len(link.sent(role)) for role in (CLIENT, SERVER)}
+
+
+LENGTHS = _lengths()
+
+
+def test_the_conversation_has_a_bit_of_everything() -> None:
+    link = pair(*_engines())
+    asked = _converse(link)
+    assert asked == {CLIENT: ["initialize", "answered", "asks back", "hangs"], SERVER: ["roots"]}
+    assert {type(event).__name__ for event in link.client_events} >= {
+        "ProgressReceived",
+        "RequestFailed",
+        "RequestReceived",
+    }
+    assert min(LENGTHS.values()) > 400
+
+
+@pytest.mark.parametrize("sender", [CLIENT, SERVER], ids=["client", "server"])
+def test_lost_at_any_byte_there_is_one_outcome_for_each_request(sender: Role) -> None:
+    for offset in range(LENGTHS[sender] + 1):
+        link = pair(*_engines())
+        link.lose_after(sender, offset)
+        asked = _converse(link)
+        _check_outcomes(link.client_events, asked[CLIENT], over=True)
+        _check_outcomes(link.server_events, asked[SERVER], over=True)
+
+
+def test_cut_at_any_byte_nothing_is_different() -> None:
+    usual = pair(*_engines())
+    _converse(usual)
+    for offset in range(1, max(LENGTHS.values())):
+        link = pair(*_engines(), chunk=cut_at(offset))
+        _converse(link)
+        assert link.sent(CLIENT) == usual.sent(CLIENT)
+        assert link.sent(SERVER) == usual.sent(SERVER)
+        assert [type(event) for event in link.client_events] == [type(event) for event in usual.client_events]
+        assert [type(event) for event in link.server_events] == [type(event) for event in usual.server_events]
+
+
+@pytest.mark.parametrize("sender", [CLIENT, SERVER], ids=["client", "server"])
+def test_silent_from_any_byte_on_there_is_one_outcome_for_each_request(sender: Role) -> None:
+    for offset in range(LENGTHS[sender]):
+        link = pair(*_engines())
+        link.cut_after(sender, offset)
+        asked = _converse(link)
+        link.server.close(link.now)
+        link.advance(100)
+        _check_outcomes(link.client_events, asked[CLIENT], over=True)
+        _check_outcomes(link.server_events, asked[SERVER], over=True)

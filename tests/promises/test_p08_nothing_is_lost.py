@@ -1,0 +1,176 @@
+"""P8: decoding is total and lossless, all the way through: a gateway of two engines passes on what it does not know."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.server import ServerConnection
+from mcpio.events import RequestReceived, ResponseReceived
+from mcpio.types import (
+    CallToolRequest,
+    CallToolResult,
+    Implementation,
+    ListToolsRequest,
+    ListToolsResult,
+    ServerCapabilities,
+    ToolsCapability,
+    UnknownContent,
+)
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+unknown = st.dictionaries(st.sampled_from(["x", "acme/y", "X", "_z", "é", "toolz"]), values, max_size=3)
+
+CALL = {"name": "t", "arguments": {"a": [1, 2.5, None, "é"]}, "_meta": {"com.example/k": 1}}
+RESULT = {
+    "content": [
+        {"type": "text", "text": "hi", "annotations": {"audience": ["user"], "priority": 0.5}},
+        {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "x:y", "text": "t", "mimeType": "text/plain"}},
+        {"type": "resource_link", "uri": "x:y", "name": "n", "icons": [{"src": "data:,", "sizes": ["1x1"]}]},
+        {"type": "hologram", "depth": 3},
+    ],
+    "structuredContent": {"n": 12345678901234567890123},
+    "isError": False,
+    "_meta": {"b": {}},
+}
+TOOLS: dict[str, Any] = {
+    "tools": [
+        {
+            "name": f"tool {number}",
+            "inputSchema": {"type": "object", "$defs": {"a": {"$anchor": "b"}}, "x-other": [1]},
+            "annotations": {"readOnlyHint": True},
+            "execution": {"taskSupport": "forbidden"},
+        }
+        for number in range(312)
+    ],
+    "nextCursor": "",
+}
+
+
+more = st.lists(st.tuples(st.integers(0, 40), unknown), max_size=4)
+
+
+def _sprinkled(value: Any, more: list[tuple[int, dict[str, Any]]]) -> Any:
+    """Return a copy with unknown members added to some of the objects anywhere inside, by their number."""
+    value = copy.deepcopy(value)
+    objects = list(_objects(value))
+    for number, members in more:
+        inside = objects[number % len(objects)]
+        inside.update({key: each for key, each in members.items() if key not in inside})
+    return value
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object inside but ``_meta``, whose keys have rules of their own (META-02)."""
+    if isinstance(value, dict):
+        yield value
+        value = [each for key, each in value.items() if key != "_meta"]
+    if isinstance(value, list):
+        for inside in value:
+            yield from _objects(inside)
+
+
+@settings(max_examples=100)
+@given(with_call=more, with_result=more)
+@pytest.mark.req("RPC-17", "META-01")
+def test_a_call_and_its_result_pass_through_a_gateway_unchanged(with_call: Any, with_result: Any) -> None:
+    front, back = _gateway()
+    params, result = _sprinkled(CALL, with_call), _sprinkled(RESULT, with_result)
+    assert _asked(front, back, "tools/call", params) == params
+    assert _answered(front, back, result) == result
+
+
+def test_one_malformed_tool_among_many_costs_one_tool() -> None:
+    tools = copy.deepcopy(TOOLS)
+    tools["tools"][100] = {"name": 5, "inputSchema": {}}
+    front, back = _gateway()
+    _asked(front, back, "tools/list", {})
+    back.receive_data(_line(id=2, result=tools), 0.0)
+    (event,) = back.events()
+    assert isinstance(event, ResponseReceived)
+    assert isinstance(event.result, ListToolsResult)
+    assert len(event.result.tools) == 311
+    (bad,) = event.result.malformed
+    assert (bad.index, bad.raw) == (100, tools["tools"][100])
+    front.send_result(front.pending.incoming[0], event.result)
+    assert _sent(front)["result"] == tools
+
+
+def test_an_unknown_type_of_content_is_a_value() -> None:
+    front, back = _gateway()
+    _asked(front, back, "tools/call", {"name": "t"})
+    back.receive_data(_line(id=2, result=RESULT), 0.0)
+    (event,) = back.events()
+    assert isinstance(event, ResponseReceived)
+    assert isinstance(event.result, CallToolResult)
+    assert event.result.content[-1] == UnknownContent("hologram", {"type": "hologram", "depth": 3})
+
+
+@settings(max_examples=100)
+@given(params=st.dictionaries(st.text(max_size=4), values, max_size=3) | values, result=values)
+def test_anything_is_understood_or_refused(params: Any, result: Any) -> None:
+    front, back = _gateway()
+    front.receive_data(_line(id="a", method="tools/call", params=params), 0.0)
+    assert len(list(front.events())) == 1
+    back.send_request(CallToolRequest("t"), now=0.0)
+    back.receive_data(_line(id=2, result=result), 0.0)
+    assert len(list(back.events())) == 1
+
+
+def _asked(front: ServerConnection, back: ClientConnection, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Ask at the front; return the params that come out at the back."""
+    front.receive_data(_line(id="outside", method=method, params=params), 0.0)
+    (event,) = front.events()
+    assert isinstance(event, RequestReceived)
+    assert isinstance(event.request, CallToolRequest | ListToolsRequest)
+    back.send_request(event.request, now=0.0)
+    passed: dict[str, Any] = _sent(back).get("params", {})
+    return passed
+
+
+def _answered(front: ServerConnection, back: ClientConnection, result: dict[str, Any]) -> dict[str, Any]:
+    """Answer at the back; return the result that comes out at the front."""
+    back.receive_data(_line(id=2, result=result), 0.0)
+    (event,) = back.events()
+    assert isinstance(event, ResponseReceived)
+    front.send_result(front.pending.incoming[0], event.result)
+    passed: dict[str, Any] = _sent(front)["result"]
+    return passed
+
+
+def _gateway() -> tuple[ServerConnection, ClientConnection]:
+    about = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
+    front = ServerConnection(Implementation("gateway", "1"), ServerCapabilities(tools=ToolsCapability()))
+    front.receive_data(
+        _line(id=0, method="initialize", params={**about, "clientInfo": {"name": "c", "version": ""}}), 0.0
+    )
+    front.receive_data(_line(method="notifications/initialized"), 0.0)
+    back = ClientConnection(Implementation("gateway", "1"))
+    back.send_initialize(now=0.0)
+    back.receive_data(_line(id=1, result={**about, "serverInfo": {"name": "s", "version": ""}}), 0.0)
+    assert len([*front.events(), *back.events()]) == 4
+    front.data_to_send()
+    back.data_to_send()
+    return front, back
+
+
+def _line(**message: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+
+
+def _sent(connection: ServerConnection | ClientConnection) -> dict[str, Any]:
+    (chunk,) = connection.data_to_send()
+    message: dict[str, Any] = json.loads(chunk or b"")
+    return message
