@@ -230,13 +230,13 @@ def test_reuse_of_a_finished_id_is_noticed_for_the_latest_few() -> None:
     assert [requests.was_used(wire_id, None) for wire_id in (1, "1", 10, 17)] == [False, False, True, True]
 
 
-@pytest.mark.parametrize("wire_id", ["x" * 65, "ä", 2**600, -(2**600)])
+@pytest.mark.parametrize("wire_id", ["x" * 41, "ä", 2**320, -(2**320)])
 def test_an_id_as_long_as_a_message_is_not_kept_after_its_request(wire_id: int | str) -> None:
     requests = IncomingRequests()
     requests.finish(come(requests, wire_id), RequestInput.SEND_RESULT)
     assert not requests.was_used(wire_id, None)
     assert requests.save_finished() == []
-    requests.finish(come(requests, "x" * 64, via="exchange"), RequestInput.SEND_RESULT)
+    requests.finish(come(requests, "x", via="exchange"), RequestInput.SEND_RESULT)
     assert requests.save_finished() == []
 
 

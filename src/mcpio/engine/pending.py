@@ -18,7 +18,7 @@ __all__ = ["IncomingRequest", "IncomingRequests", "OutgoingRequest", "OutgoingRe
 
 _FINISHED = 8
 """How many finished ids of the peer are remembered, to report reuse. Small: an idle engine keeps them."""
-_ID_SIZE = 64
+_ID_SIZE = 40
 """The longest of the peer's ids that is remembered, in bytes: it may be as long as a message."""
 _ANSWERED = 64
 """Of how many of the peer's latest requests it is known whether they were answered."""
