@@ -18,6 +18,7 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "reference",
+    "requirement_tables",
     "revision_tables",
     "state_diagrams",
 ]
@@ -39,3 +40,5 @@ public_modules = settings["tool"]["mcpio"]["public-modules"]
 html_theme = "furo"
 html_title = f"mcpio {release}"
 html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["mcpio.css"]

@@ -4,8 +4,9 @@
     ```
 
 documents every name in the module's ``__all__`` under the module it is imported from, whatever it is, so a public name
-cannot be missing. Names that are defined elsewhere come in groups, by the module that defines them. The library's
-modules listed in ``public_modules`` (in ``conf.py``) must each be on some page: a build without one warns.
+cannot be missing. Names that are defined elsewhere come in groups, by the module that defines them. Classes have the
+members of their private bases too. The library's modules listed in ``public_modules`` (in ``conf.py``) must each be on
+some page: a build without one warns. ``:from: mcpio.engine`` leaves out what is defined anywhere else.
 
     ```{attributes} mcpio.engine.limits.Limits
     ```
@@ -17,18 +18,21 @@ from __future__ import annotations
 
 import ast
 import builtins
+import enum
 import importlib
 import inspect
 import re
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 
 import attrs
 from docutils import nodes
+from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
@@ -46,6 +50,7 @@ class PublicNames(SphinxDirective):
     """Documents every public name of a module."""
 
     required_arguments = 1
+    option_spec: ClassVar[dict[str, Callable[[str], Any]] | None] = {"from": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
         """Return what autodoc makes of the names."""
@@ -55,11 +60,10 @@ class PublicNames(SphinxDirective):
         documented: set[str] = getattr(self.env, "documented_modules", set())
         self.env.documented_modules = documented | {name}  # type: ignore[attr-defined]  # ours, kept with the build
         groups: dict[str, list[str]] = {}
-        for public in module.__all__:
-            value = getattr(module, public)
-            home = value.__module__ if inspect.isroutine(value) or inspect.isclass(value) else assigned_in(name, public)
-            groups.setdefault(home, []).extend(entry(name, public, value, home))
-        lines = ["```{eval-rst}", f".. module:: {name}", ""]
+        for public, home in homes(module).items():
+            if home.startswith(self.options.get("from", "")):
+                groups.setdefault(home, []).extend(entry(name, public, getattr(module, public), home))
+        lines = ["```{eval-rst}", f".. {'py:currentmodule' if name in documented else 'module'}:: {name}", ""]
         for home in sorted(groups, key=lambda home: home != name):
             lines += ([] if home == name else [f".. rubric:: {title(home)}", ""]) + groups[home]
         source = StringList([*lines, "```"], source=f"<public names of {name}>")
@@ -68,18 +72,36 @@ class PublicNames(SphinxDirective):
         return container.children
 
 
+def homes(module: ModuleType) -> dict[str, str]:
+    """Return where each public name of a module is defined: name -> module."""
+    values = {public: getattr(module, public) for public in module.__all__}
+    return {
+        public: value.__module__
+        if inspect.isroutine(value) or inspect.isclass(value)
+        else assigned_in(module.__name__, public)
+        for public, value in values.items()
+    }
+
+
 def entry(module: str, name: str, value: Any, home: str) -> list[str]:
     """Return the lines of reStructuredText that document one name, which ``home`` defines."""
     if inspect.ismodule(value):
         return [f"* ``{module}.{name}``", ""]
     if inspect.isclass(value):
         kind = "exception" if issubclass(value, BaseException) else "class"
-        bases = [] if value.__bases__ == (object,) else ["   :show-inheritance:"]
-        return [f".. auto{kind}:: {module}.{name}", "   :members:", "   :undoc-members:", *bases, ""]
+        return [f".. auto{kind}:: {module}.{name}", "   :members:", "   :undoc-members:", *_bases(value), ""]
     if inspect.isroutine(value):
         return [f".. autofunction:: {module}.{name}", ""]
     said = attribute_docs(home).get(("", name)) or [_alias(value), ""]
     return [f".. py:data:: {module}.{name}", "", *(f"   {line}" for line in said), ""]
+
+
+def _bases(cls: type) -> list[str]:
+    """Return the options that say what a class inherits: its bases, or their members where the bases are internal."""
+    internal = ("mcpio.engine.", "mcpio.app.", "mcpio.trio.")
+    if any(base.__module__.startswith(internal) for base in cls.__mro__[1:]):
+        return [] if issubclass(cls, enum.Enum) else ["   :inherited-members:"]
+    return [] if cls.__bases__ == (object,) else ["   :show-inheritance:"]
 
 
 def _alias(value: Any) -> str:

@@ -1,0 +1,42 @@
+"""A server over standard input and output: tools, one of them slow, a resource, a prompt."""
+
+from __future__ import annotations
+
+import trio
+
+from mcpio import Context, Server
+from mcpio.trio import serve_stdio
+
+server = Server("echo", "1.0", instructions="Says what it is told.")
+
+
+@server.tool
+def echo(text: str) -> str:
+    """Say it back."""
+    return text
+
+
+@server.tool
+async def echo_slowly(text: str, ctx: Context, times: int = 3, pause: float = 0.01) -> str:
+    """Say it back several times, with a pause of some seconds before each."""
+    for count in range(1, times + 1):
+        await trio.sleep(pause)
+        ctx.progress(count, times, text)
+    ctx.info(f"said {text!r} {times} times")
+    return " ".join([text] * times)
+
+
+@server.resource("echo://{text}")
+def spoken(text: str) -> str:
+    """Read what is said."""
+    return text
+
+
+@server.prompt
+def repeat(text: str) -> str:
+    """Have the model say it."""
+    return f"Say just this: {text}"
+
+
+if __name__ == "__main__":
+    trio.run(serve_stdio, server)
