@@ -535,7 +535,8 @@ def test_calls_that_wait_when_the_client_is_closed_are_lost() -> None:
     assert [str(error) for error in outcomes] == ["tools/call: the connection ended (closed here)"] * 3
 
 
-def test_a_cancelled_block_still_says_which_requests_it_gave_up() -> None:
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_cancelled_block_still_says_which_requests_it_gave_up(has_room: bool) -> None:
     """Otherwise a server would go on with them until it is killed."""
     near, far = trio.testing.memory_stream_pair()
     server = a_server()
@@ -544,9 +545,31 @@ def test_a_cancelled_block_still_says_which_requests_it_gave_up() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve, server, far)
             with trio.move_on_after(1):
-                async with open_transport(WithRoom(near, far.receive_stream)) as client:
+                async with open_transport(WithRoom(near, far.receive_stream) if has_room else near) as client:
                     await client.call_tool("never_ends")
         assert trio.current_time() == 1
 
     run(main)
     assert server.instructions == "cancelled"
+
+
+@pytest.mark.parametrize("reads_the_call", [True, False])
+def test_a_cancelled_block_does_not_wait_long_for_a_peer_that_reads_nothing(reads_the_call: bool) -> None:
+    async def greet(far: trio.abc.Stream) -> None:
+        await far.receive_some()
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": HELLO_INFO}
+        await far.send_all(lines({"id": 1, "result": result}))
+        received = b""
+        while reads_the_call and b"tools/call" not in received:
+            received += await far.receive_some()
+
+    async def main() -> None:
+        near, far = trio.testing.lockstep_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(greet, far)
+            with trio.move_on_after(1):
+                async with open_transport(near) as client:
+                    await client.call_tool("never_ends")
+        assert 1 <= trio.current_time() <= 1.5
+
+    run(main)

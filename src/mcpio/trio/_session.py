@@ -6,6 +6,7 @@ message of the protocol, never a torn frame, and closing is a call, not a task.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -28,6 +29,9 @@ EXPECTED: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 LAST_READ: Final = 1.0
 """Seconds to go on reading when nothing can be written any more: the last answers of a peer that died may lie there."""
+
+LAST_WORDS: Final = 0.5
+"""Seconds that a cancelled block gives its peer to take note of that."""
 
 TRANSPORT_CLOSE: Final = 1.0
 """Seconds for a transport to close politely before it is closed forcefully."""
@@ -171,19 +175,27 @@ class SessionActor:
     async def _end(self) -> None:
         """Leave nothing behind, whatever brought us here. Shielded, and bounded but for ``after_close``."""
         try:
-            with trio.CancelScope(shield=True) as scope:
-                # In a cancelled block, the callers who wait for answers are cancelled in this turn of the loop.
-                await trio.lowlevel.checkpoint()
-                self.touch()
-                self.connection.abort()
-                self.touch()
-                scope.deadline = trio.current_time() + TRANSPORT_CLOSE
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_WORDS):
+                await self._say_what_is_left()
+            self.connection.abort()
+            self.touch()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + TRANSPORT_CLOSE):
                 await self._reporting("closing the transport failed", self._wire.aclose)
             if self._after_close is not None:
                 with trio.CancelScope(shield=True):
                     await self._reporting("cleaning up after a session failed", self._after_close)
         finally:
             self._over.set()
+
+    async def _say_what_is_left(self) -> None:
+        """In a cancelled block: tell the peer which requests nobody waits for any more, so that it stops with them."""
+        # The callers of those requests are cancelled in this turn of the loop.
+        await trio.lowlevel.checkpoint()
+        self.touch()
+        # Where the writer was cancelled in the middle of a message, nothing can follow.
+        if self.connection.wants_write and not self._wire.unsent:
+            with contextlib.suppress(Exception):
+                await self._wire.send(self.connection)
 
     async def _reporting(self, message: str, close: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -1,0 +1,497 @@
+"""Clients and servers over every kind of transport, in both shapes of lifetime, and what leaves their blocks."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import ssl
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from mcpio.app.client import Client
+from mcpio.app.context import Context
+from mcpio.app.server import Server
+from mcpio.app.session import Session
+from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel, RequestError, RequestTimeout
+from mcpio.events import CloseReason
+from mcpio.trio import connect, open_transport, serve
+from mcpio.types.content import TextContent
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+server = Server("drivers")
+
+
+@server.tool
+def echo(text: str) -> str:
+    return text
+
+
+@server.tool
+async def never_ends() -> None:
+    await trio.sleep_forever()
+
+
+class Joined(trio.abc.Channel[Any]):
+    """Two halves of memory channels as one channel of whole messages."""
+
+    def __init__(self, send: trio.MemorySendChannel[Any], receive: trio.MemoryReceiveChannel[Any]) -> None:
+        self.halves = send, receive
+
+    async def send(self, value: Any) -> None:
+        await self.halves[0].send(value)
+
+    async def receive(self) -> Any:
+        return await self.halves[1].receive()
+
+    async def aclose(self) -> None:
+        for half in self.halves:
+            half.close()
+        await trio.lowlevel.checkpoint()
+
+
+def channels(buffer: int = 0) -> tuple[Joined, Joined]:
+    there, here = trio.open_memory_channel[Any](buffer), trio.open_memory_channel[Any](buffer)
+    return Joined(there[0], here[1]), Joined(here[0], there[1])
+
+
+def sockets() -> tuple[trio.SocketStream, trio.SocketStream]:
+    near, far = socket.socketpair()
+    return tuple(trio.SocketStream(trio.socket.from_stdlib_socket(each)) for each in (near, far))  # type: ignore[return-value]  # two of them
+
+
+def tls() -> tuple[trio.SSLStream[Any], trio.SSLStream[Any]]:
+    """Two ends of an encrypted stream that need no certificate."""
+    contexts = [ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)]
+    for context in contexts:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers("AECDH:@SECLEVEL=0")
+    near, far = trio.testing.memory_stream_pair()
+    return trio.SSLStream(near, contexts[0]), trio.SSLStream(far, contexts[1], server_side=True)
+
+
+TRANSPORTS: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "memory streams": trio.testing.memory_stream_pair,
+    "lockstep streams": trio.testing.lockstep_stream_pair,
+    "channels": channels,
+    "channels with a buffer": lambda: channels(10),
+    "sockets": sockets,
+    "TLS": tls,
+}
+over_each = pytest.mark.parametrize("make", TRANSPORTS.values(), ids=TRANSPORTS)
+
+
+@asynccontextmanager
+async def served(transport: Any, server: Server = server) -> AsyncIterator[trio.Nursery]:
+    """Serve a transport, and see that what was started ends by itself."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, server, transport)
+        yield nursery
+
+
+async def says(client: Client, text: str) -> str:
+    (block,) = (await client.call_tool("echo", {"text": text})).content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+# Transports
+
+
+@over_each
+def test_a_client_for_the_length_of_a_block(make: Callable[[], tuple[Any, Any]]) -> None:
+    async def main() -> None:
+        near, far = make()
+        async with served(far):
+            async with open_transport(near) as client:
+                assert client.server.info.name == "drivers"
+                assert await says(client, "é\u2028\n" * 50_000) == "é\u2028\n" * 50_000
+                with trio.move_on_after(0.01):
+                    await client.call_tool("never_ends")
+                await client.ping()
+            with pytest.raises(NoBackChannel):
+                await client.ping()
+
+    trio.run(main)
+
+
+@over_each
+def test_a_client_that_is_tied_to_no_block(make: Callable[[], tuple[Any, Any]]) -> None:
+    async def main() -> None:
+        near, far = make()
+        async with served(far) as nursery:
+            client = await connect(near, nursery=nursery)
+            assert await says(client, "hi") == "hi"
+            await client.aclose()
+            assert client.ended is not None
+            assert client.ended.reason is CloseReason.CLOSED
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_channel_carries_what_the_client_says_it_does(binary: bool) -> None:
+    async def main() -> None:
+        near, far = channels(10)
+        kinds: list[type] = []
+        for end in (near, far):
+
+            async def send(value: Any, send: Any = end.send) -> None:
+                kinds.append(type(value))
+                await send(value)
+
+            end.send = send  # type: ignore[method-assign]  # to look at what passes
+        async with served(far), open_transport(near, binary=binary) as client:
+            assert await says(client, "hi") == "hi"
+        assert set(kinds) == {bytes if binary else str}
+
+    run(main)
+
+
+def test_what_is_no_transport_is_refused() -> None:
+    wrong: Any = object()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(TypeError, match="a transport is"):
+                await connect(wrong, nursery=nursery)
+            with pytest.raises(TypeError, match="a transport is"):
+                await serve(server, wrong)
+            with pytest.raises(TypeError, match="a transport is"):
+                async with open_transport(wrong):
+                    pass
+
+    run(main)
+
+
+def test_an_option_that_there_is_not_is_refused() -> None:
+    async def main() -> None:
+        near, _ = trio.testing.memory_stream_pair()
+        wrong: Any = {"samplng": None}
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(TypeError, match=r"^there is no option 'samplng'; there are .*sampling"):
+                await connect(near, nursery=nursery, **wrong)
+
+    run(main)
+
+
+# Lifetimes
+
+
+def test_serve_under_start_gives_the_session() -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            session: Session = await nursery.start(serve, server, far)
+            async with open_transport(near) as client:
+                await client.ping()
+                assert session in server.sessions
+                assert session.connection.peer is not None
+        assert session.ended is not None
+        assert session not in server.sessions
+
+    run(main)
+
+
+def test_the_principal_reaches_the_handlers() -> None:
+    server = Server("s")
+
+    @server.tool
+    def whoami(ctx: Context) -> str:
+        return str(ctx.peer.principal)
+
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: serve(server, far, principal="ada"))
+            async with open_transport(near) as client:
+                (block,) = (await client.call_tool("whoami")).content
+                assert block == TextContent("ada")
+
+    run(main)
+
+
+class Scope:
+    """A lifespan that notes what happens to it."""
+
+    def __init__(self, *, enter: BaseException | None = None, leave: BaseException | None = None) -> None:
+        self.seen: list[str] = []
+        self.failures = enter, leave
+
+    @asynccontextmanager
+    async def __call__(self, server: Server) -> AsyncIterator[str]:
+        self.seen.append("entered")
+        if self.failures[0] is not None:
+            raise self.failures[0]
+        try:
+            yield "the state"
+        finally:
+            self.seen.append("left")
+        if self.failures[1] is not None:
+            raise self.failures[1]
+
+
+@pytest.mark.parametrize("end", ["closed", "lost", "cancelled"])
+def test_the_lifespan_is_left_however_the_conversation_ends(end: str) -> None:
+    scope = Scope()
+    server = Server("s", lifespan=scope)
+    states: list[object] = []
+
+    @server.tool
+    async def work(ctx: Context) -> None:
+        states.append(ctx.state)
+        await trio.sleep_forever()
+
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery, trio.open_nursery() as serving:
+            session: Session = await serving.start(serve, server, far)
+            client = await connect(near, nursery=nursery)
+            nursery.start_soon(call, client)
+            await trio.testing.wait_all_tasks_blocked()
+            assert states == ["the state"]
+            assert scope.seen == ["entered"]
+            if end == "closed":
+                session.close(0)
+            elif end == "cancelled":
+                serving.cancel_scope.cancel()
+            else:
+                far.receive_stream.receive_some_hook = broken
+                with contextlib.suppress(ConnectionLost):
+                    await client.ping()
+                await session.driver.wait_closed()
+                assert session.ended is not None
+                assert session.ended.reason is CloseReason.LOST
+
+    async def broken() -> None:
+        raise trio.BrokenResourceError
+
+    async def call(client: Client) -> None:
+        with pytest.raises(ConnectionLost):
+            await client.call_tool("work")
+
+    run(main)
+    assert scope.seen == ["entered", "left"]
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_a_lifespan_that_cannot_be_entered_closes_the_transport(start: bool) -> None:
+    error = ValueError("no database")
+
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            broken = Server("s", lifespan=Scope(enter=error))
+            with pytest.raises(ValueError, match="no database") as caught:
+                await (nursery.start(serve, broken, far) if start else serve(broken, far))
+            assert caught.value is error
+            assert await near.receive_some() == b""
+
+    run(main)
+
+
+def test_a_lifespan_that_fails_at_the_end_raises_what_it_raises() -> None:
+    error = ValueError("unsaved")
+
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        await near.send_eof()
+        with pytest.raises(ValueError, match="unsaved") as caught:
+            await serve(Server("s", lifespan=Scope(leave=error)), far)
+        assert caught.value is error
+
+    run(main)
+
+
+def test_a_block_cannot_be_entered_twice() -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with served(far):
+            opened = open_transport(near)
+            async with opened as client:
+                with pytest.raises(RuntimeError, match="this block is open already"):
+                    await opened.__aenter__()
+                await client.ping()
+
+    run(main)
+
+
+# What leaves a block
+
+
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("v"), ExceptionGroup("g", [ValueError("v")]), KeyboardInterrupt(), Odd(), RequestError(1, "r")],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_the_body_raises_leaves_as_it_is(error: BaseException) -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with served(far):
+            with pytest.raises(type(error)) as caught:
+                async with open_transport(near):
+                    raise error
+            assert caught.value is error
+            assert error.__cause__ is None
+
+    run(main)
+
+
+def test_what_the_body_raises_leaves_a_cancelled_block_too() -> None:
+    error = ValueError("in the middle of it")
+
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with served(far):
+            with trio.CancelScope() as scope:
+                with pytest.raises(ValueError, match="in the middle") as caught:
+                    await fail(near, scope)
+                assert caught.value is error
+
+    async def fail(near: trio.abc.Stream, scope: trio.CancelScope) -> None:
+        async with open_transport(near):
+            scope.cancel()
+            raise error
+
+    run(main)
+
+
+def test_a_cancelled_block_leaves_by_the_cancellation_alone() -> None:
+    seen: list[type[BaseException]] = []
+
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with served(far):
+            with trio.move_on_after(1) as scope:
+                try:
+                    async with open_transport(near) as client:
+                        await client.call_tool("never_ends", timeout=None)
+                except BaseException as error:
+                    seen.append(type(error))
+                    raise
+            assert scope.cancelled_caught
+        assert trio.current_time() == 1
+
+    run(main)
+    assert seen == [trio.Cancelled]
+
+
+def test_a_block_that_is_cancelled_while_it_connects() -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        with trio.move_on_after(1) as scope:
+            async with open_transport(near):
+                pytest.fail("nobody answered")
+        assert scope.cancelled_caught
+        assert await far.receive_some() != b""
+        assert await far.receive_some() == b""
+
+    run(main)
+
+
+def test_a_handshake_that_nobody_answers_fails_and_closes_the_transport() -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        with pytest.raises(ConnectFailed, match=r"^the handshake failed: initialize: no answer within 30 s$") as caught:
+            async with open_transport(near):
+                pytest.fail("nobody answered")
+        assert isinstance(caught.value.__cause__, RequestTimeout)
+        await far.receive_some()
+        assert await far.receive_some() == b""
+
+    run(main)
+
+
+def test_a_call_that_fails_leaves_a_callers_nursery_as_any_exception_does() -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with served(far), open_transport(near) as client:
+            with pytest.RaisesGroup(RequestError):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(client.call_tool, "none")
+                    nursery.start_soon(client.call_tool, "never_ends")
+            await client.ping()
+
+    run(main)
+
+
+def test_a_client_in_a_nursery_that_is_cancelled_ends_with_it() -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with served(far):
+            async with trio.open_nursery() as nursery:
+                client = await connect(near, nursery=nursery)
+                nursery.cancel_scope.cancel()
+            assert client.ended is not None
+            assert client.ended.reason is CloseReason.ABORTED
+            client.close()
+            await client.aclose()
+
+    run(main)
+
+
+# P9
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_number_of_clients_closed_in_any_order_from_anywhere(seed: int) -> None:
+    """Opened in tasks of their own, in both shapes; closed by other tasks, threads and the loop, more than once."""
+    chance = random.Random(seed)
+    clients: list[Client] = []
+
+    async def main() -> None:
+        before = trio.lowlevel.current_statistics().tasks_living
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                near, far = trio.testing.memory_stream_pair()
+                nursery.start_soon(serve, server, far)
+                nursery.start_soon(hold_block if number % 2 else hold_none, near, nursery)
+            while len(clients) < 20:
+                await trio.lowlevel.checkpoint()
+            for client in chance.sample(clients * 2, 40):
+                nursery.start_soon(chance.choice([close_here, close_in_thread, close_later, wait_too]), client)
+        assert trio.lowlevel.current_statistics().tasks_living == before
+
+    async def hold_block(near: Any, _: trio.Nursery) -> None:
+        async with open_transport(near) as client:
+            clients.append(client)
+            await client.driver.wait_closed()
+
+    async def hold_none(near: Any, nursery: trio.Nursery) -> None:
+        clients.append(await connect(near, nursery=nursery))
+
+    async def close_here(client: Client) -> None:
+        client.close()
+
+    async def close_later(client: Client) -> None:
+        trio.lowlevel.current_trio_token().run_sync_soon(client.close)
+
+    async def wait_too(client: Client) -> None:
+        await client.aclose(0)
+
+    async def close_in_thread(client: Client) -> None:
+        await trio.to_thread.run_sync(client.close)
+
+    trio.run(main)
+    assert len(clients) == 20
+    for client in clients:
+        client.close()
+    thread = threading.Thread(target=clients[0].close)
+    thread.start()
+    thread.join()
