@@ -259,10 +259,8 @@ class Channel(ABC):
         """Whether a request of the peer's is still running."""
 
     def _step(self, what: Input) -> None:
-        """Move to the next phase. The caller has made sure, or must answer for it, that there is one."""
-        phase = self._row.get(what)
-        if phase is None:
-            raise LocalProtocolError(f"cannot {what.value} in phase {self._phase.value} as a {self.role.value}")
+        """Move to the next phase. The caller has made sure, by ``_allows`` or by the table, that there is one."""
+        phase = self._row[what]
         if phase is not self._phase:
             self._enter(phase)
 

@@ -192,7 +192,7 @@ class Inbound(Channel):
         record = IncomingRequest(incoming.next_id, message.id, name, method, token, via)
         reused = incoming.was_used(message.id, via)
         incoming.add(record)
-        context = self._context if via is None else self._context_for(via)
+        context: Any = self._context if via is None else self._context_for(via)
         self._events.append(RequestReceived(record.id, request, context, message.raw, reused))
 
     def _why_refused(
