@@ -26,7 +26,16 @@ from mcpio.trio._session import SessionActor
 from mcpio.trio._timekeeper import Timekeeper
 from mcpio.trio._wire import Transport, Wire, wire_for
 
-__all__ = ["Opened", "check_options", "connect", "lifespan_of", "open_transport", "serve", "start_client"]
+__all__ = [
+    "Opened",
+    "check_options",
+    "connect",
+    "lifespan_of",
+    "open_transport",
+    "serve",
+    "shake_hands",
+    "start_client",
+]
 
 S = TypeVar("S", bound=Session)
 C = TypeVar("C", bound=Client)
@@ -94,9 +103,9 @@ class Opened(Generic[C]):
         if self._manager is not None:
             raise RuntimeError("this block is open already: make another for a second client")
         self._manager = trio.open_nursery()
-        self._nursery: trio.Nursery = await self._manager.__aenter__()
+        nursery = await self._manager.__aenter__()
         try:
-            self._client = await self._connect(self._nursery)
+            self._client = await self._connect(nursery)
         except BaseException as error:
             await self._leave(error)
             raise
@@ -112,9 +121,11 @@ class Opened(Generic[C]):
         await self._leave(error)
 
     async def _leave(self, error: BaseException | None) -> None:
-        """Leave the nursery without letting it wrap ``error``, which is about to leave the block."""
+        """Leave the nursery without letting it wrap ``error``, which is about to leave the block.
+
+        Its tasks end by themselves, for the client is closed. Cancelled, they would not leave a lifespan in peace.
+        """
         manager, self._manager = self._manager, None
-        self._nursery.cancel_scope.cancel()
         try:
             with ungrouped():
                 await manager.__aexit__(None, None, None)
@@ -136,6 +147,11 @@ async def start_client(
     client: C = await nursery.start(
         _carry, connection, wire, lambda driver: make(connection, driver, **options), after_close
     )
+    return await shake_hands(client)
+
+
+async def shake_hands(client: C) -> C:
+    """Return the client when it has shaken hands; otherwise nothing of it is left. Raises ``ConnectFailed``."""
     try:
         await client.initialize()
     except BaseException:

@@ -14,7 +14,7 @@ from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
-from mcpio.trio._drivers import Opened, check_options, lifespan_of
+from mcpio.trio._drivers import Opened, check_options, lifespan_of, shake_hands
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._report import report
 from mcpio.trio._runtime import TrioRuntime
@@ -36,8 +36,7 @@ def memory_client(server: Server, **options: Unpack[ClientOptions]) -> Opened[Cl
 async def _connect(server: Server, nursery: trio.Nursery, options: ClientOptions) -> Client:
     check_options(options, ClientOptions.__annotations__)
     client: Client = await nursery.start(_carry, server, options)
-    await client.initialize()
-    return client
+    return await shake_hands(client)
 
 
 async def _carry(
