@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
@@ -282,5 +289,7 @@ class Joined(RuleBasedStateMachine):
                     assert not isinstance(outcome.error, RequestCancelled | RequestTimeout) or outcome.raw is None
 
 
-TestJoined = pytest.mark.req("RPC-05", "CANC-08", "LIFE-17", "TIME-04")(Joined.TestCase)
-TestJoined.settings = settings(max_examples=60, stateful_step_count=60, deadline=None, derandomize=True, database=None)
+@pytest.mark.req("RPC-05", "CANC-08", "LIFE-17", "TIME-04")
+def test_whatever_happens_between_two_machines_each_request_has_one_outcome_and_nobody_finds_fault() -> None:
+    chosen = settings(max_examples=60, stateful_step_count=60, deadline=None, derandomize=True, database=None)
+    run_state_machine_as_test(Joined, settings=chosen)
