@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
+
+import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
+from mcpio.app.asking import fault_in_elicitation, fault_in_elicited, fault_in_sampling
 from mcpio.app.context import RequestScope
+from mcpio.app.failures import alone
 from mcpio.app.pagination import PageGuard
 from mcpio.app.runtime import Driver
-from mcpio.app.session import Handler, ProgressCallback, Session, Waiter
+from mcpio.app.session import Handler, ProgressCallback, Session, Waiter, checked_callback
+from mcpio.app.settling import settle
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Default
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
-from mcpio.errors import ConnectFailed, ErrorCode, RequestError
+from mcpio.errors import ConnectFailed, ErrorCode, LocalProtocolError, RequestError
 from mcpio.events import Initialized, NotificationReceived, Peer, RequestReceived, ResponseReceived
 from mcpio.types.lifecycle import (
     ClientCapabilities,
@@ -29,7 +34,7 @@ from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest,
 
 if TYPE_CHECKING:
     from mcpio.types.completion import CompleteResult, PromptReference, ResourceTemplateReference
-    from mcpio.types.elicitation import ElicitRequest, ElicitResult
+    from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
     from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
     from mcpio.types.prompts import GetPromptResult, ListPromptsResult, Prompt
     from mcpio.types.resources import (
@@ -39,36 +44,46 @@ if TYPE_CHECKING:
         Resource,
         ResourceTemplate,
     )
-    from mcpio.types.roots import ListRootsRequest, ListRootsResult, Root
+    from mcpio.types.roots import ListRootsResult, Root
     from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
 
-__all__ = ["CallOptions", "Client", "ClientOptions", "client_connection"]
+__all__ = ["CallOptions", "Client", "ClientOptions", "Elicitor", "Rooter", "Sampler", "client_connection"]
 
 Sampler: TypeAlias = (
     "Callable[[RequestScope, CreateMessageRequest], CreateMessageResult | Awaitable[CreateMessageResult]]"
 )
-Elicitor: TypeAlias = "Callable[[RequestScope, ElicitRequest], ElicitResult | Awaitable[ElicitResult]]"
-Rooter: TypeAlias = "Callable[[], Iterable[Root]]"
+"""Takes the scope of the request and what the server asks the model for, and returns the model's message."""
+Elicitor: TypeAlias = (
+    "Callable[[RequestScope, ElicitFormRequest | ElicitURLRequest], ElicitResult | Awaitable[ElicitResult]]"
+)
+"""Takes the scope of the request and what the server asks the user for, and returns what the user did."""
+Rooter: TypeAlias = "Callable[[], Iterable[Root] | Awaitable[Iterable[Root]]]"
+"""Returns the roots as they are now."""
 
 
 class ClientOptions(TypedDict, total=False):
-    """What a client may be given, by every function that makes one. Whatever is given is declared to the server."""
+    """What a client may be given, by every function that makes one. ``None`` is the same as not given.
 
-    info: Implementation
+    What answers the server's requests is declared to it. It is a plain function, which must be quick, or an async one;
+    a server that gives up a request cancels it.
+    """
+
+    info: Implementation | None
     """Who the client says it is."""
-    sampling: Sampler
+    sampling: Sampler | None
     """Answers ``sampling/createMessage``: a model's message, or ``RequestError(-1, …)`` when the user says no."""
-    elicitation: Elicitor
-    """Answers ``elicitation/create``: what the user filled in, or that they would not."""
-    roots: Iterable[Root] | Rooter
-    """Answers ``roots/list``."""
-    on_log: Callable[[LoggingMessageNotification], None]
-    """Hears of the server's log messages."""
-    on_notification: Callable[[Any], None]
-    """Hears of all other notifications, typed."""
-    capabilities: ClientCapabilities
-    """Replaces what would be declared."""
-    options: Options
+    elicitation: Elicitor | None
+    """Answers ``elicitation/create``: what the user filled in, or that they would not. It is asked for forms only,
+    unless ``capabilities`` declare ``elicitation.url``."""
+    roots: Iterable[Root] | Rooter | None
+    """Answers ``roots/list``: the roots, or a function that returns them."""
+    on_log: Callable[[LoggingMessageNotification], None] | None
+    """Hears of the server's log messages. A plain function, called without waiting."""
+    on_notification: Callable[[Any], None] | None
+    """Hears of all other notifications, typed; without ``on_log`` of log messages too. A plain function."""
+    capabilities: ClientCapabilities | None
+    """Declared as they stand, such as ``sampling`` with ``tools``; what they leave out follows from the rest."""
+    options: Options | None
     """Revisions, limits and timeouts."""
 
 
@@ -77,21 +92,32 @@ class CallOptions(TypedDict, total=False):
 
     timeout: Timeout | float | Default | None
     """Seconds, or a ``Timeout``; ``None`` waits for ever."""
-    on_progress: ProgressCallback
-    """Hears of progress: takes progress, total and message."""
+    on_progress: ProgressCallback | None
+    """Hears of progress: takes progress, total and message. A plain function, called without waiting."""
+    meta: Mapping[str, Any] | None
+    """The request's ``_meta``, for the server to read."""
 
 
 def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
-    """Return the engine for a client that is given these options."""
-    declared = options.get("capabilities")
-    if declared is None:
-        declared = ClientCapabilities(
-            sampling=SamplingCapability() if "sampling" in options else None,
-            elicitation=ElicitationCapability() if "elicitation" in options else None,
-            roots=RootsCapability(list_changed=True) if "roots" in options else None,
-        )
+    """Return the engine for a client that is given these options.
+
+    ``TypeError`` and ``ValueError`` for options that cannot be, before anything is opened for them.
+    """
+    for name in ("on_log", "on_notification"):
+        checked_callback(name, options.get(name))
+    roots = options.get("roots")
+    if roots is not None:
+        _roots_handler(roots)
+    given = {name for name, value in options.items() if value is not None}
+    declared = options.get("capabilities") or ClientCapabilities()
+    capabilities = attrs.evolve(
+        declared,
+        sampling=declared.sampling or (SamplingCapability() if "sampling" in given else None),
+        elicitation=declared.elicitation or (ElicitationCapability() if "elicitation" in given else None),
+        roots=declared.roots or (RootsCapability(list_changed=True) if "roots" in given else None),
+    )
     info = options.get("info") or Implementation("mcpio", "0")
-    return ClientConnection(info, declared, options=options.get("options"))
+    return ClientConnection(info, capabilities, options=options.get("options"))
 
 
 class Client(Session):
@@ -103,24 +129,28 @@ class Client(Session):
     connection: ClientConnection
 
     def __init__(self, connection: ClientConnection, driver: Driver, **options: Unpack[ClientOptions]) -> None:
-        """Drivers make clients: see ``mcpio.trio``."""
+        """Drivers make clients: see ``mcpio.trio``. ``TypeError`` and ``ValueError`` for options that cannot be."""
         super().__init__(connection, driver)
-        self._on_log = options.get("on_log")
-        self._on_notification = options.get("on_notification")
+        self._on_log = checked_callback("on_log", options.get("on_log"))
+        self._on_notification = checked_callback("on_notification", options.get("on_notification"))
+        sampling, elicitation, roots = options.get("sampling"), options.get("elicitation"), options.get("roots")
         self._handlers: dict[str, Handler] = {}
-        if "sampling" in options:
-            self._handlers["sampling/createMessage"] = options["sampling"]
-        if "elicitation" in options:
-            self._handlers["elicitation/create"] = options["elicitation"]
-        if "roots" in options:
-            self._handlers["roots/list"] = _roots_handler(options["roots"])
+        if sampling is not None:
+            self._handlers["sampling/createMessage"] = _sampling_handler(sampling, connection.capabilities)
+        if elicitation is not None:
+            self._handlers["elicitation/create"] = _elicitation_handler(elicitation, connection.capabilities)
+        if roots is not None:
+            self._handlers["roots/list"] = _roots_handler(roots)
 
     @property
     def server(self) -> Peer:
-        """Who the server says it is, what it offers, and its instructions: untrusted text."""
+        """Who the server says it is, what it offers, and its instructions: untrusted text.
+
+        ``LocalProtocolError`` before the handshake.
+        """
         peer = self.connection.peer
         if peer is None:
-            raise ConnectFailed("the handshake has not been done")
+            raise LocalProtocolError("the handshake has not been done: await initialize() first")
         return peer
 
     async def initialize(self) -> None:
@@ -136,85 +166,72 @@ class Client(Session):
 
     async def list_tools(self, cursor: str | None = None, **call: Unpack[CallOptions]) -> ListToolsResult:
         """Return one page of the server's tools; without ``cursor`` the first."""
-        result: ListToolsResult = await self.request(ListToolsRequest(cursor), **call)
+        result: ListToolsResult = await self._call(ListToolsRequest(cursor), call)
         return result
 
-    async def tools(self, **call: Unpack[CallOptions]) -> AsyncIterator[Tool]:
+    def tools(self, **call: Unpack[CallOptions]) -> AsyncIterator[Tool]:
         """Give all tools, page by page as they are asked for."""
-        async for page in _pages("tools/list", partial(self.list_tools, **call)):
-            for item in page.tools:
-                yield item
+        return _Items("tools/list", partial(self.list_tools, **call), lambda page: page.tools)
 
     async def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        meta: Mapping[str, Any] | None = None,
-        **call: Unpack[CallOptions],
+        self, name: str, arguments: Mapping[str, Any] | None = None, **call: Unpack[CallOptions]
     ) -> CallToolResult:
         """Call a tool. A failure of the tool's own comes back as a result with ``is_error``."""
-        request = CallToolRequest(name, arguments) if meta is None else CallToolRequest(name, arguments, meta=meta)
-        result: CallToolResult = await self.request(request, **call)
+        result: CallToolResult = await self._call(CallToolRequest(name, arguments), call)
         return result
 
     # Resources
 
     async def list_resources(self, cursor: str | None = None, **call: Unpack[CallOptions]) -> ListResourcesResult:
         """Return one page of the server's resources."""
-        result: ListResourcesResult = await self.request(types.ListResourcesRequest(cursor), **call)
+        result: ListResourcesResult = await self._call(types.ListResourcesRequest(cursor), call)
         return result
 
-    async def resources(self, **call: Unpack[CallOptions]) -> AsyncIterator[Resource]:
+    def resources(self, **call: Unpack[CallOptions]) -> AsyncIterator[Resource]:
         """Give all resources, page by page."""
-        async for page in _pages("resources/list", partial(self.list_resources, **call)):
-            for item in page.resources:
-                yield item
+        return _Items("resources/list", partial(self.list_resources, **call), lambda page: page.resources)
 
     async def list_resource_templates(
         self, cursor: str | None = None, **call: Unpack[CallOptions]
     ) -> ListResourceTemplatesResult:
         """Return one page of the server's resource templates."""
-        result: ListResourceTemplatesResult = await self.request(types.ListResourceTemplatesRequest(cursor), **call)
+        result: ListResourceTemplatesResult = await self._call(types.ListResourceTemplatesRequest(cursor), call)
         return result
 
-    async def resource_templates(self, **call: Unpack[CallOptions]) -> AsyncIterator[ResourceTemplate]:
+    def resource_templates(self, **call: Unpack[CallOptions]) -> AsyncIterator[ResourceTemplate]:
         """Give all resource templates, page by page."""
-        async for page in _pages("resources/templates/list", partial(self.list_resource_templates, **call)):
-            for item in page.resource_templates:
-                yield item
+        fetch = partial(self.list_resource_templates, **call)
+        return _Items("resources/templates/list", fetch, lambda page: page.resource_templates)
 
     async def read_resource(self, uri: str, **call: Unpack[CallOptions]) -> ReadResourceResult:
         """Read a resource."""
-        result: ReadResourceResult = await self.request(types.ReadResourceRequest(uri), **call)
+        result: ReadResourceResult = await self._call(types.ReadResourceRequest(uri), call)
         return result
 
     async def subscribe_resource(self, uri: str, **call: Unpack[CallOptions]) -> None:
         """Ask to hear of changes of a resource: they come to ``on_notification``."""
-        await self.request(types.SubscribeRequest(uri), **call)
+        await self._call(types.SubscribeRequest(uri), call)
 
     async def unsubscribe_resource(self, uri: str, **call: Unpack[CallOptions]) -> None:
         """Ask to hear no more of changes of a resource."""
-        await self.request(types.UnsubscribeRequest(uri), **call)
+        await self._call(types.UnsubscribeRequest(uri), call)
 
     # Prompts and completion
 
     async def list_prompts(self, cursor: str | None = None, **call: Unpack[CallOptions]) -> ListPromptsResult:
         """Return one page of the server's prompts."""
-        result: ListPromptsResult = await self.request(types.ListPromptsRequest(cursor), **call)
+        result: ListPromptsResult = await self._call(types.ListPromptsRequest(cursor), call)
         return result
 
-    async def prompts(self, **call: Unpack[CallOptions]) -> AsyncIterator[Prompt]:
+    def prompts(self, **call: Unpack[CallOptions]) -> AsyncIterator[Prompt]:
         """Give all prompts, page by page."""
-        async for page in _pages("prompts/list", partial(self.list_prompts, **call)):
-            for item in page.prompts:
-                yield item
+        return _Items("prompts/list", partial(self.list_prompts, **call), lambda page: page.prompts)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, **call: Unpack[CallOptions]
     ) -> GetPromptResult:
         """Have a prompt filled in. Values of arguments are text (PROM-03)."""
-        result: GetPromptResult = await self.request(types.GetPromptRequest(name, arguments), **call)
+        result: GetPromptResult = await self._call(types.GetPromptRequest(name, arguments), call)
         return result
 
     async def complete(
@@ -226,25 +243,32 @@ class Client(Session):
         chosen: Mapping[str, str] | None = None,
         **call: Unpack[CallOptions],
     ) -> CompleteResult:
-        """Ask for values that begin like ``value``; ``chosen`` are the other arguments so far."""
+        """Ask for values that begin like ``value``; ``chosen`` are the other arguments so far (COMP-03)."""
         context = None if chosen is None else types.CompletionContext(chosen)
         request = types.CompleteRequest(reference, types.CompletionArgument(argument, value), context)
-        result: CompleteResult = await self.request(request, **call)
+        result: CompleteResult = await self._call(request, call)
         return result
 
     # The rest
 
     async def ping(self, **call: Unpack[CallOptions]) -> None:
         """Return when the server has answered."""
-        await self.request(PingRequest(), **call)
+        await self._call(PingRequest(), call)
 
     async def set_log_level(self, level: LoggingLevel, **call: Unpack[CallOptions]) -> None:
-        """Ask for log messages of this level and graver ones: they come to ``on_log``."""
-        await self.request(types.SetLevelRequest(level), **call)
+        """Ask for log messages of this level and graver ones: they come to ``on_log`` (LOG-03)."""
+        await self._call(types.SetLevelRequest(level), call)
 
     def notify_roots_changed(self) -> None:
-        """Tell the server that the roots changed (ROOT-03)."""
+        """Tell the server that the roots changed (ROOT-03). Raises as ``notify`` does."""
         self.notify(types.RootsListChangedNotification())
+
+    def _call(self, request: Any, call: CallOptions) -> Coroutine[Any, Any, Any]:
+        options: Any = call
+        meta = options.pop("meta", None)
+        if meta is not None:
+            request = attrs.evolve(request, meta=meta)
+        return self.request(request, **options)
 
     # Events
 
@@ -264,7 +288,7 @@ class Client(Session):
         try:
             callback(event.notification)
         except Exception as error:
-            self.driver.report(f"the callback for {event.raw['method']} failed", error)
+            self.driver.report(f"the callback for {event.raw['method']} failed", alone(error))
 
 
 class _Page(Protocol):
@@ -273,21 +297,74 @@ class _Page(Protocol):
 
 
 P = TypeVar("P", bound=_Page)
+T = TypeVar("T")
 
 
-async def _pages(method: str, fetch: Callable[[str | None], Awaitable[P]]) -> AsyncIterator[P]:
-    """Give the pages of a list, one when the one before is used up."""
-    guard, cursor = PageGuard(method), None
-    while True:
-        page = await fetch(cursor)
-        yield page
-        cursor = guard.follow(page.next_cursor)
-        if cursor is None:
-            return
+class _Items(AsyncIterator[T], Generic[P, T]):
+    """The items of a list, page by page (PAGE-01). No generator: one that is left early would have to be closed."""
+
+    def __init__(
+        self, method: str, fetch: Callable[[str | None], Awaitable[P]], items: Callable[[P], Iterable[T]]
+    ) -> None:
+        self._fetch = fetch
+        self._items_of = items
+        self._guard = PageGuard(method)
+        self._page: P | None = None
+        self._items: Iterator[T] = iter(())
+
+    async def __anext__(self) -> T:
+        while True:
+            for item in self._items:
+                return item
+            cursor = None if self._page is None else self._guard.follow(self._page.next_cursor)
+            if self._page is not None and cursor is None:
+                raise StopAsyncIteration
+            self._page = await self._fetch(cursor)
+            self._items = iter(self._items_of(self._page))
+
+
+def _sampling_handler(sample: Sampler, capabilities: Any) -> Handler:
+    def create_message(scope: RequestScope, request: CreateMessageRequest) -> Any:
+        _refuse(fault_in_sampling(request, capabilities))
+        return sample(scope, request)
+
+    return create_message
+
+
+def _elicitation_handler(elicit: Elicitor, capabilities: Any) -> Handler:
+    def ask_user(scope: RequestScope, request: Any) -> Any:
+        _refuse(fault_in_elicitation(request, capabilities))
+        return settle(elicit(scope, request), lambda result: _elicited(result, request))
+
+    return ask_user
+
+
+def _refuse(fault: str | None) -> None:
+    if fault is not None:
+        raise RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {fault}")
+
+
+def _elicited(result: Any, request: Any) -> Any:
+    fault = fault_in_elicited(result, request) if isinstance(result, types.ElicitResult) else None
+    if fault is not None:
+        raise ValueError(f"the answer to elicitation/create: {fault}")
+    return result
 
 
 def _roots_handler(roots: Iterable[Root] | Rooter) -> Handler:
-    def list_roots(_: RequestScope, __: ListRootsRequest) -> ListRootsResult:
-        return types.ListRootsResult(tuple(roots() if callable(roots) else roots))
+    if callable(roots):
+        current = roots
+        return lambda _, __: settle(current(), _roots_result)
+    result = _roots_result(roots)
+    return lambda _, __: result
 
-    return list_roots
+
+def _roots_result(roots: Iterable[Root]) -> ListRootsResult:
+    """Return the result for roots. ``ValueError`` for one that is no ``file://`` URI (ROOT-02)."""
+    found = tuple(roots)
+    for root in found:
+        if not isinstance(root, types.Root):
+            raise TypeError(f"roots are Root objects, not {root!r:.100}")
+        if not root.uri.startswith("file://"):
+            raise ValueError(f"the URI of a root begins with file://, not {root.uri!r:.100}")
+    return types.ListRootsResult(found)

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from mcpio.events import RequestContext, RequestReceived
+from mcpio.app.asking import fault_in_elicitation, fault_in_sampling
+from mcpio.engine.connection import DEFAULT, Default
+from mcpio.errors import LocalProtocolError, RequestError
+from mcpio.events import IncomingId, RequestContext, RequestReceived
 
 if TYPE_CHECKING:
     from mcpio.app.serving import ServerSession
-    from mcpio.app.session import Session
-    from mcpio.types.elicitation import ElicitRequest, ElicitResult
+    from mcpio.app.session import ProgressCallback, Session
+    from mcpio.engine.limits import Timeout
+    from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
     from mcpio.types.logging import LoggingLevel
     from mcpio.types.roots import Root
     from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
 
-__all__ = ["Context", "RequestScope"]
+__all__ = ["AskOptions", "Context", "RequestScope"]
 
 T = TypeVar("T")
+
+
+class AskOptions(TypedDict, total=False):
+    """What every question of a handler to its client takes beside the question."""
+
+    key: str | None
+    """Names the question where a handler is run again with the answers, as in the stateless era; without it, the order
+    of the questions does. In a handshake session nothing hangs on it: the answer comes while the handler waits."""
+    timeout: Timeout | float | Default | None
+    """Seconds, or a ``Timeout``; ``None`` waits for ever. People think longer than the default allows."""
+    on_progress: ProgressCallback | None
+    """Hears of progress: takes progress, total and message."""
 
 
 class RequestScope:
     """One request of the peer's, while it is served. Its plain calls do not wait: any function can use them."""
 
-    __slots__ = ("_event", "_in_thread", "_session", "cancelled")
+    __slots__ = ("_event", "_from_peer", "_in_thread", "_session", "cancelled")
 
     cancelled: bool
     """Whether the peer gave the request up, or the connection ended. Nobody will read the answer."""
@@ -32,7 +48,13 @@ class RequestScope:
         self._session = session
         self._event = event
         self._in_thread = False
+        self._from_peer: RequestError | None = None
         self.cancelled = False
+
+    @property
+    def id(self) -> IncomingId:
+        """The request's name on this side: what ``related_to`` takes."""
+        return self._event.id
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -51,22 +73,31 @@ class RequestScope:
 
         Does nothing when the peer did not ask for progress, or no longer wants an answer.
         """
-        self._call(lambda: self._session.send_progress(self._event.id, progress, total, message))
-
-    def enter_thread(self) -> None:
-        """Note that the handler runs in a thread, so that its calls go through the loop's."""
-        self._in_thread = True
+        self.run_in_loop(lambda: self._session.send_progress(self._event.id, progress, total, message))
 
     async def run_in_thread(self, function: Callable[[], T]) -> T:
         """Run a blocking function in a thread. Cancelling the wait abandons the thread."""
         return await self._session.driver.runtime.to_thread(function)
 
-    def _call(self, function: Callable[[], T]) -> T:
+    def run_in_loop(self, function: Callable[[], T]) -> T:
+        """Run a plain function in the loop's thread, and return what it returns.
+
+        For handlers that run in a thread (``blocking=True``) and want something of the session or the server that is
+        not here: only the loop's thread may touch those. ``NoBackChannel`` when the loop has ended.
+        """
         return self._session.driver.runtime.from_thread(function) if self._in_thread else function()
+
+    def enter_thread(self) -> None:
+        """Note that the handler runs in a thread, so that its calls go through the loop's. Whoever starts it calls."""
+        self._in_thread = True
+
+    def has_from_peer(self, error: Exception) -> bool:
+        """Whether the peer answered a question of the handler's with this error: it is not meant for the peer."""
+        return error is self._from_peer
 
 
 class Context(RequestScope):
-    """What a tool, resource or prompt sees of its request: a parameter annotated with it is filled in."""
+    """What a tool, resource, prompt or completion sees of its request: a parameter annotated with it is filled in."""
 
     __slots__ = ()
 
@@ -83,8 +114,12 @@ class Context(RequestScope):
         return self._session.state
 
     def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
-        """Send a log message, any JSON value, to the client. Left out below the level that the client asked for."""
-        self._call(lambda: self._session.log(level, data, logger, related_to=self._event.id))
+        """Send a log message to the client: any value that JSON can say, or else its ``repr``.
+
+        Left out below the level that the client asked for, and when the request is over. ``ValueError`` for a level
+        that there is not.
+        """
+        self.run_in_loop(lambda: self._session.log(level, data, logger, related_to=self._event.id))
 
     def debug(self, data: Any, logger: str | None = None) -> None:
         """Log at level ``debug``."""
@@ -102,23 +137,53 @@ class Context(RequestScope):
         """Log at level ``error``."""
         self.log("error", data, logger)
 
-    def sample(self, request: CreateMessageRequest, **options: Any) -> Coroutine[Any, Any, CreateMessageResult]:
-        """Ask the client's model. ``options`` are those of ``Session.request``; so are the errors."""
+    def sample(
+        self, request: CreateMessageRequest, **options: Unpack[AskOptions]
+    ) -> Coroutine[Any, Any, CreateMessageResult]:
+        """Ask the client's model. Errors are those of ``Session.request``.
+
+        ``LocalProtocolError`` when the client did not declare what it takes: see ``ctx.peer.capabilities``.
+        """
+        self._check("sampling/createMessage", fault_in_sampling(request, self.peer.capabilities))
         return self._ask(request, options)
 
-    def elicit(self, request: ElicitRequest, **options: Any) -> Coroutine[Any, Any, ElicitResult]:
-        """Ask the client's user. ``options`` are those of ``Session.request``; so are the errors."""
+    def elicit(
+        self, request: ElicitFormRequest | ElicitURLRequest, **options: Unpack[AskOptions]
+    ) -> Coroutine[Any, Any, ElicitResult]:
+        """Ask the client's user: all three actions of the answer call for different handling (ELIC-11).
+
+        ``LocalProtocolError`` when the client did not declare what it takes: see ``ctx.peer.capabilities``.
+        """
+        self._check("elicitation/create", fault_in_elicitation(request, self.peer.capabilities))
         return self._ask(request, options)
 
-    async def roots(self, **options: Any) -> tuple[Root, ...]:
-        """Ask for the client's roots. ``options`` are those of ``Session.request``; so are the errors."""
+    def roots(self, **options: Unpack[AskOptions]) -> Coroutine[Any, Any, tuple[Root, ...]]:
+        """Ask for the client's roots. ``LocalProtocolError`` when the client did not declare any."""
         from mcpio.types.roots import ListRootsRequest
 
-        result = await self._ask(ListRootsRequest(), options)
-        roots: tuple[Root, ...] = result.roots
-        return roots
+        return _roots_of(self._ask(ListRootsRequest(), options))
 
-    def _ask(self, request: Any, options: Mapping[str, Any]) -> Coroutine[Any, Any, Any]:
+    def _check(self, method: str, fault: str | None) -> None:
+        if fault is not None:
+            raise LocalProtocolError(f"{method}: {fault}")
+
+    def _ask(self, request: Any, options: AskOptions) -> Coroutine[Any, Any, Any]:
         if self._in_thread:
             raise RuntimeError("a handler that runs in a thread cannot wait for the client: make it async")
-        return self._session.request(request, related_to=self._event.id, **options)
+        return self._answer_to(request, options.get("timeout", DEFAULT), options.get("on_progress"))
+
+    async def _answer_to(
+        self, request: Any, timeout: Timeout | float | Default | None, on_progress: ProgressCallback | None
+    ) -> Any:
+        try:
+            return await self._session.request(
+                request, timeout=timeout, on_progress=on_progress, related_to=self._event.id
+            )
+        except RequestError as error:
+            self._from_peer = error
+            raise
+
+
+async def _roots_of(result: Coroutine[Any, Any, Any]) -> tuple[Root, ...]:
+    roots: tuple[Root, ...] = (await result).roots
+    return roots

@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from mcpio.app.context import Context
 from mcpio.app.signature import Binder
 
-__all__ = ["Endpoint", "settle"]
+__all__ = ["Endpoint"]
 
 
 class Endpoint:
-    """One function, with what it takes."""
+    """One function, with what it takes.
+
+    ``blocking`` runs a plain function in a thread. ``TypeError`` says what to do about what cannot serve a request: no
+    function, one that yields, one that cannot be called with named values, an async one that claims to block.
+    """
 
     __slots__ = ("_blocking", "binder", "function")
 
     def __init__(self, function: Callable[..., Any], *, blocking: bool) -> None:
-        """``blocking`` runs a plain function in a thread. Raises ``TypeError`` for what cannot be called by name."""
-        if blocking and inspect.iscoroutinefunction(function):
-            raise TypeError(f"{function.__qualname__}: an async function does not block; leave blocking=True out")
+        if not callable(function):
+            raise TypeError(f"expected a function to register, got {function!r:.100}: options are given by name")
+        if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
+            raise TypeError(f"{_shown(function)} yields: return a list, and report on the way by Context.progress")
+        if blocking and _is(inspect.iscoroutinefunction, function):
+            raise TypeError(f"{_shown(function)} is async and does not block: leave blocking=True out")
         self.function = function
         self.binder = Binder(function, context=Context)
         self._blocking = blocking
 
-    def call(self, scope: Context, arguments: Mapping[str, Any]) -> Any:
-        """Bind JSON values and call. Returns what the function returns, or a coroutine for it."""
-        return self._call(scope, self.binder.bind(arguments))
+    @property
+    def name(self) -> str:
+        """The function's name. ``TypeError`` where it has none of its own."""
+        name = getattr(self.function, "__name__", None)
+        if not isinstance(name, str) or name == "<lambda>":
+            raise TypeError(f"{self.function!r:.100} has no name of its own: give name=")
+        return name
 
-    def call_with_text(self, scope: Context, arguments: Mapping[str, str | list[str]]) -> Any:
-        """Bind values that came as text and call, as ``call`` does."""
-        return self._call(scope, self.binder.bind_text(arguments))
-
-    def _call(self, scope: Context, keywords: dict[str, Any]) -> Any:
+    def call(self, scope: Context, keywords: dict[str, Any]) -> Any:
+        """Call with what ``binder.bind`` or ``bind_text`` gave. Returns what it returns, or an awaitable of that."""
         if self.binder.context_parameter is not None:
             keywords[self.binder.context_parameter] = scope
         if self._blocking:
@@ -43,10 +51,12 @@ class Endpoint:
         return self.function(**keywords)
 
 
-def settle(value: Any, convert: Callable[[Any], Any]) -> Any:
-    """Return ``convert(value)``, or a coroutine for it where ``value`` is one."""
-    return _settled(value, convert) if inspect.isawaitable(value) else convert(value)
+def _is(kind: Callable[[Any], bool], function: Any) -> bool:
+    """Tell whether a function, or what is called by calling it, is of a kind that ``inspect`` knows."""
+    while isinstance(function, partial):
+        function = function.func
+    return kind(function) or (callable(function) and kind(type(function).__call__))
 
 
-async def _settled(value: Any, convert: Callable[[Any], Any]) -> Any:
-    return convert(await value)
+def _shown(function: Any) -> str:
+    return f"{getattr(function, '__qualname__', None) or repr(function)}()"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mcpio.app.content import block_of
 from mcpio.app.context import Context
-from mcpio.app.endpoint import Endpoint, settle
+from mcpio.app.endpoint import Endpoint
 from mcpio.app.registry import Registry
+from mcpio.app.settling import settle
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
-from mcpio.types._fields import Payload
-from mcpio.types.content import TextContent
+from mcpio.types.content import EmbeddedResource
 from mcpio.types.prompts import GetPromptRequest, GetPromptResult, Prompt, PromptArgument, PromptMessage
 
 __all__ = ["FunctionPrompt", "Prompts", "prompt_arguments"]
@@ -19,16 +20,26 @@ __all__ = ["FunctionPrompt", "Prompts", "prompt_arguments"]
 class FunctionPrompt:
     """A prompt, and the function that fills it in."""
 
-    __slots__ = ("description", "enabled", "endpoint")
+    __slots__ = ("completions", "description", "enabled", "endpoint")
+
+    endpoint: Endpoint
+    """The function."""
+    description: Prompt
+    """What clients see."""
+    completions: dict[str, Endpoint]
+    """What suggests values, by argument."""
+    enabled: bool
+    """Whether it is offered at the moment. Change it by ``server.prompts.enable`` and ``disable``."""
 
     def __init__(self, endpoint: Endpoint, description: Prompt) -> None:
         self.endpoint = endpoint
         self.description = description
+        self.completions = {}
         self.enabled = True
 
 
 class Prompts(Registry[FunctionPrompt]):
-    """The prompts of a server."""
+    """The prompts of a server, by name."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         super().__init__("prompt", changed)
@@ -39,14 +50,15 @@ class Prompts(Registry[FunctionPrompt]):
         if prompt is None:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {request.name:.100}")
         try:
-            value = prompt.endpoint.call_with_text(scope, request.arguments or {})
+            keywords = prompt.endpoint.binder.bind_text(request.arguments or {})
         except InvalidMessage as error:
-            raise RequestError(ErrorCode.INVALID_PARAMS, f"Prompt {request.name}: {error}") from error
-        return settle(value, lambda result: _result(result, prompt.description))
+            text = f"Invalid arguments for {request.name:.100}: {error}"
+            raise RequestError(ErrorCode.INVALID_PARAMS, text, {"path": error.path}) from error
+        return settle(prompt.endpoint.call(scope, keywords), lambda value: _result(value, prompt.description))
 
 
 def prompt_arguments(endpoint: Endpoint) -> tuple[PromptArgument, ...]:
-    """Return what a prompt's function takes, as clients see it."""
+    """Return what a prompt's function takes, as clients see it (PROM-02)."""
     return tuple(
         PromptArgument(parameter.name, parameter.description, parameter.required)
         for parameter in endpoint.binder.parameters
@@ -63,9 +75,12 @@ def _result(value: Any, prompt: Prompt) -> GetPromptResult:
 def _message(item: Any, prompt: Prompt) -> PromptMessage:
     """Return a message as it is; text or a content block as the user's."""
     if isinstance(item, PromptMessage):
-        return item
-    if isinstance(item, str):
-        return PromptMessage("user", TextContent(item))
-    if isinstance(item, Payload):
-        return PromptMessage("user", item)  # type: ignore[arg-type]  # the codec refuses what is no content
-    raise TypeError(f"prompt {prompt.name}: a message is text, a content block or a PromptMessage, not {item!r:.100}")
+        message = item
+    else:
+        block = block_of(item)
+        if block is None:
+            raise TypeError(f"prompt {prompt.name}: a message is text, content or a PromptMessage, not {item!r:.100}")
+        message = PromptMessage("user", block)
+    if isinstance(message.content, EmbeddedResource) and message.content.resource.mime_type is None:
+        raise TypeError(f"prompt {prompt.name}: a resource in a prompt needs its mime_type")  # PROM-08
+    return message

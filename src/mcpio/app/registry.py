@@ -38,33 +38,47 @@ class Registry(Generic[T]):
     def add(self, key: str, entry: T) -> None:
         """Offer an entry. Raises ``ValueError`` for a key that is taken."""
         if key in self._entries:
-            raise ValueError(f"there is a {self._noun} {key!r} already")
+            raise ValueError(f"there is a {self._noun} {key!r} already: remove it first, or choose another name")
         self._entries[key] = entry
         self._numbers[key] = self._next_number
         self._next_number += 1
-        self._changed()
+        if entry.enabled:
+            self._changed()
 
     def remove(self, key: str) -> None:
         """Stop offering an entry for good. Raises ``KeyError`` when there is none."""
-        self._get(key)
+        entry = self._get(key)
         del self._entries[key], self._numbers[key]
-        self._changed()
+        if entry.enabled:
+            self._changed()
 
     def enable(self, key: str, enabled: bool = True) -> None:
-        """Offer an entry, or stop offering it for now. Raises ``KeyError`` when there is none."""
+        """Offer an entry again, or stop offering it for now. Raises ``KeyError`` when there is none."""
         entry = self._get(key)
         if entry.enabled != enabled:
             entry.enabled = enabled
             self._changed()
+
+    def disable(self, key: str) -> None:
+        """Stop offering an entry for now: ``enable`` brings it back. Raises ``KeyError`` when there is none."""
+        self.enable(key, False)
 
     def find(self, key: str) -> T | None:
         """Return the entry that is offered under a key."""
         entry = self._entries.get(key)
         return entry if entry is not None and entry.enabled else None
 
+    def __contains__(self, key: object) -> bool:
+        """Whether an entry is offered under a key."""
+        return isinstance(key, str) and self.find(key) is not None
+
     def __iter__(self) -> Iterator[T]:
         """Give the entries that are offered."""
         return (entry for entry in self._entries.values() if entry.enabled)
+
+    def everything(self) -> Iterator[T]:
+        """Give all entries, disabled ones too."""
+        return iter(self._entries.values())
 
     def __len__(self) -> int:
         """Count all entries, disabled ones too: they show that the feature exists."""

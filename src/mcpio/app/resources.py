@@ -5,25 +5,33 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
+from mcpio.app.content import json_text
 from mcpio.app.context import Context
-from mcpio.app.endpoint import Endpoint, settle
-from mcpio.app.plain import to_json
+from mcpio.app.endpoint import Endpoint
 from mcpio.app.registry import Registry
+from mcpio.app.settling import settle
 from mcpio.app.uri_template import UriTemplate
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
-from mcpio.framing import json
 from mcpio.revisions import REV_2026_07_28
 from mcpio.types.content import BlobResourceContents, TextResourceContents
 from mcpio.types.resources import ReadResourceRequest, ReadResourceResult, Resource, ResourceTemplate
 
-__all__ = ["FunctionResource", "FunctionTemplate", "Resources"]
+__all__ = ["FunctionResource", "FunctionTemplate", "Resources", "not_found"]
 
 
 class FunctionResource:
     """A resource at one URI, and the function that reads it."""
 
     __slots__ = ("description", "enabled", "endpoint")
+
+    endpoint: Endpoint
+    """The function."""
+    description: Resource
+    """What clients see."""
+    enabled: bool
+    """Whether it is offered at the moment. Change it by ``server.resources.static.enable`` and ``disable``."""
 
     def __init__(self, endpoint: Endpoint, description: Resource) -> None:
         self.endpoint = endpoint
@@ -34,30 +42,53 @@ class FunctionResource:
 class FunctionTemplate:
     """Resources at every URI that fits a template, and the function that reads them."""
 
-    __slots__ = ("description", "enabled", "endpoint", "template")
+    __slots__ = ("completions", "description", "enabled", "endpoint", "template")
+
+    endpoint: Endpoint
+    """The function."""
+    description: ResourceTemplate
+    """What clients see."""
+    template: UriTemplate
+    """What a URI is compared with."""
+    completions: dict[str, Endpoint]
+    """What suggests values, by variable."""
+    enabled: bool
+    """Whether it is offered at the moment. Change it by ``server.resources.templates.enable`` and ``disable``."""
 
     def __init__(self, endpoint: Endpoint, description: ResourceTemplate, template: UriTemplate) -> None:
         self.endpoint = endpoint
         self.description = description
-        self.enabled = True
         self.template = template
+        self.completions = {}
+        self.enabled = True
 
 
 class Resources:
     """The resources of a server, and its templates."""
 
+    static: Registry[FunctionResource]
+    """The resources at one URI each, by that."""
+    templates: Registry[FunctionTemplate]
+    """The templates, by the text of the template."""
+
     def __init__(self, changed: Callable[[], None]) -> None:
-        self.static: Registry[FunctionResource] = Registry("resource", changed)
-        self.templates: Registry[FunctionTemplate] = Registry("resource template", changed)
+        self.static = Registry("resource", changed)
+        self.templates = Registry("resource template", changed)
 
     def __len__(self) -> int:
         return len(self.static) + len(self.templates)
 
     def find(self, uri: str) -> tuple[FunctionResource | FunctionTemplate, Mapping[str, str | list[str]]] | None:
-        """Return what reads a URI, and the values of the template's variables: a resource of just that URI first."""
+        """Return what reads a URI, and the values of the template's variables, or ``None``.
+
+        A resource of just that URI comes first, then the template that fits and was registered first. URIs are
+        compared as they are written (RES-12). Nothing reads a ``file:`` URI that climbs by ``..`` (RES-10).
+        """
         resource = self.static.find(uri)
         if resource is not None:
             return resource, {}
+        if _climbs(uri):
+            return None
         for entry in self.templates:
             values = entry.template.match(uri)
             if values is not None:
@@ -71,12 +102,18 @@ class Resources:
         if found is None:
             raise not_found(scope, uri)
         entry, values = found
-        mime_type = entry.description.mime_type
         try:
-            value = entry.endpoint.call_with_text(scope, values)
+            keywords = entry.endpoint.binder.bind_text(values)
         except InvalidMessage as error:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Invalid URI {uri:.200}: {error}", {"uri": uri}) from error
-        return settle(value, lambda result: _result(result, uri, mime_type))
+        mime_type = entry.description.mime_type
+
+        def result(value: Any) -> ReadResourceResult:
+            if value is None:
+                raise not_found(scope, uri)
+            return _result(value, uri, mime_type)
+
+        return settle(entry.endpoint.call(scope, keywords), result)
 
 
 def not_found(scope: Context, uri: str) -> RequestError:
@@ -86,14 +123,20 @@ def not_found(scope: Context, uri: str) -> RequestError:
     return RequestError(code, f"Resource not found: {uri:.200}", {"uri": uri})
 
 
+def _climbs(uri: str) -> bool:
+    """Tell whether a ``file:`` URI has a part ``..``, however it is written."""
+    scheme, _, path = uri.partition(":")
+    return scheme.lower() == "file" and ".." in unquote(path).replace("\\", "/").split("/")
+
+
 def _result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
     if isinstance(value, ReadResourceResult):
         return value
-    items = value if isinstance(value, list | tuple) and _is_contents(value) else (value,)
+    items = value if isinstance(value, list | tuple) and _are_contents(value) else (value,)
     return ReadResourceResult(tuple(_contents(item, uri, mime_type) for item in items))
 
 
-def _is_contents(items: list[Any] | tuple[Any, ...]) -> bool:
+def _are_contents(items: list[Any] | tuple[Any, ...]) -> bool:
     return any(isinstance(item, TextResourceContents | BlobResourceContents | bytes) for item in items)
 
 
@@ -102,7 +145,7 @@ def _contents(value: Any, uri: str, mime_type: str | None) -> TextResourceConten
     if isinstance(value, TextResourceContents | BlobResourceContents):
         return value
     if isinstance(value, str):
-        return TextResourceContents(uri, value, mime_type)
+        return TextResourceContents(uri, str.__str__(value), mime_type)
     if isinstance(value, bytes | bytearray | memoryview):
         return BlobResourceContents(uri, base64.b64encode(value).decode(), mime_type)
-    return TextResourceContents(uri, json.dumps(to_json(value)).decode(), mime_type or "application/json")
+    return TextResourceContents(uri, json_text(value), mime_type or "application/json")

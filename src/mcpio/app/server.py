@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
+
+import attrs
 
 from mcpio.app.completion import Completions
 from mcpio.app.context import Context
@@ -14,13 +18,13 @@ from mcpio.app.prompts import FunctionPrompt, Prompts, prompt_arguments
 from mcpio.app.resources import FunctionResource, FunctionTemplate, Resources, not_found
 from mcpio.app.results import ResultEncoder, result_encoder
 from mcpio.app.runtime import Driver
-from mcpio.app.serving import ServerSession
+from mcpio.app.serving import ServerSession, checked_level
 from mcpio.app.session import Handler
 from mcpio.app.tools import FunctionTool, Tools
 from mcpio.app.uri_template import UriTemplate
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
-from mcpio.events import Initialized, NotificationReceived
+from mcpio.methods import METHODS
 from mcpio.types.content import Annotations, Icon
 from mcpio.types.lifecycle import (
     EmptyResult,
@@ -46,16 +50,72 @@ from mcpio.types.resources import (
 )
 from mcpio.types.tools import ListToolsRequest, ListToolsResult, Tool, ToolAnnotations, ToolListChangedNotification
 
-__all__ = ["Lifespan", "Server"]
+__all__ = [
+    "Lifespan",
+    "NotificationHandler",
+    "PromptOptions",
+    "RegistrationOptions",
+    "ResourceOptions",
+    "Server",
+    "ToolOptions",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
+Lifespan: TypeAlias = Callable[["Server"], AbstractAsyncContextManager[Any]]
 """Opens what handlers need, around the serving; what it gives is ``Context.state``."""
+
+NotificationHandler: TypeAlias = Callable[[ServerSession, Any], None]
+"""Takes the session and the typed notification; ``None`` for ``notifications/initialized``. A plain function."""
+
+
+class RegistrationOptions(TypedDict, total=False):
+    """What may be said about everything that a server offers. ``None`` is the same as nothing said."""
+
+    name: str | None
+    """Its name for the protocol, if not the function's."""
+    title: str | None
+    """Its name for people."""
+    description: str | None
+    """What clients read about it, if not the function's docstring up to the first section."""
+    icons: tuple[Icon, ...] | None
+    """Pictures of it."""
+    meta: Mapping[str, Any] | None
+    """Its ``_meta``."""
+    blocking: bool
+    """Run the function, a plain one, in a thread. Otherwise it runs in the event loop, and must be quick."""
+
+
+class ToolOptions(RegistrationOptions, total=False):
+    """What ``Server.tool`` takes."""
+
+    annotations: ToolAnnotations | None
+    """Hints on what the tool does."""
+    input_schema: Mapping[str, Any] | None
+    """Replaces what the parameters' annotations say. Arguments are checked against both."""
+    output_schema: Mapping[str, Any] | None
+    """Replaces what the result's annotation says. Results are checked against it."""
+    structured: bool
+    """Whether the result is structured content too, where its annotation says what it is: so it is by default."""
+
+
+class ResourceOptions(RegistrationOptions, total=False):
+    """What ``Server.resource`` takes."""
+
+    mime_type: str | None
+    """The MIME type of what the function returns; for a template, of everything that it gives."""
+    size: int | None
+    """The size in bytes, of a resource at one URI."""
+    annotations: Annotations | None
+    """For whom it is, and how important."""
+
+
+class PromptOptions(RegistrationOptions, total=False):
+    """What ``Server.prompt`` takes."""
 
 
 class Server:
-    """What a server offers. The same object may be served by several drivers at once.
+    """What a server offers. The same object may be served to any number of sessions at once, in one event loop.
 
     ::
 
@@ -67,6 +127,31 @@ class Server:
             return a + b
     """
 
+    info: Implementation
+    """Who the server says it is."""
+    instructions: str | None
+    """A hint for the client's model."""
+    lifespan: Lifespan | None
+    """What drivers enter around the serving."""
+    log_level: LoggingLevel
+    """The least level of log messages that a client gets until it asks for another."""
+    options: Options
+    """Revisions, limits and timeouts of its connections."""
+    tools: Tools
+    """The tools. ``remove``, ``disable`` and ``enable`` take a name, and clients hear of the change."""
+    resources: Resources
+    """The resources: ``static`` by URI, ``templates`` by URI template. Changes are heard of as with tools."""
+    prompts: Prompts
+    """The prompts. Changes are heard of as with tools."""
+    completions: Completions
+    """What suggests values for arguments of prompts and templates."""
+    handlers: dict[str, Handler]
+    """By method: what serves it. Takes the ``Context`` and the typed request, and returns the typed result, or a
+    coroutine that does. A method outside the protocol comes as a ``CustomRequest`` and is answered with a mapping; it
+    is served once it stands here, to clients that connect from then on."""
+    notification_handlers: dict[str, NotificationHandler]
+    """By method: what hears of a client's notifications."""
+
     def __init__(
         self,
         name: str,
@@ -74,11 +159,14 @@ class Server:
         *,
         title: str | None = None,
         description: str | None = None,
+        icons: tuple[Icon, ...] = (),
+        website_url: str | None = None,
         instructions: str | None = None,
         lifespan: Lifespan | None = None,
         log_level: LoggingLevel = "info",
         page_size: int | None = None,
         mask_errors: bool = False,
+        capabilities: ServerCapabilities | None = None,
         options: Options | None = None,
     ) -> None:
         """Say who the server is.
@@ -86,240 +174,231 @@ class Server:
         ``instructions`` is a hint for the client's model. ``log_level`` is the least level that is sent until a client
         asks for another. ``page_size`` is how many entries one answer to a list request has, ``None`` for all.
         ``mask_errors`` keeps the text of a tool's exceptions from the client; that of ``ToolError`` is always sent.
+        ``capabilities`` are declared beside those for what is registered: for what is registered later only, and for
+        extensions. ``ValueError`` for a log level or a page size that there is not.
         """
-        self.info = Implementation(name, version, title=title, description=description)
+        if page_size is not None and page_size < 1:
+            raise ValueError(f"a page has at least 1 entry, not {page_size}")
+        self.info = Implementation(
+            name, version, title=title, description=description, icons=icons, website_url=website_url
+        )
         self.instructions = instructions
         self.lifespan = lifespan
-        self.log_level: LoggingLevel = log_level
+        self.log_level = checked_level(log_level)
         self.options = options or Options()
-        self.sessions: set[ServerSession] = set()
         self.tools = Tools(lambda: self._broadcast(ToolListChangedNotification()), mask_errors=mask_errors)
         self.resources = Resources(lambda: self._broadcast(ResourceListChangedNotification()))
         self.prompts = Prompts(lambda: self._broadcast(PromptListChangedNotification()))
-        self.completions = Completions()
-        self.handlers: dict[str, Handler] = {
+        self.completions = Completions(self.prompts, self.resources)
+        self.handlers = {
             "tools/list": self._list_tools,
             "tools/call": self.tools.call,
             "resources/list": self._list_resources,
             "resources/templates/list": self._list_templates,
             "resources/read": self.resources.read,
             "resources/subscribe": self._subscribe,
-            "resources/unsubscribe": self._unsubscribe,
+            "resources/unsubscribe": _unsubscribe,
             "prompts/list": self._list_prompts,
             "prompts/get": self.prompts.get,
-            "completion/complete": self._complete,
+            "completion/complete": self.completions.complete,
             "logging/setLevel": _set_level,
         }
-        """By method: what serves it. A custom method is served by adding it here before any connection is made."""
-        self.notification_handlers: dict[str, Callable[[ServerSession, Any], None]] = {}
-        """By method: what hears of a notification, with the session and the typed notification."""
+        self.notification_handlers = {}
+        self._declared = capabilities or ServerCapabilities()
         self._page_size = page_size
+        self._sessions: dict[ServerSession, None] = {}
 
     # Registration
 
     @overload
-    def tool(self, function: F) -> F: ...
+    def tool(self, function: F, **options: Unpack[ToolOptions]) -> F: ...
 
     @overload
-    def tool(
-        self,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: ToolAnnotations | None = None,
-        icons: tuple[Icon, ...] = (),
-        meta: Mapping[str, Any] | None = None,
-        input_schema: Mapping[str, Any] | None = None,
-        output_schema: Mapping[str, Any] | None = None,
-        structured: bool = True,
-        blocking: bool = False,
-    ) -> Callable[[F], F]: ...
+    def tool(self, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
 
-    def tool(
-        self,
-        function: F | None = None,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: ToolAnnotations | None = None,
-        icons: tuple[Icon, ...] = (),
-        meta: Mapping[str, Any] | None = None,
-        input_schema: Mapping[str, Any] | None = None,
-        output_schema: Mapping[str, Any] | None = None,
-        structured: bool = True,
-        blocking: bool = False,
-    ) -> F | Callable[[F], F]:
+    def tool(self, function: Any = None, **options: Unpack[ToolOptions]) -> Any:
         """Offer a function as a tool: name, description and schemas come from the function.
 
-        A plain function runs in the event loop and must be quick; ``blocking`` runs it in a thread instead. A
-        parameter annotated with ``Context`` is filled in. ``input_schema`` and ``output_schema`` replace what the
-        annotations say. With ``structured`` off the result has content only, and no schema.
+        ``@server.tool``, ``@server.tool(title="…")`` and ``server.tool(function, name="…")`` all do. Arguments are
+        validated before the function runs. A parameter annotated with ``Context`` is filled in. ``ToolError`` tells
+        the model what went wrong, and so does any other exception unless errors are masked.
+
+        ``TypeError`` and ``ValueError`` say what to do about a function that cannot be a tool, and a name that is
+        taken; a warning is given of a name that some clients refuse (TOOL-04).
+        """
+        if function is None:
+            return partial(self._tool, options=options, level=2)
+        return self._tool(function, options, level=3)
+
+    def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
+        """Offer what a function returns as a resource.
+
+        Text and bytes are its contents; ``TextResourceContents``, ``BlobResourceContents`` and lists of them go out as
+        they are; any other value goes out as JSON, and ``None`` means that there is no such resource.
+
+        With variables in it, ``uri`` is a template (RFC 6570) and the function's parameters are its variables. Of
+        templates that fit a URI the first one that was registered is taken; a resource at just that URI comes before.
+        Decoded values may contain anything, ``/`` and ``..`` included: check what becomes part of a path.
+
+        ``TypeError`` and ``ValueError`` as ``tool`` has them, and for what is no URI or template.
         """
 
         def register(function: F) -> F:
-            endpoint = Endpoint(function, blocking=blocking)
-            encoder = result_encoder(endpoint.binder.return_annotation, where=f"{endpoint.binder.name}(), the result")
-            if not structured or output_schema is not None:
-                encoder = ResultEncoder(None, lambda value: value, is_wrapped=False)
-            shown = Tool(
-                name or _name_of(function),
-                endpoint.binder.input_schema if input_schema is None else input_schema,
-                description if description is not None else endpoint.binder.description,
-                title=title,
-                output_schema=encoder.output_schema if output_schema is None else output_schema,
-                annotations=annotations,
-                icons=icons,
-                **_meta(meta),
-            )
-            accepts = None if input_schema is None else _validator(input_schema, "arguments")
-            gives = None if output_schema is None else _validator(output_schema, "result")
-            self.tools.add(shown.name, FunctionTool(endpoint, shown, encoder=encoder, accepts=accepts, gives=gives))
-            return function
-
-        return register if function is None else register(function)
-
-    def resource(
-        self,
-        uri: str,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        size: int | None = None,
-        annotations: Annotations | None = None,
-        icons: tuple[Icon, ...] = (),
-        meta: Mapping[str, Any] | None = None,
-        blocking: bool = False,
-    ) -> Callable[[F], F]:
-        """Offer what a function returns as a resource: text, bytes, contents, or anything that JSON can say.
-
-        With variables in it, ``uri`` is a template (RFC 6570) and the function's parameters are its variables.
-        """
-
-        def register(function: F) -> F:
-            endpoint = Endpoint(function, blocking=blocking)
-            template = UriTemplate(uri)
-            common: dict[str, Any] = {
-                "title": title,
-                "description": description if description is not None else endpoint.binder.description,
-                "mime_type": mime_type,
-                "annotations": annotations,
-                "icons": icons,
-                **_meta(meta),
-            }
-            shown_name = name or _name_of(function)
-            _check_variables(endpoint, template)
-            if template.variables:
-                described = ResourceTemplate(uri, shown_name, **common)
-                self.resources.templates.add(uri, FunctionTemplate(endpoint, described, template))
-            else:
-                self.resources.static.add(
-                    uri, FunctionResource(endpoint, Resource(uri, shown_name, size=size, **common))
-                )
-            return function
+            return self._resource(uri, options, function)
 
         return register
 
     @overload
-    def prompt(self, function: F) -> F: ...
+    def prompt(self, function: F, **options: Unpack[PromptOptions]) -> F: ...
 
     @overload
-    def prompt(
-        self,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: tuple[Icon, ...] = (),
-        meta: Mapping[str, Any] | None = None,
-        blocking: bool = False,
-    ) -> Callable[[F], F]: ...
+    def prompt(self, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
 
-    def prompt(
-        self,
-        function: F | None = None,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: tuple[Icon, ...] = (),
-        meta: Mapping[str, Any] | None = None,
-        blocking: bool = False,
-    ) -> F | Callable[[F], F]:
-        """Offer a function as a prompt. It returns text, a content block, a ``PromptMessage``, or a list of them."""
+    def prompt(self, function: Any = None, **options: Unpack[PromptOptions]) -> Any:
+        """Offer a function as a prompt. It returns text, a content block, a ``PromptMessage``, or a list of them.
 
-        def register(function: F) -> F:
-            endpoint = Endpoint(function, blocking=blocking)
-            shown = Prompt(
-                name or _name_of(function),
-                description if description is not None else endpoint.binder.description,
-                prompt_arguments(endpoint),
-                title=title,
-                icons=icons,
-                **_meta(meta),
-            )
-            self.prompts.add(shown.name, FunctionPrompt(endpoint, shown))
-            return function
+        Arguments come as text (PROM-03); parameters of other types than ``str`` read it as JSON. Otherwise as
+        ``tool``.
+        """
+        if function is None:
+            return partial(self._prompt, options=options)
+        return self._prompt(function, options)
 
-        return register if function is None else register(function)
-
-    def completion(self, argument: str, *, prompt: str | None = None, resource: str | None = None) -> Callable[[F], F]:
+    def completion(
+        self, argument: str, *, prompt: str | None = None, resource: str | None = None, blocking: bool = False
+    ) -> Callable[[F], F]:
         """Suggest values for an argument of a prompt, or of a resource template (named by its URI template).
 
-        The function takes the text so far and a mapping of the other arguments chosen already, and returns texts, best
-        first. More than 100 are cut off, and counted.
+        The function takes the text so far and, if it has a second parameter, a mapping of the arguments chosen
+        already; a parameter annotated with ``Context`` is filled in. It returns texts, the best first; of more than
+        100 the rest is cut off, and counted. The prompt or template must be registered before.
+
+        ``TypeError`` and ``ValueError`` say what to do about one that is not, an argument that it does not have, and
+        a function that cannot be called like this.
         """
         if (prompt is None) == (resource is None):
             raise TypeError("give either prompt= or resource=")
 
         def register(function: F) -> F:
-            kind, key = ("prompt", prompt) if prompt is not None else ("resource", resource)
-            self.completions.add(kind, str(key), argument, function)
+            endpoint = Endpoint(function, blocking=blocking)
+            if prompt is not None:
+                self.completions.add_to_prompt(prompt, argument, endpoint)
+            else:
+                self.completions.add_to_template(str(resource), argument, endpoint)
             return function
 
         return register
 
-    # Changes at run time
+    # Changes at run time: in the loop's thread, as everything that touches a session
+
+    @property
+    def sessions(self) -> tuple[ServerSession, ...]:
+        """The sessions that are open now, the oldest first."""
+        return tuple(self._sessions)
 
     def notify_resource_updated(self, uri: str) -> int:
         """Tell the sessions that subscribed to a resource that it changed; return how many (RES-07)."""
         update = ResourceUpdatedNotification(uri)
-        return sum(session.tell(update) for session in self.sessions if uri in (session.subscriptions or ()))
+        return sum(session.tell(update) for session in self.sessions if session.is_subscribed(uri))
 
     # For drivers
 
     @property
     def capabilities(self) -> ServerCapabilities:
         """What is declared to a client that connects now: what has been registered by now (CAP-03)."""
-        return ServerCapabilities(
-            tools=ToolsCapability(list_changed=True) if len(self.tools) else None,
-            resources=ResourcesCapability(subscribe=True, list_changed=True) if len(self.resources) else None,
-            prompts=PromptsCapability(list_changed=True) if len(self.prompts) else None,
-            completions={} if len(self.completions) else None,
-            logging={},
+        declared = self._declared
+        return attrs.evolve(
+            declared,
+            tools=declared.tools or (ToolsCapability(True) if len(self.tools) else None),
+            resources=declared.resources or (ResourcesCapability(True, True) if len(self.resources) else None),
+            prompts=declared.prompts or (PromptsCapability(True) if len(self.prompts) else None),
+            completions={} if declared.completions is None and self.completions else declared.completions,
+            logging={} if declared.logging is None else declared.logging,
         )
 
     def connection(self, *, principal: Any = None) -> ServerConnection:
         """Return an engine for one new client."""
+        options = self.options
+        custom = self.handlers.keys() - METHODS.keys() - options.custom_methods
+        if custom:
+            options = attrs.evolve(options, custom_methods=options.custom_methods | custom)
         return ServerConnection(
-            self.info, self.capabilities, instructions=self.instructions, principal=principal, options=self.options
+            self.info, self.capabilities, instructions=self.instructions, principal=principal, options=options
         )
 
     def session(self, connection: ServerConnection, driver: Driver, state: Any = None) -> ServerSession:
         """Return the session of a connection, for the driver to call ``process`` of."""
-        return ServerSession(self, connection, driver, state)
+        session = ServerSession(self, connection, driver, state)
+        self._sessions[session] = None
+        return session
 
-    def handle_notification(self, session: ServerSession, event: NotificationReceived | Initialized) -> None:
-        """Pass a notification of a client to the function that wants to hear of it."""
-        handler = self.notification_handlers.get(event.raw["method"])
-        if handler is not None:
-            try:
-                handler(session, event.notification if isinstance(event, NotificationReceived) else None)
-            except Exception as error:
-                session.driver.report(f"the handler of {event.raw['method']} failed", error)
+    def forget(self, session: ServerSession) -> None:
+        """Tell nothing more to a session: it has ended."""
+        self._sessions.pop(session, None)
+
+    # Registration of one function
+
+    def _tool(self, function: F, options: ToolOptions, level: int) -> F:
+        endpoint = _endpoint(function, options, ToolOptions)
+        binder = endpoint.binder
+        name = options.get("name") or endpoint.name
+        if not _TOOL_NAME.fullmatch(name):
+            text = f"the tool name {name!r} may be refused: use 1 to 128 of the characters A-Z a-z 0-9 _ - ."
+            warnings.warn(text, stacklevel=level)
+        takes, gives = options.get("input_schema"), options.get("output_schema")
+        encoder = ResultEncoder(None, _same, is_wrapped=False)
+        if gives is None and options.get("structured", True):
+            encoder = result_encoder(binder.return_annotation, where=f"{binder.name}(), the result")
+        shown = Tool(
+            name,
+            binder.input_schema if takes is None else takes,
+            _description(endpoint, options),
+            title=options.get("title"),
+            output_schema=encoder.output_schema if gives is None else gives,
+            annotations=options.get("annotations"),
+            icons=options.get("icons") or (),
+            **_meta(options),
+        )
+        accepts = None if takes is None else _validator("input_schema", takes, "arguments")
+        checks = None if gives is None else _validator("output_schema", gives, "result")
+        self.tools.add(name, FunctionTool(endpoint, shown, encoder=encoder, accepts=accepts, gives=checks))
+        return function
+
+    def _resource(self, uri: str, options: ResourceOptions, function: F) -> F:
+        template = _template(uri)
+        endpoint = _endpoint(function, options, ResourceOptions)
+        _check_variables(endpoint, template)
+        name = options.get("name") or endpoint.name
+        common: dict[str, Any] = {
+            "title": options.get("title"),
+            "description": _description(endpoint, options),
+            "mime_type": options.get("mime_type"),
+            "annotations": options.get("annotations"),
+            "icons": options.get("icons") or (),
+            **_meta(options),
+        }
+        if template.variables:
+            if options.get("size") is not None:
+                raise TypeError(f"{uri}: a template has no size=; the resources that it gives have sizes of their own")
+            described = ResourceTemplate(uri, name, **common)
+            self.resources.templates.add(uri, FunctionTemplate(endpoint, described, template))
+        else:
+            resource = Resource(uri, name, size=options.get("size"), **common)
+            self.resources.static.add(uri, FunctionResource(endpoint, resource))
+        return function
+
+    def _prompt(self, function: F, options: PromptOptions) -> F:
+        endpoint = _endpoint(function, options, PromptOptions)
+        shown = Prompt(
+            options.get("name") or endpoint.name,
+            _description(endpoint, options),
+            prompt_arguments(endpoint),
+            title=options.get("title"),
+            icons=options.get("icons") or (),
+            **_meta(options),
+        )
+        self.prompts.add(shown.name, FunctionPrompt(endpoint, shown))
+        return function
 
     # Handlers
 
@@ -342,26 +421,17 @@ class Server:
     def _subscribe(self, scope: Context, request: SubscribeRequest) -> EmptyResult:
         if self.resources.find(request.uri) is None:
             raise not_found(scope, request.uri)
-        session = scope.session
-        session.subscriptions = {request.uri, *(session.subscriptions or ())}
+        scope.session.subscribe(request.uri)
         return EmptyResult()
-
-    def _unsubscribe(self, scope: Context, request: UnsubscribeRequest) -> EmptyResult:
-        session = scope.session
-        session.subscriptions = {*(session.subscriptions or ())} - {request.uri}
-        return EmptyResult()
-
-    def _complete(self, scope: Context, request: Any) -> Any:
-        return self.completions.complete(self._knows, scope, request)
-
-    def _knows(self, kind: str, key: str) -> bool:
-        if kind == "prompt":
-            return self.prompts.find(key) is not None
-        return self.resources.templates.find(key) is not None or self.resources.static.find(key) is not None
 
     def _broadcast(self, notification: Any) -> None:
-        for session in tuple(self.sessions):
+        for session in self.sessions:
             session.tell(notification)
+
+
+def _unsubscribe(scope: Context, request: UnsubscribeRequest) -> EmptyResult:
+    scope.session.unsubscribe(request.uri)
+    return EmptyResult()
 
 
 def _set_level(scope: Context, request: SetLevelRequest) -> EmptyResult:
@@ -369,21 +439,50 @@ def _set_level(scope: Context, request: SetLevelRequest) -> EmptyResult:
     return EmptyResult()
 
 
-def _name_of(function: Callable[..., Any]) -> str:
-    name = getattr(function, "__name__", None)
-    if not isinstance(name, str) or name == "<lambda>":
-        raise TypeError(f"{function!r} has no name of its own: give name=")
-    return name
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
 
 
-def _meta(meta: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {} if meta is None else {"meta": meta}
+def _same(value: Any) -> Any:
+    return value
 
 
-def _validator(schema: Mapping[str, Any], root: str) -> Callable[[Any], None]:
+def _endpoint(function: Any, options: RegistrationOptions, known: type) -> Endpoint:
+    unknown = options.keys() - known.__annotations__.keys()
+    if unknown:
+        names = ", ".join(sorted(known.__annotations__))
+        raise TypeError(f"there is no option {sorted(unknown)[0]!r}: there are {names}")
+    return Endpoint(function, blocking=options.get("blocking", False))
+
+
+def _description(endpoint: Endpoint, options: RegistrationOptions) -> str | None:
+    given = options.get("description")
+    return endpoint.binder.description if given is None else given
+
+
+def _meta(options: RegistrationOptions) -> dict[str, Any]:
+    given = options.get("meta")
+    return {} if given is None else {"meta": given}
+
+
+def _validator(option: str, schema: Mapping[str, Any], root: str) -> Callable[[Any], None]:
     from mcpio.app.validation import Validator
 
-    return partial(Validator(schema).validate, root=root)
+    check = partial(Validator(schema).validate, root=root)
+    if schema.get("type") != "object":
+        raise ValueError(f'{option} describes an object: it needs "type": "object" at its root')
+    return check
+
+
+def _template(uri: Any) -> UriTemplate:
+    """Return what matches URIs. ``ValueError`` for what is none, or cannot be told apart (RES-10, RES-11)."""
+    if not isinstance(uri, str):
+        raise TypeError(f'give the URI: @server.resource("scheme://{{variable}}"), not {uri!r:.100}')
+    if not _SCHEME.match(uri):
+        raise ValueError(f"{uri!r:.100} is no URI: it begins with its scheme, as in notes://today")
+    template = UriTemplate(uri)
+    template.check_matching()
+    return template
 
 
 def _check_variables(endpoint: Endpoint, template: UriTemplate) -> None:

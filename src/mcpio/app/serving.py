@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mcpio.app.context import Context
+from mcpio.app.failures import alone
+from mcpio.app.plain import to_json
 from mcpio.app.session import Handler, Session
-from mcpio.engine.table import Phase
-from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
+from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import ConnectionClosed, Initialized, NotificationReceived, RequestReceived
-from mcpio.types.logging import LoggingLevel, LoggingMessageNotification, at_least
+from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel, LoggingMessageNotification, at_least
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver
@@ -17,43 +18,85 @@ if TYPE_CHECKING:
     from mcpio.engine.server import ServerConnection
     from mcpio.events import IncomingId
 
-__all__ = ["ServerSession"]
+__all__ = ["MOST_SUBSCRIPTIONS", "ServerSession", "checked_level"]
+
+MOST_SUBSCRIPTIONS: Final = 4096
+"""How many resources one client may be subscribed to. Beyond: the request is refused with -32603 (P6)."""
 
 
 class ServerSession(Session):
     """A client, as the server sees it."""
 
+    connection: ServerConnection
+    server: Server
+    """What it is served by."""
+    state: Any
+    """What the server's ``lifespan`` gave; ``None`` without one."""
+    log_level: LoggingLevel
+    """The least level of log messages that this client gets (LOG-08)."""
+
+    SLOW_FIX: ClassVar[str] = "make its function async, or register it with blocking=True to run it in a thread"
+
     def __init__(self, server: Server, connection: ServerConnection, driver: Driver, state: Any = None) -> None:
-        """``state`` is what the server's lifespan gave."""
+        """Use ``Server.session``, which remembers the session for what is told to all."""
         super().__init__(connection, driver)
         self.server = server
         self.state = state
-        self.log_level: LoggingLevel = server.log_level
-        self.subscriptions: set[str] | None = None
-        server.sessions.add(self)
+        self.log_level = server.log_level
+        self._subscriptions: dict[str, None] | None = None
+
+    @property
+    def subscriptions(self) -> tuple[str, ...]:
+        """The URIs of the resources that the client wants to hear of when they change, in order."""
+        return tuple(self._subscriptions or ())
 
     def log(
         self, level: LoggingLevel, data: Any, logger: str | None = None, *, related_to: IncomingId | None = None
     ) -> None:
-        """Send a log message, any JSON value, unless the client asked for graver ones only (LOG-03).
+        """Send a log message, unless the client asked for graver ones only (LOG-03).
 
-        Left out, too, when the request that it belongs to is over, or the connection is.
+        ``data`` is any value that JSON can say, or else goes out as its ``repr``. Left out, too, when the request that
+        it belongs to is over, or the connection is. ``ValueError`` for a level that there is not.
         """
-        if at_least(level, self.log_level):
-            self.tell(LoggingMessageNotification(level, data, logger), related_to=related_to)
+        if at_least(checked_level(level), self.log_level):
+            self.tell(LoggingMessageNotification(level, _sayable(data), logger), related_to=related_to)
 
     def tell(self, notification: Any, *, related_to: IncomingId | None = None) -> bool:
-        """Notify, if the client can take it; return whether it could. For what nobody is to fail for."""
+        """Notify, if the client can take it; return whether it could. For what nobody is to fail for.
+
+        What cannot be said at all is reported.
+        """
         try:
             self.notify(notification, related_to=related_to)
-        except (LocalProtocolError, NoBackChannel):
+        except LocalProtocolError as error:
+            if error.__cause__ is not None:
+                self.driver.report(f"a {type(notification).__name__} cannot be sent", error)
+            return False
+        except NoBackChannel:
             return False
         return True
 
-    @property
-    def is_operating(self) -> bool:
-        """Whether the handshake is done and the end has not begun."""
-        return self.connection.phase is Phase.OPERATING
+    # For the server's handlers
+
+    def subscribe(self, uri: str) -> None:
+        """Note that the client wants to hear of a resource; a second time changes nothing (RES-09)."""
+        if self._subscriptions is None:
+            self._subscriptions = {}
+        if len(self._subscriptions) >= MOST_SUBSCRIPTIONS and uri not in self._subscriptions:
+            data = {"reason": "too many subscriptions", "limit": MOST_SUBSCRIPTIONS}
+            raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
+        self._subscriptions[uri] = None
+
+    def unsubscribe(self, uri: str) -> None:
+        """Note that the client wants to hear no more of a resource."""
+        if self._subscriptions is not None:
+            self._subscriptions.pop(uri, None)
+
+    def is_subscribed(self, uri: str) -> bool:
+        """Whether the client wants to hear of a resource."""
+        return self._subscriptions is not None and uri in self._subscriptions
+
+    # What the base class asks
 
     def _handler_for(self, event: RequestReceived) -> Handler:
         handler = self.server.handlers.get(event.raw["method"])
@@ -65,8 +108,30 @@ class ServerSession(Session):
         return Context(self, event)
 
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
-        self.server.handle_notification(self, event)
+        method = event.raw["method"]
+        callback = self.server.notification_handlers.get(method)
+        if callback is not None:
+            try:
+                callback(self, event.notification if isinstance(event, NotificationReceived) else None)
+            except Exception as error:
+                self.driver.report(f"the handler of {method} failed", alone(error))
 
     def _handle_end(self, event: ConnectionClosed) -> None:
         super()._handle_end(event)
-        self.server.sessions.discard(self)
+        self.server.forget(self)
+
+
+def checked_level(level: Any) -> LoggingLevel:
+    """Return a level; ``ValueError`` for one that there is not."""
+    if level in LOGGING_LEVELS:
+        found: LoggingLevel = level
+        return found
+    raise ValueError(f"there is no log level {level!r:.100}: there are {', '.join(LOGGING_LEVELS)}")
+
+
+def _sayable(data: Any) -> Any:
+    """Return a value as plain JSON, or else its ``repr``: nobody is to fail for a log message."""
+    try:
+        return to_json(data)
+    except InvalidMessage:
+        return repr(data)

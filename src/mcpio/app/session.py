@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, ClassVar, TypeAlias
 
 from mcpio.app.context import RequestScope
+from mcpio.app.failures import alone, internal_error, named, said_by_author
 from mcpio.app.runtime import Driver, OneShot, Task
 from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.limits import Timeout
 from mcpio.engine.table import Phase
-from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, Refusal, RequestError
+from mcpio.errors import LocalProtocolError, NoBackChannel
 from mcpio.events import (
+    Answered,
     CancelReceived,
     ConnectionClosed,
     Event,
@@ -30,13 +33,13 @@ from mcpio.events import (
     ResponseReceived,
 )
 
-__all__ = ["Handler", "ProgressCallback", "Session", "Waiter"]
+__all__ = ["Handler", "ProgressCallback", "Session", "Waiter", "checked_callback"]
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 """Takes the scope and the typed request; returns the typed result, or a coroutine that does."""
 
 ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], None]
-"""Takes progress, total and message."""
+"""Takes progress, total and message. A plain function: nobody waits for it."""
 
 SLOW = 0.05
 """Seconds that a plain function may take in the loop's thread before it is reported."""
@@ -45,19 +48,53 @@ SLOW = 0.05
 class Session(ABC):
     """What a client and a server session share. Subclasses say which handler serves which request."""
 
+    connection: Connection
+    """The engine. Look at it as you like; what is sent goes out at the next ``driver.wake()``."""
+    driver: Driver
+    """What carries the session."""
+    ended: ConnectionClosed | None
+    """How the session ended, ``None`` before that."""
+
+    SLOW_FIX: ClassVar[str] = "make its function async"
+    """What to do about a handler that takes too long."""
+
     def __init__(self, connection: Connection, driver: Driver) -> None:
         self.connection = connection
         self.driver = driver
-        self.ended: ConnectionClosed | None = None
+        self.ended = None
         self._running: dict[IncomingId, tuple[RequestScope, Task]] = {}
 
     # For the driver
 
     def process(self) -> None:
-        """Act on every event that the connection has."""
-        next_event = self.connection.next_event
+        """Act on every event that the connection has.
+
+        It raises nothing for what the peer or a handler does, but for a ``SystemExit`` or ``KeyboardInterrupt`` of a
+        plain handler.
+        """
+        next_event, handle = self.connection.next_event, self.handle
         while (event := next_event()) is not None:
-            self._handle(event)
+            handle(event)
+
+    def handle(self, event: Event) -> None:
+        """Act on one event of the connection, for drivers that want to see them."""
+        kind = event.__class__
+        if kind is RequestReceived:
+            self._serve(event)  # type: ignore[arg-type]  # the class was just compared
+        elif kind is ResponseReceived or kind is RequestFailed:
+            cookie = event.cookie  # type: ignore[union-attr]  # as above
+            if cookie.__class__ is Waiter:
+                cookie.outcome.set(event)
+        elif isinstance(event, ProgressReceived):
+            self._tell_progress(event)
+        elif isinstance(event, NotificationReceived | Initialized):
+            self._handle_notification(event)
+        elif isinstance(event, CancelReceived):
+            self._cancel(event)
+        elif isinstance(event, Answered):
+            self._note_answer(event)
+        elif isinstance(event, ConnectionClosed):
+            self._handle_end(event)
 
     # For the application
 
@@ -71,13 +108,16 @@ class Session(ABC):
     ) -> Any:
         """Ask the peer and return its typed result.
 
-        ``timeout`` is in seconds; see ``Connection.send_request``. Raises ``RequestError`` when the peer answers with
-        an error, ``RequestTimeout``, ``ConnectionLost``, ``InvalidMessage`` for a result that makes no sense,
-        ``NoBackChannel`` on a connection that is closed, and ``LocalProtocolError`` for what must not be asked.
-        Cancelling the wait cancels the request.
+        ``timeout`` is in seconds, or a ``Timeout``; ``None`` waits for ever. ``on_progress`` asks for progress, and
+        hears of it: what it raises is reported, and costs nothing else. ``related_to`` is the peer's request on whose
+        behalf this one is sent.
+
+        Raises ``RequestError`` when the peer answers with an error, ``RequestTimeout``, ``ConnectionLost``,
+        ``InvalidMessage`` for a result that makes no sense, ``NoBackChannel`` on a connection that is closed, and
+        ``LocalProtocolError`` for what must not be asked. Cancelling the wait cancels the request.
         """
         self.check_open()
-        waiter = Waiter(self.driver.runtime.one_shot(), on_progress)
+        waiter = Waiter(self.driver.runtime.one_shot(), checked_callback("on_progress", on_progress))
         id = self.connection.send_request(
             request,
             now=self.driver.now(),
@@ -99,16 +139,27 @@ class Session(ABC):
         raise outcome.error
 
     def notify(self, notification: Any, *, related_to: IncomingId | None = None) -> None:
-        """Tell the peer something, without waiting. Raises as ``request`` does."""
+        """Tell the peer something, without waiting. ``related_to`` is the peer's request that it belongs to.
+
+        Raises ``LocalProtocolError`` for what must not be told, and ``NoBackChannel`` on a connection that is closed.
+        """
         self.check_open()
         self.connection.send_notification(notification, related_to=related_to)
         self.driver.wake()
 
-    def send_progress(self, id: IncomingId, progress: float, total: float | None, message: str | None) -> None:
-        """Report progress on a request of the peer's; a report that does not increase is left out (PROG-04)."""
+    def send_progress(
+        self, id: IncomingId, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Report progress on a request of the peer's.
+
+        A report that does not increase, or comes when the request is over, is left out (PROG-03, PROG-04). Raises
+        ``LocalProtocolError`` for what is no number, or no text.
+        """
         try:
             self.connection.send_progress(id, progress, total, message)
-        except LocalProtocolError:
+        except LocalProtocolError as error:
+            if error.__cause__ is not None:  # it cannot be said at all
+                raise
             return
         self.driver.wake()
 
@@ -129,22 +180,7 @@ class Session(ABC):
         self.driver.close(grace)
         await self.driver.wait_closed()
 
-    # Events
-
-    def _handle(self, event: Event) -> None:
-        kind = event.__class__
-        if kind is RequestReceived:
-            self._serve(event)  # type: ignore[arg-type]  # the class was just compared
-        elif kind is ResponseReceived or kind is RequestFailed:
-            event.cookie.outcome.set(event)  # type: ignore[union-attr]  # as above
-        elif isinstance(event, ProgressReceived):
-            self._tell_progress(event)
-        elif isinstance(event, NotificationReceived | Initialized):
-            self._handle_notification(event)
-        elif isinstance(event, CancelReceived):
-            self._cancel(event)
-        elif isinstance(event, ConnectionClosed):
-            self._handle_end(event)
+    # What subclasses say
 
     @abstractmethod
     def _handler_for(self, event: RequestReceived) -> Handler:
@@ -160,15 +196,24 @@ class Session(ABC):
 
     def _handle_end(self, event: ConnectionClosed) -> None:
         self.ended = event
-        for scope, task in self._running.values():
+        for scope, task in tuple(self._running.values()):
             scope.cancelled = True
             task.cancel()
 
+    # Events
+
     def _tell_progress(self, event: ProgressReceived) -> None:
-        try:
-            event.cookie.on_progress(event.progress, event.total, event.message)
-        except Exception as error:
-            self.driver.report("a progress callback failed", error)
+        callback = event.cookie.on_progress if event.cookie.__class__ is Waiter else None
+        if callback is not None:
+            try:
+                callback(event.progress, event.total, event.message)
+            except Exception as error:
+                self.driver.report("a progress callback failed", error)
+
+    def _note_answer(self, event: Answered) -> None:
+        """Report a fault of this side that the engine answered for, such as capabilities that cannot be said."""
+        if event.error is not None and event.error.__cause__ is not None:
+            self.driver.report(f"{event.method} cannot be answered", event.error.__cause__)
 
     def _cancel(self, event: CancelReceived) -> None:
         running = self._running.get(event.id)
@@ -182,55 +227,79 @@ class Session(ABC):
     def _serve(self, event: RequestReceived) -> None:
         """Run the handler: a plain function here and now, a coroutine as a task of its own."""
         scope = self._scope_for(event)
+        failure: Exception | None = None
+        result: Any = None
         began = self.driver.now()
         try:
             result = self._handler_for(event)(scope, event.request)
         except Exception as error:
-            self._fail(event, error)
-            return
-        if inspect.isawaitable(result):
-            self._running[event.id] = (scope, self.driver.runtime.spawn(self._finish(event, result)))
-            return
-        self._answer(event, result)
-        if self.driver.now() - began > SLOW:
-            self._report_slow(event, self.driver.now() - began)
+            failure = error
+        took = self.driver.now() - began
+        if failure is not None:
+            self._fail(event, scope, failure)
+        elif inspect.isawaitable(result):
+            task = self.driver.runtime.spawn(self._finish(event, scope, result))
+            self._running[event.id] = (scope, task)
+        else:
+            self._answer(event, result)
+        if took > SLOW:
+            held = f"{named(event.raw)} held up everything else for {took * 1000:.0f} ms"
+            self.driver.report(f"{held}: {self.SLOW_FIX}", None)
 
-    async def _finish(self, event: RequestReceived, result: Awaitable[Any]) -> None:
+    async def _finish(self, event: RequestReceived, scope: RequestScope, result: Awaitable[Any]) -> None:
+        """Wait for a handler's result and send it. Whatever the handler does, its request gets one answer."""
         try:
             self._answer(event, await result)
         except Exception as error:
-            self._fail(event, error)
+            self._fail(event, scope, error)
+        except (SystemExit, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            # Nobody cancelled it here. Either everything around it ends, or just what it waited for was cancelled:
+            # some event loops say both in the same way.
+            if not scope.cancelled and not await self._is_stopping():
+                self.driver.report(f"the handler of {named(event.raw)} was cancelled from inside", error)
+                self._give_up(event)
+            raise
         finally:
             del self._running[event.id]
             self.driver.wake()
 
+    async def _is_stopping(self) -> bool:
+        """Tell whether this task is to stop at every wait."""
+        turn = self.driver.runtime.one_shot()
+        turn.set(None)
+        try:
+            await turn.wait()
+        except BaseException:
+            return True
+        return False
+
     def _answer(self, event: RequestReceived, result: Any) -> None:
         try:
             self.connection.send_result(event.id, result)
-        except LocalProtocolError as error:
-            self._fail(event, error)
+        except Exception as error:
+            # It is of the wrong type, or the peer's revision has no word for it.
+            self.driver.report(f"the result of {named(event.raw)} cannot be sent", error)
+            self._give_up(event)
 
-    def _fail(self, event: RequestReceived, error: Exception) -> None:
-        self.connection.send_error(event.id, self._wire_error(event, error))
+    def _fail(self, event: RequestReceived, scope: RequestScope, error: Exception) -> None:
+        found = alone(error)
+        answer = None if scope.has_from_peer(found) else said_by_author(found)
+        if answer is None:
+            self.driver.report(f"the handler of {named(event.raw)} failed", found)
+            self._give_up(event)
+            return
+        try:
+            self.connection.send_error(event.id, answer)
+        except LocalProtocolError as fault:
+            self.driver.report(f"the error for {named(event.raw)} cannot be sent", fault)
+            self._give_up(event)
 
-    def _wire_error(self, event: RequestReceived, error: Exception) -> RequestError:
-        """Return what the peer gets to know of a failure: nothing that the author did not say (RPC-19)."""
-        if isinstance(error, RequestError):
-            return error
-        if isinstance(error, Refusal):
-            data = {"retryable": error.retryable, **(error.data if isinstance(error.data, Mapping) else {})}
-            return RequestError(error.code, str(error.args[0]), data)
-        if isinstance(error, InvalidMessage):
-            return RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {error}", {"path": error.path})
-        self.driver.report(f"the handler of {event.raw['method']} failed", error)
-        return RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
-
-    def _report_slow(self, event: RequestReceived, seconds: float) -> None:
-        self.driver.report(
-            f"a handler of {event.raw['method']} held up everything else for {seconds * 1000:.0f} ms: "
-            "make it async, or register it with blocking=True to run it in a thread",
-            None,
-        )
+    def _give_up(self, event: RequestReceived) -> None:
+        """Answer that it failed, unless it was answered before."""
+        with suppress(LocalProtocolError):
+            self.connection.send_error(event.id, internal_error())
 
 
 class Waiter:
@@ -241,3 +310,10 @@ class Waiter:
     def __init__(self, outcome: OneShot, on_progress: ProgressCallback | None) -> None:
         self.outcome = outcome
         self.on_progress = on_progress
+
+
+def checked_callback(name: str, callback: Any) -> Any:
+    """Return a callback, or ``None``; ``TypeError`` for one that would have to be awaited."""
+    if callback is None or (callable(callback) and not inspect.iscoroutinefunction(callback)):
+        return callback
+    raise TypeError(f"{name} is a plain function, called without waiting, not {callback!r:.100}")

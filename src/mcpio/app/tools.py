@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mcpio.app.content import blocks_of
 from mcpio.app.context import Context
 from mcpio.app.endpoint import Endpoint
+from mcpio.app.failures import alone, said_by_author
 from mcpio.app.plain import to_json
 from mcpio.app.registry import Registry
 from mcpio.app.results import ResultEncoder
-from mcpio.errors import ErrorCode, InvalidMessage, Refusal, RequestError, ToolError
+from mcpio.errors import ErrorCode, InvalidMessage, RequestError, ToolError
 from mcpio.framing import json
-from mcpio.types._fields import ABSENT, Payload
+from mcpio.types._fields import ABSENT
 from mcpio.types.content import TextContent
 from mcpio.types.tools import CallToolRequest, CallToolResult, Tool
 
@@ -23,6 +26,13 @@ class FunctionTool:
     """A tool, and the function behind it."""
 
     __slots__ = ("_accepts", "_encoder", "_gives", "description", "enabled", "endpoint")
+
+    endpoint: Endpoint
+    """The function."""
+    description: Tool
+    """What clients see."""
+    enabled: bool
+    """Whether it is offered at the moment. Change it by ``server.tools.enable`` and ``disable``."""
 
     def __init__(
         self,
@@ -41,31 +51,39 @@ class FunctionTool:
         self._accepts = accepts
         self._gives = gives
 
-    def call(self, scope: Context, arguments: Mapping[str, Any]) -> Any:
-        """Run the function; return what it returns, or a coroutine for it. ``InvalidMessage`` for bad arguments."""
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the keywords for the function. ``InvalidMessage`` for arguments that do not fit."""
         if self._accepts is not None:
             self._accepts(arguments)
-        return self.endpoint.call(scope, arguments)
+        return self.endpoint.binder.bind(arguments)
 
     def result(self, value: Any) -> CallToolResult:
-        """Return the result for what the function returned. ``InvalidMessage`` when that breaks its own schema."""
+        """Return the result for what the function returned. ``InvalidMessage`` when that breaks the tool's schema."""
         if isinstance(value, CallToolResult):
-            if value.structured_content is not ABSENT and not value.is_error and self._gives is not None:
-                self._gives(value.structured_content)
+            self._check(value)
             return value
-        structured = self._encoder.encode(value)
-        if structured is None and self._gives is not None:
-            structured = value
-        if structured is None:
-            return CallToolResult(content_of(value))
-        if self._gives is not None:
+        if self._gives is None:
+            structured = self._encoder.encode(value)
+            if structured is None:
+                return CallToolResult(blocks_of(value))
+        else:
+            structured = to_json(value)
             self._gives(structured)
         # Clients that know no structured content read the same in a text block (TOOL-15).
         return CallToolResult((TextContent(json.dumps(structured).decode()),), structured)
 
+    def _check(self, result: CallToolResult) -> None:
+        """Check a result that the function made by itself: what a schema was promised for is there (TOOL-13)."""
+        if result.is_error or self.description.output_schema is None:
+            return
+        if result.structured_content is ABSENT:
+            raise InvalidMessage("structured_content", "missing, though the tool declares an output schema")
+        if self._gives is not None:
+            self._gives(result.structured_content)
+
 
 class Tools(Registry[FunctionTool]):
-    """The tools of a server."""
+    """The tools of a server, by name."""
 
     def __init__(self, changed: Callable[[], None], *, mask_errors: bool) -> None:
         super().__init__("tool", changed)
@@ -77,8 +95,13 @@ class Tools(Registry[FunctionTool]):
         if tool is None:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {request.name:.100}")
         try:
-            value = tool.call(scope, request.arguments or {})
-            if hasattr(value, "__await__"):
+            keywords = tool.bind(request.arguments or {})
+        except InvalidMessage as error:
+            # The model can correct itself (TOOL-11).
+            return _failed(f"Invalid value in {request.name}: {error}")
+        try:
+            value = tool.endpoint.call(scope, keywords)
+            if inspect.isawaitable(value):
                 return self._await(scope, tool, value)
             return tool.result(value)
         except Exception as error:
@@ -92,27 +115,15 @@ class Tools(Registry[FunctionTool]):
 
     def _failure(self, scope: Context, tool: FunctionTool, error: Exception) -> CallToolResult:
         """Return the result that tells the model of a failure; raise what is an error of the protocol."""
-        if isinstance(error, RequestError | Refusal):
-            raise error
+        found = alone(error)
+        if said_by_author(found) is not None and not scope.has_from_peer(found):
+            raise found
         name = tool.description.name
-        if isinstance(error, ToolError):
-            text = str(error)
-        elif isinstance(error, InvalidMessage):
-            text = f"Invalid value in {name}: {error}"
-        else:
-            scope.session.driver.report(f"the tool {name} failed", error)
-            text = f"{name} failed" if self._mask_errors else f"{name} failed: {type(error).__name__}: {error}"
-        return CallToolResult((TextContent(text),), is_error=True)
+        if isinstance(found, ToolError):
+            return _failed(str(found) or f"{name} failed")
+        scope.session.driver.report(f"the tool {name} failed", found)
+        return _failed(f"{name} failed" if self._mask_errors else f"{name} failed: {type(found).__name__}: {found}")
 
 
-def content_of(value: Any) -> tuple[Any, ...]:
-    """Return the content blocks for what a function returned: blocks as they are, text as text, the rest as JSON."""
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return (TextContent(value),)
-    if isinstance(value, Payload):
-        return (value,)
-    if isinstance(value, list | tuple) and value and all(isinstance(item, Payload | str) for item in value):
-        return tuple(TextContent(item) if isinstance(item, str) else item for item in value)
-    return (TextContent(json.dumps(to_json(value)).decode()),)
+def _failed(text: str) -> CallToolResult:
+    return CallToolResult((TextContent(text),), is_error=True)
