@@ -61,8 +61,7 @@ class StdioClient(Client):
         try:
             await super().initialize()
         except ConnectFailed as error:
-            words = await self._words_on_failure(error)
-            raise ConnectFailed(f"{error}: {words}" if words else str(error)) from error.__cause__
+            raise ConnectFailed(f"{error}{await self._words_on_failure(error)}") from error.__cause__
 
     def check_open(self) -> None:
         """Raise ``NoBackChannel`` when nothing can be sent any more."""
@@ -83,10 +82,10 @@ class StdioClient(Client):
 
     async def _words_on_failure(self, error: ConnectFailed) -> str:
         if isinstance(error.__cause__, ConnectionLost):
-            return await self.child.last_words()
+            return f": {await self.child.last_words()}"
         # The child lives, or is ended by us: that says nothing about it, but what it wrote may.
         tail = self.child.stderr_tail.strip()
-        return f"the end of its standard error:\n{tail}" if tail else ""
+        return f"; the end of the server's standard error:\n{tail}" if tail else ""
 
 
 def open_stdio(argv: Sequence[str], **options: Unpack[StdioOptions]) -> Opened[StdioClient]:
