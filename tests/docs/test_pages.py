@@ -1,0 +1,157 @@
+"""The tables that are written by hand leave nothing out, and their numbers are the library's."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Iterator
+
+import pytest
+import reference
+import requirement_tables
+from tree import ROOT
+
+import mcpio
+from mcpio import ClientConnection, ErrorCode, Event, ServerConnection
+from mcpio.app import completion, pagination
+from mcpio.app.client import Client, ClientOptions
+from mcpio.app.context import Context
+from mcpio.engine.inbound import QUOTE
+from mcpio.trio import default_environment, start_process
+from mcpio.trio._platform import INHERITED_VARIABLES
+from mcpio.trio._process import ProcessOptions
+from mcpio.trio._stderr import MAX_LINE, TAIL_SIZE
+
+DOCS = ROOT / "docs"
+
+
+def text(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def section(page: str, title: str) -> str:
+    """Return what stands under a heading, up to the next of its level."""
+    level = re.search(rf"^(#+) {re.escape(title)}$", text(page), re.MULTILINE)
+    assert level is not None, f"{page} has no heading {title!r}"
+    return re.split(rf"^#{{1,{len(level[1])}}} ", text(page)[level.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def cells(page: str, title: str, column: int = 0) -> str:
+    """Return one column of the tables under a heading."""
+    rows = [row for row in section(page, title).splitlines() if row.startswith("|")]
+    return "\n".join(row.split("|")[column + 1] for row in rows)
+
+
+def public(cls: type) -> Iterator[str]:
+    """Yield the names of what a class offers."""
+    return (name for name in dir(cls) if not name.startswith("_"))
+
+
+def test_every_verb_of_the_engine_has_its_promise() -> None:
+    said = cells("embed.md", "What each verb promises")
+    names = {name for cls in (ClientConnection, ServerConnection) for name in public(cls)}
+    elsewhere = {"capabilities", "info", "instructions", "principal", "role"}  # what it was made with
+    elsewhere |= {"dropped_logs", "send_raw_result", "unanswered"}  # for few: where they are needed, and the reference
+    assert {name for name in names - elsewhere if f"`{name}" not in said} == set()
+
+
+def test_every_event_has_its_answer() -> None:
+    said = cells("embed.md", "What each event wants")
+    assert {each.__name__ for each in typing.get_args(Event) if f"`{each.__name__}`" not in said} == set()
+
+
+def test_every_error_is_in_the_tree() -> None:
+    tree = section("errors.md", "Errors").partition("```text")[2].partition("```")[0]
+    named = re.findall(r"^[│├└─ ]*(\w+)", tree, re.MULTILINE)
+    classes = {name for name in mcpio.errors.__all__ if name != "ErrorCode"}
+    assert set(named) == classes
+    assert len(named) == len(classes)
+    parents: list[tuple[int, str]] = []
+    for line in tree.strip().splitlines():
+        name = re.search(r"\w+", line)
+        assert name is not None
+        parents = [(depth, parent) for depth, parent in parents if depth < name.start()]
+        if parents:
+            assert issubclass(getattr(mcpio.errors, name[0]), getattr(mcpio.errors, parents[-1][1]))
+        parents.append((name.start(), name[0]))
+
+
+def test_every_code_is_in_the_table() -> None:
+    said = section("errors.md", "What reaches the peer")
+    codes = {name: code for name, code in vars(ErrorCode).items() if not name.startswith("_")}
+    assert {name for name, code in codes.items() if f"| {code} | `{name}` |" not in said} == set()
+
+
+def test_every_family_of_rules_has_its_table() -> None:
+    assert re.findall(r"\{requirements\} (\w+)", text("stance.md")) == requirement_tables.families()
+
+
+def test_every_rule_is_listed_as_kept_or_with_its_reason() -> None:
+    rules = requirement_tables.read_rules()
+    rows = [row for family in requirement_tables.families() for row in requirement_tables.rule_rows(family)]
+    assert len(rows) == len(rules)
+    said = dict(zip(rules, (row[2] for row in rows), strict=True))
+    assert said["RPC-01"] == "kept"
+    assert said["LIFE-20"] == f"not kept: {rules['LIFE-20']['left_out']}"
+
+
+def test_the_options_of_a_child_process_are_listed_with_their_defaults() -> None:
+    rows = section("stdio.md", "For clients").splitlines()
+    parameters = inspect.signature(start_process).parameters
+    for name in ProcessOptions.__annotations__:
+        default = parameters[name].default
+        shown = f'"{default}"' if isinstance(default, str) else default
+        place = f"| `{name}` | `{shown}` |" if isinstance(default, str | bool | None) else f"| `{name}` | {shown} |"
+        assert any(row.startswith(place) for row in rows), place
+
+
+def test_the_environment_of_a_child_process_is_named() -> None:
+    said = section("stdio.md", "Environment")
+    assert [name for name in INHERITED_VARIABLES if name not in said] == []
+    assert set(default_environment()) <= set(INHERITED_VARIABLES)
+
+
+@pytest.mark.parametrize(
+    ("said", "number"),
+    [
+        ("| pages of one list that a client follows | 1,000 |", pagination.MAX_PAGES == 1000),
+        ("| values in an answer to `completion/complete` | 100 |", completion.MOST_VALUES == 100),
+        ("| a child's standard error that is kept | 8 KiB |", TAIL_SIZE == 8192),
+        ("| a line of it that a function gets | 64 KiB |", MAX_LINE == 65536),
+        ("| the text of an unreadable line in an event | 200 characters |", QUOTE == 200),
+    ],
+)
+def test_a_fixed_bound_is_the_librarys(said: str, number: bool) -> None:
+    assert said in section("limits.md", "What is fixed")
+    assert number
+
+
+def test_every_call_and_option_of_a_client_is_mentioned() -> None:
+    said = text("trio.md")
+    options = {name for name in ClientOptions.__annotations__ if f"{name}=" not in said}
+    assert options <= {"info", "capabilities"}  # the reference has them
+    calls = {name for name in public(Client) if not name.startswith("list_") and f"{name}(" not in said}
+    assert calls - {"connection", "driver", "ended", "server"} <= {"check_open", "handle", "initialize", "process"} | {
+        "notify",  # the raw form of what has calls of its own
+        "send_progress",
+        "SLOW_FIX",
+    }
+
+
+def test_everything_that_a_handler_sees_is_mentioned() -> None:
+    said = section("servers.md", "Context")
+    drivers = {"enter_thread", "has_from_peer"}
+    assert {name for name in public(Context) if f"ctx.{name}" not in said} <= drivers
+
+
+def test_every_public_name_has_its_place_in_the_reference() -> None:
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md"))
+    documented = set(re.findall(r"\{public-names\} ([\w.]+)\n```", pages))
+    parts = set(re.findall(r"\{public-names\} mcpio\n:from: ([\w.]+)", pages))
+    missing = {
+        name
+        for name, home in reference.homes(mcpio).items()
+        if not home.startswith(tuple(parts | documented)) and name != "__version__"
+    }
+    assert missing == set()
