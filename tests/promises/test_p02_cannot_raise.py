@@ -57,7 +57,7 @@ DAMAGES: list[Damage] = [
 ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), often=st.sampled_from([0.05, 0.3, 1.0]), small=st.booleans())
 def test_damaged_bytes_never_raise_and_every_request_has_one_outcome(seed: int, often: float, small: bool) -> None:
     chance = random.Random(seed)
@@ -117,7 +117,7 @@ def _damaged_pair(chance: random.Random, often: float, *, small: bool) -> tuple[
     return pair(client, server, chunk=at_random(chance.randrange(1000)), on_event=answer), {}
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(times=st.lists(st.floats(allow_nan=False, min_value=-1e300, max_value=1e300), max_size=20))
 def test_no_time_makes_it_raise(times: list[float]) -> None:
     link = pair()

@@ -219,4 +219,4 @@ def _state(connection: Connection) -> Any:
 
 
 TestMistakes = Mistakes.TestCase
-TestMistakes.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
+TestMistakes.settings = settings(max_examples=30, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])

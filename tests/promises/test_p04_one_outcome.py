@@ -178,7 +178,7 @@ class Outcomes(RuleBasedStateMachine):
 
 
 TestOutcomes = Outcomes.TestCase
-TestOutcomes.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
+TestOutcomes.settings = settings(max_examples=30, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow])
 
 
 # One conversation, broken at each byte

@@ -53,7 +53,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(steps=steps, origin=st.integers(-(2**30), 2**30))
 def test_the_same_calls_give_the_same_bytes_on_any_clock(steps: list[tuple[str, Any, Any]], origin: int) -> None:
     first = _walk(steps, 0.0)

@@ -18,7 +18,7 @@ WIRE_IDS: list[int | str] = [1, "1", 0, "0", "", -1, 2**64, str(2**64), "1.0", "
 """Ids that a careless table would mix up."""
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(order=st.permutations(WIRE_IDS), answers=st.permutations(range(len(WIRE_IDS))))
 @pytest.mark.req("RPC-07", "RPC-08", "RPC-21")
 def test_on_one_channel_each_answer_has_the_id_of_its_request(order: list[int | str], answers: list[int]) -> None:
@@ -49,7 +49,7 @@ def test_a_second_use_of_an_id_in_flight_is_refused_and_the_first_runs_on(first:
     assert [json.loads(chunk or b"")["id"] for chunk in server.data_to_send()] == [first]
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     calls=st.lists(st.tuples(st.sampled_from(["a", "b", 3]), st.sampled_from([1, "1", 2])), unique=True, max_size=9),
     data=st.data(),

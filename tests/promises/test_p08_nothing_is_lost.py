@@ -82,7 +82,7 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
             yield from _objects(inside)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(with_call=more, with_result=more)
 @pytest.mark.req("RPC-17", "META-01")
 def test_a_call_and_its_result_pass_through_a_gateway_unchanged(with_call: Any, with_result: Any) -> None:
@@ -118,7 +118,7 @@ def test_an_unknown_type_of_content_is_a_value() -> None:
     assert event.result.content[-1] == UnknownContent("hologram", {"type": "hologram", "depth": 3})
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(params=st.dictionaries(st.text(max_size=4), values, max_size=3) | values, result=values)
 def test_anything_is_understood_or_refused(params: Any, result: Any) -> None:
     front, back = _gateway()

@@ -1,0 +1,64 @@
+"""P13: ``import mcpio`` loads no event loop, no transport and no framework, and neither does holding a conversation."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+FOREIGN = {"trio", "anyio", "asyncio", "h11", "h2", "wsproto", "httpx", "starlette", "pydantic", "ssl", "mcp"}
+
+CONVERSATION = """
+from mcpio.testing import pair
+from mcpio.engine.server import ServerConnection
+from mcpio.types import (
+    CallToolRequest, CallToolResult, Implementation, ServerCapabilities, TextContent, ToolsCapability
+)
+capabilities = ServerCapabilities(tools=ToolsCapability())
+link = pair(server=ServerConnection(Implementation("s", "1"), capabilities))
+link.on_event = lambda side, event: (
+    type(event).__name__ == "RequestReceived" and side.send_result(event.id, CallToolResult((TextContent("hi"),)))
+)
+link.handshake()
+link.client.send_request(CallToolRequest("t", {"a": 1}), now=0.0)
+link.run()
+assert link.client_events[-1].result.content[0].text == "hi"
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import mcpio",
+        "from mcpio import *",
+        "import mcpio.types; mcpio.types.CallToolResult; mcpio.types.ElicitRequest; mcpio.types.GetTaskRequest",
+        CONVERSATION,
+    ],
+    ids=["import", "every name", "types", "a conversation"],
+)
+def test_nothing_foreign_is_loaded(program: str) -> None:
+    assert _loaded(program) & FOREIGN == set()
+
+
+def test_importing_loads_little_of_itself() -> None:
+    loaded = {name for name in _loaded("import mcpio") if name.startswith("mcpio")}
+    assert len(loaded) <= 3
+    assert not {name for name in loaded if name.startswith(("mcpio.types.", "mcpio.engine", "mcpio.codec"))}
+
+
+def test_a_conversation_loads_only_the_features_that_it_uses() -> None:
+    loaded = {name for name in _loaded(CONVERSATION) if name.startswith("mcpio.")}
+    assert "mcpio.types.tools" in loaded
+    assert not {"mcpio.types.sampling", "mcpio.types.elicitation", "mcpio.types.prompts", "mcpio.app"} & loaded
+
+
+def _loaded(program: str) -> set[str]:
+    """Return the modules that a program loads beyond those of an empty one."""
+    listing = "\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    runs = [
+        set(json.loads(subprocess.run([sys.executable, "-c", text + listing], capture_output=True, check=True).stdout))
+        for text in ("", program)
+    ]
+    return runs[1] - runs[0]

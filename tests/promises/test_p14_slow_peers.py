@@ -1,0 +1,164 @@
+"""P14: a slow peer costs only itself; order within a request never changes, and no answer waits behind a flood."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcpio.engine.connection import Connection
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase, Role
+from mcpio.events import Event, ProgressReceived, RequestReceived, ResponseReceived
+from mcpio.testing import Pair, pair
+from mcpio.types import (
+    CallToolRequest,
+    CallToolResult,
+    Implementation,
+    LoggingMessageNotification,
+    ServerCapabilities,
+    TextContent,
+    ToolsCapability,
+)
+
+REQUESTS = 6
+
+speech = st.lists(
+    st.tuples(
+        st.integers(0, REQUESTS - 1), st.sampled_from(["progress", "log", "log", "answer", "read one", "global log"])
+    ),
+    max_size=80,
+)
+
+
+@settings(max_examples=50)
+@given(speech=speech)
+@pytest.mark.req("PROG-03", "PROG-04")
+def test_order_within_a_request_never_changes(speech: list[tuple[int, str]]) -> None:
+    link = _asked(REQUESTS)
+    server, ids = link.server, link.server.pending.incoming
+    said: dict[int, list[Any]] = {number: [] for number in range(REQUESTS)}
+    heard: dict[int, list[Any]] = {number: [] for number in range(REQUESTS)}
+    for count, (number, what) in enumerate(speech):
+        if what == "read one":
+            _hear(server.data_to_send(1), heard)
+        elif what == "global log":
+            server.send_notification(LoggingMessageNotification("info", -1))
+        elif said[number][-1:] == ["answer"]:
+            continue
+        elif what == "progress":
+            server.send_progress(ids[number], count + 1)
+            said[number].append(count + 1)
+        elif what == "log":
+            message = LoggingMessageNotification("info", {"request": number, "count": count})
+            server.send_notification(message, related_to=ids[number])
+            said[number].append({"request": number, "count": count})
+        else:
+            server.send_result(ids[number], CallToolResult((TextContent(str(number)),)))
+            said[number].append("answer")
+    _hear(server.data_to_send(10**9), heard)
+    for number in range(REQUESTS):
+        # Progress may have coalesced: what was heard is a part of what was said, in the same order, and ends the same.
+        remaining = iter(said[number])
+        assert all(each in remaining for each in heard[number])
+        assert heard[number][-1:] == said[number][-1:]
+        dropped = [each for each in said[number] if each not in heard[number]]
+        assert all(isinstance(each, int) for each in dropped)
+
+
+@pytest.mark.parametrize("others", [1, 5, 30])
+def test_an_answer_waits_for_one_message_of_each_other_request_at_most(others: int) -> None:
+    link = _asked(others + 1)
+    *flooding, quick = link.server.pending.incoming
+    for count in range(100):
+        for id in flooding:
+            link.server.send_notification(LoggingMessageNotification("info", count), related_to=id)
+        link.server.send_notification(LoggingMessageNotification("info", count))
+    link.server.send_result(quick, CallToolResult(()))
+    sent = [json.loads(chunk or b"") for chunk in link.server.data_to_send(10**9)]
+    place = next(at for at, message in enumerate(sent) if "result" in message)
+    assert place <= others + 1
+
+
+def test_a_stalled_peer_is_asked_for_no_more_and_the_others_go_on() -> None:
+    stalled, lively = _asked(0, Limits(high_water=2000)), _asked(0, Limits(high_water=2000))
+    stalled.stall(Role.SERVER)
+    for link in (stalled, lively):
+        link.on_event = _answer
+    for _ in range(200):
+        for link in (stalled, lively):
+            link.client.send_request(CallToolRequest("t"), now=0.0)
+            link.run()
+    assert len([event for event in lively.client_events if isinstance(event, ResponseReceived)]) == 200
+    assert not stalled.server.wants_read
+    assert len(stalled.server_events) < 10
+    assert stalled.server.phase is Phase.OPERATING
+    stalled.resume(Role.SERVER)
+    stalled.run()
+    assert len([event for event in stalled.client_events if isinstance(event, ResponseReceived)]) == 200
+
+
+def test_what_waits_for_a_stalled_peer_stays_within_its_budget() -> None:
+    budget = 50_000
+    link = _asked(1, Limits(queued_bytes=budget, queued_logs=100))
+    (id,) = link.server.pending.incoming
+    for count in range(20_000):
+        link.server.send_progress(id, count + 1)
+        link.server.send_notification(LoggingMessageNotification("info", "x" * 100), related_to=id)
+    assert link.server.phase is Phase.OPERATING
+    link.server.send_result(id, CallToolResult(()))
+    waiting = link.server.data_to_send(10**9)
+    assert sum(len(chunk or b"") for chunk in waiting) < budget
+    assert len(waiting) == 102
+    assert b'"result"' in (waiting[-1] or b"")
+
+
+def test_progress_arrives_before_its_answer_however_slowly_it_is_read() -> None:
+    link = _asked(1)
+    (id,) = link.server.pending.incoming
+    link.stall(Role.SERVER)
+    for count in range(10):
+        link.server.send_progress(id, count + 1)
+    link.server.send_result(id, CallToolResult(()))
+    link.run()
+    link.resume(Role.SERVER)
+    link.run()
+    assert [type(event) for event in link.client_events] == [ProgressReceived, ResponseReceived]
+    assert isinstance(link.client_events[0], ProgressReceived)
+    assert link.client_events[0].progress == 10
+
+
+def _answer(connection: Connection, event: Event) -> None:
+    if isinstance(event, RequestReceived):
+        connection.send_result(event.id, CallToolResult((TextContent("x" * 300),)))
+
+
+def _asked(requests: int, limits: Limits | None = None) -> Pair:
+    """A pair in operation, with so many calls running at the server."""
+    capabilities = ServerCapabilities(tools=ToolsCapability(), logging={})
+    options = Options(limits=limits or Limits())
+    link = pair(server=ServerConnection(Implementation("s", "1"), capabilities, options=options))
+    link.handshake()
+    for number in range(requests):
+        link.client.send_request(CallToolRequest(str(number)), now=0.0, progress=True)
+    link.run()
+    link.client_events.clear()
+    link.server_events.clear()
+    return link
+
+
+def _hear(chunks: list[bytes | None], heard: dict[int, list[Any]]) -> None:
+    """Sort what came out by the request that it belongs to: the client's ids begin at 2, after initialize."""
+    for chunk in chunks:
+        message = json.loads(chunk or b"")
+        if "result" in message:
+            heard[message["id"] - 2].append("answer")
+        elif message["method"] == "notifications/progress":
+            heard[message["params"]["progressToken"] - 2].append(message["params"]["progress"])
+        elif message["params"]["data"] != -1:
+            heard[message["params"]["data"]["request"]].append(message["params"]["data"])
