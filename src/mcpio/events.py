@@ -215,7 +215,7 @@ class Answered:
     method: str
     """The request's method."""
     error: RequestError | None
-    """The error it was answered with, ``None`` for a result. Where this side is at fault, its ``__cause__`` says why."""
+    """The error it was answered with, ``None`` for a result. Where this side is at fault, ``__cause__`` says why."""
     raw: Mapping[str, Any]
     """The whole message."""
     via: Hashable
