@@ -375,13 +375,16 @@ def test_what_the_body_raises_leaves_a_cancelled_block_too() -> None:
 def test_a_cancelled_block_leaves_by_the_cancellation_alone() -> None:
     seen: list[type[BaseException]] = []
 
+    async def block(near: trio.abc.Stream) -> None:
+        async with open_transport(near) as client:
+            await client.call_tool("never_ends", timeout=None)
+
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         async with served(far):
             with trio.move_on_after(1) as scope:
                 try:
-                    async with open_transport(near) as client:
-                        await client.call_tool("never_ends", timeout=None)
+                    await block(near)
                 except BaseException as error:
                     seen.append(type(error))
                     raise
