@@ -17,6 +17,8 @@ import pytest
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
 from mcpio.engine.pending import Pending
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
@@ -255,6 +257,19 @@ def test_good_messages_survive_between_bad_ones(role: type[Connection], channel:
 
 @channels
 @roles
+@pytest.mark.req("SEC-10")
+def test_what_comes_after_a_message_over_the_limit_is_not_looked_at(role: type[Connection], channel: str) -> None:
+    connection = _conversation(role, limits=Limits(message_bytes=200))
+    for text in (b"x" * 201, HEAD + b'"id":3,"method":"ping"}', b"x" * 201):
+        _feed(connection, text, channel)
+    assert [type(event) for event in connection.events()] == [ProtocolViolated, RequestFailed]
+    error = {"code": -32600, "message": "Invalid request: a message is longer than 200 bytes"}
+    assert _sent(connection) == [_line({"error": error})]
+    assert (connection.phase, connection.wants_read) == (Phase.CLOSING, False)
+
+
+@channels
+@roles
 @pytest.mark.parametrize("text", [b"garbage", HEAD + b'"id":3,"method":"ping"}', b"", b"x" * 300])
 def test_after_the_end(role: type[Connection], text: bytes, channel: str) -> None:
     connection = _conversation(role)
@@ -291,15 +306,17 @@ def test_what_the_end_of_the_stream_leaves_unfinished(role: type[Connection], wh
 WHO = {"name": "peer", "version": "1"}
 
 
-def _new(role: type[Connection]) -> Connection:
+def _new(role: type[Connection], limits: Limits | None = None) -> Connection:
+    options = Options(limits=limits or Limits())
     if role is ServerConnection:
-        return ServerConnection(Implementation("x", "1"), ServerCapabilities(tools=ToolsCapability()))
-    return ClientConnection(Implementation("x", "1"), ClientCapabilities(roots=RootsCapability()))
+        capabilities = ServerCapabilities(tools=ToolsCapability())
+        return ServerConnection(Implementation("x", "1"), capabilities, options=options)
+    return ClientConnection(Implementation("x", "1"), ClientCapabilities(roots=RootsCapability()), options=options)
 
 
-def _conversation(role: type[Connection], revision: str = "2025-11-25") -> Connection:
+def _conversation(role: type[Connection], revision: str = "2025-11-25", limits: Limits | None = None) -> Connection:
     """A connection in operation: the peer's request 7 runs, and this side's own request 2 waits."""
-    connection = _new(role)
+    connection = _new(role, limits)
     if isinstance(connection, ServerConnection):
         params = {"protocolVersion": revision, "capabilities": {"roots": {}}, "clientInfo": WHO}
         _say(connection, id=0, method="initialize", params=params)

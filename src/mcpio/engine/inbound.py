@@ -159,6 +159,7 @@ class Inbound(Channel):
         head = overlong.head.decode(errors="replace")[:QUOTE]
         self._rebuke(ErrorCode.INVALID_REQUEST, f"a message is longer than {limit} bytes", head, via)
         if not self._limits.resync and via is None and self._phase is not Phase.CLOSED:
+            self._inbox.clear()
             self._inbox.ended = self._end_received = True
             self._begin_closing(Input.RECV_END, CloseReason.MESSAGE_TOO_LARGE, grace=5.0)
 
