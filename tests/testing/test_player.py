@@ -126,6 +126,7 @@ def test_a_pair_holds_the_conversation(text: str, chunk: Chunking | None) -> Non
     "text",
     [
         "run: server\nC>> no json\nS> {id: null, error: {code: -32700, ...}}\nevent server ProtocolViolated raw=*",
+        "handshake\nclient request ping\nC> {...}\nat 60\nC> {...}\nevent client RequestFailed error.seconds=60",
         "run: server\nserver abort\nserver request ping\nrefused the connection is closed",
         "run: server\nhandshake\nC> end\nS> end\nphase server closed",
         "run: client\nhandshake\nS> end\nevent client ConnectionClosed reason=END_OF_FILE\nC> end",
