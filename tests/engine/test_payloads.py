@@ -207,6 +207,12 @@ def test_what_has_no_json_is_refused(value: Any) -> None:
     assert json.loads(to_json(jsonrpc.encode_result, 1, {}))["result"] == {}
 
 
+def test_a_request_is_not_sent_as_a_task() -> None:
+    with pytest.raises(LocalProtocolError, match=r"^tools/call cannot be sent as a task: leave task out$"):
+        method_to_send(CallToolRequest("sleep", task=TaskMetadata()), Kind.REQUEST)
+    assert method_to_send(CallToolRequest("sleep"), Kind.REQUEST) is METHODS["tools/call"]
+
+
 def test_what_tells_only_that_something_changed_coalesces() -> None:
     def key(name: str, params: dict[str, Any]) -> Any:
         return coalescing_key(METHODS[name], params)

@@ -30,6 +30,9 @@ def method_to_send(payload: Any, kind: Kind) -> Method | None:
         raise LocalProtocolError(f"a {type(payload).__name__} is no {kind.value}")
     if method.name in _OWN_VERBS:
         raise LocalProtocolError(f"{method.name} is sent by {_OWN_VERBS[method.name]}")
+    if getattr(payload, "task", None) is not None:
+        # The answer would be another type, and the end of the request not its end (TASK-08, TASK-09).
+        raise LocalProtocolError(f"{method.name} cannot be sent as a task: leave task out")
     return method
 
 

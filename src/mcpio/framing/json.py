@@ -198,7 +198,8 @@ def _why(text: str, message: str, position: int) -> str:
         return "no JSON value"
     if text[0] == "\ufeff":
         return "starts with a byte-order mark"
-    return f"{message[0].lower()}{message[1:]} at character {position}"
+    # Some of the library's messages end where the position follows: "… starting at".
+    return f"{message[0].lower()}{message[1:].removesuffix(' at')} at character {position}"
 
 
 def _finite(digits: str) -> float:
