@@ -223,7 +223,7 @@ def test_a_tool_that_there_is_not(talk: Talk) -> None:
 
 
 def test_progress(talk: Talk) -> None:
-    reports: list[tuple[float, float | None, str | None]] = []
+    reports = list[Any]()
 
     async def report(progress: float, total: float | None, message: str | None) -> None:
         reports.append((progress, total, message))
