@@ -53,10 +53,16 @@ class Endpoint:
 
 def _is(kind: Callable[[Any], bool], function: Any) -> bool:
     """Tell whether a function, or what is called by calling it, is of a kind that ``inspect`` knows."""
-    while isinstance(function, partial):
-        function = function.func
+    function = _without_partial(function)
     return kind(function) or (callable(function) and kind(type(function).__call__))
 
 
 def _shown(function: Any) -> str:
-    return f"{getattr(function, '__qualname__', None) or repr(function)}()"
+    function = _without_partial(function)
+    return f"{getattr(function, '__qualname__', None) or type(function).__qualname__}()"
+
+
+def _without_partial(function: Any) -> Any:
+    while isinstance(function, partial):
+        function = function.func
+    return function

@@ -242,9 +242,10 @@ class Server:
 
         ``TypeError`` and ``ValueError`` as ``tool`` has them, and for what is no URI or template.
         """
+        template = _template(uri)
 
         def register(function: F) -> F:
-            return self._resource(uri, options, function)
+            return self._resource(template, options, function)
 
         return register
 
@@ -364,8 +365,8 @@ class Server:
         self.tools.add(name, FunctionTool(endpoint, shown, encoder=encoder, accepts=accepts, gives=checks))
         return function
 
-    def _resource(self, uri: str, options: ResourceOptions, function: F) -> F:
-        template = _template(uri)
+    def _resource(self, template: UriTemplate, options: ResourceOptions, function: F) -> F:
+        uri = template.template
         endpoint = _endpoint(function, options, ResourceOptions)
         _check_variables(endpoint, template)
         name = options.get("name") or endpoint.name

@@ -1,0 +1,383 @@
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from linked import Link
+
+import mcpio
+from mcpio.app.context import Context, RequestScope
+from mcpio.app.server import Server
+from mcpio.errors import ErrorCode, LocalProtocolError, RequestError, RequestTimeout, ToolError
+from mcpio.revisions import REV_2025_06_18, REV_2025_11_25
+from mcpio.types import (
+    ClientCapabilities,
+    CreateMessageRequest,
+    CreateMessageResult,
+    CustomRequest,
+    ElicitFormRequest,
+    ElicitResult,
+    ElicitSchema,
+    ElicitURLRequest,
+    Implementation,
+    LoggingMessageNotification,
+    Root,
+    SamplingMessage,
+    StringSchema,
+    TextContent,
+    ToolChoice,
+)
+
+SAMPLE = CreateMessageRequest((SamplingMessage("user", TextContent("hello")),), 10)
+ELICIT = ElicitFormRequest("Who are you?", ElicitSchema({"name": StringSchema()}))
+
+
+def said(text: str) -> CreateMessageResult:
+    return CreateMessageResult("assistant", TextContent(text), "model")
+
+
+def captured(function: Callable[[Context], Any], **options: Any) -> tuple[Any, Link]:
+    """Call a tool that runs the function with its context; return what that returned or raised, and the link."""
+    server, found = Server("s"), []
+
+    @server.tool
+    async def tool(ctx: Context) -> None:
+        try:
+            value = function(ctx)
+            found.append(await value if hasattr(value, "__await__") else value)
+        except Exception as error:
+            found.append(error)
+
+    link = Link(server, **options)
+    link.call("tool")
+    return found[0], link
+
+
+# What a request says
+
+
+def test_a_handler_sees_its_request() -> None:
+    server, found = Server("s"), []
+
+    @server.tool
+    def tool(ctx: Context) -> None:
+        found.append((dict(ctx.meta), ctx.peer, ctx.state, ctx.session, ctx.id, ctx.cancelled))
+
+    link = Link(server, state="the state", principal="ada", info=Implementation("client", "2"))
+    link.do(link.client.call_tool("tool", meta={"example.com/trace": "abc"}))
+    meta, peer, state, session, id, cancelled = found[0]
+    assert meta == {"example.com/trace": "abc"}
+    assert (peer.revision, peer.info, peer.principal) == (REV_2025_11_25, Implementation("client", "2"), "ada")
+    assert (state, session, cancelled) == ("the state", link.session, False)
+    assert id == 1
+
+
+def test_a_request_without_metadata() -> None:
+    meta, _ = captured(lambda ctx: dict(ctx.meta))
+    assert meta == {}
+
+
+@pytest.mark.parametrize("params", ["", ',"params":{}', ',"params":{"_meta":{}}'])
+def test_a_request_without_params_has_no_metadata(params: str) -> None:
+    found: list[Any] = []
+
+    def note(ctx: Context, _: CustomRequest) -> dict[str, Any]:
+        found.append(dict(ctx.meta))
+        return {}
+
+    server = Server("s")
+    server.handlers["a/b"] = note
+    link = Link(server)
+    link.pair.server.receive_data(f'{{"jsonrpc":"2.0","id":"x","method":"a/b"{params}}}\n'.encode(), 0)
+    link.run()
+    assert found == [{}]
+
+
+def test_the_context_may_be_named_in_any_way() -> None:
+    server = Server("s")
+
+    names: dict[str, Any] = {}  # a module that imports it for type checkers only
+    exec("def by_text(text: str, ctx: Context) -> str: return f'{text} {type(ctx).__name__}'", names)
+    server.tool(names["by_text"])
+
+    @server.tool
+    def by_module(text: str, *, where: mcpio.Context) -> str:
+        return f"{text} {type(where).__name__}"
+
+    @server.tool
+    def optional(text: str, ctx: Context | None = None) -> str:
+        return f"{text} {type(ctx).__name__}"
+
+    link = Link(server)
+    for tool in link.do(link.client.list_tools()).tools:
+        assert list(tool.input_schema["properties"]) == ["text"]
+        assert link.text(tool.name, text="a") == "a Context"
+
+
+# Telling the client
+
+
+def test_progress_goes_out_where_it_was_asked_for() -> None:
+    seen: list[Any] = []
+    server = Server("s")
+
+    @server.tool
+    def work(ctx: Context) -> str:
+        ctx.progress(0.5, 1.0, "half")
+        return "done"
+
+    link = Link(server)
+    assert link.text("work") == "done"
+    link.do(link.client.call_tool("work", on_progress=lambda *said: seen.append(said)))
+    assert seen == [(0.5, 1.0, "half")]
+
+
+class Weird:
+    def __repr__(self) -> str:
+        return "weird"
+
+
+@pytest.mark.req("LOG-05")
+@pytest.mark.parametrize(
+    ("data", "sent"),
+    [
+        ("text", "text"),
+        (None, None),
+        ({"a": [1, 2.5]}, {"a": [1, 2.5]}),
+        (dt.date(2025, 11, 25), "2025-11-25"),
+        (Weird(), "weird"),
+        ({1: 2}, "{1: 2}"),
+        (float("nan"), "nan"),
+    ],
+)
+def test_any_value_can_be_logged(data: Any, sent: Any) -> None:
+    seen: list[LoggingMessageNotification] = []
+    _, link = captured(lambda ctx: ctx.info(data, "logger"), on_log=seen.append)
+    assert seen == [LoggingMessageNotification("info", sent, "logger")]
+    assert link.reports == []
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_levels_have_calls_of_their_own(level: str) -> None:
+    seen: list[LoggingMessageNotification] = []
+    server = Server("s", log_level="debug")
+
+    @server.tool
+    def tool(ctx: Context) -> None:
+        getattr(ctx, level)("text")
+
+    link = Link(server, on_log=seen.append)
+    link.call("tool")
+    assert [message.level for message in seen] == [level]
+
+
+def test_a_level_that_there_is_not() -> None:
+    error, _ = captured(lambda ctx: ctx.log("warn", "text"))  # type: ignore[arg-type]  # the mistake
+    assert str(error) == (
+        "there is no log level 'warn': there are debug, info, notice, warning, error, critical, alert, emergency"
+    )
+
+
+def test_a_log_message_that_cannot_be_sent_is_reported() -> None:
+    seen: list[LoggingMessageNotification] = []
+    found, link = captured(lambda ctx: ctx.info("\ud800"), on_log=seen.append)
+    assert (found, seen) == (None, [])
+    assert link.reports == ["a LoggingMessageNotification cannot be sent"]
+
+
+def test_a_message_for_a_request_that_is_over_is_left_out() -> None:
+    seen: list[Any] = []
+    found, link = captured(lambda ctx: ctx, on_log=seen.append)
+    found.info("late")
+    found.progress(1)
+    link.run()
+    assert seen == []
+    assert link.reports == []
+
+
+# Asking the client
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_the_model_is_asked(later: bool) -> None:
+    async def sample_later(scope: RequestScope, request: CreateMessageRequest) -> CreateMessageResult:
+        await scope.run_in_thread(lambda: None)
+        return said("later")
+
+    sample = sample_later if later else lambda _, __: said("at once")
+    found, link = captured(lambda ctx: ctx.sample(SAMPLE), sampling=sample)
+    assert found == said("later" if later else "at once")
+    assert link.reports == []
+
+
+def test_the_user_is_asked() -> None:
+    found, _ = captured(
+        lambda ctx: ctx.elicit(ELICIT), elicitation=lambda _, request: ElicitResult("accept", {"name": request.message})
+    )
+    assert found == ElicitResult("accept", {"name": "Who are you?"})
+
+
+@pytest.mark.req("ROOT-02")
+def test_the_roots_are_asked_for() -> None:
+    roots = [Root("file:///a", "A"), Root("file:///b")]
+    found, _ = captured(lambda ctx: ctx.roots(), roots=roots)
+    assert found == tuple(roots)
+
+
+@pytest.mark.req("SAMP-01", "SAMP-05", "ELIC-02", "ROOT-06")
+@pytest.mark.parametrize(
+    ("ask", "reason"),
+    [
+        (lambda ctx: ctx.sample(SAMPLE), "sampling/createMessage needs the capability sampling, which the peer"),
+        (
+            lambda ctx: ctx.sample(CreateMessageRequest(SAMPLE.messages, 10, tool_choice=ToolChoice())),
+            "sampling/createMessage: tools and toolChoice need the capability sampling.tools",
+        ),
+        (lambda ctx: ctx.elicit(ELICIT), "elicitation/create: mode form needs the capability elicitation.form"),
+        (
+            lambda ctx: ctx.elicit(ElicitURLRequest("Go", "https://example.com", "1")),
+            "elicitation/create: mode url needs the capability elicitation.url",
+        ),
+        (lambda ctx: ctx.roots(), "roots/list needs the capability roots, which the peer did not declare"),
+    ],
+)
+def test_what_the_client_did_not_declare_is_refused_here(ask: Callable[[Context], Any], reason: str) -> None:
+    error, link = captured(ask)
+    assert isinstance(error, LocalProtocolError)
+    assert str(error).startswith(reason)
+    assert [event for event in link.pair.client_events if "request" in type(event).__name__.lower()] == []
+
+
+def test_a_question_that_the_revision_has_no_word_for() -> None:
+    error, _ = captured(
+        lambda ctx: ctx.elicit(ElicitURLRequest("Go", "https://example.com", "1")),
+        revision=REV_2025_06_18,
+        capabilities=ClientCapabilities(),
+        elicitation=lambda _, __: ElicitResult("cancel"),
+    )
+    assert isinstance(error, LocalProtocolError)
+
+
+def asking(ask: Callable[[Context], Any], **options: Any) -> Link:
+    """Return a link to a server whose tool asks and lets every failure pass."""
+    server = Server("s")
+
+    @server.tool(name="ask")
+    async def tool(ctx: Context) -> str:
+        return str(await ask(ctx))
+
+    @server.prompt(name="ask")
+    async def prompt(ctx: Context) -> str:
+        return str(await ask(ctx))
+
+    return Link(server, **options)
+
+
+def refuse(*_: Any) -> Any:
+    raise RequestError(ErrorCode.USER_REJECTED, "User rejected sampling request")
+
+
+@pytest.mark.req("SAMP-12", "TOOL-10")
+def test_what_the_client_answered_is_not_passed_back_to_it_as_the_tools_own_error() -> None:
+    link = asking(lambda ctx: ctx.sample(SAMPLE), sampling=refuse)
+    assert link.text("ask") == "failed: ask failed: RequestError: User rejected sampling request (-1)"
+    assert link.reports == ["the tool ask failed"]
+    with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
+        link.do(link.client.get_prompt("ask"))
+    assert link.reports[1:] == ["the handler of prompts/get 'ask' failed"]
+
+
+def test_a_handler_may_say_in_its_own_words_what_the_client_answered() -> None:
+    async def ask(ctx: Context) -> Any:
+        try:
+            return await ctx.sample(SAMPLE)
+        except RequestError as error:
+            raise ToolError(f"the model is away: {error.message}") from error
+
+    link = asking(ask, sampling=refuse)
+    assert link.text("ask") == "failed: the model is away: User rejected sampling request"
+    assert link.reports == []
+
+
+def test_a_question_has_a_key_and_a_time_limit() -> None:
+    async def never(scope: RequestScope, _: Any) -> ElicitResult:
+        seen.append(scope)
+        await link.runtime.one_shot().wait()
+        raise AssertionError
+
+    seen: list[RequestScope] = []
+    link = asking(lambda ctx: ctx.elicit(ELICIT, key="name", timeout=7), elicitation=never)
+    ask = link.start(link.client.call_tool("ask", timeout=None))
+    link.advance(8)
+    assert "RequestTimeout: elicitation/create: no answer within 7 s" in str(ask.result.content)
+    assert seen[0].cancelled
+    assert link.reports == ["the tool ask failed"]
+    assert isinstance(link.errors[0], RequestTimeout)
+
+
+def test_a_question_has_progress() -> None:
+    seen: list[Any] = []
+
+    def sample(scope: RequestScope, _: Any) -> CreateMessageResult:
+        scope.progress(1, 2, "thinking")
+        return said("hi")
+
+    link = asking(lambda ctx: ctx.sample(SAMPLE, on_progress=lambda *said: seen.append(said)), sampling=sample)
+    link.call("ask")
+    assert seen == [(1, 2, "thinking")]
+
+
+def test_giving_up_a_tool_gives_up_what_it_asks() -> None:
+    seen: list[RequestScope] = []
+
+    async def never(scope: RequestScope, _: Any) -> ElicitResult:
+        seen.append(scope)
+        await link.runtime.one_shot().wait()
+        raise AssertionError
+
+    link = asking(lambda ctx: ctx.elicit(ELICIT), elicitation=never)
+    link.start(link.client.call_tool("ask")).cancel()
+    assert seen[0].cancelled
+    assert link.reports == []
+
+
+# Threads
+
+
+def test_a_handler_in_a_thread_talks_through_the_loop() -> None:
+    server = Server("s")
+    seen: list[Any] = []
+    asks: list[Callable[[Context], Any]] = [
+        lambda ctx: ctx.sample(SAMPLE),
+        lambda ctx: ctx.elicit(ELICIT),
+        lambda ctx: ctx.roots(),
+    ]
+
+    @server.tool(blocking=True)
+    def blocks(ctx: Context) -> str:
+        ctx.progress(1)
+        ctx.info("text")
+        for ask in asks:
+            with pytest.raises(RuntimeError, match="a handler that runs in a thread cannot wait for the client"):
+                ask(ctx)
+        return str(ctx.run_in_loop(lambda: server.notify_resource_updated("a:b")))
+
+    link = Link(
+        server,
+        on_log=seen.append,
+        sampling=refuse,
+        elicitation=refuse,
+        roots=[],
+    )
+    result = link.do(link.client.call_tool("blocks", on_progress=lambda *said: seen.append(said)))
+    assert result.content == (TextContent("0"),)
+    assert seen == [(1, None, None), LoggingMessageNotification("info", "text")]
+
+
+def test_a_handler_may_run_part_of_its_work_in_a_thread() -> None:
+    found, _ = captured(lambda ctx: ctx.run_in_thread(lambda: 42))
+    assert found == 42
+    found, _ = captured(lambda ctx: ctx.run_in_loop(lambda: 42))
+    assert found == 42

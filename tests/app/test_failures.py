@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from mcpio.app.failures import alone, internal_error, named, said_by_author
+from mcpio.errors import ErrorCode, InvalidMessage, Refusal, RequestError, ToolError
+
+
+def test_a_group_of_one_stands_for_what_is_in_it() -> None:
+    inner = ToolError("no")
+    assert alone(inner) is inner
+    assert alone(ExceptionGroup("nursery", [ExceptionGroup("nursery", [inner])])) is inner
+    several = ExceptionGroup("nursery", [inner, ValueError()])
+    assert alone(several) is several
+
+
+@pytest.mark.parametrize(
+    ("data", "sent"),
+    [
+        (None, {"retryable": True}),
+        ({"hint": "later"}, {"hint": "later", "retryable": True}),
+        ({"retryable": "always"}, {"retryable": True}),
+        (["a"], {"data": ["a"], "retryable": True}),
+    ],
+)
+def test_a_refusal_is_answered_with_its_own_code_and_a_hint(data: Any, sent: Mapping[str, Any]) -> None:
+    error = said_by_author(Refusal(1056, "come back later", retryable=True, data=data))
+    assert error is not None
+    assert (error.code, error.message, error.data) == (1056, "come back later", sent)
+
+
+def test_a_request_error_is_the_answer_itself() -> None:
+    error = RequestError(7, "no")
+    assert said_by_author(error) is error
+
+
+@pytest.mark.req("RPC-19")
+@pytest.mark.parametrize("error", [ValueError("secret"), ToolError("no"), InvalidMessage("a", "b")])
+def test_other_exceptions_are_no_answers(error: Exception) -> None:
+    assert said_by_author(error) is None
+
+
+@pytest.mark.req("RPC-19")
+def test_an_internal_error_tells_nothing() -> None:
+    error = internal_error()
+    assert (error.code, error.message, error.data) == (ErrorCode.INTERNAL_ERROR, "Internal error", None)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"name": "echo"}, "tools/call 'echo'"),
+        ({"uri": "notes://a"}, "tools/call 'notes://a'"),
+        ({"name": 5, "uri": None}, "tools/call"),
+        ({"name": "x" * 200}, "tools/call '" + "x" * 99),
+        ({}, "tools/call"),
+        (None, "tools/call"),
+    ],
+)
+def test_a_request_in_words(params: Any, words: str) -> None:
+    message = {"method": "tools/call"} if params is None else {"method": "tools/call", "params": params}
+    assert named(message) == words

@@ -1,0 +1,601 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from linked import Link
+
+from mcpio.app.context import Context, RequestScope
+from mcpio.app.server import Server
+from mcpio.app.session import checked_callback
+from mcpio.engine.connection import DEFAULT
+from mcpio.engine.limits import Timeout
+from mcpio.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    InvalidMessage,
+    LocalProtocolError,
+    NoBackChannel,
+    Refusal,
+    RequestError,
+    RequestTimeout,
+    ToolError,
+)
+from mcpio.events import CancelReceived, CloseReason, IncomingId, RequestFailed, ResponseReceived
+from mcpio.testing import Cancelled
+from mcpio.trio import connect, serve
+from mcpio.types import (
+    CallToolRequest,
+    CallToolResult,
+    CreateMessageRequest,
+    CreateMessageResult,
+    CustomNotification,
+    CustomRequest,
+    EmptyResult,
+    PingRequest,
+    SamplingMessage,
+    ServerCapabilities,
+    TextContent,
+    ToolListChangedNotification,
+)
+
+Act = Callable[[Context], Any]
+
+
+def serving(handler: Callable[[Context, CustomRequest], Any]) -> Server:
+    """Return a server whose method ``test/act`` is this handler."""
+    server = Server("s")
+    server.handlers["test/act"] = handler
+    return server
+
+
+def failing_with(error: BaseException, *, later: bool) -> Server:
+    """Return a server whose method ``test/act`` fails, at once or in a task."""
+
+    async def fail_later() -> None:
+        raise error
+
+    def fail(_: Context, __: CustomRequest) -> Any:
+        if later:
+            return fail_later()
+        raise error
+
+    return serving(fail)
+
+
+def waiting() -> tuple[Server, list[Any]]:
+    """Return a server whose method ``test/act`` waits for ever, and what happens to it."""
+    seen: list[Any] = []
+
+    async def wait(ctx: Context) -> Any:
+        seen.append(ctx)
+        try:
+            await ctx.session.driver.runtime.one_shot().wait()
+        finally:
+            seen.append("over")
+
+    return serving(lambda ctx, _: wait(ctx)), seen
+
+
+ACT = CustomRequest("test/act", {})
+
+
+def act(link: Link) -> Any:
+    return link.do(link.client.request(ACT))
+
+
+both = pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
+
+# Requests of our own
+
+
+def test_a_request_gives_the_typed_result() -> None:
+    link = Link(serving(lambda _, request: {"got": request.params}))
+    assert link.do(link.client.request(CustomRequest("test/act", {"a": 1}))) == {"got": {"a": 1}}
+    assert link.do(link.client.request(PingRequest())) == EmptyResult()
+
+
+def test_an_error_of_the_peers_is_raised() -> None:
+    link = Link(failing_with(RequestError(7, "no", {"why": "not"}), later=False))
+    with pytest.raises(RequestError, match=r"^no \(7\)$") as caught:
+        act(link)
+    assert caught.value.data == {"why": "not"}
+
+
+@pytest.mark.parametrize("timeout", [5, Timeout(5), Timeout(None, 5)])
+def test_a_request_that_takes_too_long_fails(timeout: Any) -> None:
+    server, seen = waiting()
+    link = Link(server)
+    ask = link.start(link.client.request(ACT, timeout=timeout))
+    link.advance(4.9)
+    assert ask.state == "waits"
+    link.advance(0.2)
+    with pytest.raises(RequestTimeout):
+        _ = ask.result
+    assert seen[0].cancelled
+    assert seen[1:] == ["over"]
+    assert link.reports == []
+
+
+@pytest.mark.parametrize(("timeout", "state"), [(DEFAULT, "failed"), (None, "waits")])
+def test_a_request_waits_a_minute_unless_told_otherwise(timeout: Any, state: str) -> None:
+    link = Link(waiting()[0])
+    ask = link.start(link.client.request(ACT, timeout=timeout))
+    link.advance(61)
+    assert ask.state == state
+
+
+def test_cancelling_the_wait_cancels_the_request() -> None:
+    server, seen = waiting()
+    link = Link(server)
+    ask = link.start(link.client.request(ACT))
+    ask.cancel()
+    assert ask.state == "cancelled"
+    assert seen[0].cancelled
+    assert seen[1:] == ["over"]
+    assert len(link.session.connection.pending.incoming) == 0
+    assert link.do(link.client.request(PingRequest())) == EmptyResult()
+    assert link.reports == []
+
+
+def test_a_request_fails_when_the_connection_does() -> None:
+    server, seen = waiting()
+    link = Link(server)
+    ask = link.start(link.client.request(ACT))
+    link.pair.lose(OSError("cut"))
+    link.run()
+    with pytest.raises(ConnectionLost, match="the channel broke"):
+        _ = ask.result
+    assert seen[0].cancelled
+    assert seen[1:] == ["over"]
+    for session in (link.client, link.session):
+        assert session.ended is not None
+        assert session.ended.reason is CloseReason.LOST
+    assert link.reports == []
+
+
+def test_a_result_that_makes_no_sense_is_an_error() -> None:
+    server = Server("s")
+
+    @server.tool
+    def echo() -> None: ...
+
+    link = Link(server)
+    server.handlers["tools/call"] = lambda ctx, _: link.session.connection.send_raw_result(ctx.id, b'{"content": 5}')
+    with pytest.raises(InvalidMessage, match=r"^content: expected an array"):
+        link.call("echo")
+
+
+def test_nothing_is_sent_on_a_closed_connection() -> None:
+    link = Link(Server("s"))
+    link.client.close()
+    for call in (
+        lambda: link.do(link.client.request(PingRequest())),
+        lambda: link.client.notify(CustomNotification("a/b", {})),
+        link.client.check_open,
+    ):
+        with pytest.raises(NoBackChannel, match=r"^the connection is closed$"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (CallToolRequest("a"), "needs the capability tools"),
+        (ToolListChangedNotification(), "is no request"),
+        (ACT, None),
+    ],
+)
+def test_what_must_not_be_asked(payload: Any, reason: str | None) -> None:
+    link = Link(Server("s"))
+    expected: type[Exception] = RequestError if reason is None else LocalProtocolError
+    with pytest.raises(expected, match=reason):
+        link.do(link.client.request(payload))
+
+
+def test_telling_does_not_wait() -> None:
+    server, seen = Server("s"), []
+    server.notification_handlers["a/b"] = lambda _, notification: seen.append(notification)
+    link = Link(server)
+    link.client.notify(CustomNotification("a/b", {"c": 1}))
+    assert seen == []
+    link.run()
+    assert seen == [CustomNotification("a/b", {"c": 1})]
+
+
+def test_both_sides_serve() -> None:
+    scopes: list[RequestScope] = []
+
+    def sample(scope: RequestScope, _: CreateMessageRequest) -> CreateMessageResult:
+        scopes.append(scope)
+        return CreateMessageResult("assistant", TextContent("hi"), "model")
+
+    link = Link(Server("s"), sampling=sample)
+    asked = link.session.request(CreateMessageRequest((SamplingMessage("user", TextContent("hello")),), 10))
+    assert link.do(asked).content == TextContent("hi")
+    assert not isinstance(scopes[0], Context)
+
+
+def test_what_must_not_be_told() -> None:
+    link = Link(Server("s"))
+    with pytest.raises(LocalProtocolError, match="needs the capability tools"):
+        link.session.notify(ToolListChangedNotification())
+
+
+def test_closing_and_waiting_for_the_end() -> None:
+    link = Link(Server("s"))
+    ask = link.start(link.client.aclose(grace=0))
+    link.advance(0)
+    assert ask.state == "returned"
+    assert link.client.ended is not None
+    assert link.client.ended.reason is CloseReason.CLOSED
+    link.client.close()
+
+
+# Progress
+
+
+def test_progress_is_heard_of() -> None:
+    def report(ctx: Context, _: CustomRequest) -> dict[str, Any]:
+        for progress in (1, 3, 2, 3, 4.5):
+            ctx.session.send_progress(ctx.id, progress, 10, "so far")
+        return {}
+
+    seen: list[Any] = []
+    link = Link(serving(report))
+    link.do(link.client.request(ACT, on_progress=lambda *said: seen.append(said)))
+    # What waits to be written is told once, with the newest figures.
+    assert seen == [(4.5, 10, "so far")]
+
+
+@both
+def test_a_progress_callback_that_fails_is_reported_and_costs_nothing(later: bool) -> None:
+    async def report(ctx: Context) -> dict[str, Any]:
+        ctx.progress(1)
+        return {"done": True}
+
+    def fail(*_: Any) -> None:
+        raise ValueError("callback")
+
+    link = Link(serving(lambda ctx, _: report(ctx)))
+    assert link.do(link.client.request(ACT, on_progress=fail)) == {"done": True}
+    assert link.reports == ["a progress callback failed"]
+    assert str(link.errors[0]) == "callback"
+
+
+async def waits_for_progress(*_: Any) -> None: ...
+
+
+@pytest.mark.parametrize("callback", [waits_for_progress, "progress"])
+def test_a_callback_that_must_be_awaited_is_refused_at_the_call(callback: Any) -> None:
+    link = Link(Server("s"))
+    with pytest.raises(TypeError, match=r"^on_progress is a plain function, called without waiting, not "):
+        link.do(link.client.request(PingRequest(), on_progress=callback))
+    assert link.do(link.client.request(PingRequest())) == EmptyResult()
+
+
+def test_a_callback_is_a_plain_function() -> None:
+    assert checked_callback("on_log", None) is None
+    assert checked_callback("on_log", print) is print
+
+
+def test_progress_that_cannot_be_said_is_the_authors_mistake() -> None:
+    def report(ctx: Context, _: CustomRequest) -> dict[str, Any]:
+        for wrong in ("half", float("nan")):
+            with pytest.raises(LocalProtocolError):
+                ctx.progress(wrong)  # type: ignore[arg-type]  # the mistake
+        return {}
+
+    link = Link(serving(report))
+    link.do(link.client.request(ACT, on_progress=print))
+    assert link.reports == []
+
+
+@pytest.mark.req("PROG-03")
+def test_progress_after_the_end_is_left_out() -> None:
+    seen: list[Context] = []
+
+    def keep(ctx: Context, _: CustomRequest) -> dict[str, Any]:
+        seen.append(ctx)
+        return {}
+
+    link = Link(serving(keep))
+    link.do(link.client.request(ACT, on_progress=print))
+    seen[0].progress(1)
+    link.run()
+    assert link.reports == []
+
+
+# Handlers
+
+
+@both
+@pytest.mark.parametrize(
+    ("error", "code", "message", "data"),
+    [
+        (RequestError(7, "no", [1]), 7, "no", [1]),
+        (Refusal(1056, "not today", data={"hint": "h"}), 1056, "not today", {"hint": "h", "retryable": False}),
+        (ExceptionGroup("nursery", [RequestError(7, "no")]), 7, "no", None),
+    ],
+)
+def test_what_a_handler_says_is_the_answer(later: bool, error: Exception, code: int, message: str, data: Any) -> None:
+    link = Link(failing_with(error, later=later))
+    with pytest.raises(RequestError) as caught:
+        act(link)
+    assert (caught.value.code, caught.value.message, caught.value.data) == (code, message, data)
+    assert link.reports == []
+
+
+@pytest.mark.req("RPC-19")
+@both
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("secret"),
+        ToolError("only tools may"),
+        InvalidMessage("a", "b"),
+        LocalProtocolError("c"),
+        ExceptionGroup("nursery", [ValueError("secret"), KeyError("secret")]),
+    ],
+)
+def test_any_other_failure_is_reported_and_not_told(later: bool, error: Exception) -> None:
+    link = Link(failing_with(error, later=later))
+    with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$") as caught:
+        act(link)
+    assert caught.value.data is None
+    assert link.reports == ["the handler of test/act failed"]
+    assert link.errors == [error]
+    assert link.do(link.client.request(PingRequest())) == EmptyResult()
+
+
+@both
+@pytest.mark.parametrize(
+    "error",
+    [RequestError(7, "no", object()), RequestError(7, "no", float("nan")), RequestError("7", "no")],  # type: ignore[arg-type]  # the mistake
+)
+def test_an_error_that_cannot_be_said_is_an_internal_one(later: bool, error: Exception) -> None:
+    link = Link(failing_with(error, later=later))
+    with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
+        act(link)
+    assert link.reports == ["the error for test/act cannot be sent"]
+
+
+def returning(result: Any, *, later: bool) -> Callable[[Any, Any], Any]:
+    async def give() -> Any:
+        return result
+
+    return lambda _, __: give() if later else result
+
+
+@both
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        5,
+        EmptyResult(),
+        "text",
+        CallToolResult(5),  # type: ignore[arg-type]  # the mistake
+        CallToolResult((TextContent("\ud800"),)),
+        CallToolResult((), {"a": object()}),
+    ],
+)
+def test_a_result_that_cannot_be_sent_is_an_internal_error(later: bool, result: Any) -> None:
+    server = Server("s")
+
+    @server.tool
+    def echo() -> None: ...
+
+    server.handlers["tools/call"] = returning(result, later=later)
+    link = Link(server)
+    with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
+        link.call("echo")
+    assert link.reports == ["the result of tools/call 'echo' cannot be sent"]
+    assert isinstance(link.errors[0], LocalProtocolError)
+
+
+@both
+def test_a_custom_method_is_answered_with_a_mapping(later: bool) -> None:
+    link = Link(serving(returning([1], later=later)))
+    with pytest.raises(RequestError, match="Internal error"):
+        act(link)
+    assert str(link.errors[0]) == "the result of test/act must be a mapping, not list"
+
+
+@both
+def test_a_handler_that_answers_by_itself_is_not_answered_again(later: bool) -> None:
+    async def nothing() -> None: ...
+
+    def answer(ctx: Context, _: CustomRequest) -> Any:
+        ctx.session.connection.send_result(ctx.id, {"by": "itself"})
+        return nothing() if later else None
+
+    link = Link(serving(answer))
+    assert act(link) == {"by": "itself"}
+    assert link.reports == ["the result of test/act cannot be sent"]
+
+
+@pytest.mark.req("CANC-07")
+def test_an_answer_after_the_cancellation_is_dropped() -> None:
+    go_on: list[Any] = []
+
+    async def stubborn(ctx: Context) -> dict[str, Any]:
+        try:
+            await ctx.session.driver.runtime.one_shot().wait()
+        except Cancelled:
+            go_on.append(ctx.cancelled)
+        return {"too": "late"}
+
+    link = Link(serving(lambda ctx, _: stubborn(ctx)))
+    link.start(link.client.request(ACT)).cancel()
+    assert go_on == [True]
+    assert link.reports == []
+    assert link.do(link.client.request(PingRequest())) == EmptyResult()
+
+
+def test_a_handler_that_is_cancelled_before_it_starts_stops_at_its_first_wait() -> None:
+    server, seen = waiting()
+    link = Link(server)
+    ask = link.client.connection.send_request(ACT, now=0)
+    link.client.connection.cancel_request(ask)
+    link.run()
+    assert seen[0].cancelled
+    assert seen[1:] == ["over"]
+    assert link.reports == []
+
+
+def test_a_cancellation_of_what_is_over_is_ignored() -> None:
+    link = Link(serving(lambda _, __: {}))
+    id = link.client.connection.send_request(ACT, now=0)
+    link.pair.stall(link.pair.server.role)
+    link.run()
+    link.client.connection.cancel_request(id)
+    link.pair.resume(link.pair.server.role)
+    link.run()
+    assert link.reports == []
+
+
+def test_a_cancellation_of_what_no_handler_serves_changes_nothing() -> None:
+    """Such as a request that was taken over from a snapshot."""
+    link = Link(Server("s"))
+    link.session.handle(CancelReceived(IncomingId(7), None, {}))
+    assert link.reports == []
+
+
+def test_a_handler_whose_own_wait_is_cancelled_fails_like_any_other() -> None:
+    """asyncio raises the same exception in a task that is cancelled, and in one that waits for a cancelled future."""
+
+    async def wait() -> None:
+        raise Cancelled
+
+    link = Link(serving(lambda _, __: wait()))
+    with pytest.raises(RequestError, match="Internal error"):
+        act(link)
+    assert link.reports == ["the handler of test/act was cancelled from inside"]
+
+
+def test_a_handler_that_ends_with_all_others_is_not_answered_for() -> None:
+    server, seen = Server("s"), []
+
+    @server.tool
+    async def wait() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            seen.append("over")
+
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery, trio.open_nursery() as serving:
+            serving.start_soon(serve, server, far)
+            client = await connect(near, nursery=nursery)
+            nursery.start_soon(call, client)
+            await trio.testing.wait_all_tasks_blocked()
+            serving.cancel_scope.cancel()
+
+    async def call(client: Any) -> None:
+        with pytest.raises(ConnectionLost):
+            await client.call_tool("wait")
+
+    trio.run(main)
+    assert seen == ["over"]
+
+
+@both
+def test_a_handler_may_end_the_program(later: bool) -> None:
+    link = Link(failing_with(SystemExit(3), later=later))
+    with pytest.raises(SystemExit) as caught:
+        act(link)
+    assert caught.value.code == 3
+
+
+def test_handlers_end_with_their_session() -> None:
+    server, seen = waiting()
+    link = Link(server)
+    asks = [link.start(link.client.request(ACT)) for _ in range(3)]
+    link.session.connection.abort()
+    link.run()
+    assert [ask.state for ask in asks] == ["failed"] * 3
+    assert [each for each in seen if each == "over"] == ["over"] * 3
+    assert all(each.cancelled for each in seen if each != "over")
+
+
+def test_a_handler_that_holds_up_the_loop_is_named_with_what_to_do() -> None:
+    server = Server("s")
+
+    @server.tool
+    def work(seconds: float) -> None:
+        link.pair.now += seconds
+
+    @server.tool
+    def fail(seconds: float) -> None:
+        link.pair.now += seconds
+        raise ToolError("no")
+
+    link = Link(server)
+    link.call("work", seconds=0.04)
+    assert link.reports == []
+    link.call("work", seconds=0.06)
+    link.call("fail", seconds=0.07)
+    fix = "make its function async, or register it with blocking=True to run it in a thread"
+    assert link.reports == [
+        f"tools/call 'work' held up everything else for 60 ms: {fix}",
+        f"tools/call 'fail' held up everything else for 70 ms: {fix}",
+    ]
+
+
+def test_a_handler_that_merely_waits_is_not_reported() -> None:
+    server, _ = waiting()
+    link = Link(server)
+    ask = link.start(link.client.request(ACT, timeout=10))
+    link.advance(11)
+    assert ask.state == "failed"
+    assert link.reports == []
+
+
+# Events
+
+
+def test_a_request_that_the_engine_refuses_is_nobodys_fault_here() -> None:
+    link = Link(Server("s"))
+    with pytest.raises(RequestError, match=r"^Method not found: test/act \(-32601\)$"):
+        act(link)
+    assert link.reports == []
+
+
+def test_requests_that_others_sent_are_none_of_the_sessions_business() -> None:
+    def report(ctx: Context, _: CustomRequest) -> dict[str, Any]:
+        ctx.progress(1)
+        return {}
+
+    link = Link(serving(report))
+    for cookie in (None, "mine", object()):
+        link.client.connection.send_request(ACT, now=0, cookie=cookie, progress=True)
+    link.client.connection.send_request(CustomRequest("a/b", {}), now=0, cookie="mine")
+    link.run()
+    outcomes = [event for event in link.pair.client_events if isinstance(event, ResponseReceived | RequestFailed)]
+    assert len(outcomes) == 1 + 4
+    assert link.reports == []
+
+
+def test_capabilities_that_cannot_be_said_are_reported() -> None:
+    server = Server("s", capabilities=ServerCapabilities(experimental={"a": object()}))
+    link = Link(server, shake_hands=False)
+    with pytest.raises(ConnectFailed):
+        link.do(link.client.initialize())
+    assert link.reports == ["initialize cannot be answered"]
+    assert "object" in str(link.errors[0])
+
+
+def test_a_driver_has_all_events_processed_at_once() -> None:
+    link = Link(serving(lambda _, __: {"a": 1}))
+    connection = link.client.connection
+    ask = link.start(link.client.request(ACT))
+    assert ask.result == {"a": 1}
+    connection.receive_data(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n' * 3, 0)
+    link.client.process()
+    assert connection.next_event() is None
+    assert sum(len(chunk) for chunk in connection.data_to_send() if chunk) > 0
