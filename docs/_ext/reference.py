@@ -147,6 +147,7 @@ def plain_defaults(
 ) -> tuple[str | None, str | None]:
     """Write a default in a signature as one would write it: ``{}`` for a read-only mapping."""
     plain = signature and re.sub(r"<(Absent|Revision)[. ]([\w-]+)(: '\w+')?>", r"\2", signature)
+    plain = plain and re.sub(r"<function (\w+)[^>]*>", r"\1", plain)
     return plain and plain.replace("mappingproxy({})", "{}"), returns
 
 
@@ -170,7 +171,14 @@ class Attributes(SphinxDirective):
 
 
 def _plain(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    """Return a default as one would write it, and no longer than a table's cell likes."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, tuple | frozenset):
+        return ", ".join(map(str, value)) or "none"
+    if attrs.has(type(value)) and value == type(value)():
+        return f"{type(value).__name__}()"
+    return str(value)
 
 
 def keep_builtins(app: Sphinx, doctree: nodes.document) -> None:

@@ -1,8 +1,9 @@
-"""The directive ``requirements``: the protocol's rules of one family, and whether the library keeps them.
+"""The directive ``requirements``: the protocol's rules of some families, and whether the library keeps them.
 
-    ```{requirements} PING
+    ```{requirements} PING CANC
     ```
 
+lists those of these families, and ``except PING CANC`` those of all others.
 The rules are those of ``tests/requirements.toml``, which names the tests that show each one, or says why it is left
 out.
 """
@@ -27,23 +28,20 @@ def read_rules() -> dict[str, dict[str, Any]]:
     return tomllib.loads(MAP.read_text(encoding="utf-8"))
 
 
-def families() -> list[str]:
-    """Return the families of rules, in the order of the map."""
-    return list(dict.fromkeys(rule.partition("-")[0] for rule in read_rules()))
-
-
-def rule_rows(family: str) -> Iterator[list[Cell]]:
-    """Yield a row for each rule of a family: its id, what it says, what the library does about it."""
+def rule_rows(wanted: str) -> Iterator[list[Cell]]:
+    """Yield a row for each rule of some families: its id, what it says, what the library does about it."""
+    others, named = wanted.startswith("except "), wanted.split()
     for name, rule in read_rules().items():
-        if name.partition("-")[0] == family:
+        if (name.partition("-")[0] in named) is not others:
             left_out = rule.get("left_out")
             yield [[nodes.literal(text=name)], rule["rule"], f"not kept: {left_out}" if left_out else "kept"]
 
 
 class Requirements(SphinxDirective):
-    """Lists the rules of one family."""
+    """Lists the rules of some families."""
 
     required_arguments = 1
+    final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
         """Return the table."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import closing
 
 from mcpio import (
@@ -40,48 +40,43 @@ async def run(
     can_read, can_write = asyncio.Event(), asyncio.Event()
 
     async def pump_in() -> None:
-        try:
-            while await can_read.wait():
-                data = await reader.read(65536)
-                can_read.clear()
-                conn.receive_data(data or None, clock())
-                wake.set()
-        except OSError as exc:
-            conn.connection_lost(exc, clock())
+        while await can_read.wait():
+            data = await reader.read(65536)
+            can_read.clear()
+            conn.receive_data(data or None, clock())
             wake.set()
 
     async def pump_out() -> None:
+        while await can_write.wait():
+            can_write.clear()
+            for chunk in conn.data_to_send():
+                writer.close() if chunk is None else writer.write(chunk)
+            wake.set()
+            await writer.drain()
+
+    async def until_lost(pump: Coroutine[None, None, None]) -> None:
         try:
-            while await can_write.wait():
-                can_write.clear()
-                for chunk in conn.data_to_send():
-                    if chunk is not None:
-                        writer.write(chunk)
-                    elif writer.can_write_eof():
-                        writer.write_eof()
-                wake.set()
-                await writer.drain()
+            await pump
         except OSError as exc:
             conn.connection_lost(exc, clock())
             wake.set()
 
     async with asyncio.TaskGroup() as tasks:
-        pumps = [tasks.create_task(pump_in()), tasks.create_task(pump_out())]
-        while True:
-            for event in conn.events():
-                on_event(event)
-            if conn.closed:
-                break
-            if conn.wants_read:
-                can_read.set()
-            if conn.wants_write:
-                can_write.set()
+        pumps = [tasks.create_task(until_lost(pump)) for pump in (pump_in(), pump_out())]
+        wake.set()
+        while not conn.closed:
             try:
                 async with asyncio.timeout_at(conn.next_deadline()):
                     await wake.wait()
                 wake.clear()
             except TimeoutError:
                 conn.handle_timeout(clock())
+            for event in conn.events():
+                on_event(event)
+            if conn.wants_read:
+                can_read.set()
+            if conn.wants_write:
+                can_write.set()
         for pump in pumps:
             pump.cancel()
 
