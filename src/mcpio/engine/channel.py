@@ -76,12 +76,13 @@ class Channel(ABC):
         clock. Drain the events, write the chunks, re-arm the deadline.
         """
         self._advance(now)
-        if self._inbox.ended or self._phase is Phase.CLOSED:
+        inbox = self._inbox
+        if inbox.ended or self._phase is Phase.CLOSED:
             return
-        if data is None:
-            self._inbox.end()
-        elif data:
-            self._inbox.add_data(data)
+        if data:
+            inbox.add_data(data)
+        elif data is None:
+            inbox.end()
 
     def receive_message(self, text: bytes | str | None, now: float, *, via: Hashable = None) -> None:
         """Take in one whole JSON text of a channel with message boundaries, or ``None`` for its end.
@@ -139,9 +140,10 @@ class Channel(ABC):
         the previous chunks are written: what is not pulled still belongs to the engine, and its policies and limits
         apply to it.
         """
+        outbox = self._outbox
         chunks: list[bytes | None] = []
         size = 0
-        while size < max_bytes and (message := self._outbox.pop()) is not None:
+        while outbox.size and size < max_bytes and (message := outbox.pop()) is not None:
             chunks.append(message.text + b"\n")
             size += len(message.text)
         if self._phase is Phase.CLOSING and self._end_due():

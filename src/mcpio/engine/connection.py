@@ -126,7 +126,7 @@ class Connection(Inbound):
         ``LocalProtocolError``, and changes nothing, for a request that was answered before (as far as that is
         remembered) or never came, and for a result of the wrong type. Drain the events, write the chunks.
         """
-        request = self._to_answer(id)
+        request = self._incoming.get(id) or self._to_answer(id)
         if request is None:
             return
         method = request.method
