@@ -25,8 +25,8 @@ from mcpio.types._fields import Choice, OneOrMore, Payload, Unknown
 from mcpio.types._members import Member, members
 from mcpio.types._objects import (
     UNLIKE_ANY,
+    InRow,
     OutRow,
-    Row,
     checks_of,
     itemwise_encoder,
     object_decoder,
@@ -154,34 +154,25 @@ class _Hooks:
             return self._choice_decoder(Annotated[cls, choice])
         if not cls.SINCE <= self.revision <= cls.UNTIL:
             return _refuser(f"{cls.__name__} does not exist in {self.revision}")
-        rows: dict[str, Row] = {}
-        needed = set(cls.CONSTANTS)
-        for member in members(cls):
-            if member.exists_in(self.revision):
-                rows[member.name] = (
-                    member.attribute,
-                    UNLIKE_ANY,
-                    member.default,
-                    self._first_decoder(rows, member),
-                    None,
-                )
-                if member.needed_in(self.revision):
-                    needed.add(member.attribute)
-        for name in cls.CONSTANTS:
-            rows[name] = (name, UNLIKE_ANY, UNLIKE_ANY, choices_hook((getattr(cls, name),)), str)
-        decode = object_decoder(cls, rows, needed)
+        rows: list[InRow] = [
+            (
+                member.name,
+                member.attribute,
+                member.default,
+                member.needed_in(self.revision),
+                partial(self._read, member),
+            )
+            for member in members(cls)
+            if member.exists_in(self.revision)
+        ]
+        rows += [(name, None, UNLIKE_ANY, True, partial(_constant, getattr(cls, name))) for name in cls.CONSTANTS]
+        decode = object_decoder(cls, rows)
         return decode if cls.ITEMWISE is None else self._itemwise_decoder(cls, decode)
 
-    def _first_decoder(self, rows: dict[str, Row], member: Member) -> Decoder:
-        """Return a hook that puts the right one for the member's type in its own place, and does its work."""
-
-        def decode(value: Any, _: Any) -> Any:
-            type_ = member.type_in(self.revision)
-            exact, hook = exact_class(type_), self.converter.get_structure_hook(type_)
-            rows[member.name] = (member.attribute, exact, member.default, hook, type_)
-            return hook(value, type_)
-
-        return decode
+    def _read(self, member: Member) -> tuple[type | None, Decoder, Any]:
+        """Return the exact class, the hook and the type of a member that comes in."""
+        type_ = member.type_in(self.revision)
+        return exact_class(type_), self.converter.get_structure_hook(type_), type_
 
     def _payload_encoder(self, cls: type[Payload]) -> Encoder:
         if vars(cls).get("CHOICE") is not None:
@@ -194,23 +185,16 @@ class _Hooks:
             if member.exists_in(self.revision):
                 always = member.wire.always or member.default is attrs.NOTHING
                 default = UNLIKE_ANY if always else member.default
-                rows.append((member.attribute, member.name, default, UNLIKE_ANY, self._first_encoder(rows, member)))
+                rows.append((member.attribute, member.name, default, partial(self._write, member)))
             checks += checks_of(member, self.revision)
         constants = {name: getattr(cls, name) for name in cls.CONSTANTS}
-        encode = object_encoder(constants, rows, checks)
+        encode = object_encoder(cls, constants, rows, checks)
         return encode if cls.ITEMWISE is None else itemwise_encoder(cls, encode)
 
-    def _first_encoder(self, rows: list[OutRow], member: Member) -> Encoder:
-        """Return a hook that puts the right one for the member's type in its own place, and does its work."""
-        place = len(rows)
-
-        def encode(value: Any) -> Any:
-            type_ = member.type_in(self.revision)
-            hook = self.converter.get_unstructure_hook(type_)
-            rows[place] = (*rows[place][:3], exact_class(type_), hook)
-            return hook(value)
-
-        return encode
+    def _write(self, member: Member) -> tuple[type | None, Encoder]:
+        """Return the exact class and the hook of a member that goes out."""
+        type_ = member.type_in(self.revision)
+        return exact_class(type_), self.converter.get_unstructure_hook(type_)
 
     def _encoder_of(self, cls: type) -> Encoder:
         """Return the encoder for values of a class, whatever class that is."""
@@ -362,6 +346,10 @@ def _by_kind(type_: Any, hook_of: Callable[[Any], Encoder]) -> dict[type, Encode
 
 def _decode_as(hook: Decoder, type_: Any, value: Any) -> Any:
     return hook(value, type_)
+
+
+def _constant(value: str) -> tuple[None, Decoder, Any]:
+    return None, choices_hook((value,)), str
 
 
 def _literal_hook(type_: Any) -> Callable[..., Any]:
