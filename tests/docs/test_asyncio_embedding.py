@@ -230,9 +230,10 @@ def test_the_peer_hears_of_the_end_whatever_the_caller_does_with_the_writer() ->
         near = client()
         here, there = socket.socketpair()
         near.close()
-        await run(near.conn, *await asyncio.open_connection(sock=here), near.on_event, near.wake)
+        near_reader, near_writer = await asyncio.open_connection(sock=here)
+        await run(near.conn, near_reader, near_writer, near.on_event, near.wake)
         reader, writer = await asyncio.open_connection(sock=there)
-        with closing(writer):
+        with closing(near_writer), closing(writer):
             assert (await reader.read()).count(b"\n") == 1
 
     asyncio.run(main())
