@@ -450,12 +450,11 @@ def test_a_session_that_fails_costs_one_session(caplog: pytest.LogCaptureFixture
     async def main() -> None:
         async with conversation(busy) as other, raw_client(busy) as (raw, session):
 
-            def broken() -> None:
-                session.process = type(session).process.__get__(session)  # type: ignore[method-assign]  # as it was
-                next(session.connection.events())
+            def broken(event: object) -> None:
+                del session.handle  # The one of the class is back.
                 raise ValueError("a fault in the library")
 
-            session.process = broken  # type: ignore[method-assign]  # there is no other way to make it fail
+            session.handle = broken  # type: ignore[method-assign]  # there is no other way to make it fail
             await raw.send(raw.call(1, "echo", text="hi"))
             assert await raw.at_end()
             await session.driver.wait_closed()

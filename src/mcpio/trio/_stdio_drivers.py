@@ -14,7 +14,7 @@ from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel
-from mcpio.events import CloseReason
+from mcpio.events import CloseReason, Event, NoiseReceived
 from mcpio.trio._drivers import Opened, check_options, serve, start_client
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._process import ChildProcess, ProcessOptions, start_process
@@ -42,6 +42,7 @@ class StdioClient(Client):
         super().__init__(connection, driver, **options)
         self.child = child
         self._last_words = ""
+        self._noise: NoiseReceived | None = None
 
     async def request(self, request: Any, **call: Any) -> Any:
         """Ask the server and return its typed result. See ``Session.request``.
@@ -55,6 +56,12 @@ class StdioClient(Client):
             if not self._left_by_server:
                 raise
             raise ConnectionLost(f"{error.reason}: {await self.child.last_words()}") from error.__cause__
+
+    def handle(self, event: Event) -> None:
+        """Act on one event of the connection."""
+        if event.__class__ is NoiseReceived and self._noise is None:
+            self._noise = event
+        super().handle(event)
 
     async def initialize(self) -> None:
         """Open the conversation. ``ConnectFailed`` tells what is known of the child."""
@@ -81,11 +88,12 @@ class StdioClient(Client):
         return self.ended is not None and self.ended.reason in (CloseReason.END_OF_FILE, CloseReason.LOST)
 
     async def _words_on_failure(self, error: ConnectFailed) -> str:
+        said = "" if self._noise is None else f"; its output is no message, and begins with {self._noise.text!r}"
         if isinstance(error.__cause__, ConnectionLost):
-            return f": {await self.child.last_words()}"
+            return f"{said}: {await self.child.last_words()}"
         # The child lives, or is ended by us: that says nothing about it, but what it wrote may.
         tail = self.child.stderr_tail.strip()
-        return f"; the end of the server's standard error:\n{tail}" if tail else ""
+        return f"{said}; the end of the server's standard error:\n{tail}" if tail else said
 
 
 def open_stdio(argv: Sequence[str], **options: Unpack[StdioOptions]) -> Opened[StdioClient]:

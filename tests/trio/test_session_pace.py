@@ -1,0 +1,271 @@
+"""Peers that do not read, or ask too much: what that costs them, and that it costs nobody else anything (P14)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from mcpio.app.context import Context
+from mcpio.app.server import Server
+from mcpio.app.session import Session
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.errors import NoBackChannel
+from mcpio.events import CloseReason
+from mcpio.trio import open_transport, serve
+from mcpio.trio._session import SLICE
+
+HELLO_INFO = {"name": "raw", "version": "1"}
+
+HELLO: dict[str, Any] = {
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": HELLO_INFO},
+}
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def lines(*messages: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n" for message in messages)
+
+
+def call(id: int, name: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": id, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+
+
+def a_server(**limits: Any) -> Server:
+    server = Server("s", options=Options(limits=Limits(**limits)))
+
+    @server.tool
+    def large(size: int) -> str:
+        return "x" * size
+
+    @server.tool
+    async def never_ends(ctx: Context) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            server.instructions = "cancelled"
+
+    @server.tool
+    async def takes(seconds: float, size: int = 1) -> str:
+        await trio.sleep(seconds)
+        return "x" * size
+
+    return server
+
+
+async def read_to_end(stream: trio.abc.ReceiveStream, *, pause: float = 0, at_once: int | None = None) -> bytes:
+    received = b""
+    while data := await stream.receive_some(at_once):
+        received += data
+        await trio.sleep(pause)
+    return received
+
+
+# How much waits for a peer
+
+
+class WithRoom(trio.abc.HalfCloseableStream):
+    """A stream that can be written to without a wait, as pipes can. Without a ``peer`` there is never room for it."""
+
+    def __init__(
+        self, stream: trio.StapledStream[Any, Any], peer: trio.testing.MemoryReceiveStream | None = None
+    ) -> None:
+        self.stream = stream
+        self.peer = peer
+
+    def send_nowait(self, data: bytes) -> int:
+        if self.peer is None:
+            return 0
+        self.peer.put_data(data)
+        return len(data)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self.stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        await self.stream.send_eof()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        return bytes(await self.stream.receive_some(max_bytes))
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+
+class Stalled(trio.abc.SendStream):
+    """The writing end of a stream that takes what it is given until it is full."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.closed = False
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        self.room -= len(data)
+        if self.room < 0:
+            await trio.sleep_forever()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.closed = True
+
+
+@asynccontextmanager
+async def stalled_client(server: Server, *messages: dict[str, Any]) -> AsyncIterator[tuple[Session, Stalled]]:
+    """Serve a client that says something and reads nothing but the answer to its greeting."""
+    receive, send = trio.testing.MemoryReceiveStream(), Stalled(300)
+    receive.put_data(lines(HELLO, {"method": "notifications/initialized"}, *messages))
+    async with trio.open_nursery() as nursery:
+        session: Session = await nursery.start(serve, server, trio.StapledStream(send, receive))
+        await trio.testing.wait_all_tasks_blocked()
+        yield session, send
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.req("RPC-22")
+def test_a_client_that_reads_nothing_is_cut_off_when_too_much_waits_for_it() -> None:
+    async def main() -> None:
+        server = a_server(queued_bytes=10_000)
+        async with stalled_client(server, call(1, "never_ends")) as (session, stream):
+            for _ in range(20):
+                session.log("error", "x" * 1000)  # type: ignore[attr-defined]  # a server's session has it
+            with trio.fail_after(10):
+                await session.driver.wait_closed()
+            assert session.ended is not None
+            assert session.ended.reason is CloseReason.SLOW_CONSUMER
+            assert stream.closed
+            assert server.instructions == "cancelled"
+            with pytest.raises(NoBackChannel):
+                session.notify(object())
+
+    run(main)
+
+
+def test_a_client_that_reads_nothing_costs_only_itself() -> None:
+    async def main() -> None:
+        server = a_server()
+        flood = [call(number, "large", size=100_000) for number in range(1, 60)]
+        async with stalled_client(server, *flood) as (stalled, _), trio.open_nursery() as nursery:
+            near, far = trio.testing.memory_stream_pair()
+            nursery.start_soon(serve, server, far)
+            began = trio.current_time()
+            async with open_transport(near) as client:
+                for _ in range(100):
+                    await client.call_tool("large", {"size": 10})
+            assert trio.current_time() == began
+            assert stalled.ended is None
+
+    run(main)
+
+
+def test_a_client_that_asks_much_at_once_gives_way_to_the_others() -> None:
+    server, served, most = Server("s"), list[int](), 0
+
+    @server.tool
+    def count() -> None:
+        served.append(1)
+
+    async def watch() -> None:
+        nonlocal most
+        before = 0
+        while True:
+            await trio.lowlevel.checkpoint()
+            most = max(most, len(served) - before)
+            before = len(served)
+
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            async with trio.open_nursery() as serving:
+                serving.start_soon(serve, server, far)
+                await near.send_all(lines(HELLO, *(call(number, "count") for number in range(1, 2001))))
+                await near.send_eof()
+                assert (await read_to_end(near)).count(b"\n") == 2001
+            nursery.cancel_scope.cancel()
+
+    run(main)
+    assert len(served) == 2000
+    # In one turn of the loop the reader acts on some and the writer on some. Up to two turns lie between two of ours.
+    assert most <= 4 * SLICE
+
+
+def test_a_client_that_does_not_read_its_answers_is_asked_for_no_more_questions() -> None:
+    async def main() -> None:
+        server = a_server(high_water=100_000)
+        near, far = trio.testing.lockstep_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, server, far)
+            await near.send_all(lines(HELLO))
+            await near.receive_some()
+            sent = list[int]()
+
+            async def ask() -> None:
+                for number in range(1, 31):
+                    await near.send_all(lines(call(number, "large", size=10_000)))
+                    sent.append(number)
+                await near.send_eof()
+
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            # What is unread: the limit, what the writer holds, and what came in with one read.
+            assert len(sent) < 20
+            received = await read_to_end(near)
+            assert received.count(b"\n") == 30
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [trio.StapledStream, WithRoom])
+def test_the_last_answer_gets_out_however_slowly_it_is_read(kind: type[trio.abc.Stream]) -> None:
+    async def main() -> None:
+        near, far = trio.testing.lockstep_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, a_server(), WithRoom(far) if kind is WithRoom else far)
+            await near.send_all(lines(HELLO, call(1, "takes", seconds=1, size=2_000_000)))
+            await near.send_eof()
+            received = await read_to_end(near, pause=1, at_once=100_000)
+        assert trio.current_time() > 20
+        assert json.loads(received.splitlines()[1])["result"]["content"][0]["text"] == "x" * 2_000_000
+
+    run(main)
+
+
+@pytest.mark.parametrize("grace", [5, 0])
+@pytest.mark.parametrize("pulled", [True, False])
+def test_the_last_answer_waits_for_the_grace_of_close_and_no_longer(grace: float, pulled: bool) -> None:
+    async def main() -> None:
+        server = a_server()
+        near, far = trio.testing.lockstep_stream_pair()
+        async with trio.open_nursery() as nursery:
+            session: Session = await nursery.start(serve, server, far)
+            await near.send_all(lines(HELLO))
+            if pulled:
+                # The last answer is with the transport, which waits for the peer; else it waits behind the first.
+                await near.receive_some()
+            await near.send_all(lines(call(1, "large", size=10)))
+            await near.send_eof()
+            await trio.sleep(100)
+            session.close(2 * grace)
+            session.close(grace)
+            await session.driver.wait_closed()
+            assert trio.current_time() == 100 + grace
+
+    run(main)
