@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
+from mcpio import types  # those of completion are loaded when a client asks for one
 from mcpio.app.context import Context
 from mcpio.app.endpoint import Endpoint
 from mcpio.app.prompts import FunctionPrompt, Prompts
 from mcpio.app.resources import FunctionTemplate, Resources
 from mcpio.app.settling import settle
 from mcpio.errors import ErrorCode, RequestError
-from mcpio.types.completion import CompleteRequest, CompleteResult, Completion, PromptReference
+
+if TYPE_CHECKING:
+    from mcpio.types.completion import CompleteRequest, CompleteResult, Completion
 
 __all__ = ["MOST_VALUES", "Completions"]
 
@@ -56,7 +59,7 @@ class Completions:
         """
         endpoint = self._completed(request).get(request.argument.name)
         if endpoint is None:
-            return CompleteResult(Completion((), 0, False))
+            return types.CompleteResult(types.Completion((), 0, False))
         chosen = {} if request.context is None else dict(request.context.arguments or {})
         names = [parameter.name for parameter in endpoint.binder.parameters]
         keywords = dict(zip(names, (request.argument.value, chosen), strict=False))
@@ -64,7 +67,7 @@ class Completions:
 
     def _completed(self, request: CompleteRequest) -> dict[str, Endpoint]:
         reference = request.ref
-        if isinstance(reference, PromptReference):
+        if isinstance(reference, types.PromptReference):
             prompt = self._prompts.find(reference.name)
             if prompt is None:
                 raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {reference.name:.100}")
@@ -87,14 +90,14 @@ def _add(owner: Completed, noun: str, known: Iterable[str], argument: str, endpo
 
 def _result(value: CompleteResult | Completion | Iterable[str], name: str) -> CompleteResult:
     """Return the result for what a function returned: of a long list the best, and how many there are (COMP-04)."""
-    if isinstance(value, CompleteResult):
+    if isinstance(value, types.CompleteResult):
         return attrs.evolve(value, completion=_cut(value.completion))
-    if isinstance(value, Completion):
-        return CompleteResult(_cut(value))
+    if isinstance(value, types.Completion):
+        return types.CompleteResult(_cut(value))
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(f"{name}(): a completion returns a list of texts, not {value!r:.100}")
     values = tuple(value)
-    return CompleteResult(_cut(Completion(values, len(values), False)))
+    return types.CompleteResult(_cut(types.Completion(values, len(values), False)))
 
 
 def _cut(completion: Completion) -> Completion:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mcpio import types  # the types of prompts are loaded when there is one
 from mcpio.app.content import block_of
 from mcpio.app.context import Context
 from mcpio.app.endpoint import Endpoint
@@ -12,7 +13,9 @@ from mcpio.app.registry import Registry
 from mcpio.app.settling import settle
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 from mcpio.types.content import EmbeddedResource
-from mcpio.types.prompts import GetPromptRequest, GetPromptResult, Prompt, PromptArgument, PromptMessage
+
+if TYPE_CHECKING:
+    from mcpio.types.prompts import GetPromptRequest, GetPromptResult, Prompt, PromptArgument, PromptMessage
 
 __all__ = ["FunctionPrompt", "Prompts", "prompt_arguments"]
 
@@ -60,27 +63,27 @@ class Prompts(Registry[FunctionPrompt]):
 def prompt_arguments(endpoint: Endpoint) -> tuple[PromptArgument, ...]:
     """Return what a prompt's function takes, as clients see it (PROM-02)."""
     return tuple(
-        PromptArgument(parameter.name, parameter.description, parameter.required)
+        types.PromptArgument(parameter.name, parameter.description, parameter.required)
         for parameter in endpoint.binder.parameters
     )
 
 
 def _result(value: Any, prompt: Prompt) -> GetPromptResult:
-    if isinstance(value, GetPromptResult):
+    if isinstance(value, types.GetPromptResult):
         return value
     items = value if isinstance(value, list | tuple) else (value,)
-    return GetPromptResult(tuple(_message(item, prompt) for item in items), prompt.description)
+    return types.GetPromptResult(tuple(_message(item, prompt) for item in items), prompt.description)
 
 
 def _message(item: Any, prompt: Prompt) -> PromptMessage:
     """Return a message as it is; text or a content block as the user's."""
-    if isinstance(item, PromptMessage):
+    if isinstance(item, types.PromptMessage):
         message = item
     else:
         block = block_of(item)
         if block is None:
             raise TypeError(f"prompt {prompt.name}: a message is text, content or a PromptMessage, not {item!r:.100}")
-        message = PromptMessage("user", block)
+        message = types.PromptMessage("user", block)
     if isinstance(message.content, EmbeddedResource) and message.content.resource.mime_type is None:
         raise TypeError(f"prompt {prompt.name}: a resource in a prompt needs its mime_type")  # PROM-08
     return message

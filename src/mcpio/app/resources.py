@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from mcpio import types  # the types of resources are loaded when there is one
 from mcpio.app.content import json_text
 from mcpio.app.context import Context
 from mcpio.app.endpoint import Endpoint
@@ -16,7 +17,9 @@ from mcpio.app.uri_template import UriTemplate
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 from mcpio.revisions import REV_2026_07_28
 from mcpio.types.content import BlobResourceContents, TextResourceContents
-from mcpio.types.resources import ReadResourceRequest, ReadResourceResult, Resource, ResourceTemplate
+
+if TYPE_CHECKING:
+    from mcpio.types.resources import ReadResourceRequest, ReadResourceResult, Resource, ResourceTemplate
 
 __all__ = ["FunctionResource", "FunctionTemplate", "Resources", "not_found"]
 
@@ -130,10 +133,10 @@ def _climbs(uri: str) -> bool:
 
 
 def _result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
-    if isinstance(value, ReadResourceResult):
+    if isinstance(value, types.ReadResourceResult):
         return value
     items = value if isinstance(value, list | tuple) and _are_contents(value) else (value,)
-    return ReadResourceResult(tuple(_contents(item, uri, mime_type) for item in items))
+    return types.ReadResourceResult(tuple(_contents(item, uri, mime_type) for item in items))
 
 
 def _are_contents(items: list[Any] | tuple[Any, ...]) -> bool:

@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 
+from mcpio import types  # what belongs to one feature is loaded when a server has it
 from mcpio.app.completion import Completions
 from mcpio.app.context import Context
 from mcpio.app.endpoint import Endpoint
@@ -34,21 +35,20 @@ from mcpio.types.lifecycle import (
     ServerCapabilities,
     ToolsCapability,
 )
-from mcpio.types.logging import LoggingLevel, SetLevelRequest
-from mcpio.types.prompts import ListPromptsRequest, ListPromptsResult, Prompt, PromptListChangedNotification
-from mcpio.types.resources import (
-    ListResourcesRequest,
-    ListResourcesResult,
-    ListResourceTemplatesRequest,
-    ListResourceTemplatesResult,
-    Resource,
-    ResourceListChangedNotification,
-    ResourceTemplate,
-    ResourceUpdatedNotification,
-    SubscribeRequest,
-    UnsubscribeRequest,
-)
+from mcpio.types.logging import LoggingLevel
 from mcpio.types.tools import ListToolsRequest, ListToolsResult, Tool, ToolAnnotations, ToolListChangedNotification
+
+if TYPE_CHECKING:
+    from mcpio.types.logging import SetLevelRequest
+    from mcpio.types.prompts import ListPromptsRequest, ListPromptsResult
+    from mcpio.types.resources import (
+        ListResourcesRequest,
+        ListResourcesResult,
+        ListResourceTemplatesRequest,
+        ListResourceTemplatesResult,
+        SubscribeRequest,
+        UnsubscribeRequest,
+    )
 
 __all__ = [
     "Lifespan",
@@ -187,8 +187,8 @@ class Server:
         self.log_level = checked_level(log_level)
         self.options = options or Options()
         self.tools = Tools(lambda: self._broadcast(ToolListChangedNotification()), mask_errors=mask_errors)
-        self.resources = Resources(lambda: self._broadcast(ResourceListChangedNotification()))
-        self.prompts = Prompts(lambda: self._broadcast(PromptListChangedNotification()))
+        self.resources = Resources(lambda: self._broadcast(types.ResourceListChangedNotification()))
+        self.prompts = Prompts(lambda: self._broadcast(types.PromptListChangedNotification()))
         self.completions = Completions(self.prompts, self.resources)
         self.handlers = {
             "tools/list": self._list_tools,
@@ -299,7 +299,7 @@ class Server:
 
     def notify_resource_updated(self, uri: str) -> int:
         """Tell the sessions that subscribed to a resource that it changed; return how many (RES-07)."""
-        update = ResourceUpdatedNotification(uri)
+        update = types.ResourceUpdatedNotification(uri)
         return sum(session.tell(update) for session in self.sessions if session.is_subscribed(uri))
 
     # For drivers
@@ -381,16 +381,16 @@ class Server:
         if template.variables:
             if options.get("size") is not None:
                 raise TypeError(f"{uri}: a template has no size=; the resources that it gives have sizes of their own")
-            described = ResourceTemplate(uri, name, **common)
+            described = types.ResourceTemplate(uri, name, **common)
             self.resources.templates.add(uri, FunctionTemplate(endpoint, described, template))
         else:
-            resource = Resource(uri, name, size=options.get("size"), **common)
+            resource = types.Resource(uri, name, size=options.get("size"), **common)
             self.resources.static.add(uri, FunctionResource(endpoint, resource))
         return function
 
     def _prompt(self, function: F, options: PromptOptions) -> F:
         endpoint = _endpoint(function, options, PromptOptions)
-        shown = Prompt(
+        shown = types.Prompt(
             options.get("name") or endpoint.name,
             _description(endpoint, options),
             prompt_arguments(endpoint),
@@ -409,15 +409,15 @@ class Server:
 
     def _list_resources(self, scope: Context, request: ListResourcesRequest) -> ListResourcesResult:
         page = self.resources.static.page(request.cursor, self._page_size)
-        return ListResourcesResult(tuple(page.items), page.next_cursor)
+        return types.ListResourcesResult(tuple(page.items), page.next_cursor)
 
     def _list_templates(self, scope: Context, request: ListResourceTemplatesRequest) -> ListResourceTemplatesResult:
         page = self.resources.templates.page(request.cursor, self._page_size)
-        return ListResourceTemplatesResult(tuple(page.items), page.next_cursor)
+        return types.ListResourceTemplatesResult(tuple(page.items), page.next_cursor)
 
     def _list_prompts(self, scope: Context, request: ListPromptsRequest) -> ListPromptsResult:
         page = self.prompts.page(request.cursor, self._page_size)
-        return ListPromptsResult(tuple(page.items), page.next_cursor)
+        return types.ListPromptsResult(tuple(page.items), page.next_cursor)
 
     def _subscribe(self, scope: Context, request: SubscribeRequest) -> EmptyResult:
         if self.resources.find(request.uri) is None:
