@@ -309,6 +309,7 @@ class _Items(AsyncIterator[T], Generic[P, T]):
         self._fetch = fetch
         self._items_of = items
         self._guard = PageGuard(method)
+        self._cursor: str | None = None
         self._page: P | None = None
         self._items: Iterator[T] = iter(())
 
@@ -316,10 +317,12 @@ class _Items(AsyncIterator[T], Generic[P, T]):
         while True:
             for item in self._items:
                 return item
-            cursor = None if self._page is None else self._guard.follow(self._page.next_cursor)
-            if self._page is not None and cursor is None:
-                raise StopAsyncIteration
-            self._page = await self._fetch(cursor)
+            if self._page is not None:
+                self._cursor = self._guard.follow(self._page.next_cursor)
+                if self._cursor is None:
+                    raise StopAsyncIteration
+                self._page = None  # whoever asks again after a failure asks for the page that failed
+            self._page = await self._fetch(self._cursor)
             self._items = iter(self._items_of(self._page))
 
 

@@ -17,7 +17,7 @@ from mcpio.app.context import Context
 from mcpio.app.endpoint import Endpoint
 from mcpio.app.prompts import FunctionPrompt, Prompts, prompt_arguments
 from mcpio.app.resources import FunctionResource, FunctionTemplate, Resources, not_found
-from mcpio.app.results import ResultEncoder, result_encoder
+from mcpio.app.results import result_encoder
 from mcpio.app.runtime import Driver
 from mcpio.app.serving import ServerSession, checked_level
 from mcpio.app.session import Handler
@@ -347,9 +347,9 @@ class Server:
             text = f"the tool name {name!r} may be refused: use 1 to 128 of the characters A-Z a-z 0-9 _ - ."
             warnings.warn(text, stacklevel=level)
         takes, gives = options.get("input_schema"), options.get("output_schema")
-        encoder = ResultEncoder(None, _same, is_wrapped=False)
-        if gives is None and options.get("structured", True):
-            encoder = result_encoder(binder.return_annotation, where=f"{binder.name}(), the result")
+        is_structured = gives is None and options.get("structured", True)
+        annotation = binder.return_annotation if is_structured else Any
+        encoder = result_encoder(annotation, where=f"{binder.name}(), the result")
         shown = Tool(
             name,
             binder.input_schema if takes is None else takes,
@@ -442,10 +442,6 @@ def _set_level(scope: Context, request: SetLevelRequest) -> EmptyResult:
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _endpoint(function: Any, options: RegistrationOptions, known: type) -> Endpoint:

@@ -1,0 +1,639 @@
+from __future__ import annotations
+
+import warnings
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from linked import Link
+
+from mcpio.app.context import Context
+from mcpio.app.server import Server
+from mcpio.app.uri_template import UriTemplateError
+from mcpio.app.validation import SchemaError
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.errors import ErrorCode, LocalProtocolError, RequestError
+from mcpio.revisions import REV_2024_11_05
+from mcpio.trio import memory_client
+from mcpio.types import (
+    Annotations,
+    CustomRequest,
+    Icon,
+    Implementation,
+    PromptListChangedNotification,
+    PromptReference,
+    PromptsCapability,
+    Resource,
+    ResourceListChangedNotification,
+    ResourcesCapability,
+    ResourceTemplate,
+    ResourceTemplateReference,
+    ServerCapabilities,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+    ToolListChangedNotification,
+    ToolsCapability,
+)
+
+
+def echo(text: str) -> str:
+    """Say it back.
+
+    Args:
+        text: What to say.
+    """
+    return text
+
+
+def bare() -> None: ...
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def up(self, by: int = 1) -> int:
+        """Count."""
+        self.count += by
+        return self.count
+
+
+# Who the server is
+
+
+def test_a_server_says_who_it_is() -> None:
+    icons = (Icon("https://example.com/i.png"),)
+    server = Server(
+        "s",
+        "1.2",
+        title="S",
+        description="Serves.",
+        icons=icons,
+        website_url="https://example.com",
+        instructions="Ask.",
+    )
+    link = Link(server)
+    assert link.client.server.info == Implementation(
+        "s", "1.2", title="S", description="Serves.", icons=icons, website_url="https://example.com"
+    )
+    assert link.client.server.instructions == "Ask."
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"log_level": "warn"}, "there is no log level 'warn'"),
+        ({"page_size": 0}, "a page has at least 1 entry, not 0"),
+    ],
+)
+def test_a_server_that_cannot_be(options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Server("s", **options)
+
+
+def test_a_server_has_options_for_its_connections() -> None:
+    made = Server("s", options=Options(limits=Limits(incoming_requests=0)))
+    made.tool(echo)
+    with pytest.raises(RequestError, match="Too many requests at once"):
+        Link(made).call("echo", text="hi")
+
+
+# Tools
+
+
+@pytest.mark.req("TOOL-02", "TOOL-05")
+def test_a_tool_is_described_by_its_function() -> None:
+    server = Server("s")
+    assert server.tool(echo) is echo
+    link = Link(server)
+    assert link.do(link.client.list_tools()).tools == (
+        Tool(
+            "echo",
+            {
+                "type": "object",
+                "properties": {"text": {"type": "string", "description": "What to say."}},
+                "required": ["text"],
+                "additionalProperties": False,
+            },
+            "Say it back.",
+        ),
+    )
+    assert link.text("echo", text="hi") == "hi"
+
+
+def test_a_tool_is_described_by_its_options() -> None:
+    server, icons = Server("s"), (Icon("https://example.com/i.png"),)
+    annotations = ToolAnnotations(read_only_hint=True)
+    options: Any = {
+        "name": "say",
+        "title": "Say",
+        "description": "Another.",
+        "annotations": annotations,
+        "icons": icons,
+        "meta": {"example.com/a": 1},
+    }
+    assert server.tool(**options)(bare) is bare
+    link = Link(server)
+    (shown,) = link.do(link.client.list_tools()).tools
+    assert (shown.name, shown.title, shown.description) == ("say", "Say", "Another.")
+    assert (shown.annotations, shown.icons, shown.meta) == (annotations, icons, {"example.com/a": 1})
+    assert shown.input_schema == {"type": "object", "additionalProperties": False}
+
+
+def test_nothing_said_is_the_same_as_none() -> None:
+    server = Server("s")
+    server.tool(echo, name=None, title=None, description=None, icons=None, meta=None, annotations=None)
+    server.tool(echo, name="other", input_schema=None, output_schema=None)
+    server.resource("a:b", mime_type=None, size=None, annotations=None, description=None)(bare)
+    server.resource("a:c/{text}", size=None)(echo)
+    server.prompt(echo, name=None, description=None)
+    assert [entry.description.description for entry in server.tools] == ["Say it back."] * 2
+    assert [entry.description.name for entry in server.prompts] == ["echo"]
+
+
+def test_schemas_may_be_written_by_hand() -> None:
+    made, takes, gives = server(), {"type": "object", "properties": {}}, {"type": "object", "required": ["a"]}
+    made.tool(input_schema=takes, output_schema=gives, name="give")(lambda: {"a": 1})
+    link = Link(made)
+    (shown,) = link.do(link.client.list_tools()).tools
+    assert (shown.input_schema, shown.output_schema) == (takes, gives)
+    assert link.call("give").structured_content == {"a": 1}
+    made.tool(lambda: {"a": 1}, name="plain", structured=False)
+    assert link.text("plain") == '{"a":1}'
+
+
+def test_all_ways_to_register() -> None:
+    server, counter = Server("s"), Counter()
+
+    @server.tool
+    def one() -> str:
+        return "1"
+
+    @server.tool()
+    def two() -> str:
+        return "2"
+
+    @server.tool(title="Three")
+    async def three() -> str:
+        return "3"
+
+    server.tool(counter.up)
+    server.tool(partial(counter.up, by=10), name="up_ten")
+    server.tool(lambda: "6", name="six")
+    link = Link(server)
+    assert [link.text(name) for name in ("one", "two", "three", "six")] == ["1", "2", "3", "6"]
+    assert link.call("up").structured_content == {"result": 1}
+    assert link.call("up_ten").structured_content == {"result": 11}
+    assert link.call("up", by=5).structured_content == {"result": 16}
+
+
+@pytest.mark.req("TOOL-04")
+def test_a_name_is_taken_once() -> None:
+    server = Server("s")
+    server.tool(echo)
+    server.prompt(echo)
+    server.resource("a:b")(bare)
+    server.resource("a:c/{text}")(echo)
+    for again, message in (
+        (lambda: server.tool(echo), "there is a tool 'echo' already"),
+        (lambda: server.prompt(echo), "there is a prompt 'echo' already"),
+        (lambda: server.resource("a:b")(bare), "there is a resource 'a:b' already"),
+        (lambda: server.resource("a:c/{text}")(echo), "there is a resource template 'a:c/{text}' already"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            again()
+
+
+@pytest.mark.req("TOOL-04")
+@pytest.mark.parametrize("name", ["get weather", "über", "a,b", "x" * 129, "a/b"])
+def test_a_name_that_some_clients_refuse_is_warned_of(name: str) -> None:
+    server = Server("s")
+    with pytest.warns(UserWarning, match=r"may be refused: use 1 to 128 of the characters") as caught:
+        server.tool(echo, name=name)
+    with pytest.warns(UserWarning, match="may be refused") as second:
+        server.tool(name=name + ".")(echo)
+    assert {warning.filename for warning in (*caught, *second)} == {__file__}
+    assert name in server.tools
+
+
+@pytest.mark.req("TOOL-04")
+@pytest.mark.parametrize("name", ["a", "x" * 128, "A-Z_0.9"])
+def test_other_names_are_not(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Server("s").tool(echo, name=name)
+
+
+def server() -> Server:
+    return Server("s")
+
+
+@pytest.mark.parametrize(
+    ("register", "kind", "message"),
+    [
+        (lambda s: s.tool("name"), TypeError, "expected a function to register, got 'name': options are given by name"),
+        (lambda s: s.tool(lambda: 1), TypeError, "has no name of its own: give name="),
+        (lambda s: s.tool(echo, titel="x"), TypeError, "there is no option 'titel': there are annotations, blocking, "),
+        (lambda s: s.tool(titel="x")(echo), TypeError, "there is no option 'titel'"),
+        (lambda s: s.prompt(echo, annotations=1), TypeError, "there is no option 'annotations': there are blocking, d"),
+        (lambda s: s.resource("a:b", name="x", q=1)(bare), TypeError, "there is no option 'q'"),
+        (lambda s: s.prompt("name"), TypeError, "expected a function to register"),
+        (lambda s: s.tool(Counter.up), TypeError, "register the method of an instance"),
+        (lambda s: s.tool(echo, input_schema={}), ValueError, 'input_schema .* needs "type": "object" at its root'),
+        (lambda s: s.tool(echo, output_schema={"type": "array"}), ValueError, "output_schema .* at its root"),
+        (lambda s: s.tool(echo, input_schema={"type": 5}), SchemaError, "type"),
+        (lambda s: s.resource(bare), TypeError, r"give the URI: @server.resource\(\"scheme://{variable}\"\), not "),
+        (lambda s: s.resource("notes"), ValueError, "'notes' is no URI: it begins with its scheme"),
+        (lambda s: s.resource("a b:c"), ValueError, "is no URI"),
+        (lambda s: s.resource("a:{b"), UriTemplateError, "a:{b"),
+        (lambda s: s.resource("a:{b}{c}"), UriTemplateError, "nothing stands between the values of b and the next"),
+        (lambda s: s.resource("a:b")(echo), TypeError, r"echo\(\): the URI has no variable 'text'"),
+        (lambda s: s.resource("a:{c}")(bare), TypeError, r"bare\(\): no parameter takes the variable 'c' of the URI"),
+        (lambda s: s.resource("a:{text}", size=5)(echo), TypeError, "a template has no size="),
+    ],
+)
+def test_what_could_never_work_is_refused(register: Callable[[Any], Any], kind: type[Exception], message: str) -> None:
+    made = server()
+    with pytest.raises(kind, match=message):
+        register(made)
+    assert len(made.tools) + len(made.resources) + len(made.prompts) == 0
+
+
+# Resources and prompts
+
+
+@pytest.mark.req("RES-02", "RES-04", "RES-11", "RES-12")
+def test_resources_are_listed() -> None:
+    made, annotations = server(), Annotations(priority=0.5)
+    common: Any = {
+        "title": "T",
+        "mime_type": "text/plain",
+        "annotations": annotations,
+        "icons": (Icon("https://example.com/i.png"),),
+        "meta": {"example.com/a": 1},
+    }
+
+    @made.resource("Notes://Today/", size=5, **common)
+    def today() -> str:
+        """What is up."""
+        return "a note"
+
+    @made.resource("notes://{text}", name="any", description="Any.", **common)
+    def note(text: str) -> str:
+        return text
+
+    link = Link(made)
+    assert link.do(link.client.list_resources()).resources == (
+        Resource("Notes://Today/", "today", description="What is up.", size=5, **common),
+    )
+    assert link.do(link.client.list_resource_templates()).resource_templates == (
+        ResourceTemplate("notes://{text}", "any", description="Any.", **common),
+    )
+
+
+def test_a_template_may_have_its_scheme_from_the_uri() -> None:
+    made = server()
+    made.resource("{+uri}", name="any")(lambda uri: uri)
+    link = Link(made)
+    (contents,) = link.do(link.client.read_resource("https://example.com/a?b")).contents
+    assert contents.text == "https://example.com/a?b"  # type: ignore[union-attr]  # it is text
+
+
+@pytest.mark.req("PROM-02")
+def test_prompts_are_listed() -> None:
+    made = server()
+
+    @made.prompt
+    def one(text: str) -> str:
+        """One."""
+        return text
+
+    made.prompt(title="T", name="two", description="Two.", meta={"example.com/a": 1}, blocking=True)(echo)
+    link = Link(made)
+    first, second = link.do(link.client.list_prompts()).prompts
+    assert (first.name, first.description, first.title) == ("one", "One.", None)
+    assert (second.name, second.description, second.title) == ("two", "Two.", "T")
+    assert second.meta == {"example.com/a": 1}
+    (message,) = link.do(link.client.get_prompt("two", {"text": "hi"})).messages
+    assert message.content == TextContent("hi")
+
+
+# Lists
+
+
+@pytest.mark.req("PAGE-01", "PAGE-04", "TOOL-02", "RES-02", "RES-04", "PROM-02")
+@pytest.mark.parametrize(("size", "pages"), [(None, 1), (2, 3), (5, 1), (100, 1)])
+def test_lists_come_in_pages(size: int | None, pages: int) -> None:
+    made = Server("s", page_size=size)
+    for number in range(5):
+        made.tool(bare, name=f"tool{number}")
+        made.prompt(bare, name=f"prompt{number}")
+        made.resource(f"a:{number}")(bare)
+        made.resource(f"b:{number}/{{text}}")(echo)
+    link = Link(made)
+
+    async def walk(ask: Callable[..., Any], member: str) -> tuple[int, list[Any]]:
+        asked, found, cursor = 0, [], None
+        while True:
+            page = await ask(cursor)
+            asked += 1
+            found += getattr(page, member)
+            cursor = page.next_cursor
+            if cursor is None:
+                return asked, found
+
+    client = link.client
+    for ask, member in (
+        (client.list_tools, "tools"),
+        (client.list_prompts, "prompts"),
+        (client.list_resources, "resources"),
+        (client.list_resource_templates, "resource_templates"),
+    ):
+        asked, found = link.do(walk(ask, member))
+        assert asked == pages
+        assert len({repr(each) for each in found}) == 5
+
+
+@pytest.mark.req("PAGE-04")
+@pytest.mark.parametrize("call", ["list_tools", "list_prompts", "list_resources", "list_resource_templates"])
+def test_a_cursor_that_was_never_given_out_is_refused(call: str) -> None:
+    made = Server("s", page_size=1)
+    for number in range(2):
+        made.tool(bare, name=f"tool{number}")
+        made.prompt(bare, name=f"prompt{number}")
+        made.resource(f"a:{number}")(bare)
+    link = Link(made)
+    cursor = link.do(link.client.list_tools()).next_cursor
+    for wrong in ["nonsense", ""] + ([] if call == "list_tools" else [cursor]):
+        with pytest.raises(RequestError, match="Invalid cursor") as caught:
+            link.do(getattr(link.client, call)(wrong))
+        assert caught.value.code == ErrorCode.INVALID_PARAMS
+
+
+# Capabilities
+
+
+@pytest.mark.req("CAP-03", "TOOL-01", "RES-01", "PROM-01", "LOG-01")
+def test_what_is_registered_is_declared() -> None:
+    made = server()
+    assert made.capabilities == ServerCapabilities(logging={})
+    made.tool(bare)
+    assert made.capabilities == ServerCapabilities(tools=ToolsCapability(True), logging={})
+    made.prompt(bare)
+    made.resource("a:b")(bare)
+    assert made.capabilities == ServerCapabilities(
+        tools=ToolsCapability(True),
+        prompts=PromptsCapability(True),
+        resources=ResourcesCapability(True, True),
+        logging={},
+    )
+    made.tools.disable("bare")
+    assert made.capabilities.tools == ToolsCapability(True)
+    made.tools.remove("bare")
+    assert made.capabilities == ServerCapabilities(
+        prompts=PromptsCapability(True), resources=ResourcesCapability(True, True), logging={}
+    )
+    other = server()
+    other.resource("a:{text}")(echo)
+    assert other.capabilities.resources is not None
+
+
+@pytest.mark.req("CAP-03")
+def test_what_is_declared_beside_it_stands() -> None:
+    declared = ServerCapabilities(
+        tools=ToolsCapability(), prompts=PromptsCapability(False), completions={}, experimental={"a": {}}
+    )
+    made = Server("s", capabilities=declared)
+    made.prompt(bare)
+    assert made.capabilities == ServerCapabilities(
+        tools=ToolsCapability(), prompts=PromptsCapability(False), completions={}, experimental={"a": {}}, logging={}
+    )
+    link = Link(made)
+    assert link.do(link.client.list_tools()).tools == ()
+
+
+# The session's own settings
+
+
+@pytest.mark.req("RES-06", "RES-09")
+def test_a_client_subscribes_to_what_there_is() -> None:
+    made = server()
+    made.resource("a:b")(bare)
+    link = Link(made)
+    link.do(link.client.subscribe_resource("a:b"))
+    assert made.notify_resource_updated("a:b") == 1
+    with pytest.raises(RequestError, match="Resource not found"):
+        link.do(link.client.subscribe_resource("a:c"))
+    link.do(link.client.unsubscribe_resource("a:b"))
+    assert made.notify_resource_updated("a:b") == 0
+
+
+@pytest.mark.req("LOG-03")
+def test_a_client_chooses_the_level_of_log_messages() -> None:
+    link = Link(server())
+    link.do(link.client.set_log_level("error"))
+    assert link.session.log_level == "error"
+
+
+# Completions
+
+
+def test_arguments_of_prompts_and_templates_are_completed() -> None:
+    made = server()
+    made.prompt(echo)
+    made.resource("a:{text}")(echo)
+    for options in ({"prompt": "echo"}, {"resource": "a:{text}", "blocking": True}):
+
+        @made.completion("text", **options)
+        def suggest(value: str) -> list[str]:
+            return [value + "!"]
+
+        assert suggest("a") == ["a!"]
+    link = Link(made)
+    for reference in (PromptReference("echo"), ResourceTemplateReference("a:{text}")):
+        assert link.do(link.client.complete(reference, "text", "hi")).completion.values == ("hi!",)
+    with pytest.raises(TypeError, match=r"^give either prompt= or resource=$"):
+        made.completion("text")
+
+
+# Changes while sessions are open
+
+
+@pytest.mark.req("TOOL-16", "RES-08", "PROM-07")
+def test_clients_hear_of_changes() -> None:
+    made, heard = server(), []
+    made.tool(bare)
+    made.prompt(bare)
+    made.resource("a:b")(bare)
+    link = Link(made, on_notification=lambda told: heard.append(type(told)))
+    for change, kind in (
+        (lambda: made.tool(echo), ToolListChangedNotification),
+        (lambda: made.tools.disable("echo"), ToolListChangedNotification),
+        (lambda: made.tools.enable("echo"), ToolListChangedNotification),
+        (lambda: made.tools.remove("echo"), ToolListChangedNotification),
+        (lambda: made.prompt(echo), PromptListChangedNotification),
+        (lambda: made.resource("a:{text}")(echo), ResourceListChangedNotification),
+        (lambda: made.resources.static.remove("a:b"), ResourceListChangedNotification),
+    ):
+        heard.clear()
+        change()
+        link.run()
+        assert heard == [kind]
+    assert [tool.name for tool in link.do(link.client.list_tools()).tools] == ["bare"]
+
+
+@pytest.mark.req("TOOL-16", "TOOL-01")
+def test_clients_hear_only_of_what_was_declared_to_them() -> None:
+    made = server()
+    first: list[Any] = []
+    second: list[Any] = []
+    early = Link(made, on_notification=first.append)
+    made.tool(echo)
+    late = Link(made, on_notification=second.append)
+    made.tool(bare)
+    early.run()
+    late.run()
+    assert first == []
+    assert second == [ToolListChangedNotification()]
+    assert early.reports == []
+    with pytest.raises(LocalProtocolError, match="needs the capability tools"):
+        early.call("echo", text="hi")
+
+
+@pytest.mark.req("TOOL-16")
+def test_a_list_that_is_said_not_to_change_is_not_told_of() -> None:
+    made = Server("s", capabilities=ServerCapabilities(tools=ToolsCapability(list_changed=False)))
+    heard: list[Any] = []
+    link = Link(made, on_notification=heard.append)
+    made.tool(echo)
+    link.run()
+    assert heard == []
+    assert link.text("echo", text="hi") == "hi"
+
+
+def test_changes_during_a_call_are_heard_of_after_it() -> None:
+    made = server()
+    heard: list[Any] = []
+
+    @made.tool
+    def more() -> str:
+        for number in range(3):
+            made.tool(echo, name=f"echo{number}")
+        return "done"
+
+    link = Link(made, on_notification=heard.append)
+    assert link.text("more") == "done"
+    assert heard == [ToolListChangedNotification()]
+
+
+# Sessions
+
+
+def test_a_server_serves_several_sessions_at_once() -> None:
+    made = server()
+
+    @made.tool
+    async def who(ctx: Context) -> str:
+        await ctx.run_in_thread(lambda: None)
+        return f"{ctx.state} {ctx.peer.info.name} {ctx.peer.revision}"
+
+    links = [
+        Link(made, state="one", info=Implementation("a", "1")),
+        Link(made, state="two", info=Implementation("b", "1"), revision=REV_2024_11_05),
+    ]
+    assert list(made.sessions) == [link.session for link in links]
+    asks = [link.start(link.client.call_tool("who")) for link in links]
+    assert [ask.result.content for ask in asks] == [
+        (TextContent("one a 2025-11-25"),),
+        (TextContent("two b 2024-11-05"),),
+    ]
+    links[0].client.connection.abort()
+    links[0].run()
+    assert list(made.sessions) == [links[1].session]
+    made.forget(links[0].session)
+
+
+def test_a_session_that_ends_while_all_are_told_is_no_trouble() -> None:
+    made = server()
+    made.resource("a:b")(bare)
+    links = [Link(made) for _ in range(3)]
+    for link in links:
+        link.do(link.client.subscribe_resource("a:b"))
+    told = links[0].session.tell
+
+    def tell_and_end(notification: Any, **options: Any) -> bool:
+        links[1].session.connection.abort()
+        links[1].run()
+        return told(notification, **options)
+
+    links[0].session.tell = tell_and_end  # type: ignore[method-assign]  # a driver may do so much at once
+    assert made.notify_resource_updated("a:b") == 2
+    assert len(made.sessions) == 2
+
+
+def test_the_lifespan_gives_the_state_of_the_sessions() -> None:
+    entered: list[Server] = []
+
+    @asynccontextmanager
+    async def lifespan(made: Server) -> AsyncIterator[dict[str, int]]:
+        entered.append(made)
+        yield {"answer": 42}
+
+    made = Server("s", lifespan=lifespan)
+
+    @made.tool
+    def answer(ctx: Context) -> int:
+        found: int = ctx.state["answer"]
+        return found
+
+    async def main() -> None:
+        async with memory_client(made) as client:
+            assert (await client.call_tool("answer")).structured_content == {"result": 42}
+
+    trio.run(main)
+    assert entered == [made]
+
+
+# Custom methods
+
+
+def test_a_method_outside_the_protocol_is_served() -> None:
+    made = server()
+
+    def reverse(ctx: Context, request: CustomRequest) -> Mapping[str, Any]:
+        return {"text": request.params["text"][::-1], "state": ctx.state}
+
+    early = Link(made)
+    made.handlers["text/reverse"] = reverse
+    link = Link(made, state=1)
+    request = CustomRequest("text/reverse", {"text": "abc"})
+    assert link.do(link.client.request(request)) == {"text": "cba", "state": 1}
+    with pytest.raises(RequestError, match="Method not found"):
+        early.do(early.client.request(request))
+
+
+def test_methods_named_in_the_options_are_kept() -> None:
+    made = Server("s", options=Options(custom_methods=frozenset({"a/b"})))
+    assert made.connection()._options.custom_methods == {"a/b"}
+    made.handlers["a/b"] = made.handlers["c/d"] = lambda _, __: {}
+    assert made.connection()._options.custom_methods == {"a/b", "c/d"}
+
+
+def test_a_method_of_the_protocol_can_be_served_in_another_way() -> None:
+    made = server()
+    made.tool(echo)
+    served = made.handlers["tools/call"]
+    seen: list[str] = []
+
+    def watch(ctx: Context, request: Any) -> Any:
+        seen.append(request.name)
+        return served(ctx, request)
+
+    made.handlers["tools/call"] = watch
+    assert Link(made).text("echo", text="hi") == "hi"
+    assert seen == ["echo"]
