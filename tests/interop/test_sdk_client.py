@@ -116,7 +116,7 @@ def talk(connected: Talk) -> Talk:
 # Lifecycle
 
 
-@pytest.mark.req("LIFE-04", "LIFE-05", "LIFE-07")
+@pytest.mark.req("LIFE-04", "LIFE-05", "LIFE-07", "STDIO-10")
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 def test_a_conversation_in_every_revision(revision: str) -> None:
     with talk_to_server(revision) as talk:
@@ -222,6 +222,7 @@ def test_a_tool_that_there_is_not(talk: Talk) -> None:
     assert caught.value.error.code == types.INVALID_PARAMS
 
 
+@pytest.mark.req("PROG-02", "PROG-04")
 def test_progress(talk: Talk) -> None:
     reports = list[Any]()
 
@@ -235,6 +236,7 @@ def test_progress(talk: Talk) -> None:
     assert reports == sorted(reports)
 
 
+@pytest.mark.req("CANC-01", "CANC-05")
 def test_a_cancelled_call(talk: Talk) -> None:
     async def give_up(client: Client) -> None:
         with anyio.move_on_after(0.2) as scope:

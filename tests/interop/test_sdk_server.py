@@ -166,7 +166,7 @@ def high(talks: Callable[[str, str], Talk]) -> Talk:
 # Lifecycle
 
 
-@pytest.mark.req("LIFE-03", "LIFE-08")
+@pytest.mark.req("LIFE-03", "LIFE-08", "STDIO-10")
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26"])
 def test_a_conversation_in_the_oldest_revisions(revision: str) -> None:
     with talk_to_server("lowlevel", revision) as talk:
@@ -176,6 +176,7 @@ def test_a_conversation_in_the_oldest_revisions(revision: str) -> None:
         assert len(talk.do(all_tools)) > 3
 
 
+@pytest.mark.req("LIFE-16")
 @pytest.mark.parametrize(("kind", "revision"), [*LOW, HIGH])
 def test_who_the_server_is(kind: str, revision: str, talks: Callable[[str, str], Talk]) -> None:
     client = talks(kind, revision).client
@@ -251,6 +252,7 @@ def test_a_tool_that_there_is_not(low: Talk, high: Talk) -> None:
     assert high.do(lambda client: client.call_tool("none")).is_error
 
 
+@pytest.mark.req("PROG-01", "PROG-02")
 def test_progress(talk: Talk) -> None:
     reports: list[tuple[float, float | None, str | None]] = []
     result = talk.do(
@@ -260,7 +262,7 @@ def test_progress(talk: Talk) -> None:
     assert reports == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
 
 
-@pytest.mark.req("TIME-01")
+@pytest.mark.req("CANC-01", "TIME-01")
 @pytest.mark.parametrize("how", ["cancelled", "timed out"])
 def test_a_call_that_is_given_up(talk: Talk, how: str) -> None:
     before = talk.text("what_happened").count("wait was cancelled")

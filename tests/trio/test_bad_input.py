@@ -134,7 +134,7 @@ FROM_CLIENTS: dict[str, tuple[bytes, Any, int | None, str]] = {
 }
 
 
-@pytest.mark.req("STDIO-12")
+@pytest.mark.req("CANC-06", "CANC-09", "LIFE-13", "STDIO-12")
 @pytest.mark.parametrize(("sent", "id", "code", "message"), FROM_CLIENTS.values(), ids=FROM_CLIENTS)
 @pytest.mark.parametrize("cut", [False, True], ids=["whole", "byte by byte"])
 def test_a_server_answers_what_is_wrong_and_goes_on(
@@ -167,6 +167,7 @@ def test_a_message_over_the_limit_is_refused(resync: bool) -> None:
     run(main)
 
 
+@pytest.mark.req("LIFE-11", "LIFE-12")
 def test_a_request_before_the_handshake_is_refused_and_the_handshake_works() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()

@@ -408,6 +408,7 @@ def test_a_block_that_is_cancelled_while_it_connects() -> None:
     run(main)
 
 
+@pytest.mark.req("LIFE-19")
 def test_a_handshake_that_nobody_answers_fails_and_closes_the_transport() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()

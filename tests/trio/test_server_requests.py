@@ -38,6 +38,14 @@ async def ask_model(ctx: Context, timeout: float = 60) -> str:
     return f"{result.model} says {result.content.text}"
 
 
+reports: list[tuple[float, float | None, str | None]] = []
+
+
+@server.tool
+async def ask_with_progress(ctx: Context) -> None:
+    await ctx.sample(QUESTION, on_progress=lambda *report: reports.append(report))
+
+
 @server.tool
 async def ask_user(ctx: Context) -> str:
     form = ElicitFormRequest("Who are you?", ElicitSchema({"name": StringSchema()}, ("name",)))
@@ -111,6 +119,27 @@ def test_a_model_answers(connected: Any, sampler: Any, said: str) -> None:
             assert text_of(await client.call_tool("ask_both_at_once")) == "20"
 
     run(main)
+
+
+@pytest.mark.req("PROG-08")
+@over_each
+def test_a_client_reports_progress_too(connected: Any) -> None:
+    seen: list[tuple[float, float | None, str | None]] = []
+
+    async def work(scope: RequestScope, request: CreateMessageRequest) -> CreateMessageResult:
+        for number in (1, 2):
+            scope.progress(number, 2, "thinking")
+            await trio.sleep(1)
+        return CreateMessageResult("assistant", TextContent("4"), "busy")
+
+    async def main() -> None:
+        async with connected(sampling=work) as client:
+            reports.clear()
+            await client.call_tool("ask_with_progress")
+            seen.extend(reports)
+
+    run(main)
+    assert seen == [(1, 2, "thinking"), (2, 2, "thinking")]
 
 
 @over_each

@@ -377,6 +377,7 @@ def test_nothing_goes_out_on_a_closed_connection() -> None:
     run(main)
 
 
+@pytest.mark.req("LIFE-17")
 def test_calls_that_wait_when_the_client_is_closed_are_lost() -> None:
     outcomes: list[McpError] = []
 

@@ -177,7 +177,7 @@ def test_a_signal_ends_a_server_in_the_middle_of_a_call(
 # Our client
 
 
-@pytest.mark.req("STDIO-01", "STDIO-05", "STDIO-06", "STDIO-07", "STDIO-13")
+@pytest.mark.req("STDIO-01", "STDIO-05", "STDIO-06", "STDIO-07", "STDIO-10", "STDIO-13")
 def test_a_conversation() -> None:
     async def main() -> None:
         err: list[str] = []
