@@ -14,10 +14,10 @@ from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel
-from mcpio.events import CloseReason, Event, NoiseReceived
+from mcpio.events import CloseReason, ConnectionClosed, Event, NoiseReceived
 from mcpio.trio._drivers import Opened, check_options, serve, start_client
 from mcpio.trio._groups import ungrouped
-from mcpio.trio._process import ChildProcess, ProcessOptions, start_process
+from mcpio.trio._process import LAST_WORDS_PATIENCE, ChildProcess, ProcessOptions, start_process
 from mcpio.trio._signals import terminate_on_signals
 from mcpio.trio._stdio import stdio_stream
 from mcpio.trio._wire import wire_for
@@ -43,6 +43,7 @@ class StdioClient(Client):
         self.child = child
         self._last_words = ""
         self._noise: NoiseReceived | None = None
+        self._end_known = trio.Event()
 
     async def request(self, request: Any, **call: Any) -> Any:
         """Ask the server and return its typed result. See ``Session.request``.
@@ -53,6 +54,9 @@ class StdioClient(Client):
         try:
             return await super().request(request, **call)
         except ConnectionLost as error:
+            # How it ended is the last that the connection tells, after all the calls that it took with it.
+            with trio.move_on_after(LAST_WORDS_PATIENCE):
+                await self._end_known.wait()
             if not self._left_by_server:
                 raise
             raise ConnectionLost(f"{error.reason}: {await self.child.last_words()}") from error.__cause__
@@ -62,6 +66,8 @@ class StdioClient(Client):
         if event.__class__ is NoiseReceived and self._noise is None:
             self._noise = event
         super().handle(event)
+        if event.__class__ is ConnectionClosed:
+            self._end_known.set()
 
     async def initialize(self) -> None:
         """Open the conversation. ``ConnectFailed`` tells what is known of the child."""
