@@ -8,12 +8,12 @@ from functools import total_ordering
 __all__ = [
     "HANDSHAKE_REVISIONS",
     "LATEST_HANDSHAKE",
+    "REVISIONS",
     "REV_2024_11_05",
     "REV_2025_03_26",
     "REV_2025_06_18",
     "REV_2025_11_25",
     "REV_2026_07_28",
-    "REVISIONS",
     "Era",
     "Revision",
 ]
