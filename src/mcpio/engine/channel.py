@@ -21,6 +21,9 @@ from mcpio.framing.lines import Overlong
 
 __all__ = ["Channel"]
 
+LAST_WRITE = 1.0
+"""Seconds that a client whose server has ended waits for its last write, which the server may never read."""
+
 CLOSE_TIMER = 0
 """The timer key of the closing grace. Requests have positive keys."""
 
@@ -212,11 +215,10 @@ class Channel(ABC):
     @property
     def wants_read(self) -> bool:
         """Whether to read from the channel now. False means "not now": only ``closed`` ends a loop."""
-        return not (
-            self._inbox.ended
-            or self._phase is Phase.CLOSED
-            or self._outbox.size - self._outbox.own_bytes > self._limits.high_water
-        )
+        if self._inbox.ended or self._phase is Phase.CLOSED:
+            return False
+        # Two sides that both stopped reading while both wait for answers would wait for ever.
+        return self._awaits_answers or self._outbox.size - self._outbox.own_bytes <= self._limits.high_water
 
     @property
     def wants_write(self) -> bool:
@@ -259,6 +261,11 @@ class Channel(ABC):
     @abstractmethod
     def _owes_answers(self) -> bool:
         """Whether a request of the peer's is still running."""
+
+    @property
+    @abstractmethod
+    def _awaits_answers(self) -> bool:
+        """Whether a request of our own is still running."""
 
     def _step(self, what: Input) -> None:
         """Move to the next phase. The caller has made sure, by ``_allows`` or by the table, that there is one."""
@@ -331,9 +338,11 @@ class Channel(ABC):
         return False
 
     def _receive_end(self) -> None:
-        # What a server still runs is answered before it closes; a client has nobody to answer to.
-        self._begin_closing(Input.RECV_END, CloseReason.END_OF_FILE, None)
-        if self.role is Role.CLIENT:
+        # What a server still runs is answered before it closes. A client has nobody to answer to: what it pulled before
+        # may still be written, and nobody need read it.
+        is_client = self.role is Role.CLIENT
+        self._begin_closing(Input.RECV_END, CloseReason.END_OF_FILE, LAST_WRITE if is_client else None)
+        if is_client:
             self._drop_incoming()
             self._outbox.clear()
 

@@ -309,6 +309,10 @@ class Connection(Inbound):
     def _owes_answers(self) -> bool:
         return len(self._incoming) > 0
 
+    @property
+    def _awaits_answers(self) -> bool:
+        return len(self._outgoing) > 0
+
     # Look
 
     @property

@@ -30,8 +30,8 @@ class Limits:
     queued_bytes: int = 64 * MIB
     """How much output may wait. Beyond: the connection closes (``slow-consumer``)."""
     high_water: int = 4 * MIB
-    """Above this much waiting output, other than our own requests, ``wants_read`` is false: a peer that does not
-    read its answers is not asked for more questions."""
+    """Above this much waiting output, other than our own requests, ``wants_read`` is false while we wait for no answer:
+    a peer that does not read its answers is not asked for more questions."""
     queued_logs: int = 1024
     """How many log messages may wait. Beyond: the oldest is dropped and counted."""
     retired_ids: int = 256
