@@ -38,16 +38,20 @@ def test_another_exception_leaves_as_it_is() -> None:
         raise ValueError("as it is")
 
 
+async def two_that_sleep() -> None:
+    with ungrouped():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(trio.sleep_forever)
+
+
 def test_a_cancelled_nursery_leaves_a_plain_cancellation() -> None:
     seen: list[type[BaseException]] = []
 
     async def main() -> None:
         with trio.move_on_after(0):
             try:
-                with ungrouped():
-                    async with trio.open_nursery() as nursery:
-                        nursery.start_soon(trio.sleep_forever)
-                        nursery.start_soon(trio.sleep_forever)
+                await two_that_sleep()
             except BaseException as error:
                 seen.append(type(error))
                 raise
