@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple, Protocol
 
 import pytest
@@ -41,28 +41,31 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
     def run(*words: str, server: Server | Peer) -> Ran:
         peer: Peer = server if not isinstance(server, Server) else lambda stream: serve(server, stream)
 
-        @asynccontextmanager
-        async def start(argv: Sequence[str], **options: Any) -> AsyncIterator[Client]:
+        def start(argv: Sequence[str], **options: Any) -> AbstractAsyncContextManager[Client]:
             assert argv == ["the", "server"]
-            of_client = {name: value for name, value in options.items() if name in ClientOptions.__annotations__}
-            near, far = trio.testing.memory_stream_pair()
-            failure: BaseException | None = None
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(peer, far)
-                try:
-                    async with open_transport(near, **of_client) as client:
-                        yield client
-                except BaseException as error:
-                    failure = error
-                nursery.cancel_scope.cancel()
-            if failure is not None:
-                raise failure
+            return _client_of(peer, {name: options[name] for name in ClientOptions.__annotations__ if name in options})
 
         monkeypatch.setattr(conversation, "open_stdio", start)
         status = main([words[0], "the server", *words[1:]])
         return Ran(status, *capfd.readouterr())
 
     return run
+
+
+@asynccontextmanager
+async def _client_of(peer: Peer, options: Any) -> AsyncIterator[Client]:
+    near, far = trio.testing.memory_stream_pair()
+    failure: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer, far)
+        try:
+            async with open_transport(near, **options) as client:
+                yield client
+        except BaseException as error:
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 @pytest.fixture

@@ -7,11 +7,14 @@ from typing import Any
 import attrs
 import pytest
 
+from mcpio.codec import codec
+from mcpio.errors import InvalidMessage
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, REV_2026_07_28
 from mcpio.types import (
     Annotations,
     CallToolRequest,
     CancelledNotification,
+    ElicitFormRequest,
     ListToolsResult,
     MalformedItem,
     NumberSchema,
@@ -220,3 +223,9 @@ def test_bad_items_go_out_in_their_places() -> None:
     bad = tuple(MalformedItem(index, raw, "") for index, raw in [(0, "a"), (2, "c"), (9, "z")])
     assert encode(ListToolsResult(tools, malformed=bad)) == {"tools": ["a", "b", "c", "d", "z"]}
     assert encode(ListToolsResult(tools)) == {"tools": ["b", "d"]}
+
+
+def test_a_payload_of_another_class_is_refused_with_its_place() -> None:
+    wrong: Any = {"type": "object"}
+    with pytest.raises(InvalidMessage, match=r"^requestedSchema: expected ElicitSchema, got an object$"):
+        codec(REV_2025_11_25).encode(ElicitFormRequest("which?", wrong))

@@ -107,7 +107,7 @@ def object_encoder(cls: type[Payload], constants: dict[str, str], rows: list[Out
             if reason is not None:
                 raise Fault(reason, name)
 
-    names: dict[str, Any] = {"put_back": put_back, "check": check, **_COMMON}
+    names: dict[str, Any] = {"put_back": put_back, "check": check, "expected": cls.__name__, **_COMMON}
     body = ""
     for place, (attribute, name, default, resolve) in enumerate(rows):
         names |= {f"exact{place}": None, f"hook{place}": _first_hook(names, place, resolve), f"default{place}": default}
@@ -126,6 +126,8 @@ def encode(payload):
     except Fault as fault:
         fault.steps.append(name)
         raise
+    except AttributeError:
+        refuse(expected, payload)
     {checked}
     if payload.given:
         put_back(payload, out)
