@@ -19,7 +19,6 @@ from mcpio.errors import (
     InvalidMessage,
     LocalProtocolError,
     NoBackChannel,
-    Refusal,
     RequestError,
     RequestTimeout,
     ToolError,
@@ -29,7 +28,6 @@ from mcpio.testing import Cancelled
 from mcpio.trio import connect, serve
 from mcpio.types import (
     CallToolRequest,
-    CallToolResult,
     CreateMessageRequest,
     CreateMessageResult,
     CustomNotification,
@@ -312,23 +310,6 @@ def test_progress_after_the_end_is_left_out() -> None:
 # Handlers
 
 
-@both
-@pytest.mark.parametrize(
-    ("error", "code", "message", "data"),
-    [
-        (RequestError(7, "no", [1]), 7, "no", [1]),
-        (Refusal(1056, "not today", data={"hint": "h"}), 1056, "not today", {"hint": "h", "retryable": False}),
-        (ExceptionGroup("nursery", [RequestError(7, "no")]), 7, "no", None),
-    ],
-)
-def test_what_a_handler_says_is_the_answer(later: bool, error: Exception, code: int, message: str, data: Any) -> None:
-    link = Link(failing_with(error, later=later))
-    with pytest.raises(RequestError) as caught:
-        act(link)
-    assert (caught.value.code, caught.value.message, caught.value.data) == (code, message, data)
-    assert link.reports == []
-
-
 @pytest.mark.req("RPC-19")
 @both
 @pytest.mark.parametrize(
@@ -363,48 +344,6 @@ def test_an_error_that_cannot_be_said_is_an_internal_one(later: bool, error: Exc
     assert link.reports == ["the error for test/act cannot be sent"]
 
 
-def returning(result: Any, *, later: bool) -> Callable[[Any, Any], Any]:
-    async def give() -> Any:
-        return result
-
-    return lambda _, __: give() if later else result
-
-
-@both
-@pytest.mark.parametrize(
-    "result",
-    [
-        None,
-        5,
-        EmptyResult(),
-        "text",
-        CallToolResult(5),  # type: ignore[arg-type]  # the mistake
-        CallToolResult((TextContent("\ud800"),)),
-        CallToolResult((), {"a": object()}),
-    ],
-)
-def test_a_result_that_cannot_be_sent_is_an_internal_error(later: bool, result: Any) -> None:
-    server = Server("s")
-
-    @server.tool
-    def echo() -> None: ...
-
-    server.handlers["tools/call"] = returning(result, later=later)
-    link = Link(server)
-    with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
-        link.call("echo")
-    assert link.reports == ["the result of tools/call 'echo' cannot be sent"]
-    assert isinstance(link.errors[0], LocalProtocolError)
-
-
-@both
-def test_a_custom_method_is_answered_with_a_mapping(later: bool) -> None:
-    link = Link(serving(returning([1], later=later)))
-    with pytest.raises(RequestError, match="Internal error"):
-        act(link)
-    assert str(link.errors[0]) == "the result of test/act must be a mapping, not list"
-
-
 @both
 def test_a_handler_that_answers_by_itself_is_not_answered_again(later: bool) -> None:
     async def nothing() -> None: ...
@@ -416,46 +355,6 @@ def test_a_handler_that_answers_by_itself_is_not_answered_again(later: bool) -> 
     link = Link(serving(answer))
     assert act(link) == {"by": "itself"}
     assert link.reports == ["the result of test/act cannot be sent"]
-
-
-@pytest.mark.req("CANC-07")
-def test_an_answer_after_the_cancellation_is_dropped() -> None:
-    go_on: list[Any] = []
-
-    async def stubborn(ctx: Context) -> dict[str, Any]:
-        try:
-            await ctx.session.driver.runtime.one_shot().wait()
-        except Cancelled:
-            go_on.append(ctx.cancelled)
-        return {"too": "late"}
-
-    link = Link(serving(lambda ctx, _: stubborn(ctx)))
-    link.start(link.client.request(ACT)).cancel()
-    assert go_on == [True]
-    assert link.reports == []
-    assert link.do(link.client.request(PingRequest())) == EmptyResult()
-
-
-def test_a_handler_that_is_cancelled_before_it_starts_stops_at_its_first_wait() -> None:
-    server, seen = waiting()
-    link = Link(server)
-    ask = link.client.connection.send_request(ACT, now=0)
-    link.client.connection.cancel_request(ask)
-    link.run()
-    assert seen[0].cancelled
-    assert seen[1:] == ["over"]
-    assert link.reports == []
-
-
-def test_a_cancellation_of_what_is_over_is_ignored() -> None:
-    link = Link(serving(lambda _, __: {}))
-    id = link.client.connection.send_request(ACT, now=0)
-    link.pair.stall(link.pair.server.role)
-    link.run()
-    link.client.connection.cancel_request(id)
-    link.pair.resume(link.pair.server.role)
-    link.run()
-    assert link.reports == []
 
 
 def test_a_cancellation_of_what_no_handler_serves_changes_nothing() -> None:
@@ -545,15 +444,6 @@ def test_a_handler_that_holds_up_the_loop_is_named_with_what_to_do() -> None:
         f"tools/call 'work' held up everything else for 60 ms: {fix}",
         f"tools/call 'fail' held up everything else for 70 ms: {fix}",
     ]
-
-
-def test_a_handler_that_merely_waits_is_not_reported() -> None:
-    server, _ = waiting()
-    link = Link(server)
-    ask = link.start(link.client.request(ACT, timeout=10))
-    link.advance(11)
-    assert ask.state == "failed"
-    assert link.reports == []
 
 
 # Events

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
-from mcpio.app.asking import fault_in_elicitation, fault_in_elicited, fault_in_sampling
-from mcpio.app.context import RequestScope
+from mcpio.app.answering import Elicitor, Rooter, Sampler, elicitation_handler, roots_handler, sampling_handler
 from mcpio.app.failures import alone
-from mcpio.app.pagination import PageGuard
+from mcpio.app.pages import Items
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Handler, ProgressCallback, Session, Waiter, checked_callback
-from mcpio.app.settling import settle
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Default
 from mcpio.engine.limits import Timeout
@@ -34,7 +32,6 @@ from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest,
 
 if TYPE_CHECKING:
     from mcpio.types.completion import CompleteResult, PromptReference, ResourceTemplateReference
-    from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
     from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
     from mcpio.types.prompts import GetPromptResult, ListPromptsResult, Prompt
     from mcpio.types.resources import (
@@ -44,21 +41,9 @@ if TYPE_CHECKING:
         Resource,
         ResourceTemplate,
     )
-    from mcpio.types.roots import ListRootsResult, Root
-    from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
+    from mcpio.types.roots import Root
 
-__all__ = ["CallOptions", "Client", "ClientOptions", "Elicitor", "Rooter", "Sampler", "client_connection"]
-
-Sampler: TypeAlias = (
-    "Callable[[RequestScope, CreateMessageRequest], CreateMessageResult | Awaitable[CreateMessageResult]]"
-)
-"""Takes the scope of the request and what the server asks the model for, and returns the model's message."""
-Elicitor: TypeAlias = (
-    "Callable[[RequestScope, ElicitFormRequest | ElicitURLRequest], ElicitResult | Awaitable[ElicitResult]]"
-)
-"""Takes the scope of the request and what the server asks the user for, and returns what the user did."""
-Rooter: TypeAlias = "Callable[[], Iterable[Root] | Awaitable[Iterable[Root]]]"
-"""Returns the roots as they are now."""
+__all__ = ["CallOptions", "Client", "ClientOptions", "client_connection"]
 
 
 class ClientOptions(TypedDict, total=False):
@@ -75,7 +60,7 @@ class ClientOptions(TypedDict, total=False):
     elicitation: Elicitor | None
     """Answers ``elicitation/create``: what the user filled in, or that they would not. It is asked for forms only,
     unless ``capabilities`` declare ``elicitation.url``."""
-    roots: Iterable[Root] | Rooter | None
+    roots: Collection[Root] | Rooter | None
     """Answers ``roots/list``: the roots, or a function that returns them."""
     on_log: Callable[[LoggingMessageNotification], None] | None
     """Hears of the server's log messages. A plain function, called without waiting."""
@@ -107,7 +92,7 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
         checked_callback(name, options.get(name))
     roots = options.get("roots")
     if roots is not None:
-        _roots_handler(roots)
+        roots_handler(roots)
     given = {name for name, value in options.items() if value is not None}
     declared = options.get("capabilities") or ClientCapabilities()
     capabilities = attrs.evolve(
@@ -136,11 +121,11 @@ class Client(Session):
         sampling, elicitation, roots = options.get("sampling"), options.get("elicitation"), options.get("roots")
         self._handlers: dict[str, Handler] = {}
         if sampling is not None:
-            self._handlers["sampling/createMessage"] = _sampling_handler(sampling, connection.capabilities)
+            self._handlers["sampling/createMessage"] = sampling_handler(sampling, connection.capabilities)
         if elicitation is not None:
-            self._handlers["elicitation/create"] = _elicitation_handler(elicitation, connection.capabilities)
+            self._handlers["elicitation/create"] = elicitation_handler(elicitation, connection.capabilities)
         if roots is not None:
-            self._handlers["roots/list"] = _roots_handler(roots)
+            self._handlers["roots/list"] = roots_handler(roots)
 
     @property
     def server(self) -> Peer:
@@ -171,7 +156,7 @@ class Client(Session):
 
     def tools(self, **call: Unpack[CallOptions]) -> AsyncIterator[Tool]:
         """Give all tools, page by page as they are asked for."""
-        return _Items("tools/list", partial(self.list_tools, **call), lambda page: page.tools)
+        return Items("tools/list", partial(self.list_tools, **call), lambda page: page.tools)
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, **call: Unpack[CallOptions]
@@ -189,7 +174,7 @@ class Client(Session):
 
     def resources(self, **call: Unpack[CallOptions]) -> AsyncIterator[Resource]:
         """Give all resources, page by page."""
-        return _Items("resources/list", partial(self.list_resources, **call), lambda page: page.resources)
+        return Items("resources/list", partial(self.list_resources, **call), lambda page: page.resources)
 
     async def list_resource_templates(
         self, cursor: str | None = None, **call: Unpack[CallOptions]
@@ -201,7 +186,7 @@ class Client(Session):
     def resource_templates(self, **call: Unpack[CallOptions]) -> AsyncIterator[ResourceTemplate]:
         """Give all resource templates, page by page."""
         fetch = partial(self.list_resource_templates, **call)
-        return _Items("resources/templates/list", fetch, lambda page: page.resource_templates)
+        return Items("resources/templates/list", fetch, lambda page: page.resource_templates)
 
     async def read_resource(self, uri: str, **call: Unpack[CallOptions]) -> ReadResourceResult:
         """Read a resource."""
@@ -225,7 +210,7 @@ class Client(Session):
 
     def prompts(self, **call: Unpack[CallOptions]) -> AsyncIterator[Prompt]:
         """Give all prompts, page by page."""
-        return _Items("prompts/list", partial(self.list_prompts, **call), lambda page: page.prompts)
+        return Items("prompts/list", partial(self.list_prompts, **call), lambda page: page.prompts)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, **call: Unpack[CallOptions]
@@ -289,85 +274,3 @@ class Client(Session):
             callback(event.notification)
         except Exception as error:
             self.driver.report(f"the callback for {event.raw['method']} failed", alone(error))
-
-
-class _Page(Protocol):
-    @property
-    def next_cursor(self) -> str | None: ...
-
-
-P = TypeVar("P", bound=_Page)
-T = TypeVar("T")
-
-
-class _Items(AsyncIterator[T], Generic[P, T]):
-    """The items of a list, page by page (PAGE-01). No generator: one that is left early would have to be closed."""
-
-    def __init__(
-        self, method: str, fetch: Callable[[str | None], Awaitable[P]], items: Callable[[P], Iterable[T]]
-    ) -> None:
-        self._fetch = fetch
-        self._items_of = items
-        self._guard = PageGuard(method)
-        self._cursor: str | None = None
-        self._page: P | None = None
-        self._items: Iterator[T] = iter(())
-
-    async def __anext__(self) -> T:
-        while True:
-            for item in self._items:
-                return item
-            if self._page is not None:
-                self._cursor = self._guard.follow(self._page.next_cursor)
-                if self._cursor is None:
-                    raise StopAsyncIteration
-                self._page = None  # whoever asks again after a failure asks for the page that failed
-            self._page = await self._fetch(self._cursor)
-            self._items = iter(self._items_of(self._page))
-
-
-def _sampling_handler(sample: Sampler, capabilities: Any) -> Handler:
-    def create_message(scope: RequestScope, request: CreateMessageRequest) -> Any:
-        _refuse(fault_in_sampling(request, capabilities))
-        return sample(scope, request)
-
-    return create_message
-
-
-def _elicitation_handler(elicit: Elicitor, capabilities: Any) -> Handler:
-    def ask_user(scope: RequestScope, request: Any) -> Any:
-        _refuse(fault_in_elicitation(request, capabilities))
-        return settle(elicit(scope, request), lambda result: _elicited(result, request))
-
-    return ask_user
-
-
-def _refuse(fault: str | None) -> None:
-    if fault is not None:
-        raise RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {fault}")
-
-
-def _elicited(result: Any, request: Any) -> Any:
-    fault = fault_in_elicited(result, request) if isinstance(result, types.ElicitResult) else None
-    if fault is not None:
-        raise ValueError(f"the answer to elicitation/create: {fault}")
-    return result
-
-
-def _roots_handler(roots: Iterable[Root] | Rooter) -> Handler:
-    if callable(roots):
-        current = roots
-        return lambda _, __: settle(current(), _roots_result)
-    result = _roots_result(roots)
-    return lambda _, __: result
-
-
-def _roots_result(roots: Iterable[Root]) -> ListRootsResult:
-    """Return the result for roots. ``ValueError`` for one that is no ``file://`` URI (ROOT-02)."""
-    found = tuple(roots)
-    for root in found:
-        if not isinstance(root, types.Root):
-            raise TypeError(f"roots are Root objects, not {root!r:.100}")
-        if not root.uri.startswith("file://"):
-            raise ValueError(f"the URI of a root begins with file://, not {root.uri!r:.100}")
-    return types.ListRootsResult(found)

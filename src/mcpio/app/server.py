@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
 
 import attrs
 
@@ -15,18 +13,26 @@ from mcpio import types  # what belongs to one feature is loaded when a server h
 from mcpio.app.completion import Completions
 from mcpio.app.context import Context
 from mcpio.app.endpoint import Endpoint
-from mcpio.app.prompts import FunctionPrompt, Prompts, prompt_arguments
-from mcpio.app.resources import FunctionResource, FunctionTemplate, Resources, not_found
-from mcpio.app.results import result_encoder
+from mcpio.app.prompts import Prompts
+from mcpio.app.registration import (
+    PromptOptions,
+    ResourceOptions,
+    ToolOptions,
+    checked_uri,
+    make_prompt,
+    make_resource,
+    make_template,
+    make_tool,
+)
+from mcpio.app.resources import Resources, not_found
 from mcpio.app.runtime import Driver
 from mcpio.app.serving import ServerSession, checked_level
 from mcpio.app.session import Handler
-from mcpio.app.tools import FunctionTool, Tools
-from mcpio.app.uri_template import UriTemplate
+from mcpio.app.tools import Tools
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.methods import METHODS
-from mcpio.types.content import Annotations, Icon
+from mcpio.types.content import Icon
 from mcpio.types.lifecycle import (
     EmptyResult,
     Implementation,
@@ -36,7 +42,7 @@ from mcpio.types.lifecycle import (
     ToolsCapability,
 )
 from mcpio.types.logging import LoggingLevel
-from mcpio.types.tools import ListToolsRequest, ListToolsResult, Tool, ToolAnnotations, ToolListChangedNotification
+from mcpio.types.tools import ListToolsRequest, ListToolsResult, ToolListChangedNotification
 
 if TYPE_CHECKING:
     from mcpio.types.logging import SetLevelRequest
@@ -50,15 +56,7 @@ if TYPE_CHECKING:
         UnsubscribeRequest,
     )
 
-__all__ = [
-    "Lifespan",
-    "NotificationHandler",
-    "PromptOptions",
-    "RegistrationOptions",
-    "ResourceOptions",
-    "Server",
-    "ToolOptions",
-]
+__all__ = ["Lifespan", "NotificationHandler", "Server"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,51 +65,6 @@ Lifespan: TypeAlias = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
 NotificationHandler: TypeAlias = Callable[[ServerSession, Any], None]
 """Takes the session and the typed notification; ``None`` for ``notifications/initialized``. A plain function."""
-
-
-class RegistrationOptions(TypedDict, total=False):
-    """What may be said about everything that a server offers. ``None`` is the same as nothing said."""
-
-    name: str | None
-    """Its name for the protocol, if not the function's."""
-    title: str | None
-    """Its name for people."""
-    description: str | None
-    """What clients read about it, if not the function's docstring up to the first section."""
-    icons: tuple[Icon, ...] | None
-    """Pictures of it."""
-    meta: Mapping[str, Any] | None
-    """Its ``_meta``."""
-    blocking: bool
-    """Run the function, a plain one, in a thread. Otherwise it runs in the event loop, and must be quick."""
-
-
-class ToolOptions(RegistrationOptions, total=False):
-    """What ``Server.tool`` takes."""
-
-    annotations: ToolAnnotations | None
-    """Hints on what the tool does."""
-    input_schema: Mapping[str, Any] | None
-    """Replaces what the parameters' annotations say. Arguments are checked against both."""
-    output_schema: Mapping[str, Any] | None
-    """Replaces what the result's annotation says. Results are checked against it."""
-    structured: bool
-    """Whether the result is structured content too, where its annotation says what it is: so it is by default."""
-
-
-class ResourceOptions(RegistrationOptions, total=False):
-    """What ``Server.resource`` takes."""
-
-    mime_type: str | None
-    """The MIME type of what the function returns; for a template, of everything that it gives."""
-    size: int | None
-    """The size in bytes, of a resource at one URI."""
-    annotations: Annotations | None
-    """For whom it is, and how important."""
-
-
-class PromptOptions(RegistrationOptions, total=False):
-    """What ``Server.prompt`` takes."""
 
 
 class Server:
@@ -227,8 +180,8 @@ class Server:
         taken; a warning is given of a name that some clients refuse (TOOL-04).
         """
         if function is None:
-            return partial(self._tool, options=options, level=2)
-        return self._tool(function, options, level=3)
+            return partial(self._add_tool, options=options, level=2)
+        return self._add_tool(function, options, level=3)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
         """Offer what a function returns as a resource.
@@ -242,10 +195,14 @@ class Server:
 
         ``TypeError`` and ``ValueError`` as ``tool`` has them, and for what is no URI or template.
         """
-        template = _template(uri)
+        template = checked_uri(uri)
 
         def register(function: F) -> F:
-            return self._resource(template, options, function)
+            if template.variables:
+                self.resources.templates.add(uri, make_template(template, function, options))
+            else:
+                self.resources.static.add(uri, make_resource(uri, function, options))
+            return function
 
         return register
 
@@ -262,8 +219,8 @@ class Server:
         ``tool``.
         """
         if function is None:
-            return partial(self._prompt, options=options)
-        return self._prompt(function, options)
+            return partial(self._add_prompt, options=options)
+        return self._add_prompt(function, options)
 
     def completion(
         self, argument: str, *, prompt: str | None = None, resource: str | None = None, blocking: bool = False
@@ -289,6 +246,16 @@ class Server:
             return function
 
         return register
+
+    def _add_tool(self, function: F, options: ToolOptions, level: int) -> F:
+        tool = make_tool(function, options, level=level + 1)
+        self.tools.add(tool.description.name, tool)
+        return function
+
+    def _add_prompt(self, function: F, options: PromptOptions) -> F:
+        prompt = make_prompt(function, options)
+        self.prompts.add(prompt.description.name, prompt)
+        return function
 
     # Changes at run time: in the loop's thread, as everything that touches a session
 
@@ -337,70 +304,6 @@ class Server:
         """Tell nothing more to a session: it has ended."""
         self._sessions.pop(session, None)
 
-    # Registration of one function
-
-    def _tool(self, function: F, options: ToolOptions, level: int) -> F:
-        endpoint = _endpoint(function, options, ToolOptions)
-        binder = endpoint.binder
-        name = options.get("name") or endpoint.name
-        if not _TOOL_NAME.fullmatch(name):
-            text = f"the tool name {name!r} may be refused: use 1 to 128 of the characters A-Z a-z 0-9 _ - ."
-            warnings.warn(text, stacklevel=level)
-        takes, gives = options.get("input_schema"), options.get("output_schema")
-        is_structured = gives is None and options.get("structured", True)
-        annotation = binder.return_annotation if is_structured else Any
-        encoder = result_encoder(annotation, where=f"{binder.name}(), the result")
-        shown = Tool(
-            name,
-            binder.input_schema if takes is None else takes,
-            _description(endpoint, options),
-            title=options.get("title"),
-            output_schema=encoder.output_schema if gives is None else gives,
-            annotations=options.get("annotations"),
-            icons=options.get("icons") or (),
-            **_meta(options),
-        )
-        accepts = None if takes is None else _validator("input_schema", takes, "arguments")
-        checks = None if gives is None else _validator("output_schema", gives, "result")
-        self.tools.add(name, FunctionTool(endpoint, shown, encoder=encoder, accepts=accepts, gives=checks))
-        return function
-
-    def _resource(self, template: UriTemplate, options: ResourceOptions, function: F) -> F:
-        uri = template.template
-        endpoint = _endpoint(function, options, ResourceOptions)
-        _check_variables(endpoint, template)
-        name = options.get("name") or endpoint.name
-        common: dict[str, Any] = {
-            "title": options.get("title"),
-            "description": _description(endpoint, options),
-            "mime_type": options.get("mime_type"),
-            "annotations": options.get("annotations"),
-            "icons": options.get("icons") or (),
-            **_meta(options),
-        }
-        if template.variables:
-            if options.get("size") is not None:
-                raise TypeError(f"{uri}: a template has no size=; the resources that it gives have sizes of their own")
-            described = types.ResourceTemplate(uri, name, **common)
-            self.resources.templates.add(uri, FunctionTemplate(endpoint, described, template))
-        else:
-            resource = types.Resource(uri, name, size=options.get("size"), **common)
-            self.resources.static.add(uri, FunctionResource(endpoint, resource))
-        return function
-
-    def _prompt(self, function: F, options: PromptOptions) -> F:
-        endpoint = _endpoint(function, options, PromptOptions)
-        shown = types.Prompt(
-            options.get("name") or endpoint.name,
-            _description(endpoint, options),
-            prompt_arguments(endpoint),
-            title=options.get("title"),
-            icons=options.get("icons") or (),
-            **_meta(options),
-        )
-        self.prompts.add(shown.name, FunctionPrompt(endpoint, shown))
-        return function
-
     # Handlers
 
     def _list_tools(self, scope: Context, request: ListToolsRequest) -> ListToolsResult:
@@ -438,56 +341,3 @@ def _unsubscribe(scope: Context, request: UnsubscribeRequest) -> EmptyResult:
 def _set_level(scope: Context, request: SetLevelRequest) -> EmptyResult:
     scope.session.log_level = request.level
     return EmptyResult()
-
-
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
-
-
-def _endpoint(function: Any, options: RegistrationOptions, known: type) -> Endpoint:
-    unknown = options.keys() - known.__annotations__.keys()
-    if unknown:
-        names = ", ".join(sorted(known.__annotations__))
-        raise TypeError(f"there is no option {sorted(unknown)[0]!r}: there are {names}")
-    return Endpoint(function, blocking=options.get("blocking", False))
-
-
-def _description(endpoint: Endpoint, options: RegistrationOptions) -> str | None:
-    given = options.get("description")
-    return endpoint.binder.description if given is None else given
-
-
-def _meta(options: RegistrationOptions) -> dict[str, Any]:
-    given = options.get("meta")
-    return {} if given is None else {"meta": given}
-
-
-def _validator(option: str, schema: Mapping[str, Any], root: str) -> Callable[[Any], None]:
-    from mcpio.app.validation import Validator
-
-    check = partial(Validator(schema).validate, root=root)
-    if schema.get("type") != "object":
-        raise ValueError(f'{option} describes an object: it needs "type": "object" at its root')
-    return check
-
-
-def _template(uri: Any) -> UriTemplate:
-    """Return what matches URIs. ``ValueError`` for what is none, or cannot be told apart (RES-10, RES-11)."""
-    if not isinstance(uri, str):
-        raise TypeError(f'give the URI: @server.resource("scheme://{{variable}}"), not {uri!r:.100}')
-    if not _SCHEME.match(uri):
-        raise ValueError(f"{uri!r:.100} is no URI: it begins with its scheme, as in notes://today")
-    template = UriTemplate(uri)
-    template.check_matching()
-    return template
-
-
-def _check_variables(endpoint: Endpoint, template: UriTemplate) -> None:
-    """Raise ``TypeError`` unless the variables of a URI are just what the function takes."""
-    variables = set(template.variables)
-    for parameter in endpoint.binder.parameters:
-        if parameter.name not in variables and parameter.required:
-            raise TypeError(f"{endpoint.binder.name}(): the URI has no variable {parameter.name!r}")
-    unknown = variables - {parameter.name for parameter in endpoint.binder.parameters}
-    if unknown:
-        raise TypeError(f"{endpoint.binder.name}(): no parameter takes the variable {sorted(unknown)[0]!r} of the URI")

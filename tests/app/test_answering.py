@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from linked import Link
+
+from mcpio.app.answering import roots_handler
+from mcpio.app.context import RequestScope
+from mcpio.app.server import Server
+from mcpio.engine.table import Role
+from mcpio.errors import ErrorCode, LocalProtocolError, RequestError
+from mcpio.types import (
+    ClientCapabilities,
+    CreateMessageRequest,
+    CreateMessageResult,
+    ElicitationCapability,
+    ElicitFormRequest,
+    ElicitResult,
+    ElicitSchema,
+    ElicitURLRequest,
+    Implementation,
+    ListRootsRequest,
+    Root,
+    RootsCapability,
+    RootsListChangedNotification,
+    SamplingCapability,
+    SamplingMessage,
+    TextContent,
+    ToolChoice,
+    ToolUseContent,
+)
+
+both = pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
+SAMPLE = CreateMessageRequest((SamplingMessage("user", TextContent("hello")),), 10)
+FORM = ElicitFormRequest("hi", ElicitSchema({}))
+SAID = CreateMessageResult("assistant", TextContent("hi"), "model")
+
+
+def returning(value: Any, *, later: bool) -> Callable[..., Any]:
+    """Return a function that returns the value, or raises it."""
+
+    def at_once(*_: Any) -> Any:
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    async def in_a_task(*_: Any) -> Any:
+        return at_once()
+
+    return in_a_task if later else at_once
+
+
+@both
+def test_the_model_answers(later: bool) -> None:
+    link = Link(Server("s"), sampling=returning(SAID, later=later))
+    assert link.do(link.session.request(SAMPLE)) == SAID
+
+
+@both
+@pytest.mark.req("SAMP-12")
+def test_the_user_may_turn_a_request_down(later: bool) -> None:
+    no = RequestError(ErrorCode.USER_REJECTED, "User rejected sampling request")
+    link = Link(Server("s"), sampling=returning(no, later=later))
+    with pytest.raises(RequestError, match=r"^User rejected sampling request \(-1\)$"):
+        link.do(link.session.request(SAMPLE))
+    assert link.reports == []
+
+
+@both
+@pytest.mark.req("ROOT-04")
+@pytest.mark.parametrize(
+    ("options", "request_"),
+    [({"sampling": ...}, SAMPLE), ({"elicitation": ...}, FORM), ({"roots": ...}, ListRootsRequest())],
+)
+def test_a_callback_that_fails_is_an_internal_error(later: bool, options: Any, request_: Any) -> None:
+    given: Any = dict.fromkeys(options, returning(ValueError("secret"), later=later))
+    link = Link(Server("s"), **given)
+    with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
+        link.do(link.session.request(request_))
+    assert str(link.errors[0]) == "secret"
+
+
+UNSAYABLE = ElicitResult("accept", {"a": object()})  # type: ignore[dict-item]  # the mistake
+
+
+@both
+@pytest.mark.parametrize(("name", "request_"), [("sampling", SAMPLE), ("elicitation", FORM)])
+@pytest.mark.parametrize("value", [None, "text", FORM, UNSAYABLE])
+def test_an_answer_of_the_wrong_type_is_an_internal_error(later: bool, name: str, request_: Any, value: Any) -> None:
+    given: Any = {name: returning(value, later=later)}
+    link = Link(Server("s"), **given)
+    with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
+        link.do(link.session.request(request_))
+    assert len(link.reports) == 1
+
+
+def test_a_callback_sees_who_asks() -> None:
+    scopes: list[RequestScope] = []
+
+    def sample(scope: RequestScope, request: CreateMessageRequest) -> CreateMessageResult:
+        scopes.append(scope)
+        assert request == SAMPLE
+        return SAID
+
+    link = Link(Server("s"), sampling=sample)
+    link.do(link.session.request(SAMPLE))
+    assert scopes[0].peer.info == Implementation("s", "0")
+    assert scopes[0].meta == {}
+
+
+def test_a_slow_callback_is_reported_with_what_to_do() -> None:
+    def sample(*_: Any) -> CreateMessageResult:
+        link.pair.now += 1
+        return SAID
+
+    link = Link(Server("s"), sampling=sample)
+    link.do(link.session.request(SAMPLE))
+    assert link.reports == ["sampling/createMessage held up everything else for 1000 ms: make its function async"]
+
+
+@pytest.mark.req("SAMP-06", "SAMP-10")
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (
+            CreateMessageRequest(SAMPLE.messages, 10, tool_choice=ToolChoice()),
+            "Invalid params: tools and toolChoice need the capability sampling.tools, which the client did not declare",
+        ),
+        (
+            CreateMessageRequest((SamplingMessage("assistant", ToolUseContent("1", "a", {})),), 10),
+            "Invalid params: Tool result missing in request",
+        ),
+    ],
+)
+def test_a_request_that_breaks_the_rules_is_not_shown_to_the_model(
+    request_: CreateMessageRequest, message: str
+) -> None:
+    asked: list[Any] = []
+
+    def sample(*asks: Any) -> CreateMessageResult:
+        asked.append(asks)
+        return SAID
+
+    link = Link(Server("s"), sampling=sample)
+    with pytest.raises(RequestError) as caught:
+        link.do(link.session.request(request_))
+    assert (caught.value.code, caught.value.message, asked) == (ErrorCode.INVALID_PARAMS, message, [])
+
+
+@pytest.mark.req("ELIC-11")
+@pytest.mark.parametrize(
+    "answer", [ElicitResult("accept", {"a": 1.5, "b": ("c",)}), ElicitResult("decline"), ElicitResult("cancel")]
+)
+def test_the_user_answers(answer: ElicitResult) -> None:
+    link = Link(Server("s"), elicitation=lambda *_: answer)
+    assert link.do(link.session.request(FORM)) == answer
+
+
+@pytest.mark.req("ELIC-02")
+@pytest.mark.parametrize(
+    ("declared", "request_", "mode"),
+    [
+        (None, ElicitURLRequest("Go", "https://example.com", "1"), "url"),
+        (ElicitationCapability(url={}), FORM, "form"),
+    ],
+)
+def test_a_mode_that_was_not_declared_is_not_shown_to_the_user(declared: Any, request_: Any, mode: str) -> None:
+    asked: list[Any] = []
+    capabilities = None if declared is None else ClientCapabilities(elicitation=declared)
+
+    def elicit(*asks: Any) -> ElicitResult:
+        asked.append(asks)
+        return ElicitResult("accept")
+
+    link = Link(Server("s"), elicitation=elicit, capabilities=capabilities)
+    with pytest.raises(RequestError, match=f"mode {mode} needs the capability elicitation.{mode}") as caught:
+        link.do(link.session.request(request_))
+    assert (caught.value.code, asked) == (ErrorCode.INVALID_PARAMS, [])
+
+
+@both
+@pytest.mark.req("ELIC-10")
+def test_content_with_a_refusal_is_the_callbacks_mistake(later: bool) -> None:
+    link = Link(Server("s"), elicitation=returning(ElicitResult("decline", {"a": 1}), later=later))
+    with pytest.raises(RequestError, match="Internal error"):
+        link.do(link.session.request(FORM))
+    assert str(link.errors[0]) == (
+        "the answer to elicitation/create: content comes with the action accept of a form, and with nothing else"
+    )
+
+
+ROOTS = (Root("file:///a", "A"), Root("file:///b"))
+
+
+@pytest.mark.req("ROOT-02")
+@pytest.mark.parametrize(
+    "roots",
+    [list(ROOTS), ROOTS, lambda: ROOTS, lambda: iter(ROOTS), returning(ROOTS, later=True)],
+    ids=["list", "tuple", "function", "function of an iterator", "async"],
+)
+def test_roots_are_given_as_a_list_or_a_function(roots: Any) -> None:
+    link = Link(Server("s"), roots=roots)
+    for _ in range(2):
+        assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS
+
+
+@pytest.mark.req("ROOT-03")
+def test_roots_may_change() -> None:
+    roots = list(ROOTS)
+    heard: list[Any] = []
+    server = Server("s")
+    server.notification_handlers["notifications/roots/list_changed"] = lambda _, told: heard.append(told)
+    link = Link(server, roots=lambda: roots)
+    roots.pop()
+    link.client.notify_roots_changed()
+    link.run()
+    assert heard == [RootsListChangedNotification()]
+    assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS[:1]
+    with pytest.raises(LocalProtocolError, match="needs the capability roots"):
+        Link(Server("s")).client.notify_roots_changed()
+
+
+@pytest.mark.req("ROOT-02")
+def test_a_root_elsewhere_is_the_clients_mistake() -> None:
+    link = Link(Server("s"), roots=lambda: [Root("https://example.com")])
+    with pytest.raises(RequestError, match="Internal error"):
+        link.do(link.session.request(ListRootsRequest()))
+    assert str(link.errors[0]).startswith("the URI of a root begins with file://")
+
+
+@pytest.mark.req("ELIC-23", "ROOT-04")
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("sampling/createMessage", '{"messages":[],"maxTokens":1}'),
+        ("elicitation/create", '{"message":"hi","requestedSchema":{"type":"object","properties":{}}}'),
+        ("roots/list", "{}"),
+        ("custom/method", "{}"),
+    ],
+)
+@pytest.mark.parametrize("declared", [False, True])
+def test_what_is_not_served_does_not_exist(method: str, params: str, declared: bool) -> None:
+    """Also where a client declared what it does not serve."""
+    capabilities = ClientCapabilities(
+        sampling=SamplingCapability(), elicitation=ElicitationCapability(), roots=RootsCapability()
+    )
+    link = Link(Server("s"), capabilities=capabilities if declared else None)
+    raw = f'{{"jsonrpc":"2.0","id":"x","method":"{method}","params":{params}}}\n'
+    link.pair.client.receive_data(raw.encode(), 0)
+    link.run()
+    assert f'"Method not found: {method}"'.encode() in link.pair.sent(Role.CLIENT)
+
+
+@pytest.mark.req("ROOT-02")
+@pytest.mark.parametrize(
+    ("roots", "kind", "message"),
+    [
+        ([Root("https://example.com")], ValueError, "the URI of a root begins with file://, not 'https://"),
+        (["file:///a"], TypeError, "roots are Root objects, not 'file:///a'"),
+        (iter(ROOTS), TypeError, "roots are a list, or a function that returns one, not <tuple_iterator"),
+    ],
+)
+def test_what_are_no_roots_is_refused_at_once(roots: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        roots_handler(roots)
