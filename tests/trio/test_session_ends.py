@@ -283,12 +283,12 @@ def test_close_from_a_thread() -> None:
 def test_close_from_a_signal_handler() -> None:
     async def main() -> None:
         async with connected() as (client, _):
-            previous = signal.signal(signal.SIGUSR1, lambda *_: client.close())
+            previous = signal.signal(signal.SIGTERM, lambda *_: client.close())
             try:
-                signal.raise_signal(signal.SIGUSR1)
+                signal.raise_signal(signal.SIGTERM)
                 await client.driver.wait_closed()
             finally:
-                signal.signal(signal.SIGUSR1, previous)
+                signal.signal(signal.SIGTERM, previous)
 
     trio.run(main)
 
