@@ -91,7 +91,7 @@ class Talk:
 
 @contextmanager
 def talk_to_server(revision: str) -> Iterator[Talk]:
-    with anyio.from_thread.start_blocking_portal("trio") as portal:
+    with anyio.from_thread.start_blocking_portal("asyncio") as portal:
         talk = Talk(portal, revision)
         with portal.wrap_async_context_manager(talk.client):
             yield talk

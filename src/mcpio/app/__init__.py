@@ -1,1 +1,110 @@
-"""The application layer: servers from plain functions, and clients with one call per method. Tied to no event loop."""
+"""The application layer: servers from plain functions, and clients with one call per method. Tied to no event loop.
+
+``mcpio`` itself has what most programs need. Here is the rest too: what a server's decorators and a client's calls
+take, the sessions, the seam to an event loop, and how values of one's own become JSON. A name is looked up, and its
+module imported, when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mcpio.app.answering import Elicitor, Rooter, Sampler
+    from mcpio.app.client import CallOptions, Client, ClientOptions, client_connection
+    from mcpio.app.constraints import Constraints
+    from mcpio.app.context import AskOptions, Context, RequestScope
+    from mcpio.app.foreign import ForeignType, register_type
+    from mcpio.app.pagination import PageGuard
+    from mcpio.app.prompts import Prompts
+    from mcpio.app.registration import PromptOptions, RegistrationOptions, ResourceOptions, ToolOptions
+    from mcpio.app.registry import Registry
+    from mcpio.app.resources import Resources
+    from mcpio.app.runtime import Driver, OneShot, Runtime, Task
+    from mcpio.app.server import Lifespan, NotificationHandler, Server
+    from mcpio.app.serving import ServerSession
+    from mcpio.app.session import Handler, ProgressCallback, Session
+    from mcpio.app.tools import Tools
+    from mcpio.app.uri_template import UriTemplate, UriTemplateError
+    from mcpio.app.validation import SchemaError, Validator, ValidatorMissing
+
+else:
+
+    def __getattr__(name: str) -> Any:
+        # Hidden from type checkers, or to them every misspelt name would be there.
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{module}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+__all__ = [
+    "AskOptions",
+    "CallOptions",
+    "Client",
+    "ClientOptions",
+    "Constraints",
+    "Context",
+    "Driver",
+    "Elicitor",
+    "ForeignType",
+    "Handler",
+    "Lifespan",
+    "NotificationHandler",
+    "OneShot",
+    "PageGuard",
+    "ProgressCallback",
+    "PromptOptions",
+    "Prompts",
+    "RegistrationOptions",
+    "Registry",
+    "RequestScope",
+    "ResourceOptions",
+    "Resources",
+    "Rooter",
+    "Runtime",
+    "Sampler",
+    "SchemaError",
+    "Server",
+    "ServerSession",
+    "Session",
+    "Task",
+    "ToolOptions",
+    "Tools",
+    "UriTemplate",
+    "UriTemplateError",
+    "Validator",
+    "ValidatorMissing",
+    "client_connection",
+    "register_type",
+]
+
+_HOME = {
+    "answering": "Elicitor Rooter Sampler",
+    "client": "CallOptions Client ClientOptions client_connection",
+    "constraints": "Constraints",
+    "context": "AskOptions Context RequestScope",
+    "foreign": "ForeignType register_type",
+    "pagination": "PageGuard",
+    "prompts": "Prompts",
+    "registration": "PromptOptions RegistrationOptions ResourceOptions ToolOptions",
+    "registry": "Registry",
+    "resources": "Resources",
+    "runtime": "Driver OneShot Runtime Task",
+    "server": "Lifespan NotificationHandler Server",
+    "serving": "ServerSession",
+    "session": "Handler ProgressCallback Session",
+    "tools": "Tools",
+    "uri_template": "UriTemplate UriTemplateError",
+    "validation": "SchemaError Validator ValidatorMissing",
+}
+"""The module of each name."""
+
+_MODULES = {name: module for module, names in _HOME.items() for name in names.split()}

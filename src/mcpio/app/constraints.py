@@ -40,14 +40,14 @@ class Constraints:
         max_length: int | None = None,
         pattern: str | re.Pattern[str] | None = None,
     ) -> None:
-        self.ge = ge
-        self.gt = gt
-        self.le = le
-        self.lt = lt
-        self.multiple_of = multiple_of
-        self.min_length = min_length
-        self.max_length = max_length
-        self.pattern = pattern
+        self.ge: Any = ge
+        self.gt: Any = gt
+        self.le: Any = le
+        self.lt: Any = lt
+        self.multiple_of: float | None = multiple_of
+        self.min_length: int | None = min_length
+        self.max_length: int | None = max_length
+        self.pattern: str | re.Pattern[str] | None = pattern
         for _ in _limits_of(self):
             pass
 
@@ -81,8 +81,8 @@ class Rule:
     __slots__ = ("check", "keywords")
 
     def __init__(self, keywords: dict[str, Any], check: Callable[[Any], None]) -> None:
-        self.keywords = keywords
-        self.check = check
+        self.keywords: dict[str, Any] = keywords
+        self.check: Callable[[Any], None] = check
 
 
 def rule(name: str, limit: Any, family: Family | None, kind: type | None) -> Rule | None:

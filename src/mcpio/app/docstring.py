@@ -24,9 +24,9 @@ class Docstring:
     __slots__ = ("description", "parameters", "summary")
 
     def __init__(self, description: str | None, parameters: dict[str, str]) -> None:
-        self.description = description
-        self.summary = _one_line(description.split("\n\n", 1)[0]) if description else None
-        self.parameters = parameters
+        self.description: str | None = description
+        self.summary: str | None = _one_line(description.split("\n\n", 1)[0]) if description else None
+        self.parameters: dict[str, str] = parameters
 
 
 def parse_docstring(text: str | None) -> Docstring:

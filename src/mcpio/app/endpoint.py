@@ -29,8 +29,8 @@ class Endpoint:
             raise TypeError(f"{_shown(function)} yields: return a list, and report on the way by Context.progress")
         if blocking and _is(inspect.iscoroutinefunction, function):
             raise TypeError(f"{_shown(function)} is async and does not block: leave blocking=True out")
-        self.function = function
-        self.binder = Binder(function, context=Context)
+        self.function: Callable[..., Any] = function
+        self.binder: Binder = Binder(function, context=Context)
         self._blocking = blocking
 
     @property

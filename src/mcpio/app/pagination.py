@@ -23,8 +23,8 @@ class Page(Generic[T]):
     __slots__ = ("items", "next_cursor")
 
     def __init__(self, items: list[T], next_cursor: str | None) -> None:
-        self.items = items
-        self.next_cursor = next_cursor
+        self.items: list[T] = items
+        self.next_cursor: str | None = next_cursor
 
 
 def page_of(kind: str, entries: Sequence[tuple[int, T]], cursor: str | None, size: int | None) -> Page[T]:

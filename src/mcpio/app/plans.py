@@ -57,14 +57,14 @@ class Plan:
         moment: type | None = None,
         alternatives: tuple[Plan, ...] = (),
     ) -> None:
-        self.name = name
-        self.schema = schema
-        self.convert = convert
-        self.as_is = as_is
+        self.name: str = name
+        self.schema: dict[str, Any] = schema
+        self.convert: Callable[[Any], Any] = convert
+        self.as_is: frozenset[type] = as_is
         self.kinds = kinds
         self.family: Family | None = family
         self.moment = moment
-        self.alternatives = alternatives
+        self.alternatives: tuple[Plan, ...] = alternatives
         self.tags: dict[str, Plan] = {}
 
     def with_schema(self, schema: dict[str, Any]) -> Plan:
@@ -96,10 +96,10 @@ class Members:
     def __init__(
         self, plans: dict[str, Plan], required: Iterable[str], *, extra: Plan | None = None, noun: str = "member"
     ) -> None:
-        self.plans = plans
-        self.required = tuple(required)
-        self.extra = extra
-        self.noun = noun
+        self.plans: dict[str, Plan] = plans
+        self.required: tuple[str, ...] = tuple(required)
+        self.extra: Plan | None = extra
+        self.noun: str = noun
 
     def convert(self, members: Mapping[str, Any]) -> dict[str, Any]:
         """Return the members converted, in the order they came. `Fault` for unknown, missing and unfit ones."""

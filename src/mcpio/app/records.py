@@ -21,14 +21,14 @@ class Field:
     __slots__ = ("annotation", "attribute", "computed", "default", "description", "name", "required")
 
     def __init__(self, name: str, annotation: Any, *, required: bool, default: Any = NO_DEFAULT) -> None:
-        self.name = name
-        self.attribute = name
-        self.annotation = annotation
-        self.required = required
-        self.default = default
+        self.name: str = name
+        self.attribute: str = name
+        self.annotation: Any = annotation
+        self.required: bool = required
+        self.default: Any = default
         self.description: str | None = None
         # Set by the class itself: written, never read.
-        self.computed = False
+        self.computed: bool = False
 
 
 class Record:
@@ -37,11 +37,11 @@ class Record:
     __slots__ = ("description", "fields", "kind", "make")
 
     def __init__(self, kind: type, fields: list[Field], make: Callable[..., Any], documentation: str | None) -> None:
-        self.kind = kind
-        self.fields = fields
-        self.make = make
+        self.kind: type = kind
+        self.fields: list[Field] = fields
+        self.make: Callable[..., Any] = make
         parsed = parse_docstring(documentation)
-        self.description = parsed.description
+        self.description: str | None = parsed.description
         for field in fields:
             field.description = parsed.parameters.get(field.name)
 

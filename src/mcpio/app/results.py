@@ -29,8 +29,8 @@ class ResultEncoder:
     def __init__(
         self, output_schema: dict[str, Any] | None, convert: Callable[[Any], Any], *, is_wrapped: bool
     ) -> None:
-        self.output_schema = output_schema
-        self.is_wrapped = is_wrapped
+        self.output_schema: dict[str, Any] | None = output_schema
+        self.is_wrapped: bool = is_wrapped
         self._convert = convert
 
     def encode(self, value: Any) -> dict[str, Any] | None:

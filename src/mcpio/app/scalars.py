@@ -42,12 +42,12 @@ class Scalar:
         as_is: type | None = None,
         family: Family | None = None,
     ) -> None:
-        self.name = name
-        self.schema = schema
-        self.read = read
-        self.write = write
-        self.read_kinds = frozenset(kinds)
-        self.as_is = frozenset([as_is] if as_is else [])
+        self.name: str = name
+        self.schema: dict[str, Any] = schema
+        self.read: Callable[[Any], Any] = read
+        self.write: Callable[[Any], Any] = write
+        self.read_kinds: frozenset[type] = frozenset(kinds)
+        self.as_is: frozenset[type] = frozenset([as_is] if as_is else [])
         self.family: Family | None = family
 
 

@@ -67,9 +67,9 @@ class Planner:
     """
 
     def __init__(self, where: str, *, output: bool = False, namespace: Mapping[str, Any] | None = None) -> None:
-        self.where = where
+        self.where: str = where
         self.output = output
-        self.namespace = namespace or {}
+        self.namespace: Mapping[str, Any] | dict[str, Any] = namespace or {}
         self._definitions: dict[str, dict[str, Any]] = {}
         # As they were before references in them were renamed: the same model may come with two others.
         self._foreign_definitions: dict[str, dict[str, Any]] = {}

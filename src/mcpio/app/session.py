@@ -308,8 +308,8 @@ class Waiter:
     __slots__ = ("on_progress", "outcome")
 
     def __init__(self, outcome: OneShot, on_progress: ProgressCallback | None) -> None:
-        self.outcome = outcome
-        self.on_progress = on_progress
+        self.outcome: OneShot = outcome
+        self.on_progress: ProgressCallback | None = on_progress
 
 
 def checked_callback(name: str, callback: Any) -> Any:

@@ -29,9 +29,9 @@ class Parameter:
     __slots__ = ("description", "name", "required", "schema")
 
     def __init__(self, name: str, schema: dict[str, Any], *, required: bool) -> None:
-        self.name = name
-        self.schema = schema
-        self.required = required
+        self.name: str = name
+        self.schema: dict[str, Any] = schema
+        self.required: bool = required
         self.description: str | None = schema.get("description")
 
 
@@ -66,11 +66,11 @@ class Binder:
         context: type | None = None,
         namespace: Mapping[str, Any] | None = None,
     ) -> None:
-        self.name = _name_of(function)
+        self.name: str = _name_of(function)
         source = _Source(function, self.name, namespace or {})
         documented = parse_docstring(source.documentation)
-        self.summary = documented.summary
-        self.description = documented.description
+        self.summary: str | None = documented.summary
+        self.description: str | None = documented.description
         self.context_parameter: str | None = None
         fields = []
         extra: Any = NO_DEFAULT
@@ -90,12 +90,12 @@ class Binder:
                 fields.append(field)
         planner = Planner(f"{self.name}()", namespace=namespace)
         schema, self._members = planner.members(fields, noun="argument", extra=extra)
-        self.input_schema = planner.complete(schema)
+        self.input_schema: dict[str, Any] = planner.complete(schema)
         properties = self.input_schema.get("properties", {})
-        self.parameters = tuple(
+        self.parameters: tuple[Parameter, ...] = tuple(
             Parameter(field.name, properties[field.name], required=field.required) for field in fields
         )
-        self.return_annotation = source.return_annotation()
+        self.return_annotation: Any = source.return_annotation()
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the keyword arguments for the function, converted from JSON values to the annotated types.

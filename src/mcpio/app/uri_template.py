@@ -28,10 +28,10 @@ class UriTemplate:
     __slots__ = ("_matcher", "_parts", "template", "variables")
 
     def __init__(self, template: str) -> None:
-        self.template = template
+        self.template: str = template
         self._parts = tuple(_parsed(template))
         names = (variable.name for part in self._parts if isinstance(part, _Expression) for variable in part.variables)
-        self.variables = tuple(dict.fromkeys(names))
+        self.variables: tuple[str, ...] = tuple(dict.fromkeys(names))
         self._matcher: _Matcher | None = None
 
     def __repr__(self) -> str:

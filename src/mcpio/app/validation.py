@@ -58,7 +58,7 @@ class Validator:
             raise SchemaError(f"a schema is an object, not {type(schema).__name__}")
         try:
             own = _copied(schema)
-            self.dialect = _dialect_of(own)
+            self.dialect: str = _dialect_of(own)
             self._implementation = _implementation(own, self.dialect, trusted=trusted)
         except (ImportError, SchemaError):
             raise

@@ -405,7 +405,7 @@ class Connection(Inbound):
         self._now = now
         self._enter(Phase[state.phase])
         self._reason = CloseReason[state.reason]
-        self.instructions, self._instructions = state.instructions, state.peer_instructions
+        self._set_instructions(state.instructions, state.peer_instructions)
         if state.revision is not None:
             revision = _HANDSHAKE[state.revision]
             decode = codec(revision).decode

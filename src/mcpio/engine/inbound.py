@@ -87,6 +87,10 @@ class Inbound(Channel):
         """The revision of the handshake session, ``None`` before it is settled."""
         return None if self._context is None else self._context.revision
 
+    def _set_instructions(self, own: str | None, peer: str | None) -> None:
+        self.instructions = own
+        self._instructions = peer
+
     def _settle(self, context: RequestContext) -> None:
         """Enter the handshake session that the two sides agreed on."""
         self._context = context

@@ -37,10 +37,10 @@ class OutgoingRequest:
     __slots__ = ("cookie", "id", "idle", "method", "name", "progress", "related", "total", "total_at", "via")
 
     def __init__(self, id: OutgoingId, name: str, method: Method | None, cookie: Any) -> None:
-        self.id = id
-        self.name = name
-        self.method = method
-        self.cookie = cookie
+        self.id: OutgoingId = id
+        self.name: str = name
+        self.method: Method | None = method
+        self.cookie: Any = cookie
         self.related: IncomingId | None = None
         self.via: Hashable = None
         self.progress: float | None = None
@@ -182,12 +182,12 @@ class IncomingRequest:
         token: int | str | None,
         via: Hashable,
     ) -> None:
-        self.id = id
-        self.wire_id = wire_id
-        self.name = name
-        self.method = method
-        self.token = token
-        self.via = via
+        self.id: IncomingId = id
+        self.wire_id: int | str = wire_id
+        self.name: str = name
+        self.method: Method | None = method
+        self.token: int | str | None = token
+        self.via: Hashable = via
         self.key = wire_id if via is None else (via, wire_id)
         self.progress: float | None = None
 

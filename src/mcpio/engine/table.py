@@ -22,7 +22,9 @@ __all__ = [
 class _Word(enum.Enum):
     """An enumeration that hashes as fast as any object: its members are keys in the path of every message."""
 
-    __hash__ = object.__hash__
+
+# An assignment inside the class would change what type checkers take the method for.
+_Word.__hash__ = object.__hash__  # type: ignore[method-assign]  # it hashes by identity, as the members are compared
 
 
 class Role(_Word):

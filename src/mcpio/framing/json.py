@@ -59,7 +59,7 @@ class Backend:
     def __init__(
         self, name: str, loads: Callable[[bytes | bytearray | str], Any], dumps: Callable[[Any], bytes]
     ) -> None:
-        self.name = name
+        self.name: str = name
         self.loads = loads
         self.dumps = dumps
 

@@ -49,10 +49,10 @@ class Request(_Value):
     __match_args__ = ("id", "method", "params", "raw")
 
     def __init__(self, id: int | str, method: str, params: dict[str, Any], raw: dict[str, Any]) -> None:
-        self.id = id
-        self.method = method
-        self.params = params
-        self.raw = raw
+        self.id: int | str = id
+        self.method: str = method
+        self.params: dict[str, Any] = params
+        self.raw: dict[str, Any] = raw
 
 
 class Notification(_Value):
@@ -62,9 +62,9 @@ class Notification(_Value):
     __match_args__ = ("method", "params", "raw")
 
     def __init__(self, method: str, params: dict[str, Any], raw: dict[str, Any]) -> None:
-        self.method = method
-        self.params = params
-        self.raw = raw
+        self.method: str = method
+        self.params: dict[str, Any] = params
+        self.raw: dict[str, Any] = raw
 
 
 class Result(_Value):
@@ -74,9 +74,9 @@ class Result(_Value):
     __match_args__ = ("id", "result", "raw")
 
     def __init__(self, id: int | str, result: dict[str, Any], raw: dict[str, Any]) -> None:
-        self.id = id
-        self.result = result
-        self.raw = raw
+        self.id: int | str = id
+        self.result: dict[str, Any] = result
+        self.raw: dict[str, Any] = raw
 
 
 class Error(_Value):
@@ -96,11 +96,11 @@ class Error(_Value):
         data: Any,
         raw: dict[str, Any],
     ) -> None:
-        self.id = id
-        self.code = code
-        self.message = message
-        self.data = data
-        self.raw = raw
+        self.id: int | str | None = id
+        self.code: int = code
+        self.message: str = message
+        self.data: Any = data
+        self.raw: dict[str, Any] = raw
 
 
 class Malformed(_Value):
@@ -116,11 +116,11 @@ class Malformed(_Value):
     __match_args__ = ("code", "reason", "id", "answerable", "raw")
 
     def __init__(self, code: int, reason: str, id: int | str | None, answerable: bool, raw: Any) -> None:
-        self.code = code
-        self.reason = reason
-        self.id = id
-        self.answerable = answerable
-        self.raw = raw
+        self.code: int = code
+        self.reason: str = reason
+        self.id: int | str | None = id
+        self.answerable: bool = answerable
+        self.raw: Any = raw
 
 
 class Batch(_Value):
@@ -130,7 +130,7 @@ class Batch(_Value):
     __match_args__ = ("items",)
 
     def __init__(self, items: tuple[Any, ...]) -> None:
-        self.items = items
+        self.items: tuple[Any, ...] = items
 
 
 Message: TypeAlias = Request | Notification | Result | Error | Malformed | Batch

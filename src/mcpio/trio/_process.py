@@ -145,7 +145,7 @@ class ChildProcess:
     ) -> None:
         self.argv = argv
         """The program and its arguments."""
-        self.pid = child.pid
+        self.pid: int = child.pid
         """Its process id, and that of its group."""
         self.stream: StdioStream = _ChildStream(child, self._take_stdout)
         """Its standard input (``send_all``, ``send_eof``) and output (``receive_some``).

@@ -120,7 +120,10 @@ async def connect_stdio(argv: Sequence[str], *, nursery: trio.Nursery, **options
     check_options(options, StdioOptions.__annotations__)
     given: dict[str, Any] = dict(options)
     of_process = {name: given.pop(name) for name in ProcessOptions.__annotations__ if name in given}
-    child, tasks = await nursery.start(_host, argv, of_process)
+    hosted = await nursery.start(_host, argv, of_process)
+    if isinstance(hosted, ConnectFailed):
+        raise hosted
+    child, tasks = hosted
     # From here on the session ends the child, also when the nursery is cancelled: what it still has to say comes first.
     tasks.shield = True
     try:
@@ -147,10 +150,15 @@ async def _host(
     argv: Sequence[str],
     options: Mapping[str, Any],
     *,
-    task_status: trio.TaskStatus[tuple[ChildProcess, trio.CancelScope]],
+    task_status: trio.TaskStatus[tuple[ChildProcess, trio.CancelScope] | ConnectFailed],
 ) -> None:
-    """Look after a child until it has ended; give it, and the scope of the tasks that do."""
+    """Look after a child until it has ended; give it, and the scope of the tasks that do, or why it did not start."""
     with ungrouped():
         async with trio.open_nursery() as nursery:
-            child = await start_process(argv, nursery=nursery, **options)
-            task_status.started((child, nursery.cancel_scope))
+            try:
+                child = await start_process(argv, nursery=nursery, **options)
+            except ConnectFailed as error:
+                # Not raised here: Trio before 0.29 drops the cause of what leaves a task that is being started.
+                task_status.started(error)
+            else:
+                task_status.started((child, nursery.cancel_scope))
