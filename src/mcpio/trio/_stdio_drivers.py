@@ -158,7 +158,7 @@ async def _host(
             try:
                 child = await start_process(argv, nursery=nursery, **options)
             except ConnectFailed as error:
-                # Not raised here: Trio before 0.29 drops the cause of what leaves a task that is being started.
+                # Not raised here: older Trio drops the cause of what leaves a task that is being started.
                 task_status.started(error)
             else:
                 task_status.started((child, nursery.cancel_scope))
