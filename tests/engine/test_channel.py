@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from wires import INFO, INITIALIZED, sent
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
@@ -28,7 +29,6 @@ from mcpio.events import (
 )
 from mcpio.types.lifecycle import (
     ClientCapabilities,
-    Implementation,
     PingRequest,
     ServerCapabilities,
     ToolsCapability,
@@ -37,7 +37,6 @@ from mcpio.types.logging import LoggingMessageNotification
 from mcpio.types.roots import ListRootsRequest
 from mcpio.types.tools import CallToolResult, ListToolsRequest
 
-INFO = Implementation("test", "1")
 CAPABILITIES = ServerCapabilities(tools=ToolsCapability(), logging={})
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -58,7 +57,8 @@ INITIALIZE_RESULT = {
         "serverInfo": {"name": "s", "version": "1"},
     },
 }
-INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
 CLOSED = ConnectionClosed(CloseReason.CLOSED, None)
 
 
@@ -72,10 +72,6 @@ def ping(id: int | str = 1) -> dict[str, Any]:
 
 def call(id: int | str = 1) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "x"}}
-
-
-def sent(connection: Connection) -> list[Any]:
-    return [None if chunk is None else json.loads(chunk) for chunk in connection.data_to_send(10**9)]
 
 
 def operating_server(**limits: Any) -> ServerConnection:

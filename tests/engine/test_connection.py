@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from wires import INFO, sent
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import DEFAULT, Connection
@@ -36,7 +37,6 @@ from mcpio.types.custom import CustomNotification, CustomRequest
 from mcpio.types.lifecycle import (
     ClientCapabilities,
     EmptyResult,
-    Implementation,
     PingRequest,
     ResourcesCapability,
     RootsCapability,
@@ -48,7 +48,6 @@ from mcpio.types.resources import ResourceUpdatedNotification
 from mcpio.types.roots import ListRootsRequest
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ToolListChangedNotification
 
-INFO = Implementation("test", "1")
 OPTIONS = Options(custom_methods=frozenset({"acme/do"}), request_timeout=Timeout(16.0))
 
 
@@ -64,10 +63,6 @@ def feed(connection: Connection, *messages: Any, now: float = 0.0, via: Any = No
     for message in messages:
         connection.receive_message(json.dumps(message), now, via=via)
     return list(connection.events())
-
-
-def sent(connection: Connection) -> list[Any]:
-    return [None if chunk is None else json.loads(chunk) for chunk in connection.data_to_send(10**9)]
 
 
 def server(revision: str = "2025-11-25", options: Options = OPTIONS) -> ServerConnection:

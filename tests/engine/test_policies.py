@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
+from wires import call, client, feed, request, sent, server
 
-from mcpio.engine.client import ClientConnection
-from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Limits
-from mcpio.engine.options import Options
-from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.events import (
     Answered,
@@ -20,62 +16,6 @@ from mcpio.events import (
     ProtocolViolated,
     RequestReceived,
 )
-from mcpio.types.lifecycle import (
-    ClientCapabilities,
-    Implementation,
-    ResourcesCapability,
-    RootsCapability,
-    ServerCapabilities,
-    ToolsCapability,
-)
-
-INFO = Implementation("test", "1")
-INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-
-
-def request(method: str, id: Any = 1, **params: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": id, "method": method, **({"params": params} if params else {})}
-
-
-def result(id: Any, **members: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": id, "result": members}
-
-
-def call(id: Any = 1, **meta: Any) -> dict[str, Any]:
-    return request("tools/call", id, name="x", **({"_meta": meta} if meta else {}))
-
-
-def feed(connection: Connection, *messages: Any, via: Any = None) -> list[Any]:
-    for message in messages:
-        connection.receive_message(json.dumps(message), 0.0, via=via)
-    return list(connection.events())
-
-
-def sent(connection: Connection) -> list[Any]:
-    return [None if chunk is None else json.loads(chunk) for chunk in connection.data_to_send(10**9)]
-
-
-def new_server(**options: Any) -> ServerConnection:
-    capabilities = ServerCapabilities(tools=ToolsCapability(), resources=ResourcesCapability())
-    return ServerConnection(INFO, capabilities, options=Options(**options))
-
-
-def server(revision: str = "2025-11-25", **options: Any) -> ServerConnection:
-    connection = new_server(**options)
-    hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
-    feed(connection, request("initialize", 0, **hello), INITIALIZED)
-    sent(connection)
-    return connection
-
-
-def client(revision: str = "2025-11-25", **options: Any) -> ClientConnection:
-    connection = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability()), options=Options(**options))
-    connection.send_initialize(now=0.0)
-    capabilities: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
-    info = {"name": "s", "version": "1"}
-    feed(connection, result(1, protocolVersion=revision, capabilities=capabilities, serverInfo=info))
-    sent(connection)
-    return connection
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])

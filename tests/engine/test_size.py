@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import gc
-import json
 import sys
 import time
 import tracemalloc
@@ -13,6 +12,7 @@ from typing import Any
 
 import attrs
 import pytest
+from wires import INFO, feed
 
 from mcpio.codec import Codec
 from mcpio.engine.client import ClientConnection
@@ -27,7 +27,6 @@ from mcpio.revisions import Revision
 from mcpio.types._fields import Payload
 from mcpio.types.lifecycle import (
     ClientCapabilities,
-    Implementation,
     RootsCapability,
     ServerCapabilities,
     ToolsCapability,
@@ -36,7 +35,6 @@ from mcpio.types.logging import LoggingMessageNotification
 from mcpio.types.roots import ListRootsRequest
 from mcpio.types.tools import CallToolRequest, CallToolResult
 
-INFO = Implementation("test", "1")
 IDLE = 2048
 """Bytes that an idle engine may take, beyond what it shares with others and what the peer declared."""
 SHARED = (Options, Limits, Codec, Method, Revision, Payload, enum.Enum, type)
@@ -66,12 +64,6 @@ def engine_weight(connection: Connection) -> int:
 
 def call(id: Any, **meta: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "x", "_meta": meta}}
-
-
-def feed(connection: Connection, *messages: Any, via: Any = None) -> list[Any]:
-    for message in messages:
-        connection.receive_message(json.dumps(message), 0.0, via=via)
-    return list(connection.events())
 
 
 def server(**limits: Any) -> ServerConnection:
