@@ -431,3 +431,11 @@ def test_a_batch_within_a_batch_is_misplaced() -> None:
     assert isinstance(violated, ProtocolViolated)
     assert isinstance(answered, Answered)
     assert violated.raw == [request("ping")]
+
+
+@pytest.mark.req("LIFE-16")
+def test_what_the_server_instructs_is_kept_beside_who_it_is() -> None:
+    connection = client()
+    restored = ClientConnection.restore(connection.snapshot(0.0), 0.0)
+    assert restored.peer == connection.peer
+    assert (restored.instructions, restored.revision) == (None, connection.revision)
