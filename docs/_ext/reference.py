@@ -101,7 +101,7 @@ def _bases(cls: type) -> list[str]:
     internal = ("mcpio.engine.", "mcpio.app.", "mcpio.trio.")
     if any(base.__module__.startswith(internal) for base in cls.__mro__[1:]):
         return [] if issubclass(cls, enum.Enum) else ["   :inherited-members:"]
-    return [] if cls.__bases__ == (object,) else ["   :show-inheritance:"]
+    return [] if cls.__bases__ in ((object,), (typing.Generic,)) else ["   :show-inheritance:"]
 
 
 def _alias(value: Any) -> str:
