@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,9 @@ from linked import Link
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server
+from mcpio.asyncio import AsyncioRuntime
 from mcpio.errors import LocalProtocolError, Refusal, RequestError
+from mcpio.events import RequestFailed
 from mcpio.testing import Cancelled
 from mcpio.types import CallToolResult, CustomRequest, EmptyResult, PingRequest, TextContent
 
@@ -166,3 +169,23 @@ def test_a_handler_that_merely_waits_is_not_reported() -> None:
     link.advance(11)
     assert ask.state == "failed"
     assert link.reports == []
+
+
+def test_a_handler_under_asyncio_whose_own_wait_is_cancelled_is_answered_for() -> None:
+    async def wait() -> None:
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    async def main() -> list[Any]:
+        link = Link(serving(lambda _, __: wait()))
+        link.client.connection.send_request(ACT, now=0, cookie="ours")
+        async with asyncio.TaskGroup() as group:
+            link.session.driver.runtime = AsyncioRuntime(group)  # type: ignore[misc]  # as a driver for asyncio has it
+            link.run()
+        link.run()
+        assert link.reports == ["the handler of test/act was cancelled from inside"]
+        return [event for event in link.pair.client_events if isinstance(event, RequestFailed)]
+
+    (failed,) = asyncio.run(main())
+    assert str(failed.error) == "Internal error (-32603)"

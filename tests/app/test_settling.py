@@ -1,6 +1,13 @@
 from __future__ import annotations
 
-from mcpio.app.settling import settle
+import asyncio
+import types
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from mcpio.app.settling import is_awaitable, settle
 from mcpio.testing import ManualRuntime
 
 
@@ -13,3 +20,45 @@ def test_what_must_be_awaited_is_converted_afterwards() -> None:
         return 5
 
     assert ManualRuntime().complete(settle(later(), str)) == "5"
+
+
+class Later:
+    def __await__(self) -> Generator[None, None, int]:
+        yield
+        return 5
+
+
+async def coroutine() -> int:
+    return 5
+
+
+@types.coroutine
+def old_coroutine() -> Generator[None, None, int]:
+    yield
+    return 5
+
+
+def generator() -> Generator[int, None, None]:
+    yield 5
+
+
+@pytest.mark.parametrize(
+    ("make", "awaitable"),
+    [
+        (coroutine, True),
+        (old_coroutine, True),
+        (Later, True),
+        (lambda: asyncio.Future(loop=asyncio.new_event_loop()), True),
+        (generator, False),
+        (lambda: Later, False),
+        (lambda: None, False),
+        (lambda: {"__await__": 1}, False),
+    ],
+)
+def test_what_must_be_awaited(make: Callable[[], Any], awaitable: bool) -> None:
+    value = make()
+    assert is_awaitable(value) is awaitable
+    if asyncio.iscoroutine(value):
+        value.close()
+    elif isinstance(value, asyncio.Future):
+        value.get_loop().close()

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeAlias
 from mcpio.app.context import RequestScope
 from mcpio.app.failures import alone, internal_error, named, said_by_author
 from mcpio.app.runtime import Driver, OneShot, Task
+from mcpio.app.settling import is_awaitable
 from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.limits import Timeout
 from mcpio.engine.table import Phase
@@ -237,7 +238,7 @@ class Session(ABC):
         took = self.driver.now() - began
         if failure is not None:
             self._fail(event, scope, failure)
-        elif inspect.isawaitable(result):
+        elif is_awaitable(result):
             task = self.driver.runtime.spawn(self._finish(event, scope, result))
             self._running[event.id] = (scope, task)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from mcpio.app.failures import alone, said_by_author
 from mcpio.app.plain import to_json
 from mcpio.app.registry import Registry
 from mcpio.app.results import ResultEncoder
+from mcpio.app.settling import is_awaitable
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError, ToolError
 from mcpio.framing import json
 from mcpio.types._fields import ABSENT
@@ -101,7 +101,7 @@ class Tools(Registry[FunctionTool]):
             return _failed(f"Invalid value in {request.name}: {error}")
         try:
             value = tool.endpoint.call(scope, keywords)
-            if inspect.isawaitable(value):
+            if is_awaitable(value):
                 return self._await(scope, tool, value)
             return tool.result(value)
         except Exception as error:
