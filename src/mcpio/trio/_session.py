@@ -7,7 +7,6 @@ message of the protocol, never a torn frame, and closing is a call, not a task.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -27,9 +26,6 @@ __all__ = ["SessionActor", "checked_grace", "process"]
 
 EXPECTED: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 """How a transport says that it no longer works. Anything else that it raises is a fault in it, and is logged."""
-
-SLICE: Final = 128
-"""Events after which a session that has more gives way to the others, whatever its peer sends at once (P14)."""
 
 LAST_READ: Final = 1.0
 """Seconds to go on reading when nothing can be written any more: the last answers of a peer that died may lie there."""
@@ -65,7 +61,6 @@ class SessionActor:
         self._written = trio.Event()
         self._over = trio.Event()
         self._last_write = trio.CancelScope()
-        self._behind = False
 
     def attach(self, session: Session, after_close: Callable[[], Awaitable[None]] | None = None) -> None:
         """Say who acts on events, before ``run``.
@@ -86,7 +81,7 @@ class SessionActor:
         connection = self.connection
         if connection.wants_write or self._wire.unsent:
             self._may_write.set()
-        if connection.wants_read or self._behind:
+        if connection.wants_read:
             self._may_read.set()
         self._timekeeper.arm(self, connection.next_deadline())
         if connection.phase is Phase.CLOSED:
@@ -105,12 +100,12 @@ class SessionActor:
 
     def touch(self) -> None:
         """Act on what the connection has to say. Due after everything that may have given it an event."""
-        self._behind = process(self._session, SLICE)
+        process(self._session)
         connection = self.connection
         if connection.wants_write:
             self._wire.send_now(connection)
             if connection.phase is Phase.CLOSED:
-                self._behind = process(self._session, SLICE)
+                process(self._session)
         self.wake()
 
     # Called from anywhere
@@ -149,15 +144,12 @@ class SessionActor:
     async def _read(self) -> None:
         connection = self.connection
         while True:
-            while not connection.wants_read and not self._behind:
+            while not connection.wants_read:
                 await self._may_read.wait()
-            if self._behind:
-                await trio.lowlevel.checkpoint()
-            else:
-                try:
-                    await self._wire.receive(connection)
-                except Exception as error:
-                    self._lose(error)
+            try:
+                await self._wire.receive(connection)
+            except Exception as error:
+                self._lose(error)
             self.touch()
 
     async def _write(self) -> None:
@@ -188,8 +180,7 @@ class SessionActor:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_WORDS):
                 await self._say_what_is_left()
             self.connection.abort()
-            process(self._session)
-            self.wake()
+            self.touch()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + TRANSPORT_CLOSE):
                 await self._reporting("closing the transport failed", self._wire.aclose)
             if self._after_close is not None:
@@ -228,24 +219,15 @@ class SessionActor:
         self.touch()
 
 
-def process(session: Session, limit: int = sys.maxsize) -> bool:
-    """Have a session act on at most ``limit`` events; return whether there may be more.
-
-    What it cannot do costs its connection, and nobody else anything.
-    """
-    next_event, handle = session.connection.next_event, session.handle
+def process(session: Session) -> None:
+    """Have a session act on its events. What it cannot do costs its connection, and nobody else anything."""
     try:
-        for _ in range(limit):
-            if (event := next_event()) is None:
-                return False
-            handle(event)
+        session.process()
     except Exception as error:
         report("a session failed", error)
         session.connection.abort(error)
         # What is left of its events: how its requests ended, and that it is over.
         session.process()
-        return False
-    return True
 
 
 def checked_grace(grace: float | None) -> float | None:

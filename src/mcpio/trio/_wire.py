@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import trio
 
 from mcpio.engine.connection import Connection
 
 __all__ = ["ChannelWire", "StreamWire", "Transport", "Wire", "wire_for"]
+
+PIECE: Final = 4096
+"""Bytes of a stream after which a session gives way to the others, and looks whether it still wants to read (P14)."""
 
 Transport: TypeAlias = "trio.abc.Stream | trio.abc.Channel[str] | trio.abc.Channel[bytes]"
 """What carries a conversation: a stream of bytes, or a channel of whole messages."""
@@ -27,7 +30,7 @@ class Wire(Protocol):
         """Whether the end in order was pulled, and it or what comes before it is not written yet."""
 
     async def receive(self, connection: Connection) -> None:
-        """Wait for input and feed it."""
+        """Wait for input and feed some of it: no more than can be acted on without holding up other sessions."""
 
     def send_now(self, connection: Connection) -> None:
         """Pull output and write what finds room, without waiting. The rest is for ``send``."""
@@ -45,6 +48,8 @@ class StreamWire:
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
         self._send_nowait: Callable[[bytes], int] | None = getattr(stream, "send_nowait", None)
+        self._received = b""
+        self._fed = 0
         self._rest = b""
         self._ends = False
         self._sending = False
@@ -60,9 +65,16 @@ class StreamWire:
         return self._ends
 
     async def receive(self, connection: Connection) -> None:
-        """Feed what arrives, or the end of it."""
-        data = await self._stream.receive_some()
-        connection.receive_data(bytes(data) or None, trio.current_time())
+        """Feed a piece of what has arrived, or of what arrives next, or the end of it."""
+        if self._fed < len(self._received):
+            await trio.lowlevel.checkpoint()
+        else:
+            self._received, self._fed = bytes(await self._stream.receive_some()), 0
+        data, start = self._received, self._fed
+        # Only lines cost anything: there is no need to cut a long one.
+        end = data.find(b"\n", start + PIECE) + 1 or len(data)
+        self._fed = end
+        connection.receive_data(data[start:end] or None, trio.current_time())
 
     def send_now(self, connection: Connection) -> None:
         """Write what finds room. No checkpoint is passed, so that no cancellation can tear a message."""
