@@ -128,7 +128,7 @@ class ByThrees(trio.abc.ReceiveStream):
         await self.stream.aclose()
 
 
-@pytest.mark.req("CANC-05", "STDIO-02")
+@pytest.mark.req("CANC-01", "STDIO-02")
 @pytest.mark.parametrize("turns", range(0, 120, 8))
 def test_a_cancelled_caller_tears_no_message(turns: int) -> None:
     """Wherever in the writing of its request a caller is cancelled, the server reads whole lines."""

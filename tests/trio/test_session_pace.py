@@ -139,7 +139,6 @@ async def stalled_client(server: Server, *messages: dict[str, Any]) -> AsyncIter
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.req("RPC-22")
 def test_a_client_that_reads_nothing_is_cut_off_when_too_much_waits_for_it() -> None:
     async def main() -> None:
         server = a_server(queued_bytes=10_000)

@@ -162,14 +162,14 @@ def test_the_end_comes_after_the_last_message(kind: type[Trickle]) -> None:
 def test_what_arrives_at_once_is_fed_in_pieces_of_whole_lines() -> None:
     small = b'{"jsonrpc":"2.0","method":"x/small"}\n'
     large = b'{"jsonrpc":"2.0","method":"x/large","params":{"text":"' + b"x" * 3 * PIECE + b'"}}\n'
-    data = 150 * small + large + 150 * small + b'{"jsonrpc":"2.0",'
+    data = 300 * small + large + 300 * small + b'{"jsonrpc":"2.0",'
     seen: list[list[str]] = []
 
     async def main() -> None:
         connection, stream = talking(), trio.testing.MemoryReceiveStream()
         wire = StreamWire(trio.StapledStream(trio.testing.MemorySendStream(), stream))
         stream.put_data(data)
-        while sum(map(len, seen)) < 301:
+        while sum(map(len, seen)) < 601:
             await wire.receive(connection)
             events = [event for event in connection.events() if isinstance(event, NotificationReceived)]
             seen.append([event.notification.method for event in events])
@@ -182,7 +182,7 @@ def test_what_arrives_at_once_is_fed_in_pieces_of_whole_lines() -> None:
         assert event.notification.method == "x/last"
 
     run(main)
-    assert [method for piece in seen for method in piece] == ["x/small"] * 150 + ["x/large"] + ["x/small"] * 150
+    assert [method for piece in seen for method in piece] == ["x/small"] * 300 + ["x/large"] + ["x/small"] * 300
     assert max(map(len, seen)) <= PIECE / len(small) + 2
     assert len(seen) == 4
 

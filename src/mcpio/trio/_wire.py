@@ -11,7 +11,7 @@ from mcpio.engine.connection import Connection
 
 __all__ = ["ChannelWire", "StreamWire", "Transport", "Wire", "wire_for"]
 
-PIECE: Final = 4096
+PIECE: Final = 8192
 """Bytes of a stream after which a session gives way to the others, and looks whether it still wants to read (P14)."""
 
 Transport: TypeAlias = "trio.abc.Stream | trio.abc.Channel[str] | trio.abc.Channel[bytes]"
