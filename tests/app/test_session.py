@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -11,7 +11,6 @@ from linked import Link
 from mcpio.app.context import Context, RequestScope
 from mcpio.app.server import Server
 from mcpio.app.session import checked_callback
-from mcpio.engine.connection import DEFAULT
 from mcpio.engine.limits import Timeout
 from mcpio.errors import (
     ConnectFailed,
@@ -116,14 +115,6 @@ def test_a_request_that_takes_too_long_fails(timeout: Any) -> None:
     assert seen[0].cancelled
     assert seen[1:] == ["over"]
     assert link.reports == []
-
-
-@pytest.mark.parametrize(("timeout", "state"), [(DEFAULT, "failed"), (None, "waits")])
-def test_a_request_waits_a_minute_unless_told_otherwise(timeout: Any, state: str) -> None:
-    link = Link(waiting()[0])
-    ask = link.start(link.client.request(ACT, timeout=timeout))
-    link.advance(61)
-    assert ask.state == state
 
 
 def test_cancelling_the_wait_cancels_the_request() -> None:
@@ -273,6 +264,22 @@ def test_a_callback_that_must_be_awaited_is_refused_at_the_call(callback: Any) -
     with pytest.raises(TypeError, match=r"^on_progress is a plain function, called without waiting, not "):
         link.do(link.client.request(PingRequest(), on_progress=callback))
     assert link.do(link.client.request(PingRequest())) == EmptyResult()
+
+
+@pytest.mark.parametrize("give", [waits_for_progress, lambda *_: Later()])
+def test_a_callback_that_returns_something_to_await_is_reported(give: Callable[..., Any]) -> None:
+    server = Server("s")
+    server.notification_handlers["a/b"] = give
+    link = Link(server)
+    link.client.notify(CustomNotification("a/b", {}))
+    link.run()
+    assert link.reports == ["the handler of a/b failed"]
+    assert "which nobody awaits: make it a plain function" in str(link.errors[0])
+
+
+class Later:
+    def __await__(self) -> Generator[None, None, None]:
+        yield
 
 
 def test_a_callback_is_a_plain_function() -> None:

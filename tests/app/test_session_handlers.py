@@ -12,6 +12,7 @@ from linked import Link
 from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.asyncio import AsyncioRuntime
+from mcpio.engine.connection import DEFAULT
 from mcpio.errors import LocalProtocolError, Refusal, RequestError
 from mcpio.events import RequestFailed
 from mcpio.testing import Cancelled
@@ -189,3 +190,11 @@ def test_a_handler_under_asyncio_whose_own_wait_is_cancelled_is_answered_for() -
 
     (failed,) = asyncio.run(main())
     assert str(failed.error) == "Internal error (-32603)"
+
+
+@pytest.mark.parametrize(("timeout", "state"), [(DEFAULT, "failed"), (None, "waits")])
+def test_a_request_waits_a_minute_unless_told_otherwise(timeout: Any, state: str) -> None:
+    link = Link(waiting()[0])
+    ask = link.start(link.client.request(ACT, timeout=timeout))
+    link.advance(61)
+    assert ask.state == state

@@ -10,7 +10,6 @@ import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
 from mcpio.app.answering import Elicitor, Rooter, Sampler, elicitation_handler, roots_handler, sampling_handler
-from mcpio.app.failures import alone
 from mcpio.app.pages import Items
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Handler, ProgressCallback, Session, Waiter, checked_callback
@@ -268,9 +267,5 @@ class Client(Session):
             return
         is_log = event.raw["method"] == "notifications/message" and self._on_log is not None
         callback = self._on_log if is_log else self._on_notification
-        if callback is None:
-            return
-        try:
-            callback(event.notification)
-        except Exception as error:
-            self.driver.report(f"the callback for {event.raw['method']} failed", alone(error))
+        if callback is not None:
+            self._call_back(f"the callback for {event.raw['method']}", callback, event.notification)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mcpio.app.context import Context
-from mcpio.app.failures import alone
 from mcpio.app.plain import to_json
 from mcpio.app.session import Handler, Session
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
@@ -111,10 +110,8 @@ class ServerSession(Session):
         method = event.raw["method"]
         callback = self.server.notification_handlers.get(method)
         if callback is not None:
-            try:
-                callback(self, event.notification if isinstance(event, NotificationReceived) else None)
-            except Exception as error:
-                self.driver.report(f"the handler of {method} failed", alone(error))
+            notification = event.notification if isinstance(event, NotificationReceived) else None
+            self._call_back(f"the handler of {method}", callback, self, notification)
 
     def _handle_end(self, event: ConnectionClosed) -> None:
         super()._handle_end(event)

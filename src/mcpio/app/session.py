@@ -206,10 +206,14 @@ class Session(ABC):
     def _tell_progress(self, event: ProgressReceived) -> None:
         callback = event.cookie.on_progress if event.cookie.__class__ is Waiter else None
         if callback is not None:
-            try:
-                callback(event.progress, event.total, event.message)
-            except Exception as error:
-                self.driver.report("a progress callback failed", error)
+            self._call_back("a progress callback", callback, event.progress, event.total, event.message)
+
+    def _call_back(self, noun: str, callback: Callable[..., Any], *arguments: Any) -> None:
+        """Call what wants to hear of something. Whatever it does, it costs nothing but a report."""
+        try:
+            _check_nothing_waits(callback(*arguments))
+        except Exception as error:
+            self.driver.report(f"{noun} failed", alone(error))
 
     def _note_answer(self, event: Answered) -> None:
         """Report a fault of this side that the engine answered for, such as capabilities that cannot be said."""
@@ -318,3 +322,10 @@ def checked_callback(name: str, callback: Any) -> Any:
     if callback is None or (callable(callback) and not inspect.iscoroutinefunction(callback)):
         return callback
     raise TypeError(f"{name} is a plain function, called without waiting, not {callback!r:.100}")
+
+
+def _check_nothing_waits(result: Any) -> None:
+    if is_awaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError(f"it returned {result!r:.100}, which nobody awaits: make it a plain function")
