@@ -14,10 +14,11 @@ from mcpio.trio._memory import memory_client
 from mcpio.trio._process import ChildProcess, default_environment, open_process_stream, start_process
 from mcpio.trio._signals import Terminated, run_until_signalled, terminate_on_signals
 from mcpio.trio._stdio import stdio_stream
-from mcpio.trio._stdio_drivers import connect_stdio, open_stdio, serve_stdio
+from mcpio.trio._stdio_drivers import StdioClient, connect_stdio, open_stdio, serve_stdio
 
 __all__ = [
     "ChildProcess",
+    "StdioClient",
     "Terminated",
     "connect",
     "connect_stdio",
