@@ -289,6 +289,19 @@ def test_what_the_client_answered_is_not_passed_back_to_it_as_the_tools_own_erro
     assert link.reports[1:] == ["the handler of prompts/get 'ask' failed"]
 
 
+def test_the_first_of_several_refusals_is_no_error_of_the_tools_either() -> None:
+    async def ask(ctx: Context) -> Any:
+        failures = []
+        for _ in range(2):
+            try:
+                await ctx.sample(SAMPLE)
+            except RequestError as error:
+                failures.append(error)
+        raise failures[0]
+
+    assert asking(ask, sampling=refuse).text("ask").startswith("failed: ask failed: RequestError: User rejected")
+
+
 def test_a_handler_may_say_in_its_own_words_what_the_client_answered() -> None:
     async def ask(ctx: Context) -> Any:
         try:

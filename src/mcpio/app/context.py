@@ -48,7 +48,7 @@ class RequestScope:
         self._session = session
         self._event = event
         self._in_thread = False
-        self._from_peer: RequestError | None = None
+        self._from_peer: tuple[RequestError, ...] = ()
         self.cancelled = False
 
     @property
@@ -93,7 +93,7 @@ class RequestScope:
 
     def has_from_peer(self, error: Exception) -> bool:
         """Whether the peer answered a question of the handler's with this error: it is not meant for the peer."""
-        return error is self._from_peer
+        return any(error is known for known in self._from_peer)
 
 
 class Context(RequestScope):
@@ -180,7 +180,7 @@ class Context(RequestScope):
                 request, timeout=timeout, on_progress=on_progress, related_to=self._event.id
             )
         except RequestError as error:
-            self._from_peer = error
+            self._from_peer = (*self._from_peer, error)
             raise
 
 
