@@ -356,6 +356,33 @@ def test_giving_up_a_tool_gives_up_what_it_asks() -> None:
     assert link.reports == []
 
 
+@pytest.mark.parametrize("end", ["by the client", "at once"])
+@pytest.mark.parametrize("kind", ["tool", "prompt"])
+def test_the_end_of_the_connection_is_no_news_to_the_operator(kind: str, end: str) -> None:
+    async def ask(ctx: Context) -> Any:
+        try:
+            return await ctx.elicit(ELICIT)
+        finally:
+            seen.append(ctx.cancelled)
+            ctx.session.check_open()
+
+    async def never(*_: Any) -> ElicitResult:
+        await link.runtime.one_shot().wait()
+        raise AssertionError
+
+    seen: list[bool] = []
+    link = asking(ask, elicitation=never)
+    link.start(link.client.call_tool("ask") if kind == "tool" else link.client.get_prompt("ask"))
+    if end == "at once":
+        link.session.connection.abort()
+    else:
+        link.client.close(grace=1)
+        link.advance(1)
+    link.run()
+    assert seen == [end == "at once"]
+    assert link.reports == []
+
+
 # Threads
 
 

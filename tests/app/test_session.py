@@ -73,6 +73,7 @@ def waiting() -> tuple[Server, list[Any]]:
             await ctx.session.driver.runtime.one_shot().wait()
         finally:
             seen.append("over")
+            ctx.session.check_open()  # a failure at the end of the connection is no news
 
     return serving(lambda ctx, _: wait(ctx)), seen
 

@@ -8,6 +8,7 @@ import attrs
 import pytest
 from linked import Link
 
+from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.errors import ErrorCode, Refusal, RequestError, ToolError
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2024_11_05, REV_2025_06_18, Revision
@@ -292,4 +293,21 @@ def test_an_error_of_the_protocol_is_none_of_the_models_business(later: bool, er
     link = failing_with(error, later=later)
     with pytest.raises(RequestError, match=rf"^no \({code}\)$"):
         link.call("fail")
+    assert link.reports == []
+
+
+def test_a_tool_that_fails_because_the_connection_ended_is_no_news() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def wait(ctx: Context) -> None:
+        try:
+            await ctx.session.driver.runtime.one_shot().wait()
+        finally:
+            ctx.session.check_open()
+
+    link = Link(server)
+    link.start(link.client.call_tool("wait"))
+    link.session.connection.abort()
+    link.run()
     assert link.reports == []

@@ -292,7 +292,8 @@ class Session(ABC):
         found = alone(error)
         answer = None if scope.has_from_peer(found) else said_by_author(found)
         if answer is None:
-            self.driver.report(f"the handler of {named(event.raw)} failed", found)
+            if not scope.ended_with(found):
+                self.driver.report(f"the handler of {named(event.raw)} failed", found)
             self._give_up(event)
             return
         try:

@@ -121,7 +121,8 @@ class Tools(Registry[FunctionTool]):
         name = tool.description.name
         if isinstance(found, ToolError):
             return _failed(str(found) or f"{name} failed")
-        scope.session.driver.report(f"the tool {name} failed", found)
+        if not scope.ended_with(found):
+            scope.session.driver.report(f"the tool {name} failed", found)
         return _failed(f"{name} failed" if self._mask_errors else f"{name} failed: {type(found).__name__}: {found}")
 
 
