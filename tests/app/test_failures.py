@@ -5,8 +5,18 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.failures import alone, internal_error, named, said_by_author
-from mcpio.errors import ErrorCode, InvalidMessage, Refusal, RequestError, ToolError
+from mcpio.app.failures import alone, internal_error, is_only_the_end, named, said_by_author
+from mcpio.engine.server import ServerConnection
+from mcpio.errors import (
+    ConnectionLost,
+    ErrorCode,
+    InvalidMessage,
+    NoBackChannel,
+    Refusal,
+    RequestError,
+    ToolError,
+)
+from mcpio.types import Implementation
 
 
 def test_a_group_of_one_stands_for_what_is_in_it() -> None:
@@ -41,6 +51,14 @@ def test_a_request_error_is_the_answer_itself() -> None:
 @pytest.mark.parametrize("error", [ValueError("secret"), ToolError("no"), InvalidMessage("a", "b")])
 def test_other_exceptions_are_no_answers(error: Exception) -> None:
     assert said_by_author(error) is None
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("closed"), NoBackChannel("closed"), ValueError("closed")])
+def test_the_end_of_a_connection_explains_some_failures(error: Exception) -> None:
+    connection = ServerConnection(Implementation("s", "1"))
+    assert not is_only_the_end(error, connection)
+    connection.abort()
+    assert is_only_the_end(error, connection) is not isinstance(error, ValueError)
 
 
 @pytest.mark.req("RPC-19")

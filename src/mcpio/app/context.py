@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from mcpio.app.asking import fault_in_elicitation, fault_in_sampling
 from mcpio.engine.connection import DEFAULT, Default
-from mcpio.engine.table import Phase
-from mcpio.errors import ConnectionLost, LocalProtocolError, NoBackChannel, RequestError
+from mcpio.errors import LocalProtocolError, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
 
 if TYPE_CHECKING:
@@ -95,11 +94,6 @@ class RequestScope:
     def has_from_peer(self, error: Exception) -> bool:
         """Whether the peer answered a question of the handler's with this error: it is not meant for the peer."""
         return any(error is known for known in self._from_peer)
-
-    def ended_with(self, error: Exception) -> bool:
-        """Whether the error only says that the connection ends, and the request with it: no news to anybody."""
-        is_ending = self._session.connection.phase in (Phase.CLOSING, Phase.CLOSED)
-        return is_ending and isinstance(error, ConnectionLost | NoBackChannel)
 
 
 class Context(RequestScope):

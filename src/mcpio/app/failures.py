@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mcpio.errors import ErrorCode, Refusal, RequestError
+from mcpio.engine.connection import Connection
+from mcpio.engine.table import Phase
+from mcpio.errors import ConnectionLost, ErrorCode, NoBackChannel, Refusal, RequestError
 
-__all__ = ["alone", "internal_error", "named", "said_by_author"]
+__all__ = ["alone", "internal_error", "is_only_the_end", "named", "said_by_author"]
 
 
 def alone(error: Exception) -> Exception:
@@ -29,6 +31,12 @@ def said_by_author(error: Exception) -> RequestError | None:
     elif error.data is not None:
         data["data"] = error.data
     return RequestError(error.code, error.message, {**data, "retryable": error.retryable})
+
+
+def is_only_the_end(error: Exception, connection: Connection) -> bool:
+    """Whether an error says no more than that the connection ends, and the request with it: no news to anybody."""
+    is_ending = connection.phase in (Phase.CLOSING, Phase.CLOSED)
+    return is_ending and isinstance(error, ConnectionLost | NoBackChannel)
 
 
 def internal_error() -> RequestError:

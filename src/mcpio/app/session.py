@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, ClassVar, TypeAlias
 
 from mcpio.app.context import RequestScope
-from mcpio.app.failures import alone, internal_error, named, said_by_author
+from mcpio.app.failures import alone, internal_error, is_only_the_end, named, said_by_author
 from mcpio.app.runtime import Driver, OneShot, Task
 from mcpio.app.settling import is_awaitable
 from mcpio.engine.connection import DEFAULT, Connection, Default
@@ -292,7 +292,7 @@ class Session(ABC):
         found = alone(error)
         answer = None if scope.has_from_peer(found) else said_by_author(found)
         if answer is None:
-            if not scope.ended_with(found):
+            if not is_only_the_end(found, self.connection):
                 self.driver.report(f"the handler of {named(event.raw)} failed", found)
             self._give_up(event)
             return

@@ -8,7 +8,7 @@ from typing import Any
 from mcpio.app.content import blocks_of
 from mcpio.app.context import Context
 from mcpio.app.endpoint import Endpoint
-from mcpio.app.failures import alone, said_by_author
+from mcpio.app.failures import alone, is_only_the_end, said_by_author
 from mcpio.app.plain import to_json
 from mcpio.app.registry import Registry
 from mcpio.app.results import ResultEncoder
@@ -121,8 +121,9 @@ class Tools(Registry[FunctionTool]):
         name = tool.description.name
         if isinstance(found, ToolError):
             return _failed(str(found) or f"{name} failed")
-        if not scope.ended_with(found):
-            scope.session.driver.report(f"the tool {name} failed", found)
+        session = scope.session
+        if not is_only_the_end(found, session.connection):
+            session.driver.report(f"the tool {name} failed", found)
         return _failed(f"{name} failed" if self._mask_errors else f"{name} failed: {type(found).__name__}: {found}")
 
 
