@@ -30,7 +30,7 @@ CALLS = {"call": CALL, "call with unknown members": {**CALL, **UNKNOWN}}
 
 def main() -> int:
     """Measure and print."""
-    options = arguments(__doc__, rounds=9, seconds=0.3).parse_args()
+    options = arguments(__doc__, rounds=25, seconds=0.1).parse_args()
     rounds = Rounds()
     for _ in range(options.rounds):
         ours: Figures = {}
