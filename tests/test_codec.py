@@ -237,7 +237,7 @@ def test_a_codec_of_its_own_works_alike() -> None:
             {"role": "robot", "content": {}},
             SamplingMessage,
             "role",
-            "expected one of 'user', 'assistant', got 'robot'",
+            "expected one of 'assistant', 'user', got 'robot'",
         ),
         ({"tools": [], "nextCursor": 5}, ListToolsResult, "nextCursor", "expected a string, got a number"),
         ({"tools": 5}, ListToolsResult, "tools", "expected an array, got a number"),

@@ -82,7 +82,7 @@ def test_a_block_on_the_wire(block: Any, raw: dict[str, Any]) -> None:
         ("text", "content[0]: expected an object, got a string"),
         (
             {"type": "text", "text": "", "annotations": {"audience": ["user", "system"]}},
-            "content[0].annotations.audience[1]: expected one of 'user', 'assistant', got 'system'",
+            "content[0].annotations.audience[1]: expected one of 'assistant', 'user', got 'system'",
         ),
     ],
 )

@@ -41,7 +41,7 @@ def test_data_is_required() -> None:
 def test_a_level_is_one_of_eight() -> None:
     assert codec(REV_2025_11_25).encode(SetLevelRequest("alert")) == {"level": "alert"}
     for level in ("Info", "trace", 3, None):
-        with pytest.raises(InvalidMessage, match=r"^level: expected one of 'debug', "):
+        with pytest.raises(InvalidMessage, match=r"^level: expected one of 'alert', "):
             codec(REV_2025_11_25).decode({"level": level}, SetLevelRequest)
 
 

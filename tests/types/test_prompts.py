@@ -79,7 +79,7 @@ def test_arguments_are_strings(raw: dict[str, Any], fault: str) -> None:
 def test_a_role_is_one_of_two() -> None:
     raw = {"messages": [{"role": "system", "content": {"type": "text", "text": "hi"}}]}
     with pytest.raises(
-        InvalidMessage, match=r"^messages\[0\].role: expected one of 'user', 'assistant', got 'system'$"
+        InvalidMessage, match=r"^messages\[0\].role: expected one of 'assistant', 'user', got 'system'$"
     ):
         codec(REV_2025_11_25).decode(raw, GetPromptResult)
 

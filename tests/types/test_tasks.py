@@ -88,7 +88,7 @@ def test_a_bad_task_costs_itself_alone() -> None:
     read = D.decode(raw, ListTasksResult)
     assert read.tasks == (TASK,)
     (bad,) = read.malformed
-    assert bad.reason.startswith("status: expected one of 'working', 'input_required', ")
+    assert bad.reason.startswith("status: expected one of 'cancelled', 'completed', ")
     assert D.encode(read) == raw
     assert D.encode(ListTasksRequest("x")) == {"cursor": "x"}
 

@@ -184,7 +184,8 @@ def choices_hook(choices: tuple[str, ...]) -> Callable[..., Any]:
     It gives back the very object in ``choices``, so that a default is known by identity.
     """
     known = {choice: choice for choice in choices}
-    expected = repr(*known) if len(known) == 1 else "one of " + ", ".join(map(repr, known))
+    # Sorted, for typing gives equal Literals the order of whichever came first in the process.
+    expected = repr(*known) if len(known) == 1 else "one of " + ", ".join(map(repr, sorted(known)))
 
     def convert(value: Any, _: Any = None) -> str:
         made = known.get(value) if isinstance(value, str) else None
