@@ -282,6 +282,48 @@ def test_a_value_and_a_cancellation_may_come_in_the_same_turn(run: Run, cancel_f
     run(main)
 
 
+# Time
+
+
+@runtimes
+def test_sleepers_wake_up_in_the_order_of_their_times(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        seen: list[str] = []
+
+        async def work(seconds: float, name: str) -> None:
+            await runtime.sleep(seconds)
+            seen.append(name)
+
+        for seconds, name in ((0.002, "third"), (0.001, "second"), (0, "first"), (-1, "first too")):
+            runtime.spawn(work(seconds, name))
+        await _turns(runtime)
+        assert sorted(seen) == ["first", "first too"]
+        await runtime.sleep(0.004)
+        assert seen[2:] == ["second", "third"]
+
+    run(main)
+
+
+@runtimes
+def test_a_cancelled_sleep_ends_at_once(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        seen: list[str] = []
+
+        async def work() -> None:
+            try:
+                await runtime.sleep(3600)
+            finally:
+                seen.append("over")
+
+        task = runtime.spawn(work())
+        await _turns(runtime)
+        task.cancel()
+        await _turns(runtime)
+        assert seen == ["over"]
+
+    run(main)
+
+
 # Threads
 
 

@@ -89,8 +89,10 @@ class Link:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.run()
-        self.pair.advance(seconds)
-        self.run()
+        until = self.pair.now + seconds
+        while (due := self._next_deadline()) is not None and due <= until:
+            self._advance_to(due)
+        self._advance_to(until)
 
     def start(self, coroutine: Awaitable[T]) -> Ask[T]:
         """Begin a call, and let happen what it causes."""
@@ -117,6 +119,15 @@ class Link:
         session.handle(event)
         if isinstance(event, ConnectionClosed):
             session.driver.over.set(None)  # type: ignore[attr-defined]  # the driver below
+
+    def _next_deadline(self) -> float | None:
+        due = [time for each in (self.pair, self.runtime) if (time := each.next_deadline()) is not None]
+        return min(due, default=None)
+
+    def _advance_to(self, when: float) -> None:
+        self.pair.advance_to(when)
+        self.runtime.advance_to(when)
+        self.run()
 
     def _size(self) -> tuple[int, int, int]:
         return len(self.pair.tap), len(self.pair.client_events), len(self.pair.server_events)

@@ -53,6 +53,35 @@ def test_what_a_task_raises_comes_out() -> None:
         runtime.run()
 
 
+def test_time_passes_only_when_it_is_told_to() -> None:
+    runtime, seen = ManualRuntime(), list[tuple[float, str]]()
+
+    async def work(name: str, *pauses: float) -> None:
+        for pause in pauses:
+            await runtime.sleep(pause)
+            seen.append((runtime.now, name))
+
+    runtime.spawn(work("a", 1, 2))
+    runtime.spawn(work("b", 2, 2))
+    runtime.run()
+    assert (runtime.now, runtime.next_deadline(), seen) == (0.0, 1.0, [])
+    runtime.advance_to(3)
+    assert seen == [(1.0, "a"), (2.0, "b"), (3.0, "a")]
+    runtime.advance_to(2)
+    assert (runtime.now, runtime.next_deadline()) == (3.0, 4.0)
+    runtime.complete(runtime.sleep(5))
+    assert (runtime.now, runtime.next_deadline(), seen[3:]) == (8.0, None, [(4.0, "b")])
+
+
+def test_a_cancelled_sleeper_needs_no_time() -> None:
+    runtime = ManualRuntime()
+    task = runtime.spawn(runtime.sleep(1))
+    runtime.run()
+    task.cancel()
+    runtime.run()
+    assert runtime.next_deadline() is None
+
+
 def test_a_wait_for_what_cannot_come_is_an_error() -> None:
     runtime = ManualRuntime()
 

@@ -44,6 +44,9 @@ class Runtime(Protocol):
     def one_shot(self) -> OneShot:
         """Return a value to wait for."""
 
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        """Wait for so long. With 0 or less others get a turn, and that is all."""
+
     def to_thread(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run a blocking function in a thread. A cancelled wait abandons the thread."""
 

@@ -76,6 +76,10 @@ class AsyncioRuntime:
         """Return a value to wait for."""
         return AsyncioOneShot()
 
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        """Wait for so long."""
+        return asyncio.sleep(seconds)
+
     async def to_thread(self, function: Callable[[], T]) -> T:
         """Run a blocking function in a thread; a cancelled wait abandons it.
 

@@ -22,20 +22,42 @@ class ManualRuntime:
 
     Coroutines may await what this runtime gives out, and each other, but nothing of an event loop. There is only one
     thread: what ``to_thread`` gets runs in a turn of its own, and ``from_thread`` calls its function there and then.
+    Time stands still until ``advance_to`` moves it, or ``complete`` has nothing else left to do.
     """
 
+    now: float
+    """The time, in seconds from 0."""
+
     def __init__(self) -> None:
+        self.now = 0.0
         self._turns: deque[Callable[[], None]] = deque()
+        self._sleepers: list[tuple[float, ManualOneShot]] = []
 
     def run(self) -> None:
         """Run until every task is over or waits for a value that nobody gave yet."""
         while self._turns:
             self._turns.popleft()()
 
+    def next_deadline(self) -> float | None:
+        """Return when the next sleeper is to wake up, or ``None``."""
+        return min((when for when, _ in self._sleepers), default=None)
+
+    def advance_to(self, when: float) -> None:
+        """Run, and let time pass until ``when``: sleepers wake up on the way, each at its own time."""
+        self.run()
+        while (due := self.next_deadline()) is not None and due <= when:
+            self.now = max(self.now, due)
+            for _, over in [sleeper for sleeper in self._sleepers if sleeper[0] <= due]:
+                over.set(None)
+            self._sleepers = [sleeper for sleeper in self._sleepers if sleeper[0] > due]
+            self.run()
+        self.now = max(self.now, when)
+
     def complete(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, with all other tasks, and return what it returns.
 
-        What it raises is raised here. ``RuntimeError`` when it waits for something that cannot come.
+        Time passes as sleepers need it. What it raises is raised here. ``RuntimeError`` when it waits for something
+        that cannot come.
         """
         outcome: list[T] = []
 
@@ -44,6 +66,8 @@ class ManualRuntime:
 
         self.spawn(main())
         self.run()
+        while not outcome and (due := self.next_deadline()) is not None:
+            self.advance_to(due)
         if not outcome:
             raise RuntimeError("the coroutine still waits, and nothing is left to run")
         return outcome[0]
@@ -55,6 +79,19 @@ class ManualRuntime:
     def one_shot(self) -> ManualOneShot:
         """Return a value to wait for."""
         return ManualOneShot()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for so long."""
+        over = self.one_shot()
+        sleeper = (self.now + seconds, over)
+        if seconds > 0:
+            self._sleepers.append(sleeper)
+        else:
+            self._turns.append(lambda: over.set(None))
+        try:
+            await over
+        finally:
+            self._sleepers = [other for other in self._sleepers if other is not sleeper]
 
     async def to_thread(self, function: Callable[[], T]) -> T:
         """Run a function in a turn of its own and return what it returns. A cancelled wait does not stop it."""

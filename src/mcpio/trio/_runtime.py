@@ -99,6 +99,10 @@ class TrioRuntime:
         """Return a value to wait for."""
         return TrioOneShot()
 
+    async def sleep(self, seconds: float) -> None:
+        """Wait for so long."""
+        await trio.sleep(max(0, seconds))
+
     def to_thread(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run a blocking function in a thread; a cancelled wait abandons it."""
         return trio.to_thread.run_sync(function, abandon_on_cancel=True)
