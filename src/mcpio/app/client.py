@@ -30,6 +30,7 @@ from mcpio.types.lifecycle import (
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ListToolsResult, Tool
 
 if TYPE_CHECKING:
+    from mcpio.app.tool_cache import ToolCache
     from mcpio.types.completion import CompleteResult, PromptReference, ResourceTemplateReference
     from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
     from mcpio.types.prompts import GetPromptResult, ListPromptsResult, Prompt
@@ -119,6 +120,7 @@ class Client(Session):
         self._on_notification = checked_callback("on_notification", options.get("on_notification"))
         sampling, elicitation, roots = options.get("sampling"), options.get("elicitation"), options.get("roots")
         self._handlers: dict[str, Handler] = {}
+        self._tool_cache: ToolCache | None = None
         if sampling is not None:
             self._handlers["sampling/createMessage"] = sampling_handler(sampling, connection.capabilities)
         if elicitation is not None:
@@ -156,6 +158,20 @@ class Client(Session):
     def tools(self, **call: Unpack[CallOptions]) -> AsyncIterator[Tool]:
         """Give all tools, page by page as they are asked for."""
         return Items("tools/list", partial(self.list_tools, **call), lambda page: page.tools)
+
+    async def tool(self, name: str) -> Tool | None:
+        """Return a tool as the server describes it now, ``None`` for one that it does not list.
+
+        The list is kept, and asked for again after the server says that it changed. Of a server that does not say so,
+        it is asked for again when the name is not in it.
+        """
+        if self._tool_cache is None:
+            from mcpio.app.tool_cache import ToolCache
+
+            offered: Any = self.server.capabilities
+            announced = offered.tools is not None and offered.tools.list_changed is True
+            self._tool_cache = ToolCache(self.driver.runtime, self.tools, announced=announced)
+        return await self._tool_cache.tool(name)
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, **call: Unpack[CallOptions]
@@ -265,6 +281,8 @@ class Client(Session):
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         if isinstance(event, Initialized):
             return
+        if self._tool_cache is not None and event.raw["method"] == "notifications/tools/list_changed":
+            self._tool_cache.forget()
         is_log = event.raw["method"] == "notifications/message" and self._on_log is not None
         callback = self._on_log if is_log else self._on_notification
         if callback is not None:

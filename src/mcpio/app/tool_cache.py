@@ -1,0 +1,82 @@
+"""What a client knows of its server's tools: listed when somebody asks for one, and again after they changed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mcpio.app.runtime import OneShot, Runtime
+    from mcpio.types.tools import Tool
+
+__all__ = ["MOST_TOOLS", "ToolCache"]
+
+MOST_TOOLS: Final = 10_000
+"""How many tools of one server are kept. Those behind them in its list are as good as unknown (P6)."""
+_WALKS: Final = 3
+"""How often one caller asks anew because the list changed meanwhile, before it takes what it got."""
+
+
+class ToolCache:
+    """The server's tools by name. Calls that come while the list is asked for share the answer."""
+
+    def __init__(self, runtime: Runtime, walk: Callable[[], AsyncIterator[Tool]], *, announced: bool) -> None:
+        """``walk`` asks for the whole list. ``announced`` says whether the server tells when it changes."""
+        self._runtime = runtime
+        self._walk = walk
+        self._announced = announced
+        self._tools: dict[str, Tool] | None = None
+        self._version = 0
+        self._waiting: list[OneShot] | None = None
+
+    async def tool(self, name: str) -> Tool | None:
+        """Return a tool as the server describes it now, ``None`` for one that it does not list.
+
+        The list is asked for when there is none yet, when it has changed, and, of a server that does not tell of
+        changes, when the name is not in it. Raises what listing the tools raises.
+        """
+        if self._tools is not None and name not in self._tools and not self._announced:
+            self.forget()
+        walks = 0
+        while self._tools is None:
+            if self._waiting is not None:
+                await self._turn(self._waiting)
+                continue
+            found = await self._fill()
+            walks += 1
+            if walks == _WALKS:
+                return found.get(name)
+        return self._tools.get(name)
+
+    def forget(self) -> None:
+        """Ask again at the next need. Who gets ``notifications/tools/list_changed`` calls this."""
+        self._tools = None
+        self._version += 1
+
+    async def _turn(self, waiting: list[OneShot]) -> None:
+        """Wait until whoever asks for the list has it, or has failed."""
+        turn = self._runtime.one_shot()
+        waiting.append(turn)
+        await turn.wait()
+
+    async def _fill(self) -> dict[str, Tool]:
+        """Ask for the list, and keep it unless it changed meanwhile."""
+        self._waiting = []
+        version = self._version
+        try:
+            found = await self._listed()
+        finally:
+            waiting, self._waiting = self._waiting, None
+            for turn in waiting:
+                turn.set(None)
+        if version == self._version:
+            self._tools = found
+        return found
+
+    async def _listed(self) -> dict[str, Tool]:
+        found: dict[str, Tool] = {}
+        async for tool in self._walk():
+            found.setdefault(tool.name, tool)
+            if len(found) >= MOST_TOOLS:
+                break
+        return found

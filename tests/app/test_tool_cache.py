@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from linked import Link
+
+from mcpio.app import tool_cache
+from mcpio.app.server import Server
+from mcpio.app.tool_cache import ToolCache
+from mcpio.errors import RequestError
+from mcpio.testing import ManualRuntime
+from mcpio.testing.runtime import ManualOneShot
+from mcpio.types import ServerCapabilities, Tool, ToolsCapability
+
+
+class Shop:
+    """A list of tools that is given out when the test says so."""
+
+    def __init__(self, *names: str, announced: bool = True) -> None:
+        self.runtime = ManualRuntime()
+        self.names = list(names)
+        self.walks = 0
+        self.gate: ManualOneShot | None = None
+        self.failures: list[Exception] = []
+        self.changes = 0
+        self.cache = ToolCache(self.runtime, self._walk, announced=announced)
+
+    async def _walk(self) -> AsyncIterator[Tool]:
+        self.walks += 1
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop()
+        if self.changes:
+            self.changes -= 1
+            self.cache.forget()
+        for number, name in enumerate(self.names):
+            yield Tool(name, {"number": number})
+
+    def find(self, name: str) -> str | None:
+        found = self.runtime.complete(self.cache.tool(name))
+        return None if found is None else found.name
+
+
+def test_the_list_is_asked_for_once() -> None:
+    shop = Shop("a", "b")
+    assert [shop.find(name) for name in ("a", "b", "c", "c")] == ["a", "b", None, None]
+    assert shop.walks == 1
+
+
+def test_it_is_asked_for_again_after_a_change() -> None:
+    shop = Shop("a")
+    assert shop.find("a") == "a"
+    shop.names = ["b"]
+    shop.cache.forget()
+    assert [shop.find("a"), shop.find("b")] == [None, "b"]
+    assert shop.walks == 2
+
+
+def test_a_server_that_does_not_tell_of_changes_is_asked_again_for_what_it_did_not_have() -> None:
+    shop = Shop("a", announced=False)
+    assert shop.find("b") is None
+    shop.names.append("b")
+    assert [shop.find("b"), shop.find("a")] == ["b", "a"]
+    assert shop.walks == 2
+
+
+def test_of_two_tools_of_one_name_the_first_counts() -> None:
+    shop = Shop("a", "a")
+    found = shop.runtime.complete(shop.cache.tool("a"))
+    assert found is not None
+    assert found.input_schema == {"number": 0}
+
+
+def test_a_list_is_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_cache, "MOST_TOOLS", 2)
+    shop = Shop("a", "b", "c")
+    assert [shop.find("b"), shop.find("c")] == ["b", None]
+
+
+def several(shop: Shop, *names: str) -> list[str]:
+    """Look tools up at the same time; return what each got."""
+    got: list[str] = []
+
+    async def look(name: str) -> None:
+        try:
+            found = await shop.cache.tool(name)
+            got.append("none" if found is None else found.name)
+        except RequestError as error:
+            got.append(error.message)
+
+    shop.gate = ManualOneShot()
+    for name in names:
+        shop.runtime.spawn(look(name))
+    shop.runtime.run()
+    shop.gate.set(None)
+    shop.runtime.run()
+    return got
+
+
+def test_calls_at_the_same_time_share_one_list() -> None:
+    shop = Shop("a", "b")
+    assert sorted(several(shop, "a", "b", "c")) == ["a", "b", "none"]
+    assert shop.walks == 1
+
+
+def test_a_failure_is_for_the_one_who_asked() -> None:
+    shop = Shop("a", "b")
+    shop.failures = [RequestError(7, "busy")]
+    assert sorted(several(shop, "a", "b")) == ["b", "busy"]
+    assert shop.walks == 2
+
+
+def test_one_who_gives_up_holds_up_nobody() -> None:
+    shop = Shop("a")
+    shop.gate = ManualOneShot()
+    got: list[Tool | None] = []
+
+    async def look() -> None:
+        got.append(await shop.cache.tool("a"))
+
+    first = shop.runtime.spawn(look())
+    shop.runtime.spawn(look())
+    shop.runtime.run()
+    first.cancel()
+    shop.runtime.run()
+    shop.gate.set(None)
+    shop.runtime.run()
+    assert [tool is not None and tool.name for tool in got] == ["a"]
+
+
+def test_a_change_on_the_way_asks_anew_but_not_for_ever() -> None:
+    shop = Shop("a")
+    shop.changes = 1
+    assert shop.find("a") == "a"
+    assert shop.walks == 2
+    shop.changes = 1000
+    shop.cache.forget()
+    assert shop.find("a") == "a"
+    assert shop.walks == 5
+    shop.changes = 0
+    assert shop.find("a") == "a"
+    assert shop.walks == 6
+
+
+@pytest.mark.req("TOOL-14")
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_client_knows_its_servers_tools(announced: bool) -> None:
+    server = Server("s", page_size=1, capabilities=ServerCapabilities(tools=ToolsCapability(announced)))
+    for name in ("a", "b"):
+        server.tool(lambda: None, name=name)
+    link = Link(server)
+
+    async def names() -> list[str | None]:
+        found = [await link.client.tool(name) for name in ("a", "b", "c")]
+        return [None if tool is None else tool.name for tool in found]
+
+    assert link.do(names()) == ["a", "b", None]
+    server.tools.remove("a")
+    server.tool(lambda: None, name="c")
+    link.run()
+    assert link.do(names()) == [None if announced else "a", "b", "c"]
