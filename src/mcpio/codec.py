@@ -48,7 +48,7 @@ from mcpio.types._values import (
     union_hook,
     without_null,
 )
-from mcpio.types.custom import CustomNotification, CustomRequest
+from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
 
 if TYPE_CHECKING:
     from mcpio.revisions import Revision
@@ -202,7 +202,7 @@ class _Hooks:
             return self._payload_encoder(cls)
         if issubclass(cls, Unknown):
             return lambda value: dict(value.raw)
-        if issubclass(cls, (CustomRequest, CustomNotification)):
+        if issubclass(cls, (CustomRequest, CustomNotification, RawRequest, RawNotification)):
             return lambda value: dict(value.params)
         return lambda value: refuse("a payload", value)
 

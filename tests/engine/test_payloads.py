@@ -19,7 +19,7 @@ from mcpio.errors import LocalProtocolError, McpError, RequestError
 from mcpio.framing import jsonrpc
 from mcpio.methods import METHODS, Kind
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25
-from mcpio.types.custom import CustomNotification, CustomRequest
+from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
 from mcpio.types.lifecycle import (
     CancelledNotification,
     EmptyResult,
@@ -136,6 +136,37 @@ def test_what_the_revision_cannot_say_is_refused_with_its_place() -> None:
 def test_an_ill_formed_key_is_not_sent(payload: Any) -> None:
     with pytest.raises(LocalProtocolError, match=r"^'a b' is no key for _meta: 'a b' is no name$"):
         encode(LATEST, payload)
+
+
+@pytest.mark.req("META-07")
+def test_what_is_passed_on_goes_out_as_it_came() -> None:
+    params = {"name": "t", "x": 1, "_meta": {"a b": 1}}
+    call = RawRequest("tools/call", params)
+    assert method_to_send(call, Kind.REQUEST) is METHODS["tools/call"]
+    assert encode(LATEST, call) == params
+    changed = RawNotification("notifications/tools/list_changed", params)
+    assert method_to_send(changed, Kind.NOTIFICATION) is METHODS[changed.method]
+    assert encode(LATEST, changed) == params
+    assert method_to_send(RawRequest("acme/x"), Kind.REQUEST) is None
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "fault"),
+    [
+        (RawRequest("tools/call"), Kind.NOTIFICATION, "a RawRequest is no notification"),
+        (RawNotification("notifications/message"), Kind.REQUEST, "a RawNotification is no request"),
+        (RawRequest("notifications/message"), Kind.REQUEST, "notifications/message is no request"),
+        (RawNotification("ping"), Kind.NOTIFICATION, "ping is no notification"),
+        (RawRequest("initialize"), Kind.REQUEST, "initialize is sent by send_initialize"),
+        (RawNotification("notifications/cancelled"), Kind.NOTIFICATION, "is sent by cancel_request"),
+        (RawRequest("tools/call", {"_meta": 5}), Kind.REQUEST, "_meta is an object, not 5"),
+        (RawRequest("", {}), Kind.REQUEST, "a method is a name, not ''"),
+        (RawRequest("acme", 5), Kind.REQUEST, "the params of acme are a mapping, not 5"),  # type: ignore[arg-type]  # so
+    ],
+)
+def test_what_cannot_be_passed_on(payload: Any, kind: Kind, fault: str) -> None:
+    with pytest.raises(LocalProtocolError, match=fault):
+        method_to_send(payload, kind)
 
 
 @pytest.mark.req("META-01", "META-06")

@@ -4,12 +4,12 @@ import pytest
 
 from mcpio.codec import codec
 from mcpio.revisions import REVISIONS, Revision
-from mcpio.types import CustomNotification, CustomRequest
+from mcpio.types import CustomNotification, CustomRequest, RawNotification, RawRequest
 from mcpio.types._fields import EMPTY
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("kind", [CustomRequest, CustomNotification])
+@pytest.mark.parametrize("kind", [CustomRequest, CustomNotification, RawRequest, RawNotification])
 def test_params_go_out_as_they_are(kind: type[CustomRequest], revision: Revision) -> None:
     params = {"_meta": {"a": 1}, "x": [None]}
     written = codec(revision).encode(kind("x/do", params))

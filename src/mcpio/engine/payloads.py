@@ -12,7 +12,7 @@ from mcpio.codec import Codec
 from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
 from mcpio.framing import jsonrpc
 from mcpio.methods import METHODS, Kind, Method, method_of
-from mcpio.types.custom import CustomNotification, CustomRequest
+from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
 
 __all__ = ["check_meta", "coalescing_key", "encode", "encode_error", "method_to_send", "to_json", "with_progress_token"]
 
@@ -26,6 +26,8 @@ def method_to_send(payload: Any, kind: Kind) -> Method | None:
         method = method_of(payload.__class__)
     except KeyError:
         method = None
+    if method is None and isinstance(payload, RawRequest if kind is Kind.REQUEST else RawNotification):
+        return _raw_method(payload, kind)
     if method is None or method.kind is not kind:
         raise LocalProtocolError(f"a {type(payload).__name__} is no {kind.value}")
     if method.name in _OWN_VERBS:
@@ -42,7 +44,8 @@ def encode(codec: Codec, payload: Any) -> dict[str, Any]:
         members = codec.encode(payload)
     except InvalidMessage as error:
         raise LocalProtocolError(f"{type(payload).__name__}: {error}") from error
-    check_meta(members)
+    if "_meta" in members and payload.__class__ not in _RAW:
+        check_meta(members)
     return members
 
 
@@ -101,6 +104,8 @@ def coalescing_key(method: Method | None, params: Mapping[str, Any]) -> Hashable
     return (method.name, params["uri"]) if method.name == "notifications/resources/updated" else None
 
 
+_RAW = (RawRequest, RawNotification)
+
 _OWN_VERBS = {
     "initialize": "send_initialize",
     "notifications/progress": "send_progress",
@@ -111,14 +116,30 @@ _OWN_VERBS = {
 
 def _check_custom(payload: CustomRequest | CustomNotification) -> None:
     """Keep methods of the protocol out: they have types, and gates that a name alone would pass by (CAP-05)."""
-    method: Any = payload.method
-    params: Any = payload.params
+    _check_named(payload)
+    if payload.method in METHODS:
+        raise LocalProtocolError(f"{payload.method} is a method of the protocol: send its own type")
+
+
+def _check_named(payload: Any) -> None:
+    method, params = payload.method, payload.params
     if not isinstance(method, str) or not method:
         raise LocalProtocolError(f"a method is a name, not {method!r:.100}")
-    if method in METHODS:
-        raise LocalProtocolError(f"{method} is a method of the protocol: send its own type")
     if not isinstance(params, Mapping):
         raise LocalProtocolError(f"the params of {method:.100} are a mapping, not {params!r:.100}")
+
+
+def _raw_method(payload: RawRequest | RawNotification, kind: Kind) -> Method | None:
+    """Return the method of what is passed on. What its members say is for whoever wrote it to answer for."""
+    _check_named(payload)
+    method = METHODS.get(payload.method)
+    if method is not None and method.kind is not kind:
+        raise LocalProtocolError(f"{method.name} is no {kind.value}")
+    if payload.method in _OWN_VERBS:
+        raise LocalProtocolError(f"{payload.method} is sent by {_OWN_VERBS[payload.method]}")
+    if not isinstance(payload.params.get("_meta", {}), Mapping):
+        raise LocalProtocolError(f"_meta is an object, not {payload.params['_meta']!r:.100}")
+    return method
 
 
 def _error_json(wire_id: int | str, error: RequestError) -> bytes:

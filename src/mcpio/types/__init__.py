@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         TextResourceContents,
         UnknownContent,
     )
-    from mcpio.types.custom import CustomNotification, CustomRequest
+    from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
     from mcpio.types.discovery import (
         DiscoverRequest,
         DiscoverResult,
@@ -306,6 +306,8 @@ __all__ = [
     "PromptMessage",
     "PromptReference",
     "PromptsCapability",
+    "RawNotification",
+    "RawRequest",
     "ReadResourceRequest",
     "ReadResourceResult",
     "RelatedTaskMetadata",
@@ -432,7 +434,7 @@ _HOME = {
     "subscriptions": (
         "SubscriptionFilter SubscriptionsAcknowledgedNotification SubscriptionsListenRequest SubscriptionsListenResult"
     ),
-    "custom": "CustomNotification CustomRequest",
+    "custom": "CustomNotification CustomRequest RawNotification RawRequest",
 }
 """The module of each name."""
 

@@ -1,4 +1,4 @@
-"""Requests and notifications outside the protocol, named by their method."""
+"""Requests and notifications that are named by their method: those outside the protocol, and any that is passed on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 
 from mcpio.types._fields import EMPTY
 
-__all__ = ["CustomNotification", "CustomRequest"]
+__all__ = ["CustomNotification", "CustomRequest", "RawNotification", "RawRequest"]
 
 
 @attrs.frozen
@@ -23,6 +23,27 @@ class CustomRequest:
 @attrs.frozen
 class CustomNotification:
     """A notification of an extension. ``params`` go out as they are."""
+
+    method: str
+    params: Mapping[str, Any] = EMPTY
+
+
+@attrs.frozen
+class RawRequest:
+    """A request of any method, for gateways that pass on what somebody else wrote (P8).
+
+    ``params`` go out as they are: neither the members nor the keys of ``_meta`` are checked, as this side did not
+    choose them (META-07). What the phase, the revision and the capabilities forbid is refused all the same. A progress
+    token in ``_meta`` is replaced by our own where ``progress=True`` asks for progress, and refused otherwise.
+    """
+
+    method: str
+    params: Mapping[str, Any] = EMPTY
+
+
+@attrs.frozen
+class RawNotification:
+    """A notification of any method, for gateways. ``params`` go out as they are: see ``RawRequest``."""
 
     method: str
     params: Mapping[str, Any] = EMPTY
