@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
 import attrs
 
 from mcpio.engine.limits import Limits, Timeout, seconds
 from mcpio.revisions import HANDSHAKE_REVISIONS, Era, Revision
 
-__all__ = ["Options"]
+if TYPE_CHECKING:
+    from mcpio.profiles import Profile
+
+__all__ = ["ERLMCP_TIMEOUTS", "Options", "TimeoutOptions"]
+
+
+class TimeoutOptions(TypedDict, total=False):
+    """The options that are times."""
+
+    request_timeout: Timeout
+    initialize_timeout: float | None
+
+
+ERLMCP_TIMEOUTS: Final[TimeoutOptions] = {"request_timeout": Timeout(5.0), "initialize_timeout": 30.0}
+"""The times that erlmcp keeps: ``Options(**ERLMCP_TIMEOUTS)``."""
 
 
 def _handshake_only(_: object, __: object, revisions: tuple[Revision, ...]) -> None:
     if not revisions or any(revision.era is not Era.HANDSHAKE for revision in revisions):
         names = ", ".join(revision.name for revision in HANDSHAKE_REVISIONS)
         raise ValueError(f"revisions must be one or more of {names}")
+
+
+def _sayable(_: object, __: object, profile: Profile | None) -> None:
+    if profile is not None:
+        from mcpio.profiles import DIALECTS
+
+        if not DIALECTS[profile].spoken():
+            raise ValueError(f"{profile.name} is understood, where asked for, and never sent")
 
 
 @attrs.frozen(kw_only=True)
@@ -34,6 +59,17 @@ class Options:
     """Take a JSON array for a batch in every revision, for peers that send what only 2025-03-26 has (BATCH-02)."""
     strict_initialized: bool = False
     """For servers: refuse requests until ``notifications/initialized`` came. Some clients never send it (LIFE-12)."""
+
+    join_batch_answers: bool = False
+    """Answer a batch with one array, once all of its answers are there, instead of one by one as they come (BATCH-05).
+    Answers that wait for others count against ``Limits.queued_bytes``."""
+    profiles: frozenset[Profile] = attrs.field(default=frozenset(), converter=frozenset)
+    """Dialects beside the protocol that are understood, for peers that speak them. See ``mcpio.profiles``."""
+    emit_profile: Profile | None = attrs.field(default=None, validator=_sayable)
+    """The dialect to send notifications and contents in, ``None`` for the protocol's own."""
+    on_tasks_create: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] | None = None
+    """For servers with ``Profile.ERLMCP``: turns the params of a ``tasks/create`` into those of the ``tools/call`` that
+    it stands for, or returns ``None`` to refuse it. A plain function that depends on nothing but its argument."""
 
     @property
     def latest(self) -> Revision:

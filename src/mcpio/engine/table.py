@@ -38,15 +38,22 @@ class Phase(_Word):
     """Where a handshake session stands (LIFE-01)."""
 
     NEW = "new"
-    """Nothing was said yet. Also known as NOT_INITIALIZED."""
+    """Nothing was said yet."""
     INITIALIZING = "initializing"
     """``initialize`` is under way: for a server, until the client shows that it has the answer."""
     OPERATING = "operating"
-    """The revision and the capabilities are settled. Also known as INITIALIZED."""
+    """The revision and the capabilities are settled."""
     CLOSING = "closing"
     """No new requests; what is still owed goes out."""
     CLOSED = "closed"
-    """Nothing comes in or goes out any more. Also known as DISCONNECTED."""
+    """Nothing comes in or goes out any more."""
+
+    NOT_INITIALIZED = "new"
+    """Another name of ``NEW``, which some guides use."""
+    INITIALIZED = "operating"
+    """Another name of ``OPERATING``."""
+    DISCONNECTED = "closed"
+    """Another name of ``CLOSED``."""
 
 
 class Input(_Word):

@@ -1,0 +1,244 @@
+"""Messages of other dialects, taken for those of the protocol, and the way back: see ``mcpio.profiles``.
+
+``Translator`` is the one place where what comes in is understood, ``Accent`` the one where what goes out is said. A
+connection has neither unless its options ask for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import attrs
+
+from mcpio.errors import ErrorCode, RequestError
+from mcpio.framing import jsonrpc
+from mcpio.profiles import DIALECTS, Alias, Profile
+
+__all__ = ["Accent", "Step", "TasksHook", "Translator"]
+
+TasksHook: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+"""Takes the params of ``tasks/create`` and returns those of ``tools/call``, or ``None``: there is no such method."""
+
+Step: TypeAlias = jsonrpc.Message | tuple[jsonrpc.Request, RequestError] | None
+"""What a message leads to: a message to act on, a request to refuse, or ``None``: the peer wants the end."""
+
+NameOf: TypeAlias = Callable[[Any], str | None]
+"""Returns the method of our own running request with that id on the wire."""
+
+
+@attrs.frozen
+class Translator:
+    """Understands some dialects. ``raw`` of what it returns is the message as it came."""
+
+    profiles: frozenset[Profile]
+    to_server: bool
+    """Whether the messages come to a server."""
+    on_tasks_create: TasksHook | None
+    most: int
+    """How many messages one line may hold."""
+
+    def read(self, text: bytes | str, name_of: NameOf) -> list[Step]:
+        """Return what a text leads to."""
+        message = jsonrpc.parse(text)
+        if isinstance(message, jsonrpc.Malformed) and self._has("run_together"):
+            pieces = _pieces(text, self.most)
+            if pieces:
+                return [step for piece in pieces for step in self.translate(jsonrpc.parse(piece), name_of)]
+        return self.translate(message, name_of)
+
+    def translate(self, message: jsonrpc.Message, name_of: NameOf) -> list[Step]:
+        """Return what a message leads to, for messages that need no translation the message itself."""
+        match message:
+            case jsonrpc.Notification():
+                return [self._notification(message)]
+            case jsonrpc.Request():
+                return self._request(message)
+            case jsonrpc.Result():
+                return [self._result(message, name_of(message.id))]
+        return [message]
+
+    def code(self, reason: str) -> int:
+        """Return the code of an error that the engine answers with."""
+        return _first(DIALECTS[profile].codes.get(reason) for profile in self.profiles) or ErrorCode.INVALID_REQUEST
+
+    def _has(self, what: str) -> bool:
+        return any(getattr(DIALECTS[profile], what) for profile in self.profiles)
+
+    def _holds(self, what: str, name: str) -> bool:
+        return any(name in getattr(DIALECTS[profile], what) for profile in self.profiles)
+
+    # Notifications
+
+    def _notification(self, message: jsonrpc.Notification) -> jsonrpc.Notification:
+        alias = self._alias(message.method)
+        params = None if alias is None else _as_alias_says(alias, message.params)
+        if alias is None or params is None:
+            return message
+        return jsonrpc.Notification(alias.method, params, message.raw)
+
+    def _alias(self, name: str) -> Alias | None:
+        alias: Alias | None = _first(DIALECTS[profile].notifications.get(name) for profile in self.profiles)
+        return alias
+
+    # Requests
+
+    def _request(self, message: jsonrpc.Request) -> list[Step]:
+        name, raw = message.method, message.raw
+        done = jsonrpc.Request(message.id, "ping", {}, raw)
+        if self._holds("cancelling", name):
+            return [self._notification(jsonrpc.Notification(name, message.params, raw)), done]
+        if self.to_server and self._holds("closing", name):
+            return [done, None]
+        if self.to_server and self._holds("tool_calls", name) and self.on_tasks_create is not None:
+            return [_tool_call(message, self.on_tasks_create)]
+        params = message.params
+        if name == "initialize":
+            params = self._with_capabilities(params)
+        if self._has("loose_progress_token"):
+            params = _with_token_in_place(params)
+        return [message if params is message.params else jsonrpc.Request(message.id, name, params, raw)]
+
+    # Results
+
+    def _result(self, message: jsonrpc.Result, name: str | None) -> jsonrpc.Result:
+        result = message.result
+        if name == "initialize":
+            result = self._with_capabilities(result)
+        elif name in _WITH_CONTENT:
+            types: dict[str, str] = {}
+            for profile in self.profiles:
+                types |= DIALECTS[profile].content_types
+            result = _with_types(result, types)
+        return message if result is message.result else jsonrpc.Result(message.id, result, message.raw)
+
+    def _with_capabilities(self, members: dict[str, Any]) -> dict[str, Any]:
+        declared = members.get("capabilities")
+        if not isinstance(declared, dict):
+            return members
+        can_disable = self._has("can_disable")
+        found: dict[str, Any] = {}
+        for name, value in declared.items():
+            if not (can_disable and isinstance(value, dict) and value.get("enabled") is False):
+                official = _first(DIALECTS[profile].capabilities.get(name) for profile in self.profiles)
+                # Where a peer says both, it says the official one.
+                if official is None or official not in declared:
+                    found[official or name] = value
+        return {**members, "capabilities": found}
+
+
+class Accent:
+    """Says what goes out in a dialect."""
+
+    __slots__ = ("_names", "_types")
+
+    def __init__(self, profile: Profile) -> None:
+        dialect = DIALECTS[profile]
+        self._names = dialect.spoken()
+        self._types = {official: name for name, official in dialect.content_types.items()}
+
+    def name(self, method: str) -> str:
+        """Return what the dialect calls a notification."""
+        return self._names.get(method, method)
+
+    def result(self, method: str, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a result to a request of the peer's, its content in the types of the dialect."""
+        return _with_types(result, self._types) if method in _WITH_CONTENT else result
+
+
+_WITH_CONTENT = ("tools/call", "prompts/get", "tasks/result")
+"""Requests whose results have blocks of content that may be links to resources."""
+
+
+def _first(values: Iterable[Any]) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _as_alias_says(alias: Alias, params: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the params of the notification that is meant, or ``None`` where something is missing."""
+    if not alias.members:
+        return params
+    found = {name: value for name, path in alias.members.items() if (value := _at(params, path)) is not None}
+    if not all(name in found for name in alias.needed):
+        return None
+    return {**found, **alias.constants}
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _tool_call(message: jsonrpc.Request, hook: TasksHook) -> Step:
+    try:
+        params = hook(message.params)
+        if params is None:
+            return message
+        return jsonrpc.Request(message.id, "tools/call", dict(params), message.raw)
+    except Exception as error:
+        # The hook is this side's own: its faults are not the peer's business.
+        failure = RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
+        failure.__cause__ = error
+        return message, failure
+
+
+def _with_token_in_place(params: dict[str, Any]) -> dict[str, Any]:
+    token, meta = params.get("progressToken"), params.get("_meta", {})
+    if token.__class__ not in (int, str) or not isinstance(meta, dict) or "progressToken" in meta:
+        return params
+    rest = {name: value for name, value in params.items() if name != "progressToken"}
+    return {**rest, "_meta": {**meta, "progressToken": token}}
+
+
+def _with_types(members: Mapping[str, Any], types: Mapping[str, str]) -> Any:
+    """Return a result with the types of its blocks renamed: itself, where none is."""
+    changed = {}
+    for name in ("content", "messages"):
+        value = members.get(name)
+        renamed = _renamed(value, types)
+        if renamed is not value:
+            changed[name] = renamed
+    return {**members, **changed} if changed else members
+
+
+def _renamed(value: Any, types: Mapping[str, str]) -> Any:
+    """Return a block, a message around one, or a list of either, renamed where there is something to rename."""
+    if isinstance(value, list):
+        items = [_renamed(item, types) for item in value]
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    if not isinstance(value, dict):
+        return value
+    kind = value.get("type")
+    if isinstance(kind, str) and kind in types:
+        return {**value, "type": types[kind]}
+    if "role" in value:
+        content = value.get("content")
+        renamed = _renamed(content, types)
+        return value if renamed is content else {**value, "content": renamed}
+    return value
+
+
+# A string that does not end is taken to the end at once: looking for its end from every quote would take forever.
+_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
+
+def _pieces(text: bytes | str, most: int) -> list[bytes]:
+    """Return the objects that follow each other in a text, or nothing where it is not just two or more of them."""
+    data = text if isinstance(text, bytes) else text.encode(errors="replace")
+    found: list[bytes] = []
+    depth = start = 0
+    for mark in _MARKS.finditer(data):
+        sign = mark[0]
+        if sign in b"[{":
+            depth += 1
+        elif sign in b"]}":
+            depth -= 1
+            if depth == 0:
+                found.append(data[start : mark.end()].strip())
+                start = mark.end()
+        if depth < 0 or len(found) > most:
+            return []
+    whole = not depth and not data[start:].strip() and all(piece.startswith(b"{") for piece in found)
+    return found if whole and len(found) > 1 else []
