@@ -1,22 +1,24 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import pytest
 import trio
 from linked import Link
 
+from mcpio.app import pages
 from mcpio.app.pages import Items
 from mcpio.app.server import Server
 from mcpio.errors import RemoteProtocolError, RequestError
 from mcpio.testing import ManualRuntime
 from mcpio.trio import memory_client
+from mcpio.types import ListToolsResult, MalformedItem, Tool
 
 
 class Page(NamedTuple):
     items: list[str]
     next_cursor: str | None
+    malformed: tuple[MalformedItem, ...] = ()
 
 
 class Book:
@@ -25,7 +27,8 @@ class Book:
     def __init__(self, pages: dict[str | None, Page | list[Exception]]) -> None:
         self.pages = pages
         self.asked: list[str | None] = []
-        self.items: AsyncIterator[str] = Items("tools/list", self.fetch, lambda page: page.items)
+        self.reports: list[str] = []
+        self.items: Items[str] = Items("tools/list", self.fetch, lambda page: page.items, self.reports.append)
 
     async def fetch(self, cursor: str | None) -> Page:
         self.asked.append(cursor)
@@ -121,3 +124,43 @@ def test_a_client_walks_a_list_while_it_changes(page_size: int | None) -> None:
         return found
 
     assert link.do(walk()) == ["tool0", "tool1", "tool2", "tool3"]
+
+
+def bad(index: int) -> MalformedItem:
+    return MalformedItem(index, 5, f"no item {index}")
+
+
+def test_malformed_items_are_kept_aside_and_reported() -> None:
+    book = Book({None: Page(["a"], "1", (bad(1), bad(3))), "1": Page(["b"], "2"), "2": Page(["c"], None, (bad(0),))})
+    assert book.take() == ["a", "b", "c"]
+    assert book.items.malformed == [bad(1), bad(3), bad(0)]
+    assert book.reports == [
+        "tools/list: malformed items are left out, 2 of a page, the first at 1: no item 1",
+        "tools/list: malformed items are left out, 1 of a page, the first at 0: no item 0",
+    ]
+
+
+def test_of_many_malformed_items_the_first_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MOST_MALFORMED", 3)
+    book = Book({None: Page([], "1", (bad(0), bad(1))), "1": Page([], "2", (bad(2), bad(3))), "2": Page([], None)})
+    book.pages["2"] = Page([], None, (bad(4),))
+    assert book.take() == []
+    assert book.items.malformed == [bad(0), bad(1), bad(2)]
+
+
+def test_a_client_reports_the_malformed_items_of_its_server() -> None:
+    server = Server("s")
+    server.handlers["tools/list"] = lambda ctx, request: ListToolsResult(
+        (Tool("good", {"type": "object"}),), malformed=(MalformedItem(0, {"name": 5}, ""),)
+    )
+    server.tool(lambda: None, name="any")
+    link = Link(server)
+    items = link.client.tools()
+
+    async def walk() -> list[str]:
+        return [tool.name async for tool in items]
+
+    assert link.do(walk()) == ["good"]
+    assert [item.raw for item in items.malformed] == [{"name": 5}]
+    assert len(link.reports) == 1
+    assert link.reports[0].startswith("tools/list: malformed items are left out, 1 of a page, the first at 0: ")

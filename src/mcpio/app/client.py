@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import attrs
 
@@ -30,6 +30,7 @@ from mcpio.types.lifecycle import (
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ListToolsResult, Tool
 
 if TYPE_CHECKING:
+    from mcpio.app.result_checks import CheckResults, ResultChecks
     from mcpio.app.tool_cache import ToolCache
     from mcpio.types.completion import CompleteResult, PromptReference, ResourceTemplateReference
     from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from mcpio.types.roots import Root
 
 __all__ = ["CallOptions", "Client", "ClientOptions", "client_connection"]
+
+T = TypeVar("T")
 
 
 class ClientOptions(TypedDict, total=False):
@@ -68,6 +71,10 @@ class ClientOptions(TypedDict, total=False):
     """Hears of all other notifications, typed; without ``on_log`` of log messages too. A plain function."""
     capabilities: ClientCapabilities | None
     """Declared as they stand, such as ``sampling`` with ``tools``; what they leave out follows from the rest."""
+    check_results: CheckResults | None
+    """Compare structured results of tools with their output schemas (TOOL-14): ``"raise"`` raises ``InvalidMessage``
+    for one that breaks its schema, ``"report"`` tells the operator. It needs the package jsonschema, and asks the
+    server for its list of tools before the first call."""
     options: Options | None
     """Revisions, limits and timeouts."""
 
@@ -86,13 +93,15 @@ class CallOptions(TypedDict, total=False):
 def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
     """Return the engine for a client that is given these options.
 
-    ``TypeError`` and ``ValueError`` for options that cannot be, before anything is opened for them.
+    ``TypeError`` and ``ValueError`` for options that cannot be, before anything is opened for them; ``ImportError``
+    for one that needs a package which is not installed.
     """
     for name in ("on_log", "on_notification"):
         checked_callback(name, options.get(name))
     roots = options.get("roots")
     if roots is not None:
         roots_handler(roots)
+    _result_checks(options.get("check_results"), str)
     given = {name for name, value in options.items() if value is not None}
     declared = options.get("capabilities") or ClientCapabilities()
     capabilities = attrs.evolve(
@@ -103,6 +112,14 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
     )
     info = options.get("info") or Implementation("mcpio", "0")
     return ClientConnection(info, capabilities, options=options.get("options"))
+
+
+def _result_checks(policy: CheckResults | None, report: Callable[[str], object]) -> ResultChecks | None:
+    if policy is None:
+        return None
+    from mcpio.app.result_checks import ResultChecks
+
+    return ResultChecks(policy, report)
 
 
 class Client(Session):
@@ -121,6 +138,7 @@ class Client(Session):
         sampling, elicitation, roots = options.get("sampling"), options.get("elicitation"), options.get("roots")
         self._handlers: dict[str, Handler] = {}
         self._tool_cache: ToolCache | None = None
+        self._result_checks = _result_checks(options.get("check_results"), self._report_fault)
         if sampling is not None:
             self._handlers["sampling/createMessage"] = sampling_handler(sampling, connection.capabilities)
         if elicitation is not None:
@@ -155,9 +173,9 @@ class Client(Session):
         result: ListToolsResult = await self._call(ListToolsRequest(cursor), call)
         return result
 
-    def tools(self, **call: Unpack[CallOptions]) -> AsyncIterator[Tool]:
+    def tools(self, **call: Unpack[CallOptions]) -> Items[Tool]:
         """Give all tools, page by page as they are asked for."""
-        return Items("tools/list", partial(self.list_tools, **call), lambda page: page.tools)
+        return self._items("tools/list", partial(self.list_tools, **call), lambda page: page.tools)
 
     async def tool(self, name: str) -> Tool | None:
         """Return a tool as the server describes it now, ``None`` for one that it does not list.
@@ -177,7 +195,11 @@ class Client(Session):
         self, name: str, arguments: Mapping[str, Any] | None = None, **call: Unpack[CallOptions]
     ) -> CallToolResult:
         """Call a tool. A failure of the tool's own comes back as a result with ``is_error``."""
+        checks = self._result_checks
+        tool = None if checks is None else await self.tool(name)
         result: CallToolResult = await self._call(CallToolRequest(name, arguments), call)
+        if checks is not None and tool is not None:
+            checks.check(tool, result)
         return result
 
     # Resources
@@ -187,9 +209,9 @@ class Client(Session):
         result: ListResourcesResult = await self._call(types.ListResourcesRequest(cursor), call)
         return result
 
-    def resources(self, **call: Unpack[CallOptions]) -> AsyncIterator[Resource]:
+    def resources(self, **call: Unpack[CallOptions]) -> Items[Resource]:
         """Give all resources, page by page."""
-        return Items("resources/list", partial(self.list_resources, **call), lambda page: page.resources)
+        return self._items("resources/list", partial(self.list_resources, **call), lambda page: page.resources)
 
     async def list_resource_templates(
         self, cursor: str | None = None, **call: Unpack[CallOptions]
@@ -198,10 +220,10 @@ class Client(Session):
         result: ListResourceTemplatesResult = await self._call(types.ListResourceTemplatesRequest(cursor), call)
         return result
 
-    def resource_templates(self, **call: Unpack[CallOptions]) -> AsyncIterator[ResourceTemplate]:
+    def resource_templates(self, **call: Unpack[CallOptions]) -> Items[ResourceTemplate]:
         """Give all resource templates, page by page."""
         fetch = partial(self.list_resource_templates, **call)
-        return Items("resources/templates/list", fetch, lambda page: page.resource_templates)
+        return self._items("resources/templates/list", fetch, lambda page: page.resource_templates)
 
     async def read_resource(self, uri: str, **call: Unpack[CallOptions]) -> ReadResourceResult:
         """Read a resource."""
@@ -223,9 +245,9 @@ class Client(Session):
         result: ListPromptsResult = await self._call(types.ListPromptsRequest(cursor), call)
         return result
 
-    def prompts(self, **call: Unpack[CallOptions]) -> AsyncIterator[Prompt]:
+    def prompts(self, **call: Unpack[CallOptions]) -> Items[Prompt]:
         """Give all prompts, page by page."""
-        return Items("prompts/list", partial(self.list_prompts, **call), lambda page: page.prompts)
+        return self._items("prompts/list", partial(self.list_prompts, **call), lambda page: page.prompts)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, **call: Unpack[CallOptions]
@@ -262,6 +284,12 @@ class Client(Session):
     def notify_roots_changed(self) -> None:
         """Tell the server that the roots changed (ROOT-03). Raises as ``notify`` does."""
         self.notify(types.RootsListChangedNotification())
+
+    def _items(self, method: str, fetch: Callable[..., Any], items: Callable[[Any], tuple[T, ...]]) -> Items[T]:
+        return Items(method, fetch, items, self._report_fault)
+
+    def _report_fault(self, text: str) -> None:
+        self.peer_faults.report(text)
 
     def _call(self, request: Any, call: CallOptions) -> Coroutine[Any, Any, Any]:
         options: Any = call

@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from mcpio.app.pagination import PageGuard
 
-__all__ = ["Items"]
+if TYPE_CHECKING:
+    from mcpio.types._fields import MalformedItem
 
+__all__ = ["MOST_MALFORMED", "Items"]
 
-class _Page(Protocol):
-    @property
-    def next_cursor(self) -> str | None: ...
-
-
-P = TypeVar("P", bound=_Page)
 T = TypeVar("T")
 
+MOST_MALFORMED: Final = 1000
+"""How many malformed items of one list are kept for the caller; of more, the first."""
 
-class Items(AsyncIterator[T], Generic[P, T]):
+
+class Items(AsyncIterator[T], Generic[T]):
     """The items of a list, page by page (PAGE-01). No generator: one that is left early would have to be closed."""
 
+    malformed: list[MalformedItem]
+    """The items so far that are not what the list holds: at most the first 1,000. Their ``index`` is that in their
+    page. They are left out of the iteration, and reported."""
+
     def __init__(
-        self, method: str, fetch: Callable[[str | None], Awaitable[P]], items: Callable[[P], Iterable[T]]
+        self,
+        method: str,
+        fetch: Callable[[str | None], Awaitable[Any]],
+        items: Callable[[Any], Iterable[T]],
+        report: Callable[[str], None],
     ) -> None:
+        self.malformed = []
+        self._method = method
         self._fetch = fetch
         self._items_of = items
+        self._report = report
         self._guard = PageGuard(method)
         self._cursor: str | None = None
-        self._page: P | None = None
+        self._page: Any = None
         self._items: Iterator[T] = iter(())
 
     async def __anext__(self) -> T:
@@ -42,4 +52,14 @@ class Items(AsyncIterator[T], Generic[P, T]):
                     raise StopAsyncIteration
                 self._page = None  # whoever asks again after a failure asks for the page that failed
             self._page = await self._fetch(self._cursor)
+            self._note(self._page.malformed)
             self._items = iter(self._items_of(self._page))
+
+    def _note(self, malformed: tuple[MalformedItem, ...]) -> None:
+        if malformed:
+            self.malformed.extend(malformed[: MOST_MALFORMED - len(self.malformed)])
+            first = malformed[0]
+            self._report(
+                f"{self._method}: malformed items are left out, {len(malformed)} of a page, "
+                f"the first at {first.index}: {first.reason:.200}"
+            )

@@ -10,7 +10,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from mcpio.app.context import RequestScope
 from mcpio.app.failures import alone, internal_error, is_only_the_end, named, said_by_author
@@ -27,12 +27,17 @@ from mcpio.events import (
     Event,
     IncomingId,
     Initialized,
+    NoiseReceived,
     NotificationReceived,
     ProgressReceived,
+    ProtocolViolated,
     RequestFailed,
     RequestReceived,
     ResponseReceived,
 )
+
+if TYPE_CHECKING:
+    from mcpio.app.peer_faults import PeerFaults
 
 __all__ = ["Handler", "ProgressCallback", "Session", "Waiter", "checked_callback"]
 
@@ -64,6 +69,7 @@ class Session(ABC):
         self.driver = driver
         self.ended = None
         self._running: dict[IncomingId, tuple[RequestScope, Task]] = {}
+        self._peer_faults: PeerFaults | None = None
 
     # For the driver
 
@@ -94,6 +100,8 @@ class Session(ABC):
             self._cancel(event)
         elif isinstance(event, Answered):
             self._note_answer(event)
+        elif isinstance(event, ProtocolViolated | NoiseReceived):
+            self.peer_faults.note(event)
         elif isinstance(event, ConnectionClosed):
             self._handle_end(event)
 
@@ -164,6 +172,15 @@ class Session(ABC):
             return
         self.driver.wake()
 
+    @property
+    def peer_faults(self) -> PeerFaults:
+        """Where to report what the peer does wrong: a flood of it does not become a flood in the log."""
+        if self._peer_faults is None:
+            from mcpio.app.peer_faults import PeerFaults
+
+            self._peer_faults = PeerFaults(self.driver)
+        return self._peer_faults
+
     def check_open(self) -> None:
         """Raise ``NoBackChannel`` when nothing can be sent any more."""
         if self.connection.phase in (Phase.CLOSING, Phase.CLOSED):
@@ -197,6 +214,8 @@ class Session(ABC):
 
     def _handle_end(self, event: ConnectionClosed) -> None:
         self.ended = event
+        if self._peer_faults is not None:
+            self._peer_faults.end()
         for scope, task in tuple(self._running.values()):
             scope.cancelled = True
             task.cancel()

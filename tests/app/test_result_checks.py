@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import sys
+from typing import Any, cast
+
+import pytest
+from linked import Link
+
+from mcpio.app.client import client_connection
+from mcpio.app.result_checks import CheckResults, ResultChecks
+from mcpio.app.server import Server
+from mcpio.app.validation import ValidatorMissing
+from mcpio.errors import InvalidMessage
+from mcpio.types import ABSENT, CallToolResult, ListToolsResult, TextContent, Tool
+
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def tool(schema: dict[str, Any] | None = NUMBER) -> Tool:
+    return Tool("count", {"type": "object"}, output_schema=schema)
+
+
+def result(structured: Any = ABSENT, *, is_error: bool = False) -> CallToolResult:
+    return CallToolResult((TextContent("x"),), structured, is_error=is_error)
+
+
+def fault(checks: ResultChecks, tool: Tool, result: CallToolResult) -> str | None:
+    try:
+        checks.check(tool, result)
+    except InvalidMessage as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.req("TOOL-14")
+@pytest.mark.parametrize(
+    ("schema", "found", "wrong"),
+    [
+        (NUMBER, result({"n": 1}), None),
+        (NUMBER, result({"n": "1"}), "result.structuredContent.n: '1' is not of type 'integer'"),
+        (NUMBER, result({}), "result.structuredContent: 'n' is a required property"),
+        (NUMBER, result(), "result.structuredContent: missing, though the tool declares an output schema"),
+        (NUMBER, result(is_error=True), None),
+        (None, result({"n": "1"}), None),
+    ],
+)
+def test_a_result_is_compared_with_what_was_promised(
+    schema: dict[str, Any] | None, found: CallToolResult, wrong: str | None
+) -> None:
+    reports: list[str] = []
+    assert fault(ResultChecks("raise", reports.append), tool(schema), found) == wrong
+    assert reports == []
+    assert fault(ResultChecks("report", reports.append), tool(schema), found) is None
+    assert reports == ([] if wrong is None else [f"the result of the tool 'count' breaks its output schema: {wrong}"])
+
+
+@pytest.mark.req("SCHEMA-03")
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({**NUMBER, "$schema": "https://example.com/mine"}, "dialect 'https://example.com/mine' is not supported"),
+        ({**NUMBER, "$ref": "https://example.com/other"}, "leads nowhere, or out of the schema"),
+        ({"type": "nonsense"}, "not a valid schema"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_reported_once_and_costs_only_the_check(
+    schema: dict[str, Any], reason: str
+) -> None:
+    reports: list[str] = []
+    checks = ResultChecks("raise", reports.append)
+    broken = tool(schema)
+    for _ in range(3):
+        assert fault(checks, broken, result({"n": "1"})) is None
+    assert len(reports) == 1
+    assert reports[0].startswith("the result of the tool 'count' cannot be checked: ")
+    assert reason in reports[0]
+    assert fault(checks, broken, result()) is not None
+    assert fault(checks, tool(), result({"n": "1"})) is not None
+
+
+def test_a_schema_is_looked_at_once() -> None:
+    checks = ResultChecks("raise", str)
+    known = tool()
+    for _ in range(3):
+        assert fault(checks, known, result({"n": 1})) is None
+        assert checks._validators["count"][0] is known
+    before = checks._validators["count"][1]
+    assert fault(checks, known, result({"n": 1})) is None
+    assert checks._validators["count"][1] is before
+    assert fault(checks, tool({"type": "object"}), result({})) is None
+
+
+@pytest.mark.req("TOOL-14", "TOOL-20")
+@pytest.mark.parametrize("policy", ["raise", "report", None])
+def test_a_client_checks_as_it_is_told(policy: CheckResults | None) -> None:
+    server = Server("s")
+    promised = {"type": "object", "properties": {"n": {"type": "integer"}}}
+
+    @server.tool(structured=False)
+    def count() -> CallToolResult:
+        return CallToolResult((), {"n": "many"})
+
+    server.handlers["tools/list"] = lambda ctx, request: ListToolsResult((tool(promised),))
+    link = Link(server, check_results=policy)
+    call = link.start(link.client.call_tool("count"))
+    assert call.state == ("failed" if policy == "raise" else "returned")
+    assert isinstance(call.error, InvalidMessage) == (policy == "raise")
+    assert len(link.reports) == (1 if policy == "report" else 0)
+    hidden = link.start(link.client.call_tool("other"))
+    assert "Unknown tool: other" in str(hidden.error)
+
+
+def test_the_list_is_not_asked_for_by_those_who_check_nothing() -> None:
+    server = Server("s")
+    server.tool(lambda: None, name="nothing")
+    server.handlers["tools/list"] = lambda ctx, request: pytest.fail("the list was asked for")
+    link = Link(server)
+    link.call("nothing")
+
+
+def test_a_policy_that_there_is_not() -> None:
+    with pytest.raises(ValueError, match='"raise" or "report", not True'):
+        client_connection(check_results=cast("Any", True))
+
+
+def test_without_the_package_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    with pytest.raises(ValidatorMissing, match=r"install mcpio\[jsonschema\]"):
+        client_connection(check_results="raise")
