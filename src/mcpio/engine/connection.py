@@ -26,6 +26,7 @@ from mcpio.engine.snapshot import SessionState, dump, load
 from mcpio.engine.table import Input, Phase, RequestInput
 from mcpio.errors import (
     ConnectionLost,
+    ErrorCode,
     InvalidMessage,
     LocalProtocolError,
     NoBackChannel,
@@ -150,9 +151,14 @@ class Connection(Inbound):
             self._respond(request, RequestInput.SEND_RESULT, text)
 
     def send_error(self, id: IncomingId, error: RequestError) -> None:
-        """Answer a request of the peer's with an error. Otherwise like ``send_result``."""
+        """Answer a request of the peer's with an error. Otherwise like ``send_result``.
+
+        Error -32042 needs a peer that declared ``elicitation.url``, and data that names addresses (ELIC-17).
+        """
         request = self._to_answer(id)
         if request is not None:
+            if getattr(error, "code", None) == ErrorCode.URL_ELICITATION_REQUIRED:
+                self._check_visits(error)
             self._respond(request, RequestInput.SEND_ERROR, encode_error(request.wire_id, error))
 
     def send_progress(
@@ -213,6 +219,20 @@ class Connection(Inbound):
             fault = why_not_sent(method, self.role, revision, self.capabilities, peer)
             if fault is not None:
                 raise LocalProtocolError(fault)
+
+    def _check_visits(self, error: RequestError) -> None:
+        from mcpio.engine.failures import why_no_visits  # few conversations have one
+
+        fault = why_no_visits(error, self._context, self._codec)
+        if fault is not None:
+            raise LocalProtocolError(fault)
+
+    def _check_task(self, method: Method) -> None:
+        context = self._context
+        revision, peer = (LATEST_HANDSHAKE, None) if context is None else (context.revision, context.capabilities)
+        fault = why_no_task(method, revision, peer)
+        if fault is not None:
+            raise LocalProtocolError(fault)
 
     def _running(self, id: IncomingId) -> IncomingRequest:
         request = self._incoming.get(id)

@@ -43,6 +43,9 @@ __all__ = ["Inbound"]
 QUOTE = 200
 """How much of an unreadable text an event quotes."""
 
+_OF_THEIR_OWN = (ErrorCode.URL_ELICITATION_REQUIRED, ErrorCode.USER_REJECTED)
+"""Codes of errors that have classes of their own."""
+
 _TITLES = {ErrorCode.PARSE_ERROR: "Parse error", ErrorCode.INVALID_PARAMS: "Invalid params"}
 
 
@@ -261,6 +264,10 @@ class Inbound(Channel):
             self._receive_stray(message, via)
             return
         error = RequestError(message.code, message.message, message.data)
+        if message.code in _OF_THEIR_OWN:
+            from mcpio.engine.failures import decoded_error  # few conversations have one
+
+            error = decoded_error(message, request.name, self._codec)
         self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
 
     def _receive_stray(self, message: jsonrpc.Result | jsonrpc.Error, via: Hashable) -> None:
