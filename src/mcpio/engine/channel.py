@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from mcpio.engine.inbox import Inbox
 from mcpio.engine.limits import Limits, seconds
@@ -18,6 +18,9 @@ from mcpio.engine.timers import Timers
 from mcpio.errors import LocalProtocolError
 from mcpio.events import CloseReason, ConnectionClosed, Event
 from mcpio.framing.lines import Overlong
+
+if TYPE_CHECKING:
+    from mcpio.engine.tap import Observation
 
 __all__ = ["Channel"]
 
@@ -49,6 +52,7 @@ class Channel(ABC):
         "_ready",
         "_reason",
         "_row",
+        "_taps",
         "_timers",
     )
 
@@ -56,9 +60,11 @@ class Channel(ABC):
 
     _phase: Phase
     _row: dict[Input, Phase]
+    _taps: tuple[Observation, ...] | None
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._taps = None  # see ``tap``
         self._inbox = Inbox(limits)
         self._outbox = Outbox(limits.queued_logs)
         self._timers = Timers()
