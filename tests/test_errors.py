@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import pickle
 from typing import Any
 
@@ -23,6 +24,7 @@ from mcpio.errors import (
     RequestTimeout,
     ToolError,
 )
+from mcpio.refusals import RefusalCode
 
 ONE_OF_EACH = [
     AuthorizationRequired("log in"),
@@ -93,10 +95,81 @@ def test_a_broken_rule_is_somebodys() -> None:
 def test_a_refusal_has_a_code_of_its_own_range_and_a_hint() -> None:
     refusal = Refusal(1001, "busy", retryable=True, data={"x": 1})
     assert (refusal.code, refusal.message, refusal.retryable, refusal.data) == (1001, "busy", True, {"x": 1})
-    assert not Refusal(1089, "no").retryable
     for code in (1000, 1090, -32603, 0):
         with pytest.raises(ValueError, match="a refusal code lies between 1001 and 1089"):
             Refusal(code, "no")
+
+
+def test_e7_a_refusal_says_what_the_table_says_and_the_author_says_more() -> None:
+    refusal = Refusal(RefusalCode.RATE_LIMIT_EXCEEDED)
+    assert type(refusal.code) is int
+    assert str(refusal) == "Rate limit exceeded (1056)"
+    error = refusal.as_error()
+    assert (error.code, error.message) == (1056, "Rate limit exceeded")
+    assert error.data == {"category": "rate-limit", "http_status": 429, "severity": "error", "retryable": True}
+    refusal = Refusal(1059, "come back tomorrow", retryable=True, retry_after=3600, hint="or pay", data={"left": 0})
+    assert refusal.as_error().data == {
+        "left": 0,
+        "category": "rate-limit",
+        "http_status": 429,
+        "severity": "error",
+        "retryable": True,
+        "retry_after": 3600,
+        "hint": "or pay",
+    }
+
+
+def test_a_refusal_of_a_code_that_nothing_was_assigned_to() -> None:
+    refusal = Refusal(1006, "the moon is full", data=["a"])
+    assert refusal.as_error().data == {"data": ["a"], "category": "queue", "severity": "error", "retryable": False}
+    with pytest.raises(ValueError, match="the code 1006 has no meaning of its own: give a message"):
+        Refusal(1006)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])
+def test_a_refusal_for_a_time_that_makes_no_sense(seconds: float) -> None:
+    with pytest.raises(ValueError, match="a time is a number of seconds"):
+        Refusal(1056, retry_after=seconds)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refusal", "is_retryable"),
+    [
+        (RequestError(1001, "m"), True, True),
+        (RequestError(1003, "m"), True, False),
+        (RequestError(1006, "unassigned"), True, False),
+        (RequestError(1089, "m"), True, True),
+        (RequestError(1056, "m", {"retryable": False}), True, False),
+        (RequestError(1056, "m", {"retryable": "no"}), True, True),
+        (RequestError(1056, "m", ["retryable"]), True, True),
+        (RequestError(1014, "m", {"retryable": True}), True, True),
+        (RequestError(1000, "m"), False, False),
+        (RequestError(1090, "m"), False, False),
+        (RequestError(-32603, "m"), False, False),
+        (RequestError(-32603, "m", {"retryable": True}), False, True),
+    ],
+)
+def test_e7_what_the_peer_says_counts_before_what_the_code_means(
+    error: RequestError, is_refusal: bool, is_retryable: bool
+) -> None:
+    assert (error.is_refusal(), error.is_retryable()) == (is_refusal, is_retryable)
+
+
+@pytest.mark.parametrize(
+    ("data", "seconds"),
+    [
+        ({"retry_after": 1.5}, 1.5),
+        ({"retryAfter": 2}, 2),
+        ({"retry_after": "x", "retryAfter": 2}, 2),
+        ({"retry_after": -1}, None),
+        ({"retry_after": True}, None),
+        ({}, None),
+        (None, None),
+        ("later", None),
+    ],
+)
+def test_how_long_a_peer_wants_to_be_left_alone(data: Any, seconds: float | None) -> None:
+    assert RequestError(1056, "m", data).retry_after == seconds
 
 
 @pytest.mark.req("RPC-15", "RPC-20")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from mcpio.types.elicitation import ElicitURLRequest
+    from mcpio.refusals import RefusalSeverity
 
 __all__ = [
     "AuthorizationRequired",
@@ -24,9 +24,7 @@ __all__ = [
     "RequestCancelled",
     "RequestError",
     "RequestTimeout",
-    "SamplingRejected",
     "ToolError",
-    "URLElicitationRequired",
 ]
 
 
@@ -110,44 +108,39 @@ class RequestError(McpError):
         self.message = message
         self.data = data
 
+    def is_refusal(self) -> bool:
+        """Tell whether the peer's application refused, with a code from 1001 to 1089 (E7)."""
+        return 1001 <= self.code <= 1089
 
-class SamplingRejected(RequestError):
-    """The user turned down a sampling request (SAMP-12).
+    def is_retryable(self) -> bool:
+        """Tell whether the same request may succeed later: what ``data.retryable`` says, or else what the code means.
 
-    The function that answers ``sampling/createMessage`` raises it, and then ``Context.sample`` does at the server.
-    """
+        Without either, as for every error of the protocol's own, it is ``False``.
+        """
+        said = self._in_data("retryable")
+        if isinstance(said, bool):
+            return said
+        if not self.is_refusal():
+            return False
+        from mcpio.refusals import find_refusal
 
-    def __init__(self, message: str = "User rejected sampling request", data: Any = None) -> None:
-        super().__init__(ErrorCode.USER_REJECTED, message, data)
+        known = find_refusal(self.code)
+        return known is not None and known.retryable
 
+    @property
+    def retry_after(self) -> float | None:
+        """How many seconds the peer wants to be left alone, from ``data.retry_after`` or ``retryAfter``.
 
-class URLElicitationRequired(RequestError):
-    """The user must visit web addresses before the request can succeed (ELIC-17, 2025-11-25 only).
+        ``None`` where it says nothing that makes sense.
+        """
+        for member in ("retry_after", "retryAfter"):
+            said = self._in_data(member)
+            if isinstance(said, int | float) and not isinstance(said, bool) and said >= 0:
+                return said
+        return None
 
-    A server's handler raises it with the addresses, each with an id; a client whose call raises it shows them to its
-    user and calls again. A client that did not declare ``elicitation.url`` never gets it: the handler's fault.
-
-    ``elicitations`` are the addresses, one at least. ``ValueError`` for none, ``InvalidMessage`` for one without an id.
-    """
-
-    elicitations: tuple[ElicitURLRequest, ...]
-
-    def __init__(
-        self,
-        elicitations: Iterable[ElicitURLRequest],
-        message: str = "This request needs the user to visit a web address first",
-        data: Any = None,
-    ) -> None:
-        # The types of a feature are loaded by those who use it.
-        from mcpio.codec import codec
-        from mcpio.revisions import REV_2025_11_25
-
-        self.elicitations = tuple(elicitations)
-        if not self.elicitations:
-            raise ValueError("an error that asks for visits names one web address at least")
-        encode = codec(REV_2025_11_25).encode
-        said = data if data is not None else {"elicitations": [encode(each) for each in self.elicitations]}
-        super().__init__(ErrorCode.URL_ELICITATION_REQUIRED, message, said)
+    def _in_data(self, member: str) -> Any:
+        return self.data.get(member) if isinstance(self.data, Mapping) else None
 
 
 class RequestTimeout(McpError):
@@ -191,19 +184,59 @@ class NoBackChannel(McpError):
 
 
 class Refusal(McpError):
-    """Raised by a handler: the application refuses, with a code of its own (1001 to 1089).
+    """Raised by a handler: the application refuses, with a code from 1001 to 1089, such as a ``RefusalCode`` (E7).
 
-    ``retryable`` tells the caller whether the same request may succeed later; it travels in ``data``.
+    What is not given comes from the table of ``mcpio.refusals``. ``message`` is what people read. ``retryable`` tells
+    the caller whether the same request may succeed later, and ``retry_after`` in how many seconds. ``hint`` says what
+    to do about it. ``data`` is a mapping of more members for the error's ``data``, or a value for its member ``data``.
+
+    ``ValueError`` for a code outside the range, a code without a meaning of its own that comes without a message, and
+    seconds that are no number of 0 or more.
     """
 
-    def __init__(self, code: int, message: str, *, retryable: bool = False, data: Any = None) -> None:
-        if not 1001 <= code <= 1089:
-            raise ValueError(f"a refusal code lies between 1001 and 1089, not {code}")
-        super().__init__(f"{message} ({code})")
-        self.code = code
+    def __init__(
+        self,
+        code: int,
+        message: str | None = None,
+        *,
+        retryable: bool | None = None,
+        retry_after: float | None = None,
+        hint: str | None = None,
+        data: Any = None,
+    ) -> None:
+        from mcpio.refusals import category_of, find_refusal
+
+        self.category = category_of(code)
+        known = find_refusal(code)
+        if message is None:
+            if known is None:
+                raise ValueError(f"the code {code} has no meaning of its own: give a message")
+            message = known.meaning
+        if retry_after is not None and not 0 <= retry_after < math.inf:
+            raise ValueError(f"a time is a number of seconds, 0 or more, not {retry_after!r}")
+        super().__init__(f"{message} ({int(code)})")
+        self.code = int(code)
         self.message = message
-        self.retryable = retryable
+        self.http_status: int | None = known.http_status if known is not None else None
+        self.severity: RefusalSeverity = known.severity if known is not None else "error"
+        self.retryable = retryable if retryable is not None else known is not None and known.retryable
+        self.retry_after = retry_after
+        self.hint = hint
         self.data = data
+
+    def as_error(self) -> RequestError:
+        """Return the answer that it stands for, with all that it knows in ``data``."""
+        facts: dict[str, Any] = {
+            "category": self.category,
+            "http_status": self.http_status,
+            "severity": self.severity,
+            "retryable": self.retryable,
+            "retry_after": self.retry_after,
+            "hint": self.hint,
+        }
+        given = self.data if isinstance(self.data, Mapping) else {} if self.data is None else {"data": self.data}
+        said = {name: fact for name, fact in facts.items() if fact is not None}
+        return RequestError(self.code, self.message, {**given, **said})
 
 
 class ToolError(McpError):

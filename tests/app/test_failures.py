@@ -27,17 +27,20 @@ def test_a_group_of_one_stands_for_what_is_in_it() -> None:
     assert alone(several) is several
 
 
+RATE = {"category": "rate-limit", "http_status": 429, "severity": "error", "retryable": True}
+
+
 @pytest.mark.parametrize(
     ("data", "sent"),
     [
-        (None, {"retryable": True}),
-        ({"hint": "later"}, {"hint": "later", "retryable": True}),
-        ({"retryable": "always"}, {"retryable": True}),
-        (["a"], {"data": ["a"], "retryable": True}),
+        (None, RATE),
+        ({"hint": "later"}, {"hint": "later", **RATE}),
+        ({"retryable": "always"}, RATE),
+        (["a"], {"data": ["a"], **RATE}),
     ],
 )
 def test_a_refusal_is_answered_with_its_own_code_and_a_hint(data: Any, sent: Mapping[str, Any]) -> None:
-    error = said_by_author(Refusal(1056, "come back later", retryable=True, data=data))
+    error = said_by_author(Refusal(1056, "come back later", data=data))
     assert error is not None
     assert (error.code, error.message, error.data) == (1056, "come back later", sent)
 

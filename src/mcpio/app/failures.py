@@ -23,14 +23,7 @@ def said_by_author(error: Exception) -> RequestError | None:
     """Return the answer that an exception stands for, ``None`` where its author meant no answer by it."""
     if isinstance(error, RequestError):
         return error
-    if not isinstance(error, Refusal):
-        return None
-    data: dict[str, Any] = {}
-    if isinstance(error.data, Mapping):
-        data.update(error.data)
-    elif error.data is not None:
-        data["data"] = error.data
-    return RequestError(error.code, error.message, {**data, "retryable": error.retryable})
+    return error.as_error() if isinstance(error, Refusal) else None
 
 
 def is_only_the_end(error: Exception, connection: Connection) -> bool:
