@@ -51,7 +51,7 @@ def public(cls: type) -> Iterator[str]:
 def test_every_verb_of_the_engine_has_its_promise() -> None:
     said = cells("embed.md", "What each verb promises")
     names = {name for cls in (ClientConnection, ServerConnection) for name in public(cls)}
-    elsewhere = {"capabilities", "info", "instructions", "principal", "role"}  # what it was made with
+    elsewhere = {"capabilities", "info", "instructions", "options", "principal", "role"}  # what it was made with
     elsewhere |= {"dropped_logs", "send_raw_result", "unanswered"}  # for few: where they are needed, and the reference
     assert {name for name in names - elsewhere if f"`{name}" not in said} == set()
 

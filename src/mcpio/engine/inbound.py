@@ -90,6 +90,11 @@ class Inbound(Channel):
         """The revision of the handshake session, ``None`` before it is settled."""
         return None if self._context is None else self._context.revision
 
+    @property
+    def options(self) -> Options:
+        """What the caller chose for this connection."""
+        return self._options
+
     def _set_instructions(self, own: str | None, peer: str | None) -> None:
         self.instructions = own
         self._instructions = peer
