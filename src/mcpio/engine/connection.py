@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from mcpio.engine.gates import why_not_sent
-from mcpio.engine.limits import Timeout
+from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind as Queued
 from mcpio.engine.payloads import (
@@ -36,18 +36,7 @@ from mcpio.methods import Kind, Method
 from mcpio.revisions import LATEST_HANDSHAKE
 from mcpio.types.lifecycle import CancelledNotification, Implementation, PingRequest, ProgressNotification
 
-__all__ = ["DEFAULT", "Connection"]
-
-
-class Default:
-    """The type of ``DEFAULT``."""
-
-    def __repr__(self) -> str:
-        return "DEFAULT"
-
-
-DEFAULT: Final = Default()
-"""Stands for the timeout in the connection's options."""
+__all__ = ["DEFAULT", "Connection", "Default"]
 
 
 class Connection(Stateful):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
-__all__ = ["Limits", "Timeout", "seconds"]
+__all__ = ["DEFAULT", "Default", "Limits", "Timeout", "seconds"]
 
 MIB = 1024 * 1024
 
@@ -67,3 +67,14 @@ class Timeout:
     """From the request to its outcome. Progress never extends it."""
     idle: float | None = attrs.field(default=None, converter=seconds)
     """From the request, or the last progress on it, to the next sign of life."""
+
+
+class Default:
+    """The type of ``DEFAULT``."""
+
+    def __repr__(self) -> str:
+        return "DEFAULT"
+
+
+DEFAULT: Final = Default()
+"""Stands for the timeout in the connection's options."""
