@@ -47,6 +47,9 @@ class Runtime(Protocol):
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Wait for so long. With 0 or less others get a turn, and that is all."""
 
+    def entropy(self, size: int) -> bytes:
+        """Return that many bytes that nobody can guess. Threads may call it too."""
+
     def to_thread(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run a blocking function in a thread. A cancelled wait abandons the thread."""
 

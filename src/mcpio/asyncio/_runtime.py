@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
@@ -79,6 +80,10 @@ class AsyncioRuntime:
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Wait for so long."""
         return asyncio.sleep(seconds)
+
+    def entropy(self, size: int) -> bytes:
+        """Return bytes that nobody can guess."""
+        return os.urandom(size)
 
     async def to_thread(self, function: Callable[[], T]) -> T:
         """Run a blocking function in a thread; a cancelled wait abandons it.

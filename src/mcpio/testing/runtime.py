@@ -30,6 +30,7 @@ class ManualRuntime:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self._drawn = 0
         self._turns: deque[Callable[[], None]] = deque()
         self._sleepers: list[tuple[float, ManualOneShot]] = []
 
@@ -92,6 +93,11 @@ class ManualRuntime:
             await over
         finally:
             self._sleepers = [other for other in self._sleepers if other is not sleeper]
+
+    def entropy(self, size: int) -> bytes:
+        """Return the next number, in so many bytes: the same in every run."""
+        self._drawn += 1
+        return self._drawn.to_bytes(size, "big")
 
     async def to_thread(self, function: Callable[[], T]) -> T:
         """Run a function in a turn of its own and return what it returns. A cancelled wait does not stop it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -102,6 +103,10 @@ class TrioRuntime:
     async def sleep(self, seconds: float) -> None:
         """Wait for so long."""
         await trio.sleep(max(0, seconds))
+
+    def entropy(self, size: int) -> bytes:
+        """Return bytes that nobody can guess."""
+        return os.urandom(size)
 
     def to_thread(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run a blocking function in a thread; a cancelled wait abandons it."""
