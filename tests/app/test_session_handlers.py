@@ -64,12 +64,15 @@ def act(link: Link) -> Any:
 both = pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
 
 
+REFUSED = {"category": "rate-limit", "http_status": 429, "severity": "error", "retryable": False, "hint": "h"}
+
+
 @both
 @pytest.mark.parametrize(
     ("error", "code", "message", "data"),
     [
         (RequestError(7, "no", [1]), 7, "no", [1]),
-        (Refusal(1056, "not today", data={"hint": "h"}), 1056, "not today", {"hint": "h", "retryable": False}),
+        (Refusal(1056, "not today", hint="h", retryable=False), 1056, "not today", REFUSED),
         (ExceptionGroup("nursery", [RequestError(7, "no")]), 7, "no", None),
     ],
 )

@@ -138,7 +138,7 @@ def test_every_call_and_option_of_a_client_is_mentioned() -> None:
 
 def test_everything_that_a_handler_sees_is_mentioned() -> None:
     said = section("servers.md", "Context")
-    drivers = {"enter_thread", "has_from_peer"}
+    drivers = {"give_up", "has_from_peer", "in_thread"}
     assert {name for name in public(Context) if f"ctx.{name}" not in said} <= drivers
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from mcpio.app.asking import fault_in_elicitation, fault_in_sampling
 from mcpio.engine.connection import DEFAULT, Default
@@ -39,22 +40,35 @@ class AskOptions(TypedDict, total=False):
 class RequestScope:
     """One request of the peer's, while it is served. Its plain calls do not wait: any function can use them."""
 
-    __slots__ = ("_event", "_from_peer", "_in_thread", "_session", "cancelled")
-
-    cancelled: bool
-    """Whether the peer gave the request up, or the connection ended. Nobody will read the answer."""
+    __slots__ = ("_event", "_from_peer", "_given_up", "_in_loop", "_session")
 
     def __init__(self, session: Session, event: RequestReceived) -> None:
         self._session = session
         self._event = event
-        self._in_thread = False
+        self._in_loop: RequestScope | None = None
         self._from_peer: tuple[RequestError, ...] = ()
-        self.cancelled = False
+        self._given_up = False
 
     @property
     def id(self) -> IncomingId:
         """The request's name on this side: what ``related_to`` takes."""
         return self._event.id
+
+    @property
+    def method(self) -> str:
+        """The request's method."""
+        method: str = self._event.raw["method"]
+        return method
+
+    @property
+    def session(self) -> Session:
+        """The session that the request came in."""
+        return self._session
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the peer gave the request up, or the connection ended. Nobody will read the answer."""
+        return self._given_up if self._in_loop is None else self._in_loop.cancelled
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -85,11 +99,17 @@ class RequestScope:
         For handlers that run in a thread (``blocking=True``) and want something of the session or the server that is
         not here: only the loop's thread may touch those. ``NoBackChannel`` when the loop has ended.
         """
-        return self._session.driver.runtime.from_thread(function) if self._in_thread else function()
+        return self._session.driver.runtime.from_thread(function) if self._in_loop is not None else function()
 
-    def enter_thread(self) -> None:
-        """Note that the handler runs in a thread, so that its calls go through the loop's. Whoever starts it calls."""
-        self._in_thread = True
+    def in_thread(self) -> Self:
+        """Return the same for a function that runs in a thread: its calls go through the loop's."""
+        other = copy(self)
+        other._in_loop = self  # noqa: SLF001  # a copy of this very object
+        return other
+
+    def give_up(self) -> None:
+        """Note that nobody wants the answer any more."""
+        self._given_up = True
 
     def has_from_peer(self, error: Exception) -> bool:
         """Whether the peer answered a question of the handler's with this error: it is not meant for the peer."""
@@ -168,7 +188,7 @@ class Context(RequestScope):
             raise LocalProtocolError(f"{method}: {fault}")
 
     def _ask(self, request: Any, options: AskOptions) -> Coroutine[Any, Any, Any]:
-        if self._in_thread:
+        if self._in_loop is not None:
             raise RuntimeError("a handler that runs in a thread cannot wait for the client: make it async")
         return self._answer_to(request, options.get("timeout", DEFAULT), options.get("on_progress"))
 

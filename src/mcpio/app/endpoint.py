@@ -44,9 +44,8 @@ class Endpoint:
     def call(self, scope: Context, keywords: dict[str, Any]) -> Any:
         """Call with what ``binder.bind`` or ``bind_text`` gave. Returns what it returns, or an awaitable of that."""
         if self.binder.context_parameter is not None:
-            keywords[self.binder.context_parameter] = scope
+            keywords[self.binder.context_parameter] = scope.in_thread() if self._blocking else scope
         if self._blocking:
-            scope.enter_thread()
             return scope.run_in_thread(partial(self.function, **keywords))
         return self.function(**keywords)
 

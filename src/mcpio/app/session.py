@@ -217,7 +217,7 @@ class Session(ABC):
         if self._peer_faults is not None:
             self._peer_faults.end()
         for scope, task in tuple(self._running.values()):
-            scope.cancelled = True
+            scope.give_up()
             task.cancel()
 
     # Events
@@ -243,7 +243,7 @@ class Session(ABC):
         running = self._running.get(event.id)
         if running is not None:
             scope, task = running
-            scope.cancelled = True
+            scope.give_up()
             task.cancel()
 
     # Handlers
