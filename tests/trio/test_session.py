@@ -290,7 +290,7 @@ def test_a_handler_that_raises_costs_one_error(name: str) -> None:
             assert text_of(result) == f"{name} failed: ValueError: the reason"
             with pytest.raises(RequestError, match="not at this hour") as caught:
                 await client.call_tool("refuses")
-            assert (caught.value.code, caught.value.data) == (1003, {"retryable": True})
+            assert (caught.value.code, caught.value.is_retryable()) == (1003, True)
             result = await client.call_tool("fails_in_a_nursery")
             assert result.is_error
             assert text_of(await client.call_tool("echo", {"text": "hi"})) == "hi"
