@@ -34,6 +34,7 @@ def fits(schema: dict[str, Any], value: Any, *, trusted: bool = True) -> bool:
     return True
 
 
+@pytest.mark.req("SCHEMA-02")
 @pytest.mark.parametrize(
     ("schema", "good", "bad"),
     [
@@ -66,6 +67,14 @@ def fits(schema: dict[str, Any], value: Any, *, trusted: bool = True) -> bool:
         ({"patternProperties": {"^a": {"type": "null"}}}, {"ab": None, "b": 1}, {"a": 1}),
         ({"uniqueItems": True}, [1, True, "1", [1], [True], {"a": 1}, {"a": 2}], [1, 1.0]),
         ({"uniqueItems": True}, "aa", [{"a": [1]}, {"a": [1.0]}]),
+        ({"enum": [1, "a", None]}, 1.0, True),
+        ({"enum": [True, 0]}, True, 1),
+        ({"enum": [[1, {"a": 2}], {}]}, [1.0, {"a": 2}], [1, {"a": 3}]),
+        ({"enum": [[1, 2], {"a": {}}]}, {"a": {}}, {"b": {}}),
+        ({"enum": [{"a": 1}, [{}]]}, [{}], [1]),
+        ({"enum": [{"a": 1}, [1]]}, {"a": 1}, [[1]]),
+        ({"enum": [[]]}, [], {}),
+        ({"unevaluatedItems": False, "prefixItems": [{}]}, [1], [1, 2]),
         ({"type": "string", "format": "date"}, "not a date", 5),
     ],
 )
@@ -78,6 +87,7 @@ def test_unique_items_may_be_switched_off() -> None:
     assert fits({"uniqueItems": False}, [1, 1])
 
 
+@pytest.mark.req("SCHEMA-02")
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_dialect_is_understood(dialect: str) -> None:
     validator = Validator({"$schema": dialect, "type": "integer"})
@@ -87,6 +97,7 @@ def test_every_dialect_is_understood(dialect: str) -> None:
         validator.validate("5")
 
 
+@pytest.mark.req("SCHEMA-01", "SCHEMA-05")
 def test_without_a_dialect_the_latest_is_meant() -> None:
     assert Validator({}).dialect == LATEST
 
@@ -104,6 +115,7 @@ def test_a_reason_is_cut() -> None:
     assert len(caught.value.reason) == 301
 
 
+@pytest.mark.req("SCHEMA-03", "SCHEMA-04", "SCHEMA-06")
 @pytest.mark.parametrize(
     ("schema", "error"),
     [
@@ -135,6 +147,7 @@ def nested(depth: int) -> dict[str, Any]:
     return schema
 
 
+@pytest.mark.req("SCHEMA-06")
 def test_depth_and_size_of_a_schema_are_bounded() -> None:
     assert fits(nested(63), 1)
     with pytest.raises(SchemaError, match="nested deeper than 64"):
@@ -149,6 +162,7 @@ def test_a_schema_too_deep_for_the_stack_is_refused(monkeypatch: pytest.MonkeyPa
         Validator(nested(600))
 
 
+@pytest.mark.req("SCHEMA-06")
 def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "MAX_STEPS", 2000)
     doubling = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(20)}
@@ -158,6 +172,53 @@ def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Validator({"items": {"type": "integer"}})
     small.validate([1] * 1500)
     small.validate([1] * 1500)
+
+
+@pytest.mark.req("SCHEMA-06")
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        pytest.param(
+            {"items": {"enum": [[number] for number in range(1500)]}}, [[-1]] * 20, id="long lists to compare"
+        ),
+        pytest.param({"anyOf": [{"type": "string"}] * 500}, [[1] * 20] * 4_000, id="much to quote"),
+        pytest.param({"anyOf": [{"type": "array"}] * 500}, "x" * 200_000, id="a long text to quote"),
+        pytest.param({"allOf": [{"uniqueItems": True}] * 50}, list(range(50_000)), id="much to look at"),
+        pytest.param({"items": {"properties": {f"p{n}": {} for n in range(2000)}}}, [{}] * 300, id="many names"),
+    ],
+)
+def test_what_looks_at_much_counts_for_much(schema: dict[str, Any], value: Any) -> None:
+    with pytest.raises(SchemaError, match="more than 20000 steps"):
+        Validator(schema, trusted=False).validate(value)
+
+
+@pytest.mark.req("SCHEMA-06")
+def test_what_nobody_evaluated_is_looked_for_after_the_rest_has_been_counted() -> None:
+    both: dict[str, Any] = {}
+    for number in range(30):
+        below = {"$ref": f"#/$defs/d{number + 1}"}
+        both[f"d{number}"] = {"dependentSchemas": {"a": below, "b": below}}
+    schema = {"unevaluatedProperties": False, "$ref": "#/$defs/d0", "$defs": {**both, "d30": {}}}
+    with pytest.raises(SchemaError, match="more than 20000 steps"):
+        Validator(schema, trusted=False).validate({"a": 1, "b": 1})
+
+
+@pytest.mark.req("SCHEMA-06")
+@pytest.mark.parametrize(
+    ("schema", "error"),
+    [
+        ({"required": [f"m{number}" for number in range(5000)]}, "from outside has more than 5000 parts"),
+        ({"allOf": [{"unevaluatedItems": False}] * 11}, "has unevaluatedItems and unevaluatedProperties more than 10"),
+    ],
+)
+def test_a_schema_from_outside_has_tighter_bounds(schema: dict[str, Any], error: str) -> None:
+    assert fits(schema, None)
+    with pytest.raises(SchemaError, match=error):
+        Validator(schema, trusted=False)
+
+
+def test_a_strangers_regular_expressions_are_not_even_read() -> None:
+    assert fits({"pattern": "("}, "(", trusted=False)
 
 
 def test_a_reference_to_itself_does_not_run_for_ever() -> None:
@@ -188,6 +249,7 @@ def test_published_meta_schemas_stay_as_they_are() -> None:
     assert validation._registry().contents(LATEST)["$schema"] == LATEST
 
 
+@pytest.mark.req("SCHEMA-06")
 def test_a_strangers_regular_expressions_are_not_run() -> None:
     assert fits({"pattern": "^(a+)+$"}, "a" * 50 + "b", trusted=False)
     assert not fits({"pattern": "^(a+)+$", "type": "string"}, 5, trusted=False)

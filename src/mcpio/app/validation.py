@@ -32,7 +32,17 @@ MAX_DEPTH: Final = 64
 MAX_NODES: Final = 20_000
 """How many objects and arrays a schema may have."""
 MAX_STEPS: Final = 300_000
-"""How many keywords may be applied to one value: about two seconds, and some 100,000 members or items."""
+"""How many keywords may be applied to one value: about two seconds, and some 100,000 members or items. What looks at
+much at once counts for more."""
+
+# A peer's schema may be made to hurt (SCHEMA-06), and the program that checks by it does nothing else meanwhile.
+UNTRUSTED_PARTS: Final = 5_000
+"""How many objects, arrays and members of theirs a schema from outside may have."""
+UNTRUSTED_STEPS: Final = 20_000
+"""What ``MAX_STEPS`` is for a schema from outside."""
+UNTRUSTED_UNEVALUATED: Final = 10
+"""How often ``unevaluatedProperties`` and ``unevaluatedItems`` may stand in a schema from outside: within each other,
+each goes over all that the others went over."""
 
 
 class SchemaError(McpError, ValueError):
@@ -47,17 +57,21 @@ class Validator:
     """Checks values against one schema.
 
     The schema is copied. `SchemaError` when it cannot be used (SCHEMA-03, SCHEMA-04), `ValidatorMissing` without the
-    package. With ``trusted`` false, for a schema that a peer wrote, no regular expression of its is run: ``pattern``
-    checks nothing and ``patternProperties`` is refused, because a few characters can take Python's ``re`` for ever.
+    package. With ``trusted`` false, for a schema that a peer wrote, the bounds are tighter and no regular expression
+    of its is run: ``pattern`` checks nothing and ``patternProperties`` is refused, because a few characters can take
+    Python's ``re`` for ever.
     """
 
-    __slots__ = ("_implementation", "dialect")
+    __slots__ = ("_implementation", "_steps", "dialect")
 
     def __init__(self, schema: Mapping[str, Any], *, trusted: bool = True) -> None:
         if not isinstance(schema, Mapping):
             raise SchemaError(f"a schema is an object, not {type(schema).__name__}")
         try:
             own = _copied(schema)
+            if not trusted:
+                _check_stranger(own)
+            self._steps = MAX_STEPS if trusted else UNTRUSTED_STEPS
             self.dialect: str = _dialect_of(own)
             self._implementation = _implementation(own, self.dialect, trusted=trusted)
         except (ImportError, SchemaError):
@@ -75,9 +89,9 @@ class Validator:
         """
         from jsonschema.exceptions import best_match
 
-        # A format checker is what the package hands on to every part of the work, so it carries the budget too.
-        running = self._implementation.evolve(format_checker=_Budget())
         try:
+            # A format checker is what the package hands on to every part of the work, so it carries the budget too.
+            running = self._implementation.evolve(format_checker=_Budget(self._steps, value))
             found = best_match(islice(running.iter_errors(value), _ERRORS))
         except SchemaError:
             raise
@@ -96,26 +110,73 @@ _REASON: Final = 300
 """How many characters of a reason are kept: it may quote the value."""
 
 
+_SHOWN: Final = 1000
+"""How many characters or parts of a value the package can quote in a reason, which it makes for each fault, in the time
+of one step."""
+_AT_ONCE: Final = 20
+"""How many entries of a keyword, or of a value, are gone through in the time of one step."""
+
+
 class _Budget:
     """Counts the work for one value."""
 
-    def __init__(self) -> None:
-        self._left = MAX_STEPS
+    def __init__(self, steps: int, value: Any) -> None:
+        self._steps = self._left = steps
+        self._weights: dict[int, int] = {}
+        self._choices: dict[int, tuple[frozenset[Any], list[Any]]] = {}
+        self._weigh(value)
 
-    def spend(self) -> None:
-        self._left -= 1
+    def spend(self, keyword: Any, instance: Any) -> None:
+        """Count one keyword that is applied to one part of the value."""
+        size = len(instance) if isinstance(instance, str) else self._weights.get(id(instance), 0)
+        self.spend_steps(1 + size // _SHOWN + (len(keyword) // _AT_ONCE if isinstance(keyword, dict | list) else 0))
+
+    def spend_on_all(self, instance: Any) -> None:
+        """Count that each part of a part of the value is looked at."""
+        self.spend_steps(self._weights.get(id(instance), 0) // _AT_ONCE)
+
+    def spend_steps(self, steps: int) -> None:
+        self._left -= steps
         if self._left < 0:
-            raise SchemaError(f"the value takes more than {MAX_STEPS} steps to check")
+            raise SchemaError(f"the value takes more than {self._steps} steps to check")
+
+    def is_one_of(self, instance: Any, choices: list[Any]) -> bool:
+        """Whether a part of the value is in a list, which is the same one each time."""
+        known = self._choices.get(id(choices))
+        if known is None:
+            plain = frozenset(_key(choice) for choice in choices if not isinstance(choice, dict | list))
+            known = plain, [choice for choice in choices if isinstance(choice, dict | list)]
+            self._choices[id(choices)] = known
+        plain, others = known
+        if not isinstance(instance, dict | list):
+            return _key(instance) in plain
+        self.spend_steps(len(others))
+        return any(_are_same(choice, instance) for choice in others)
 
     def check(self, instance: object, format: str) -> None:  # noqa: A002 - the package's name for it
         """Accept any format."""
+
+    def _weigh(self, part: Any) -> int:
+        """Return how much there is to show of a part of the value, and remember it where it matters."""
+        if isinstance(part, dict):
+            weight = len(part) + sum(map(self._weigh, part.values()))
+        elif isinstance(part, list):
+            weight = len(part) + sum(map(self._weigh, part))
+        else:
+            return len(part) if isinstance(part, str) else 1
+        if weight >= _AT_ONCE:
+            self._weights[id(part)] = weight
+        return weight
 
 
 # Looking at a schema.
 
 
 def _copied(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy that nobody else can change, of a schema within the bounds."""
+    """Return a copy that nobody else can change, of a schema within the bounds.
+
+    What goes over the work of other keywords once more stands behind them, so that they have been counted.
+    """
     nodes = 0
 
     def copy(part: Any, depth: int) -> Any:
@@ -128,11 +189,28 @@ def _copied(schema: Mapping[str, Any]) -> dict[str, Any]:
         if nodes > MAX_NODES:
             raise SchemaError(f"the schema has more than {MAX_NODES} objects and arrays")
         if isinstance(part, Mapping):
-            return {name: copy(member, depth + 1) for name, member in part.items()}
+            names = sorted(part, key=_UNEVALUATED.__contains__)
+            return {name: copy(part[name], depth + 1) for name in names}
         return [copy(member, depth + 1) for member in part]
 
     copied: dict[str, Any] = copy(schema, 1)
     return copied
+
+
+_UNEVALUATED: Final = frozenset({"unevaluatedProperties", "unevaluatedItems"})
+
+
+def _check_stranger(schema: dict[str, Any]) -> None:
+    """Refuse a schema from outside that is too large, or would take too long."""
+    parts = unevaluated = 0
+    for part in _containers(schema):
+        parts += 1 + len(part)
+        if parts > UNTRUSTED_PARTS:
+            raise SchemaError(f"the schema from outside has more than {UNTRUSTED_PARTS} parts")
+        unevaluated += sum(name in part for name in _UNEVALUATED) if isinstance(part, dict) else 0
+        if unevaluated > UNTRUSTED_UNEVALUATED:
+            names = " and ".join(sorted(_UNEVALUATED))
+            raise SchemaError(f"the schema from outside has {names} more than {UNTRUSTED_UNEVALUATED} times")
 
 
 def _dialect_of(schema: dict[str, Any]) -> str:
@@ -153,10 +231,11 @@ def _implementation(schema: dict[str, Any], dialect: str, *, trusted: bool) -> I
 
     standard = getattr(jsonschema, DIALECTS[dialect])
     try:
-        standard.check_schema(schema)
+        # Even to compile a stranger's regular expression can take seconds.
+        standard.check_schema(schema, **({} if trusted else {"format_checker": jsonschema.FormatChecker(())}))
     except jsonschema.SchemaError as error:
         raise SchemaError(f"not a valid schema: {path_text('', list(error.absolute_path))}: {error.message}") from None
-    own = {id(part) for part in _objects(schema)}
+    own = {id(part) for part in _containers(schema)}
     for part in _reachable(schema, dialect):
         if id(part) not in own:
             # A published meta-schema, which everybody shares.
@@ -171,13 +250,12 @@ def _implementation(schema: dict[str, Any], dialect: str, *, trusted: bool) -> I
     return checking
 
 
-def _objects(part: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object in a schema."""
-    if isinstance(part, dict):
-        yield part
+def _containers(part: Any) -> Iterator[dict[str, Any] | list[Any]]:
+    """Yield every object and array in a schema."""
     if isinstance(part, dict | list):
+        yield part
         for member in part.values() if isinstance(part, dict) else part:
-            yield from _objects(member)
+            yield from _containers(member)
 
 
 def _reachable(schema: dict[str, Any], dialect: str) -> Iterator[dict[str, Any]]:
@@ -225,7 +303,7 @@ def _extended(standard: Any, *, trusted: bool) -> Any:
         from jsonschema.validators import extend
 
         keywords = {name: _counted(keyword) for name, keyword in standard.VALIDATORS.items()}
-        keywords["uniqueItems"] = _counted(_unique_items)
+        keywords |= {"uniqueItems": _counted(_unique_items), "enum": _counted(_enum)}
         if not trusted:
             keywords["pattern"] = _counted(_nothing)
         _extensions[key] = extend(standard, keywords)  # type: ignore[no-untyped-call]  # its stub has no types
@@ -237,7 +315,7 @@ _extensions: dict[tuple[Any, bool], Any] = {}
 
 def _counted(keyword: Callable[..., Any]) -> Callable[..., Any]:
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
-        validator.format_checker.spend()
+        validator.format_checker.spend(value, instance)
         return keyword(validator, value, instance, schema)
 
     return check
@@ -251,8 +329,19 @@ def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Ite
     """Check ``uniqueItems`` in linear time; the package compares every pair of objects."""
     from jsonschema import ValidationError
 
-    if value and isinstance(instance, list) and len({_key(item) for item in instance}) != len(instance):
+    if not value or not isinstance(instance, list):
+        return
+    validator.format_checker.spend_on_all(instance)
+    if len({_key(item) for item in instance}) != len(instance):
         yield ValidationError("the items are not all different")
+
+
+def _enum(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    """Check ``enum`` in a time that does not grow with the list; the package compares with each of its entries."""
+    from jsonschema import ValidationError
+
+    if not validator.format_checker.is_one_of(instance, value):
+        yield ValidationError(f"{instance!r} is not one of {value!r}")
 
 
 def _key(value: Any) -> Any:
@@ -262,3 +351,14 @@ def _key(value: Any) -> Any:
     if isinstance(value, dict):
         return "{", frozenset((name, _key(member)) for name, member in value.items())
     return value if isinstance(value, str) else (isinstance(value, bool), value)
+
+
+def _are_same(one: Any, two: Any) -> bool:
+    """Whether two JSON values are equal, finding out no later than at the end of the smaller."""
+    if isinstance(one, list):
+        return isinstance(two, list) and len(one) == len(two) and all(map(_are_same, one, two))
+    if isinstance(one, dict):
+        return (
+            isinstance(two, dict) and one.keys() == two.keys() and all(_are_same(one[name], two[name]) for name in one)
+        )
+    return not isinstance(two, dict | list) and bool(_key(one) == _key(two))
