@@ -82,6 +82,17 @@ class SessionState:
     close_left: float | None
     dropped_logs: int
 
+    @property
+    def cookies(self) -> list[Any]:
+        """What stands for the cookies of our own requests."""
+        return [request.cookie for request in self.outgoing]
+
+    def with_cookies(self, said: Callable[[Any], Any]) -> SessionState:
+        """Return the same with what ``said`` returns in place of each cookie."""
+        return attrs.evolve(
+            self, outgoing=[attrs.evolve(request, cookie=said(request.cookie)) for request in self.outgoing]
+        )
+
 
 def dump(state: SessionState) -> dict[str, Any]:
     """Return the snapshot: a mapping that JSON can hold."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 from mcpio.codec import codec
@@ -28,11 +28,12 @@ class Stateful(Inbound):
     _capabilities_type: ClassVar[type[Any]]
     _peer_capabilities_type: ClassVar[type[Any]]
 
-    def snapshot(self, now: float) -> dict[str, Any]:
+    def snapshot(self, now: float, *, cookies: Callable[[Any], int | str | None] | None = None) -> dict[str, Any]:
         """Return the session as a value that JSON can hold (P12).
 
-        Deadlines are kept as remaining seconds. Raises ``LocalProtocolError`` while events or output are undrained,
-        after the end, and when a cookie or a ``via`` is neither a string nor an integer.
+        Deadlines are kept as remaining seconds. ``cookies`` returns what is to stand for a cookie. Raises
+        ``LocalProtocolError`` while events or output are undrained, after the end, and when a cookie or a ``via`` is
+        neither a string nor an integer.
         """
         if self._phase is Phase.CLOSED:
             raise LocalProtocolError("a closed connection has no state worth keeping")
@@ -40,9 +41,12 @@ class Stateful(Inbound):
             raise LocalProtocolError("drain the events before taking a snapshot")
         if self.wants_write:
             raise LocalProtocolError("write the output before taking a snapshot")
-        _check_scalars([request.cookie for request in (*self._outgoing, *(self._tasks or ()))], "cookie")
         _check_scalars([request.via for request in (*self._outgoing, *self._incoming)], "via")
-        return dump(self._save(now))
+        state = self._save(now)
+        if cookies is not None:
+            state = state.with_cookies(cookies)
+        _check_scalars(state.cookies, "cookie")
+        return dump(state)
 
     @classmethod
     def restore(
