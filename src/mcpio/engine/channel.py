@@ -30,6 +30,9 @@ LAST_WRITE = 1.0
 CLOSE_TIMER = 0
 """The timer key of the closing grace. Requests have positive keys."""
 
+# By names of their own where every message passes: before Python 3.12 an enumeration finds its members by a slow path.
+_CLOSING, _CLOSED = Phase.CLOSING, Phase.CLOSED
+
 _ROWS = {
     (role, phase): {each: to for (who, where, each), to in TABLE.items() if (who, where) == (role, phase)}
     for role in Role
@@ -86,7 +89,7 @@ class Channel(ABC):
         """
         self._advance(now)
         inbox = self._inbox
-        if inbox.ended or self._phase is Phase.CLOSED:
+        if inbox.ended or self._phase is _CLOSED:
             return
         if data:
             inbox.add_data(data)
@@ -100,7 +103,7 @@ class Channel(ABC):
         that the message causes. Drain the events, write the messages, re-arm the deadline.
         """
         self._advance(now)
-        if self._inbox.ended or self._phase is Phase.CLOSED:
+        if self._inbox.ended or self._phase is _CLOSED:
             return
         if text is None:
             self._inbox.end()
@@ -155,7 +158,7 @@ class Channel(ABC):
         while outbox.size and size < max_bytes and (message := outbox.pop()) is not None:
             chunks.append(message.text + b"\n")
             size += len(message.text)
-        if self._phase is Phase.CLOSING and self._end_due():
+        if self._phase is _CLOSING and self._end_due():
             chunks.append(None)
         return chunks
 
@@ -187,7 +190,7 @@ class Channel(ABC):
         for key in self._timers.pop_expired(now):
             if key == CLOSE_TIMER:
                 self._finish(Input.SEND_ABORT, self._reason, self._cause)
-            elif self._phase is not Phase.CLOSED:
+            elif self._phase is not _CLOSED:
                 self._expire(key)
 
     # The end
@@ -204,7 +207,7 @@ class Channel(ABC):
         except ValueError as error:
             raise LocalProtocolError(str(error)) from None
         self._advance(now)
-        if self._phase is not Phase.CLOSED:
+        if self._phase is not _CLOSED:
             self._begin_closing(Input.SEND_CLOSE, CloseReason.CLOSED, limit)
 
     def abort(self, cause: BaseException | None = None) -> None:
@@ -221,7 +224,7 @@ class Channel(ABC):
     @property
     def wants_read(self) -> bool:
         """Whether to read from the channel now. False means "not now": only ``closed`` ends a loop."""
-        if self._inbox.ended or self._phase is Phase.CLOSED:
+        if self._inbox.ended or self._phase is _CLOSED:
             return False
         # Two sides that both stopped reading while both wait for answers would wait for ever.
         return self._awaits_answers or self._outbox.size - self._outbox.own_bytes <= self._limits.high_water
@@ -234,7 +237,7 @@ class Channel(ABC):
     @property
     def closed(self) -> bool:
         """Whether everything is over: the last event was given. Write what was pulled, then close the channel."""
-        return self._phase is Phase.CLOSED and not self._undrained
+        return self._phase is _CLOSED and not self._undrained
 
     @property
     def dropped_logs(self) -> int:
@@ -289,7 +292,7 @@ class Channel(ABC):
 
     def _begin_closing(self, what: Input, reason: CloseReason, grace: float | None) -> None:
         """Stop asking. Give what still runs ``grace`` seconds; ``None`` sets no limit."""
-        if self._phase is not Phase.CLOSING:
+        if self._phase is not _CLOSING:
             self._reason = reason
             self._lose_outgoing(reason, self._cause)
         self._step(what)
@@ -299,7 +302,7 @@ class Channel(ABC):
 
     def _finish(self, what: Input, reason: CloseReason, cause: BaseException | None) -> None:
         """End now, whatever is unsent or unanswered. The event of this is the last one: report the others before."""
-        if self._phase is Phase.CLOSED:
+        if self._phase is _CLOSED:
             return
         self._step(what)
         self._lose_outgoing(reason, cause)
@@ -327,7 +330,7 @@ class Channel(ABC):
 
     def _parse_one(self) -> bool:
         """Parse one message, or note the end of the input; tell whether there was anything."""
-        if self._phase is Phase.CLOSED:
+        if self._phase is _CLOSED:
             return False
         item = self._inbox.next()
         if item is not None:
@@ -354,7 +357,7 @@ class Channel(ABC):
 
     @property
     def _end_is_due(self) -> bool:
-        return self._phase is Phase.CLOSING and not self._outbox and not self._owes_answers
+        return self._phase is _CLOSING and not self._outbox and not self._owes_answers
 
     def _end_due(self) -> bool:
         """Once everything owed is out, end: true then, and only then."""

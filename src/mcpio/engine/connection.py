@@ -39,6 +39,10 @@ from mcpio.types.lifecycle import CancelledNotification, Implementation, PingReq
 __all__ = ["DEFAULT", "Connection", "Default"]
 
 
+# Found once, since every message needs them: see the same in ``channel``.
+_SEND_PING, _SEND_REQUEST, _SEND_RESULT = Input.SEND_PING, Input.SEND_REQUEST, RequestInput.SEND_RESULT
+
+
 class Connection(Stateful):
     """One end of a conversation. See ``ClientConnection`` and ``ServerConnection``.
 
@@ -74,7 +78,7 @@ class Connection(Stateful):
         """
         method = method_to_send(request, Kind.REQUEST)
         name: str = request.method if method is None else method.name
-        self._check_send(Input.SEND_PING if isinstance(request, PingRequest) else Input.SEND_REQUEST, method)
+        self._check_send(_SEND_PING if isinstance(request, PingRequest) else _SEND_REQUEST, method)
         parent = None if related_to is None else self._running(related_to)
         if len(self._outgoing) >= self._limits.outgoing_requests:
             raise LocalProtocolError(f"{len(self._outgoing)} requests wait for an answer already")
@@ -123,14 +127,14 @@ class Connection(Stateful):
         else:
             wanted, got = method.result_type.__name__, type(result).__name__
             raise LocalProtocolError(f"the result of {request.name} must be a {wanted}, not a {got}")
-        self._respond(request, RequestInput.SEND_RESULT, to_json(jsonrpc.encode_result, request.wire_id, raw))
+        self._respond(request, _SEND_RESULT, to_json(jsonrpc.encode_result, request.wire_id, raw))
 
     def send_raw_result(self, id: IncomingId, result: bytes) -> None:
         """Answer with a result that is JSON already: an object, passed on as it is. Otherwise like ``send_result``."""
         request = self._to_answer(id)
         if request is not None:
             text = to_json(jsonrpc.encode_raw_result, request.wire_id, result)
-            self._respond(request, RequestInput.SEND_RESULT, text)
+            self._respond(request, _SEND_RESULT, text)
 
     def send_error(self, id: IncomingId, error: RequestError) -> None:
         """Answer a request of the peer's with an error. Otherwise like ``send_result``.
@@ -256,7 +260,7 @@ class Connection(Stateful):
     ) -> OutgoingId:
         id = self._outgoing.next_id
         params = with_progress_token(params, id if progress else None)
-        text = to_json(jsonrpc.encode_request, id, name, params or None)
+        text = to_json(jsonrpc.encode_request, int(id), name, params or None)
         request = OutgoingRequest(id, name, method, cookie)
         if progress:
             request.progress = NOT_YET

@@ -46,6 +46,9 @@ QUOTE = 200
 _OF_THEIR_OWN = (ErrorCode.URL_ELICITATION_REQUIRED, ErrorCode.USER_REJECTED)
 """Codes of errors that have classes of their own."""
 
+# Found once, since every message needs them: see the same in ``channel``.
+_RECV_REQUEST, _RECV_RESULT = Input.RECV_REQUEST, RequestInput.RECV_RESULT
+
 _TITLES = {ErrorCode.PARSE_ERROR: "Parse error", ErrorCode.INVALID_PARAMS: "Invalid params"}
 
 
@@ -200,7 +203,7 @@ class Inbound(Channel):
         except InvalidMessage as error:
             self._refuse(message, invalid_params(error), via)
             return
-        self._step(Input.RECV_REQUEST)
+        self._step(_RECV_REQUEST)
         incoming = self._incoming
         record = IncomingRequest(incoming.next_id, message.id, name, method, token, via)
         reused = incoming.was_used(message.id, via)
@@ -217,7 +220,7 @@ class Inbound(Channel):
         if not known and name not in self._options.custom_methods:
             return _not_found(name)
         early = self._options.strict_initialized and self._phase is Phase.INITIALIZING
-        if early or not self._allows(Input.RECV_REQUEST):
+        if early or _RECV_REQUEST not in self._row:
             reason = "closing" if self._phase is Phase.CLOSING else "not initialized"
             return RequestError(ErrorCode.INVALID_REQUEST, f"Invalid request: {reason}", {"reason": reason})
         if row is not None and not offers(self.capabilities, row[1]):
@@ -254,7 +257,7 @@ class Inbound(Channel):
         except InvalidMessage as error:
             self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
             return
-        self._outgoing.finish(request, RequestInput.RECV_RESULT)
+        self._outgoing.finish(request, _RECV_RESULT)
         self._events.append(ResponseReceived(request.id, result, request.cookie, message.raw))
 
     def _decode_result(self, message: jsonrpc.Result, method: Method) -> Any:

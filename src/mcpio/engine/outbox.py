@@ -33,6 +33,9 @@ class Kind:
     """The oldest are dropped when too many wait, and counted."""
 
 
+_REQUEST, _LOG = Kind.REQUEST, Kind.LOG
+
+
 class Outgoing:
     """One message for the wire, with what a transport needs to route it."""
 
@@ -145,9 +148,9 @@ class Outbox:
         self.size += len(text)
         self._held += 1
         self._line_up(message)
-        if kind == Kind.REQUEST:
+        if kind == _REQUEST:
             self.own_bytes += len(text)
-        elif kind == Kind.LOG:
+        elif kind == _LOG:
             self._limit_logs(message)
         if key is not None:
             if self._keyed is None:
@@ -185,9 +188,9 @@ class Outbox:
     def _leave(self, message: Outgoing) -> None:
         message.live = False
         self.size -= len(message.text)
-        if message.kind == Kind.REQUEST:
+        if message.kind == _REQUEST:
             self.own_bytes -= len(message.text)
-        elif message.kind == Kind.LOG:
+        elif message.kind == _LOG:
             self._live_logs -= 1
             if not self._live_logs:
                 self._logs = None

@@ -19,6 +19,7 @@ __all__ = ["IncomingRequest", "IncomingRequests", "OutgoingRequest", "OutgoingRe
 _FINISHED = 8
 """How many finished ids of the peer are remembered, to report reuse. Small: an idle engine keeps them."""
 _ID_SIZE = 40
+_ID_BITS = 8 * _ID_SIZE
 """The longest of the peer's ids that is remembered, in bytes: it may be as long as a message."""
 _ANSWERED = 64
 """Of how many of the peer's latest requests it is known whether they were answered."""
@@ -26,6 +27,12 @@ _ANSWERED = 64
 _OUTGOING_ENDS, _INCOMING_ENDS = (
     {cause: to for (whose, _, cause), to in REQUEST_TABLE.items() if whose is direction} for direction in Direction
 )
+
+# By cause: as what an outgoing request is remembered, and what answers an incoming one.
+_RETIRED_AS = {
+    cause: state for cause, state in _OUTGOING_ENDS.items() if state in (RequestState.CANCELLED, RequestState.TIMED_OUT)
+}
+_ANSWERS = {cause for cause, state in _INCOMING_ENDS.items() if state in (RequestState.ANSWERED, RequestState.FAILED)}
 
 NOT_YET = float("-inf")
 """The progress of a request that wants progress and had none."""
@@ -105,8 +112,8 @@ class OutgoingRequests:
         running.pop(request.id, None)
         self._running = running or None
         self._timers.clear(request.id)
-        state = _OUTGOING_ENDS[cause]
-        if state is RequestState.CANCELLED or state is RequestState.TIMED_OUT:
+        state = _RETIRED_AS.get(cause)
+        if state is not None:
             self._retire(request.id, state)
 
     def _retire(self, id: int, state: RequestState) -> None:
@@ -248,7 +255,7 @@ class IncomingRequests:
             self._running, self._by_key = {}, {}
         self._running[request.id] = request
         self._by_key[request.key] = request
-        self._next = request.id + 1
+        self._next = int(request.id) + 1
         if request.via is not None:
             if self._by_wire_id is None:
                 self._by_wire_id = {}
@@ -265,12 +272,11 @@ class IncomingRequests:
             self._leave_exchange(request)
         else:
             self._remember(request.wire_id)
-        if self._in_reach(request.id):
+        id = int(request.id)
+        if self._in_reach(id):
             # A request that runs is not asked about, so its bit may be an older one's until here.
-            state = _INCOMING_ENDS[cause]
-            bit = 1 << request.id % _ANSWERED
-            answered = state is RequestState.ANSWERED or state is RequestState.FAILED
-            self._answered = self._answered | bit if answered else self._answered & ~bit
+            bit = 1 << id % _ANSWERED
+            self._answered = self._answered | bit if cause in _ANSWERS else self._answered & ~bit
 
     def _leave_exchange(self, request: IncomingRequest) -> None:
         exchanges = self._by_wire_id or {}
@@ -282,7 +288,7 @@ class IncomingRequests:
 
     def _remember(self, wire_id: int | str) -> None:
         if isinstance(wire_id, int):
-            if wire_id.bit_length() > 8 * _ID_SIZE:
+            if wire_id.bit_length() > _ID_BITS:
                 return
         elif len(wire_id) > _ID_SIZE or not wire_id.isascii():
             return

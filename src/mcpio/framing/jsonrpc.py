@@ -152,7 +152,15 @@ def classify(value: Any) -> Message:
             return Batch(tuple(value))
         return _invalid("a message is an object", value, None, answerable=True)
     if "method" in value:
-        return _call(value) if "id" in value else _notification(value)
+        if "id" not in value:
+            return _notification(value)
+        id_, method = value["id"], value["method"]
+        params: Any = value.get("params")
+        # What nearly all are, told at a glance: four members of the right types, so no result and no error.
+        plain = type(params) is dict and type(method) is str and (type(id_) is int or type(id_) is str)
+        if plain and len(value) == 4 and value.get("jsonrpc") == "2.0":
+            return Request(id_, method, params, value)
+        return _call(value)
     if "result" in value:
         return _result(value)
     if "error" in value:
