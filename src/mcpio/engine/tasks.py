@@ -1,0 +1,491 @@
+"""Tasks as whoever receives the requests keeps them: a machine without clock, chance or storage of its own.
+
+Time is an argument, ids come from ``entropy``, and what is kept goes out as effects (``next_effect``), each of which is
+answered with ``store_done``. A state of a task is shown to nobody before it is stored. It knows no connection: the same
+tasks are reached through every connection of their owner, and either role may be the receiver (TASK-31).
+
+The obligation after every call: *carry out the effects, drain the events, re-arm the deadline.*
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import attrs
+
+from mcpio.engine.table import Direction
+from mcpio.engine.task_records import (
+    Owner,
+    StoreDelete,
+    StoreEffect,
+    StoreLoad,
+    StorePut,
+    TaskChanged,
+    TaskEvent,
+    TaskLimits,
+    TaskOrphaned,
+    TaskOutcome,
+    TaskRecord,
+    TaskReplied,
+    TaskStoreFailed,
+    dump_outcome,
+    dump_record,
+    load_outcome,
+    load_record,
+    not_found,
+)
+from mcpio.engine.task_table import TASK_TABLE, TaskInput, TaskState
+from mcpio.engine.timers import Timers
+from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
+from mcpio.types.tasks import Task
+
+__all__ = ["TaskMachine"]
+
+ID_BYTES = 16
+"""How much chance is in an id: without owners it is all that protects a task (TASK-10)."""
+
+_ENDED = frozenset(state for state in TaskState if not any(row[1] is state for row in TASK_TABLE))
+
+
+@attrs.frozen
+class _Put:
+    """A state on its way into the store."""
+
+    record: TaskRecord
+    view: Task
+    change: Literal["created", "status"]
+    cookie: Any
+    wants_reply: bool
+
+
+@attrs.frozen
+class _Fetch:
+    """An outcome on its way out of the store."""
+
+    id: str
+    cookie: Any
+
+
+class TaskMachine:
+    """The tasks of one receiver, for all their owners."""
+
+    loaded: bool
+    """Whether ``load`` is done. Before, there are no tasks."""
+
+    def __init__(
+        self,
+        *,
+        entropy: Callable[[int], bytes],
+        epoch: float,
+        limits: TaskLimits | None = None,
+        poll_interval: float | None = 1.0,
+    ) -> None:
+        """``entropy(n)`` gives n bytes that nobody can guess. ``epoch`` is Unix time, in seconds, at ``now == 0``.
+
+        ``poll_interval`` is how often requestors are asked to look, in seconds; ``None`` leaves it to them.
+        """
+        self.loaded = False
+        self._entropy = entropy
+        self._epoch = epoch
+        self._limits = limits or TaskLimits()
+        self._poll_interval = None if poll_interval is None else poll_interval * 1000
+        self._records: dict[str, TaskRecord] = {}
+        self._owned: dict[Owner, dict[str, TaskRecord]] = {}
+        self._by_number: dict[int, TaskRecord] = {}
+        self._stored = 0
+        self._running = 0
+        self._next_number = 1
+        self._next_token = 1
+        self._asked: dict[int, _Put | _Fetch | str | None] = {}
+        self._effects: OrderedDict[int, StoreEffect] = OrderedDict()
+        self._events: deque[TaskEvent] = deque()
+        self._timers = Timers()
+
+    # For requestors. ``RequestError`` is the answer that they get.
+
+    def create(
+        self,
+        owner: Owner,
+        operation: str,
+        *,
+        now: float,
+        cookie: Any,
+        ttl: float | None = None,
+        request: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Begin a task and return its id. ``TaskReplied`` brings the task, which may be told then (TASK-09).
+
+        ``operation`` says in words what it does. ``ttl`` is for how long the requestor wants it kept, in milliseconds.
+        With a ``request``, any JSON object, the task is resumed by ``TaskOrphaned`` when nobody works on it.
+        Raises ``RequestError`` beyond the limits and for a ``ttl`` that is none.
+        """
+        if owner is not None and owner.__class__ not in (str, int):
+            raise LocalProtocolError(f"an owner is a string, an integer or None, not {owner!r:.100}")
+        if ttl is not None and not ttl > 0:
+            raise RequestError(ErrorCode.INVALID_PARAMS, "Invalid params: task.ttl is more than 0", {"ttl": ttl})
+        self._check_room(owner)
+        id = self._entropy(ID_BYTES).hex()
+        if id in self._records:
+            raise LocalProtocolError("the entropy gave the same bytes twice")
+        moment = self._epoch + now
+        granted = self._limits.ttl(ttl, owner)
+        record = TaskRecord(
+            id, self._next_number, owner, operation, request, moment, moment, granted, self._poll_interval
+        )
+        record.size = len(dump_record(record))
+        self._next_number += 1
+        self._keep(record)
+        self._put(record, "created", None, cookie, wants_reply=True)
+        return id
+
+    def get(self, owner: Owner, id: str) -> Task:
+        """Return a task (TASK-19). ``RequestError`` for one that is not there, or another's (TASK-33, TASK-34)."""
+        return self._find(owner, id)[1]
+
+    def tasks_of(self, owner: Owner) -> list[tuple[int, Task]]:
+        """Return an owner's tasks, the oldest first, each with a number that is its own for good (TASK-24)."""
+        owned = self._owned.get(owner, {})
+        return [(record.number, record.shown) for record in owned.values() if record.shown is not None]
+
+    def result(self, owner: Owner, id: str, *, cookie: Any) -> None:
+        """Ask for the outcome: ``TaskReplied`` brings it, once the task is over (TASK-20, TASK-21).
+
+        Any number may wait. An owner whose task expires meanwhile hears that it is not there. ``RequestError`` as with
+        ``get``.
+        """
+        record, shown = self._find(owner, id)
+        if TaskState(shown.status) not in _ENDED:
+            record.waiters.append(cookie)
+        elif record.state is TaskState.CANCELLED or record.outcome is not None:
+            self._reply(cookie, record)
+        else:
+            token = self._ask(_Fetch(id, cookie))
+            self._effects[token] = StoreLoad(token, id)
+
+    def forget_waiter(self, id: str, cookie: Any) -> None:
+        """Drop a wait for an outcome: nobody wants the answer. One that is answered, or never waited, is no fault."""
+        record = self._records.get(id)
+        if record is not None:
+            record.waiters = [each for each in record.waiters if each is not cookie]
+
+    def cancel(self, owner: Owner, id: str, *, now: float, cookie: Any) -> None:
+        """Cancel a task for good; ``TaskReplied`` brings it (TASK-25).
+
+        ``RequestError`` as with ``get``, and for a task that is over (TASK-26).
+        """
+        record, _ = self._find(owner, id)
+        if record.state in _ENDED:
+            data = {"taskId": id, "status": record.state.value}
+            text = f"Cannot cancel a task that is over: its status is {record.state.value}"
+            raise RequestError(ErrorCode.INVALID_PARAMS, text, data)
+        self._step(record, TaskInput.RECV_CANCEL)
+        record.message = "The task was cancelled"
+        self._touch(record, now)
+        self._put(record, "status", None, cookie, wants_reply=True)
+
+    # For whoever does the work
+
+    def ask(self, id: str, *, now: float) -> None:
+        """Note that the work waits for an answer of the requestor's (TASK-16). ``LocalProtocolError`` when it is over.
+
+        Each call wants one of ``answered``.
+        """
+        record = self._records.get(id)
+        if record is None or record.state in _ENDED:
+            raise LocalProtocolError("the task is over: it can ask nobody any more")
+        record.questions += 1
+        if record.state is TaskState.WORKING:
+            self._step(record, TaskInput.SEND_QUESTION)
+            self._touch(record, now)
+            self._put(record, "status")
+
+    def answered(self, id: str, *, now: float) -> None:
+        """Note that a question of the work's is settled. Does nothing when the task is over.
+
+        ``LocalProtocolError`` where there was no question.
+        """
+        record = self._records.get(id)
+        if record is None or record.state in _ENDED:
+            return
+        if not record.questions:
+            raise LocalProtocolError("the task asked nothing")
+        record.questions -= 1
+        if not record.questions:
+            self._step(record, TaskInput.RECV_ANSWER)
+            self._touch(record, now)
+            self._put(record, "status")
+
+    def say(self, id: str, message: str, *, now: float) -> bool:
+        """Set the status message of a task, for people; return whether it still runs."""
+        record = self._records.get(id)
+        if record is None or record.state in _ENDED:
+            return False
+        record.message = message
+        self._touch(record, now)
+        self._put(record, "status")
+        return True
+
+    def finish(self, id: str, outcome: TaskOutcome, *, now: float) -> bool:
+        """End a task with its outcome; return whether that had an effect: a task that is over stays as it is (TASK-25).
+
+        Raises ``LocalProtocolError``, and changes nothing, for an outcome that JSON cannot say. One that is beyond the
+        limits is replaced by an error.
+        """
+        return self._end(id, outcome, TaskInput.SEND_ERROR if outcome.is_failure else TaskInput.SEND_RESULT, now)
+
+    def lose(self, id: str, reason: str, *, now: float) -> bool:
+        """End a task whose work was lost, as failed, ``reason`` for people; return whether it still ran."""
+        return self._end(id, _lost(id, reason), TaskInput.RECV_LOSS, now)
+
+    def orphan(self, id: str, reason: str, *, now: float) -> None:
+        """Note that nobody works on a task any more: it is lost, or else ``TaskOrphaned`` asks for it to be resumed."""
+        record = self._records.get(id)
+        if record is None or record.state in _ENDED:
+            return
+        if record.request is None:
+            self.lose(id, reason, now=now)
+            return
+        if record.state is TaskState.INPUT_REQUIRED:
+            record.questions = 0
+            self._step(record, TaskInput.RECV_ANSWER)
+            self._touch(record, now)
+            self._put(record, "status")
+        self._events.append(TaskOrphaned(id, record.owner, record.operation, record.request))
+
+    def withdraw(self, id: str) -> None:
+        """Forget a task that its requestor never heard of. One that is not there is no fault."""
+        record = self._records.get(id)
+        if record is not None:
+            self._drop(record)
+
+    # The store
+
+    def load(self) -> None:
+        """Ask the store for what it has, once, before anything else."""
+        token = self._ask(None)
+        self._effects[token] = StoreLoad(token, None)
+
+    def next_effect(self) -> StoreEffect | None:
+        """Return the next thing for the store to do, or ``None``. Those of one key must take effect in this order.
+
+        What is not pulled is still the machine's: a state that waits to be stored gives way to the next one, so pull
+        only when the store has time.
+        """
+        return self._effects.popitem(last=False)[1] if self._effects else None
+
+    def store_done(self, token: int, value: Any, now: float) -> None:
+        """Take the store's answer: what it found, ``None`` where nothing is to be found, or the exception that it met.
+
+        ``LocalProtocolError`` for a token that waits for nothing.
+        """
+        if token not in self._asked:
+            raise LocalProtocolError(f"no effect waits for an answer under {token!r:.100}")
+        asked = self._asked.pop(token)
+        if isinstance(asked, _Put):
+            self._put_done(asked, value)
+        elif isinstance(asked, _Fetch):
+            self._fetch_done(asked, value)
+        elif isinstance(value, BaseException):
+            self._events.append(TaskStoreFailed(asked, value))
+        elif asked is None:
+            self._load_done(value, now)
+        if asked is None:
+            self.loaded = True
+
+    # Pull, and time
+
+    def next_event(self) -> TaskEvent | None:
+        """Return the next event, or ``None`` when there is no more."""
+        return self._events.popleft() if self._events else None
+
+    def next_deadline(self) -> float | None:
+        """Return when ``handle_timeout`` is due, or ``None``."""
+        return self._timers.next()
+
+    def handle_timeout(self, now: float) -> None:
+        """Forget the tasks whose time is over, whatever their status (TASK-32). Early or repeated calls do nothing."""
+        for number in self._timers.pop_expired(now):
+            record = self._by_number[number]
+            self._drop(record)
+            for cookie in record.waiters:
+                self._events.append(TaskReplied(cookie, None, not_found(record.id)))
+            self._events.append(TaskChanged("expired", record.view(), record.owner, record.operation))
+
+    # Records
+
+    def _find(self, owner: Owner, id: str) -> tuple[TaskRecord, Task]:
+        record = self._owned.get(owner, {}).get(id)
+        if record is None or record.shown is None:
+            raise not_found(id)
+        return record, record.shown
+
+    def _check_room(self, owner: Owner) -> None:
+        limits = self._limits
+        mine = sum(record.state not in _ENDED for record in self._owned.get(owner, {}).values())
+        for count, limit in (
+            (mine, limits.running_per_owner),
+            (self._running, limits.running),
+            (len(self._records), limits.tasks),
+        ):
+            if count >= limit:
+                raise _refused("Too many tasks", "too many tasks", limit)
+        if self._stored >= limits.stored_bytes:
+            raise _refused("No room for another task", "too much stored", limits.stored_bytes)
+
+    def _keep(self, record: TaskRecord) -> None:
+        self._records[record.id] = record
+        self._by_number[record.number] = record
+        self._owned.setdefault(record.owner, {})[record.id] = record
+        self._stored += record.size
+        self._running += record.state not in _ENDED
+        if record.ttl is not None:
+            self._timers.set(record.number, record.created + record.ttl / 1000 - self._epoch)
+
+    def _drop(self, record: TaskRecord) -> None:
+        del self._records[record.id], self._by_number[record.number]
+        owned = self._owned[record.owner]
+        del owned[record.id]
+        if not owned:
+            del self._owned[record.owner]
+        self._stored -= record.size
+        self._running -= record.state not in _ENDED
+        self._timers.clear(record.number)
+        token = self._ask(record.id)
+        self._effects[token] = StoreDelete(token, record.id)
+
+    def _step(self, record: TaskRecord, what: TaskInput) -> None:
+        record.state = TASK_TABLE[Direction.INCOMING, record.state, what]
+        self._running -= record.state in _ENDED
+
+    def _touch(self, record: TaskRecord, now: float) -> None:
+        # Wall time may have been set back between two processes.
+        record.updated = max(record.updated, self._epoch + now)
+
+    def _end(self, id: str, outcome: TaskOutcome, what: TaskInput, now: float) -> bool:
+        record = self._records.get(id)
+        if record is None or record.state in _ENDED:
+            return False
+        payload = dump_outcome(outcome)
+        excess = self._excess(len(payload))
+        if excess is not None:
+            outcome, what = TaskOutcome(error=excess), TaskInput.SEND_ERROR
+            payload = dump_outcome(outcome)
+        self._step(record, what)
+        record.message, record.outcome, record.questions = outcome.text, outcome, 0
+        record.size += len(payload)
+        self._stored += len(payload)
+        self._touch(record, now)
+        self._put(record, "status", payload)
+        return True
+
+    def _excess(self, size: int) -> RequestError | None:
+        limits = self._limits
+        if size > limits.result_bytes:
+            return _refused("The result of the task is too large", "result too large", limits.result_bytes)
+        if self._stored + size > limits.stored_bytes:
+            return _refused("No room for the result of the task", "too much stored", limits.stored_bytes)
+        return None
+
+    def _reply(self, cookie: Any, record: TaskRecord) -> None:
+        outcome = record.outcome or TaskOutcome(error=_cancelled(record.id))
+        self._events.append(TaskReplied(cookie, outcome, None))
+
+    # Answers of the store
+
+    def _ask(self, asked: _Put | _Fetch | str | None) -> int:
+        token = self._next_token
+        self._next_token += 1
+        self._asked[token] = asked
+        return token
+
+    def _put(
+        self,
+        record: TaskRecord,
+        change: Literal["created", "status"],
+        payload: bytes | None = None,
+        cookie: Any = None,
+        *,
+        wants_reply: bool = False,
+    ) -> None:
+        put = _Put(record, record.view(), change, cookie, wants_reply)
+        is_plain = change == "status" and payload is None and not wants_reply
+        if is_plain and record.waiting in self._effects:
+            token = record.waiting
+            self._asked[token] = put
+        else:
+            token = self._ask(put)
+        self._effects[token] = StorePut(token, record.id, dump_record(record), payload)
+        record.waiting = token if is_plain else 0
+
+    def _put_done(self, put: _Put, value: Any) -> None:
+        record, failed = put.record, isinstance(value, BaseException)
+        if failed:
+            self._events.append(TaskStoreFailed(record.id, value))
+        is_there = self._records.get(record.id) is record
+        if put.change == "created" and (failed or not is_there):
+            # Its requestor knows no id yet. What cannot be kept is no task.
+            if is_there:
+                self._drop(record)
+            error = RequestError(ErrorCode.INTERNAL_ERROR, "The task could not be stored")
+            self._events.append(TaskReplied(put.cookie, None, error))
+            return
+        if is_there:
+            record.shown = put.view
+            self._events.append(TaskChanged(put.change, put.view, record.owner, record.operation))
+        if put.wants_reply:
+            self._events.append(TaskReplied(put.cookie, put.view, None))
+        if is_there and TaskState(put.view.status) in _ENDED:
+            waiters, record.waiters = record.waiters, []
+            for cookie in waiters:
+                self._reply(cookie, record)
+            if not failed:
+                record.outcome = None
+
+    def _fetch_done(self, fetch: _Fetch, value: Any) -> None:
+        outcome: TaskOutcome | None = None
+        if isinstance(value, bytes):
+            try:
+                outcome = load_outcome(value)
+            except InvalidMessage as fault:
+                value = fault
+        if isinstance(value, BaseException):
+            self._events.append(TaskStoreFailed(fetch.id, value))
+        if outcome is not None:
+            reply = TaskReplied(fetch.cookie, outcome, None)
+        elif fetch.id not in self._records:
+            reply = TaskReplied(fetch.cookie, None, not_found(fetch.id))
+        else:
+            error = RequestError(ErrorCode.INTERNAL_ERROR, "The result of the task is lost", {"taskId": fetch.id})
+            reply = TaskReplied(fetch.cookie, None, error)
+        self._events.append(reply)
+
+    def _load_done(self, records: Iterable[tuple[str, bytes]], now: float) -> None:
+        found: dict[int, TaskRecord] = {}
+        for key, text in records:
+            try:
+                record = load_record(key, text)
+            except InvalidMessage as error:
+                self._events.append(TaskStoreFailed(key, error))
+            else:
+                found[record.number] = record
+        for number, record in sorted(found.items()):
+            self._next_number = number + 1
+            self._keep(record)
+        self.handle_timeout(now)
+        for id in tuple(self._records):
+            self.orphan(id, "The server was restarted before the task was over", now=now)
+
+
+def _refused(text: str, reason: str, limit: int) -> RequestError:
+    return RequestError(ErrorCode.INTERNAL_ERROR, text, {"reason": reason, "limit": limit})
+
+
+def _lost(id: str, reason: str) -> TaskOutcome:
+    return TaskOutcome(error=RequestError(ErrorCode.INTERNAL_ERROR, reason, {"taskId": id, "status": "failed"}))
+
+
+def _cancelled(id: str) -> RequestError:
+    """Return the outcome of a task that was cancelled: the specification has no result for it (TASK-23)."""
+    return RequestError(ErrorCode.INTERNAL_ERROR, "Task was cancelled", {"taskId": id, "status": "cancelled"})

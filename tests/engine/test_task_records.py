@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcpio.engine.task_records import (
+    MESSAGE_LENGTH,
+    Owner,
+    TaskLimits,
+    TaskOutcome,
+    TaskRecord,
+    dump_outcome,
+    dump_record,
+    load_outcome,
+    load_record,
+    not_found,
+)
+from mcpio.engine.task_table import TaskState
+from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
+from mcpio.types.tasks import Task
+
+
+def record(**members: Any) -> TaskRecord:
+    return TaskRecord(
+        **{
+            "id": "abc",
+            "number": 3,
+            "owner": "ada",
+            "operation": "tools/call 'dig'",
+            "request": None,
+            "created": 1.5,
+            "updated": 2.0,
+            "ttl": 60000.0,
+            "poll_interval": 1000.0,
+            **members,
+        }
+    )
+
+
+# Limits
+
+
+@pytest.mark.req("TASK-32", "TASK-35", "TASK-36")
+@pytest.mark.parametrize(
+    ("asked", "owner", "granted"),
+    [
+        (None, "ada", 10_000),
+        (None, None, 10_000),
+        (5, "ada", 5),
+        (100_000, "ada", 60_000),
+        (100_000, None, 30_000),
+        (0.5, None, 0.5),
+        (10**400, "ada", 60_000),
+    ],
+)
+def test_a_time_to_live_is_cut_to_what_the_owner_may_have(asked: Any, owner: Owner, granted: float) -> None:
+    limits = TaskLimits(default_ttl=10, max_ttl=60, max_ttl_without_owner=30)
+    assert limits.ttl(asked, owner) == granted
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(None, None), (7, 7), (10**400, 1e15)])
+def test_without_limits_a_task_may_be_kept_for_ever(asked: Any, granted: float | None) -> None:
+    limits = TaskLimits(default_ttl=None, max_ttl=None, max_ttl_without_owner=None)
+    assert limits.ttl(asked, None) == granted
+
+
+@pytest.mark.req("TASK-35")
+def test_what_nobody_owns_is_kept_for_a_shorter_time() -> None:
+    assert TaskLimits().ttl(10**9, None) == 3600_000
+    assert TaskLimits().ttl(10**9, 5) == 86400_000
+
+
+@pytest.mark.parametrize("wrong", [{"running": -1}, {"tasks": 1.5}, {"max_ttl": -1}, {"stored_bytes": "x"}])
+def test_limits_that_make_no_sense_are_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="0 or more"):
+        TaskLimits(**wrong)
+
+
+# Outcomes
+
+
+@pytest.mark.req("TASK-15")
+@pytest.mark.parametrize(
+    ("outcome", "failed", "text"),
+    [
+        (TaskOutcome({"content": []}), False, None),
+        (TaskOutcome({"content": [{"type": "text", "text": "no"}], "isError": False}), False, None),
+        (TaskOutcome({"content": [{"type": "text", "text": "no"}], "isError": True}), True, "no"),
+        (TaskOutcome({"content": ({"type": "image"}, {"type": "text", "text": "x" * 999}), "isError": True}), True, 0),
+        (TaskOutcome({"content": [5, {"text": 5}], "isError": True}), True, None),
+        (TaskOutcome({"content": "text", "isError": True}), True, None),
+        (TaskOutcome(error=RequestError(-32602, "no such thing")), True, "no such thing"),
+    ],
+)
+def test_what_counts_as_failed(outcome: TaskOutcome, failed: bool, text: Any) -> None:
+    assert outcome.is_failure is failed
+    assert outcome.text == ("x" * MESSAGE_LENGTH if text == 0 else text)
+
+
+def test_outcomes_are_written_down_and_read_back() -> None:
+    assert load_outcome(dump_outcome(TaskOutcome({"a": [1]}))) == TaskOutcome({"a": [1]})
+    outcome = load_outcome(dump_outcome(TaskOutcome(error=RequestError(-1, "no", {"x": None}))))
+    assert outcome.error is not None
+    assert (outcome.result, outcome.error.code, outcome.error.message, outcome.error.data) == (
+        None,
+        -1,
+        "no",
+        {"x": None},
+    )
+
+
+def test_an_outcome_that_json_cannot_say_is_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="not expressible in JSON"):
+        dump_outcome(TaskOutcome({"a": object()}))
+
+
+@pytest.mark.parametrize("payload", [b"", b"[]", b"5", b"{}", b'{"result":5}', b'{"error":{"code":1}}', b'{"error":7}'])
+def test_a_spoilt_outcome_is_told_from_a_good_one(payload: bytes) -> None:
+    with pytest.raises(InvalidMessage, match="no outcome of a task"):
+        load_outcome(payload)
+
+
+# Records
+
+
+@pytest.mark.req("TASK-12")
+def test_a_task_has_the_members_and_times_of_the_protocol() -> None:
+    assert record().view() == Task(
+        "abc", "working", "1970-01-01T00:00:01.500Z", "1970-01-01T00:00:02.000Z", 60000, None, 1000
+    )
+    shown = record(ttl=None, poll_interval=0.5, state=TaskState.FAILED, message="no").view()
+    assert (shown.ttl, shown.poll_interval, shown.status, shown.status_message) == (None, 0.5, "failed", "no")
+    # An integer, as the schema's examples have it: some readers take nothing else.
+    assert isinstance(record().view().ttl, int)
+
+
+@pytest.mark.parametrize("owner", ["ada", 5, None])
+@pytest.mark.parametrize("request_", [None, {"name": "dig", "deep": [1, {"x": None}]}])
+def test_records_are_written_down_and_read_back(owner: Owner, request_: Any) -> None:
+    first = record(owner=owner, request=request_, state=TaskState.CANCELLED, message="no", size=9, ttl=None)
+    second = load_record("abc", dump_record(first))
+    assert second.shown == first.view()
+    assert (second.owner, second.request, second.number, second.size) == (owner, request_, 3, 9)
+    assert dump_record(second) == dump_record(first)
+
+
+def test_a_request_that_json_cannot_say_is_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="not expressible in JSON"):
+        dump_record(record(request={"x": object()}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 2},
+        {"id": "other"},
+        {"number": "3"},
+        {"created": 1e300},
+        {"ttl": 10**400},
+        {"state": "pending"},
+        {"owner": []},
+        {"request": 5},
+        None,
+    ],
+)
+def test_a_spoilt_record_is_told_from_a_good_one(change: Any) -> None:
+    said = json.loads(dump_record(record()))
+    text = b"[]" if change is None else json.dumps({**said, **change}).encode()
+    with pytest.raises(InvalidMessage, match="no record of a task"):
+        load_record("abc", text)
+
+
+def test_an_id_of_any_length_is_not_found() -> None:
+    error = not_found("x" * 10**6)
+    assert (error.code, error.message, len(error.data["taskId"])) == (-32602, "Task not found", MESSAGE_LENGTH)

@@ -1,0 +1,725 @@
+"""The task machine by hand: every effect of the store answered, or not, as the test wants it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from mcpio.engine.task_records import (
+    Owner,
+    StoreDelete,
+    StoreLoad,
+    StorePut,
+    TaskChanged,
+    TaskEvent,
+    TaskLimits,
+    TaskOrphaned,
+    TaskOutcome,
+    TaskReplied,
+    TaskStoreFailed,
+)
+from mcpio.engine.task_table import TASK_TABLE, TaskState
+from mcpio.engine.tasks import ID_BYTES, TaskMachine
+from mcpio.errors import LocalProtocolError, RequestError
+from mcpio.types.tasks import Task
+
+EPOCH = 1_000_000.0
+GOOD = TaskOutcome({"content": []})
+BAD = TaskOutcome({"content": [{"type": "text", "text": "no"}], "isError": True})
+WRONG = TaskOutcome(error=RequestError(-32602, "wrong", {"x": 1}))
+
+
+class Disk:
+    """A store that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, bytes] = {}
+        self.payloads: dict[str, bytes] = {}
+
+    def answer(self, effect: Any) -> Any:
+        match effect:
+            case StorePut(_, key, record, payload):
+                self.records[key] = record
+                if payload is not None:
+                    self.payloads[key] = payload
+            case StoreDelete(_, key):
+                self.records.pop(key, None)
+                self.payloads.pop(key, None)
+            case StoreLoad(_, None):
+                return list(self.records.items())
+            case StoreLoad(_, str(key)):
+                return self.payloads.get(key)
+        return None
+
+
+class Keeper:
+    """A machine, its store and what it said."""
+
+    def __init__(self, disk: Disk | None = None, now: float = 0.0, *, load: bool = True, **options: Any) -> None:
+        self.now = now
+        self.disk = disk or Disk()
+        self.bytes = 0
+        limits = TaskLimits(**options.pop("limits", {}))
+        self.machine = TaskMachine(entropy=self._entropy, epoch=EPOCH, limits=limits, **options)
+        self.events: list[TaskEvent] = []
+        if load:
+            self.machine.load()
+            self.settle()
+
+    def _entropy(self, size: int) -> bytes:
+        self.bytes += 1
+        return (self.bytes + id(self) * 1000).to_bytes(size, "big")
+
+    def settle(self) -> list[TaskEvent]:
+        """Carry out every effect, and return what is new."""
+        while (effect := self.machine.next_effect()) is not None:
+            self.machine.store_done(effect.token, self.disk.answer(effect), self.now)
+        return self.drain()
+
+    def drain(self) -> list[TaskEvent]:
+        found = list(self._drained())
+        self.events.extend(found)
+        return found
+
+    def _drained(self) -> Iterator[TaskEvent]:
+        while (event := self.machine.next_event()) is not None:
+            yield event
+
+    def create(self, owner: Owner = None, **options: Any) -> str:
+        id = self.machine.create(owner, "dig", now=self.now, cookie="made", **options)
+        self.settle()
+        return id
+
+    def finish(self, id: str, outcome: TaskOutcome = GOOD) -> bool:
+        done = self.machine.finish(id, outcome, now=self.now)
+        self.settle()
+        return done
+
+    def status(self, id: str, owner: Owner = None) -> str:
+        return self.machine.get(owner, id).status
+
+    def outcome(self, id: str, owner: Owner = None) -> Any:
+        """Ask for the outcome: what the answer is, or ``None`` while there is none."""
+        cookie = object()
+        self.machine.result(owner, id, cookie=cookie)
+        replies = [event for event in self.settle() if isinstance(event, TaskReplied) and event.cookie is cookie]
+        return None if not replies else said(replies[0])
+
+    def changes(self) -> list[str]:
+        return [f"{each.change} {each.task.status}" for each in self.events if isinstance(each, TaskChanged)]
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        self.machine.handle_timeout(self.now)
+        self.settle()
+
+
+def said(reply: TaskReplied) -> Any:
+    if reply.error is not None:
+        return reply.error.code, reply.error.message
+    if isinstance(reply.value, TaskOutcome) and reply.value.error is not None:
+        return reply.value.error.code, reply.value.error.message
+    return reply.value.result if isinstance(reply.value, TaskOutcome) else reply.value
+
+
+def refusal(keeper: Keeper, verb: str, *arguments: Any, **named: Any) -> tuple[int, str]:
+    with pytest.raises(RequestError) as found:
+        getattr(keeper.machine, verb)(*arguments, **named)
+    return found.value.code, found.value.message
+
+
+# Creation
+
+
+@pytest.mark.req("TASK-09", "TASK-10", "TASK-11", "TASK-12", "TASK-32")
+def test_a_task_begins_working_under_an_id_that_nobody_can_guess() -> None:
+    drawn: list[int] = []
+
+    def entropy(size: int) -> bytes:
+        drawn.append(size)
+        return bytes([7]) * size
+
+    machine = TaskMachine(entropy=entropy, epoch=EPOCH, poll_interval=2.5)
+    id = machine.create(None, "dig", now=1.5, cookie="c", ttl=5000)
+    assert (drawn, id) == ([ID_BYTES], "07" * 16)
+    assert ID_BYTES * 8 >= 128
+    effect = machine.next_effect()
+    assert isinstance(effect, StorePut)
+    machine.store_done(effect.token, None, 1.5)
+    when = "1970-01-12T13:46:41.500Z"
+    task = Task(id, "working", when, when, 5000, None, 2500)
+    assert machine.next_event() == TaskChanged("created", task, None, "dig")
+    assert machine.next_event() == TaskReplied("c", task, None)
+    assert (machine.next_event(), machine.next_effect()) == (None, None)
+
+
+@pytest.mark.req("TASK-10")
+def test_an_id_that_is_taken_is_not_given_out_again() -> None:
+    machine = TaskMachine(entropy=bytes, epoch=EPOCH, poll_interval=None)
+    machine.create(None, "dig", now=0, cookie=1)
+    with pytest.raises(LocalProtocolError, match="the same bytes twice"):
+        machine.create(None, "dig", now=0, cookie=2)
+
+
+def test_nothing_is_shown_before_it_is_stored() -> None:
+    keeper = Keeper()
+    id = keeper.machine.create("ada", "dig", now=0, cookie="made")
+    put = keeper.machine.next_effect()
+    assert put is not None
+    assert (keeper.drain(), keeper.machine.tasks_of("ada")) == ([], [])
+    assert refusal(keeper, "get", "ada", id) == (-32602, "Task not found")
+    keeper.machine.store_done(put.token, None, 0)
+    assert keeper.status(id, "ada") == "working"
+    assert keeper.machine.finish(id, GOOD, now=1)
+    assert keeper.status(id, "ada") == "working"
+    keeper.machine.result("ada", id, cookie="waits")
+    assert keeper.drain()[-1] == TaskReplied("made", keeper.machine.get("ada", id), None)
+    keeper.settle()
+    assert (keeper.status(id, "ada"), said(keeper.events[-1])) == ("completed", {"content": []})  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_stored_is_no_task() -> None:
+    keeper = Keeper()
+    id = keeper.machine.create(None, "dig", now=0, cookie="made")
+    put = keeper.machine.next_effect()
+    assert put is not None
+    full = OSError("disk full")
+    keeper.machine.store_done(put.token, full, 0)
+    failed, replied = keeper.settle()
+    assert failed == TaskStoreFailed(id, full)
+    assert isinstance(replied, TaskReplied)
+    assert said(replied) == (-32603, "The task could not be stored")
+    assert (refusal(keeper, "get", None, id)[0], keeper.disk.records) == (-32602, {})
+
+
+def test_a_task_that_expires_before_it_is_stored_is_none() -> None:
+    keeper = Keeper()
+    keeper.machine.create(None, "dig", now=0, cookie="made", ttl=1000)
+    put = keeper.machine.next_effect()
+    assert put is not None
+    keeper.advance(2)
+    keeper.machine.store_done(put.token, None, 2)
+    assert [said(event) for event in keeper.drain() if isinstance(event, TaskReplied)] == [
+        (-32603, "The task could not be stored")
+    ]
+
+
+@pytest.mark.req("TASK-32")
+@pytest.mark.parametrize("ttl", [0, -1, -(10**400), float("-inf")])
+def test_a_time_to_live_is_more_than_nothing(ttl: Any) -> None:
+    found = refusal(Keeper(), "create", None, "dig", now=0, cookie=1, ttl=ttl)
+    assert found == (-32602, "Invalid params: task.ttl is more than 0")
+
+
+@pytest.mark.parametrize("owner", [True, 1.5, ("a",), b"a"])
+def test_an_owner_can_be_written_down(owner: Any) -> None:
+    with pytest.raises(LocalProtocolError, match="an owner is"):
+        Keeper().machine.create(owner, "dig", now=0, cookie=1)
+
+
+def test_a_withdrawn_task_leaves_nothing() -> None:
+    keeper = Keeper()
+    id = keeper.create()
+    keeper.machine.withdraw(id)
+    keeper.machine.withdraw("unknown")
+    assert keeper.settle() == []
+    assert (refusal(keeper, "get", None, id)[0], keeper.disk.records, keeper.machine.next_deadline()) == (
+        -32602,
+        {},
+        None,
+    )
+
+
+# Limits
+
+
+@pytest.mark.req("TASK-36")
+@pytest.mark.parametrize(
+    ("limits", "reason", "others_may"),
+    [
+        ({"running": 2}, "too many tasks", False),
+        ({"running_per_owner": 2}, "too many tasks", True),
+        ({"tasks": 2}, "too many tasks", False),
+        ({"stored_bytes": 400}, "too much stored", False),
+    ],
+)
+def test_beyond_the_limits_a_task_is_refused(limits: Any, reason: str, others_may: bool) -> None:
+    keeper = Keeper(limits=limits)
+    first, _ = keeper.create("ada"), keeper.create("ada")
+    with pytest.raises(RequestError) as refused:
+        keeper.create("ada")
+    (limit,) = limits.values()
+    assert (refused.value.code, refused.value.data) == (-32603, {"reason": reason, "limit": limit})
+    if others_may:
+        keeper.create("bob")
+    else:
+        with pytest.raises(RequestError):
+            keeper.create("bob")
+    keeper.finish(first)
+    if reason == "too many tasks" and "tasks" not in limits:
+        keeper.create("ada")
+    else:
+        with pytest.raises(RequestError):
+            keeper.create("ada")
+        keeper.advance(10**6)
+        keeper.create("ada")
+
+
+@pytest.mark.req("TASK-36")
+def test_a_result_beyond_the_limits_fails_its_task() -> None:
+    keeper = Keeper(limits={"result_bytes": 100, "stored_bytes": 500})
+    large, late = keeper.create(), keeper.create()
+    keeper.finish(large, TaskOutcome({"content": ["x" * 200]}))
+    assert keeper.outcome(large) == (-32603, "The result of the task is too large")
+    keeper.finish(late, TaskOutcome({"content": ["x" * 50]}))
+    assert keeper.outcome(late) == (-32603, "No room for the result of the task")
+    assert (keeper.status(large), keeper.status(late)) == ("failed", "failed")
+
+
+# Ends
+
+
+@pytest.mark.req("TASK-14", "TASK-15", "TASK-20", "TASK-21")
+@pytest.mark.parametrize(
+    ("outcome", "status", "message", "answer"),
+    [
+        (GOOD, "completed", None, GOOD.result),
+        (BAD, "failed", "no", BAD.result),
+        (WRONG, "failed", "wrong", (-32602, "wrong")),
+    ],
+)
+def test_all_who_wait_get_the_outcome_when_it_is_there(
+    outcome: TaskOutcome, status: str, message: str | None, answer: Any
+) -> None:
+    keeper = Keeper()
+    id = keeper.create()
+    for cookie in ("a", "b", "gone"):
+        keeper.machine.result(None, id, cookie=cookie)
+    keeper.machine.forget_waiter(id, "gone")
+    keeper.machine.forget_waiter("unknown", "a")
+    assert keeper.settle() == []
+    keeper.now = 3
+    assert keeper.finish(id, outcome)
+    replies = [event for event in keeper.events if isinstance(event, TaskReplied)]
+    assert [(each.cookie, said(each)) for each in replies[1:]] == [("a", answer), ("b", answer)]
+    task = keeper.machine.get(None, id)
+    assert (task.status, task.status_message, task.last_updated_at) == (status, message, "1970-01-12T13:46:43.000Z")
+    # Whoever asks later gets it from the store, as often as they like.
+    assert [keeper.outcome(id), keeper.outcome(id)] == [answer, answer]
+    assert keeper.changes() == ["created working", f"status {status}"]
+
+
+@pytest.mark.req("TASK-14", "TASK-25")
+def test_a_task_that_is_over_stays_as_it_is() -> None:
+    keeper = Keeper()
+    id = keeper.create()
+    assert keeper.finish(id, GOOD)
+    assert not keeper.finish(id, WRONG)
+    assert not keeper.machine.lose(id, "gone", now=1)
+    assert not keeper.machine.say(id, "more", now=1)
+    keeper.machine.orphan(id, "gone", now=1)
+    keeper.machine.answered(id, now=1)
+    with pytest.raises(LocalProtocolError, match="the task is over"):
+        keeper.machine.ask(id, now=1)
+    keeper.settle()
+    assert (keeper.status(id), keeper.outcome(id)) == ("completed", {"content": []})
+
+
+def test_an_outcome_that_cannot_be_said_changes_nothing() -> None:
+    keeper = Keeper()
+    id = keeper.create()
+    with pytest.raises(LocalProtocolError, match="not expressible"):
+        keeper.finish(id, TaskOutcome({"x": object()}))
+    assert keeper.status(id) == "working"
+    assert keeper.finish(id)
+
+
+@pytest.mark.req("TASK-23", "TASK-25", "TASK-26", "TASK-27")
+def test_a_cancelled_task_stays_cancelled() -> None:
+    keeper = Keeper()
+    id = keeper.create()
+    keeper.machine.result(None, id, cookie="waits")
+    keeper.machine.cancel(None, id, now=5, cookie="cancels")
+    assert (keeper.drain(), keeper.status(id)) == ([], "working")
+    changed, replied, waited = keeper.settle()
+    assert isinstance(changed, TaskChanged)
+    assert isinstance(replied, TaskReplied)
+    assert isinstance(waited, TaskReplied)
+    assert (replied.cookie, replied.value) == ("cancels", changed.task)
+    assert changed.task.status == "cancelled"
+    assert isinstance(waited.value, TaskOutcome)
+    assert waited.value.error is not None
+    assert (waited.cookie, said(waited)) == ("waits", (-32603, "Task was cancelled"))
+    assert waited.value.error.data == {"taskId": id, "status": "cancelled"}
+    assert not keeper.finish(id)
+    assert (keeper.status(id), keeper.outcome(id)) == ("cancelled", (-32603, "Task was cancelled"))
+    found = refusal(keeper, "cancel", None, id, now=6, cookie="again")
+    assert found == (-32602, "Cannot cancel a task that is over: its status is cancelled")
+
+
+def test_a_cancelled_task_that_expires_while_that_is_stored_is_answered() -> None:
+    keeper = Keeper()
+    id = keeper.create(ttl=1000)
+    keeper.machine.cancel(None, id, now=0, cookie="cancels")
+    put = keeper.machine.next_effect()
+    assert put is not None
+    keeper.advance(2)
+    keeper.machine.store_done(put.token, None, 2)
+    (reply,) = keeper.drain()
+    assert isinstance(reply, TaskReplied)
+    assert isinstance(reply.value, Task)
+    assert (reply.cookie, reply.value.status) == ("cancels", "cancelled")
+
+
+# Questions
+
+
+@pytest.mark.req("TASK-14", "TASK-16")
+def test_a_task_waits_for_input_until_all_of_it_is_in() -> None:
+    keeper = Keeper()
+    id = keeper.create()
+    seen = []
+    for verb in ("ask", "ask", "answered", "answered"):
+        getattr(keeper.machine, verb)(id, now=1)
+        keeper.settle()
+        seen.append(keeper.status(id))
+    assert seen == ["input_required", "input_required", "input_required", "working"]
+    with pytest.raises(LocalProtocolError, match="asked nothing"):
+        keeper.machine.answered(id, now=1)
+    keeper.machine.answered("unknown", now=1)
+
+
+@pytest.mark.req("TASK-20")
+@pytest.mark.parametrize("outcome", [GOOD, WRONG])
+def test_a_task_may_end_while_it_waits_for_input(outcome: TaskOutcome) -> None:
+    keeper = Keeper()
+    id = keeper.create()
+    keeper.machine.ask(id, now=1)
+    assert keeper.outcome(id) is None
+    assert keeper.finish(id, outcome)
+    assert keeper.status(id) in ("completed", "failed")
+
+
+def test_only_the_last_state_that_waits_is_stored() -> None:
+    keeper = Keeper()
+    id = keeper.create()
+    for number in range(1000):
+        assert keeper.machine.say(id, f"{number} dug", now=number)
+    effect = keeper.machine.next_effect()
+    assert isinstance(effect, StorePut)
+    assert json.loads(effect.record)["message"] == "999 dug"
+    assert keeper.machine.next_effect() is None
+    # What was pulled is on its way: the next state comes after it.
+    keeper.machine.say(id, "more", now=1000)
+    keeper.machine.store_done(effect.token, keeper.disk.answer(effect), 1000)
+    keeper.settle()
+    assert keeper.machine.get(None, id).status_message == "more"
+    assert not keeper.machine.say("unknown", "more", now=0)
+
+
+# Owners and lists
+
+
+@pytest.mark.req("TASK-33", "TASK-34")
+def test_what_is_anothers_is_as_what_is_not_there() -> None:
+    keeper = Keeper()
+    id = keeper.create("ada")
+    for owner, name in (("bob", id), (None, id), ("ada", "unknown"), ("ada", "")):
+        for verb, more in (("get", {}), ("result", {"cookie": 1}), ("cancel", {"cookie": 1, "now": 0})):
+            assert refusal(keeper, verb, owner, name, **more) == (-32602, "Task not found")
+    assert keeper.status(id, "ada") == "working"
+
+
+@pytest.mark.req("TASK-24", "TASK-34")
+def test_an_owner_sees_their_own_tasks_in_order() -> None:
+    keeper = Keeper()
+    ids = [keeper.create(owner) for owner in ("ada", "bob", "ada", None)]
+    listed = {
+        owner: [(n, task.task_id) for n, task in keeper.machine.tasks_of(owner)] for owner in ("ada", "bob", None)
+    }
+    assert listed == {"ada": [(1, ids[0]), (3, ids[2])], "bob": [(2, ids[1])], None: [(4, ids[3])]}
+    assert keeper.machine.tasks_of("eve") == []
+
+
+# Time
+
+
+@pytest.mark.req("TASK-32", "TASK-33")
+def test_a_task_is_forgotten_when_its_time_is_over() -> None:
+    keeper = Keeper()
+    short, long = keeper.create(ttl=1000), keeper.create(ttl=5000)
+    done = keeper.create(ttl=1000)
+    keeper.finish(done)
+    keeper.machine.result(None, short, cookie="waits")
+    assert keeper.machine.next_deadline() == 1
+    keeper.advance(0.5)
+    assert keeper.status(short) == "working"
+    keeper.events.clear()
+    keeper.advance(0.5)
+    assert keeper.changes() == ["expired working", "expired completed"]
+    (reply,) = [event for event in keeper.events if isinstance(event, TaskReplied)]
+    assert (reply.cookie, said(reply)) == ("waits", (-32602, "Task not found"))
+    assert refusal(keeper, "get", None, short)[0] == refusal(keeper, "get", None, done)[0] == -32602
+    assert (list(keeper.disk.records), keeper.disk.payloads) == ([long], {})
+    assert not keeper.finish(short)
+    assert (keeper.status(long), keeper.machine.next_deadline()) == ("working", 5)
+
+
+def test_a_task_without_end_has_no_deadline() -> None:
+    keeper = Keeper(limits={"default_ttl": None, "max_ttl": None, "max_ttl_without_owner": None})
+    id = keeper.create()
+    assert (keeper.machine.next_deadline(), keeper.machine.get(None, id).ttl) == (None, None)
+
+
+def test_an_outcome_whose_task_expires_on_the_way_is_not_there() -> None:
+    keeper = Keeper()
+    id = keeper.create(ttl=1000)
+    keeper.finish(id)
+    keeper.machine.result(None, id, cookie="late")
+    load = keeper.machine.next_effect()
+    assert load is not None
+    keeper.advance(1)
+    keeper.machine.store_done(load.token, None, 1)
+    (reply,) = keeper.drain()
+    assert isinstance(reply, TaskReplied)
+    assert said(reply) == (-32602, "Task not found")
+
+
+# The store
+
+
+@pytest.mark.parametrize("value", [None, b"spoilt", OSError("no disk")])
+def test_an_outcome_that_the_store_lost_is_an_error(value: Any) -> None:
+    keeper = Keeper()
+    id = keeper.create()
+    keeper.finish(id)
+    keeper.machine.result(None, id, cookie="asks")
+    load = keeper.machine.next_effect()
+    assert load is not None
+    keeper.machine.store_done(load.token, value, 1)
+    *failures, reply = keeper.drain()
+    assert isinstance(reply, TaskReplied)
+    assert said(reply) == (-32603, "The result of the task is lost")
+    assert [type(failure) for failure in failures] == ([] if value is None else [TaskStoreFailed])
+
+
+def test_a_state_that_cannot_be_stored_is_kept_in_memory() -> None:
+    keeper = Keeper()
+    id = keeper.create()
+    keeper.machine.finish(id, GOOD, now=0)
+    put = keeper.machine.next_effect()
+    assert put is not None
+    keeper.machine.store_done(put.token, OSError("disk full"), 0)
+    failed, changed = keeper.drain()
+    assert isinstance(failed, TaskStoreFailed)
+    assert isinstance(changed, TaskChanged)
+    assert (keeper.status(id), keeper.outcome(id)) == ("completed", {"content": []})
+
+
+def test_a_failed_deletion_is_reported() -> None:
+    keeper = Keeper()
+    id = keeper.create()
+    keeper.machine.withdraw(id)
+    effect = keeper.machine.next_effect()
+    assert effect == StoreDelete(effect.token if effect else 0, id)
+    keeper.machine.store_done(effect.token, OSError("no disk"), 0)
+    (failed,) = keeper.drain()
+    assert isinstance(failed, TaskStoreFailed)
+    assert failed.key == id
+
+
+def test_an_answer_that_nothing_waits_for_is_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="no effect waits"):
+        Keeper().machine.store_done(999, None, 0)
+
+
+# After a restart
+
+
+def test_what_was_over_is_as_it_was() -> None:
+    first = Keeper()
+    done, stopped, long = first.create("ada", ttl=9000), first.create("ada"), first.create("ada", ttl=100)
+    first.finish(done, BAD)
+    first.machine.cancel("ada", stopped, now=0, cookie=1)
+    first.settle()
+    assert not Keeper(first.disk, load=False).machine.loaded
+    second = Keeper(first.disk, now=5)
+    assert second.machine.loaded
+    assert [(n, t.task_id, t.status) for n, t in second.machine.tasks_of("ada")] == [
+        (1, done, "failed"),
+        (2, stopped, "cancelled"),
+    ]
+    assert second.outcome(done, "ada") == BAD.result
+    assert second.outcome(stopped, "ada") == (-32603, "Task was cancelled")
+    assert refusal(second, "get", "ada", long)[0] == -32602
+    assert (second.machine.next_deadline(), list(second.disk.records)) == (9, [done, stopped])
+    # Numbers go on, so that cursors stay right.
+    second.create("ada")
+    assert [number for number, _ in second.machine.tasks_of("ada")] == [1, 2, 4]
+
+
+def test_what_was_at_work_is_lost_and_says_so() -> None:
+    first = Keeper()
+    id = first.create("ada")
+    first.machine.ask(id, now=0)
+    first.settle()
+    second = Keeper(first.disk)
+    assert (second.status(id, "ada"), second.changes()) == ("failed", ["status failed"])
+    reason = "The server was restarted before the task was over"
+    assert second.machine.get("ada", id).status_message == reason
+    assert second.outcome(id, "ada") == (-32603, reason)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_was_at_work_may_be_resumed(asked: bool) -> None:
+    first = Keeper()
+    id = first.create("ada", request={"name": "dig"})
+    if asked:
+        first.machine.ask(id, now=0)
+    first.settle()
+    second = Keeper(first.disk)
+    assert TaskOrphaned(id, "ada", "dig", {"name": "dig"}) in second.events
+    assert second.status(id, "ada") == "working"
+    assert second.finish(id)
+    assert second.status(id, "ada") == "completed"
+
+
+@pytest.mark.parametrize("value", [OSError("no disk"), [("x", b"spoilt")]])
+def test_a_store_that_cannot_be_read_is_reported(value: Any) -> None:
+    keeper = Keeper(load=False)
+    keeper.machine.load()
+    effect = keeper.machine.next_effect()
+    assert effect is not None
+    keeper.machine.store_done(effect.token, value, 0)
+    (failed,) = keeper.drain()
+    assert isinstance(failed, TaskStoreFailed)
+    assert keeper.machine.loaded
+    keeper.create()
+
+
+def test_two_records_of_one_number_cost_the_first() -> None:
+    first = Keeper()
+    one, two = first.create(ttl=1000), first.create(ttl=1000)
+    first.disk.records[two] = first.disk.records[one].replace(one.encode(), two.encode())
+    second = Keeper(first.disk)
+    assert [task.task_id for _, task in second.machine.tasks_of(None)] == [two]
+    second.advance(2)
+    assert second.machine.tasks_of(None) == []
+
+
+# Any order of anything
+
+
+class Life(RuleBasedStateMachine):
+    """One terminal status for each task, and one answer for each cookie, whatever happens in whatever order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        limits = {"running_per_owner": 3, "tasks": 6, "result_bytes": 90}
+        self.keeper = Keeper(limits=limits)
+        self.machine = self.keeper.machine
+        self.ids: list[str] = []
+        self.statuses: dict[str, list[str]] = {}
+        self.cookies: dict[int, int] = {}
+        self.effects: list[Any] = []
+
+    owners = st.sampled_from(["ada", None])
+    picks = st.integers(0, 5)
+
+    def _cookie(self) -> int:
+        cookie = len(self.cookies)
+        self.cookies[cookie] = 0
+        return cookie
+
+    def _try(self, verb: str, *arguments: Any, **named: Any) -> Any:
+        """Call; a caller who is refused at once waits for nothing."""
+        try:
+            return getattr(self.machine, verb)(*arguments, **named)
+        except (RequestError, LocalProtocolError):
+            self.cookies.pop(named.get("cookie", -1), None)
+            return None
+
+    @rule(owner=owners, ttl=st.sampled_from([None, 1000, 3000]), resumable=st.booleans())
+    def create(self, owner: Owner, ttl: Any, resumable: bool) -> None:
+        request = {"x": 1} if resumable else None
+        id = self._try("create", owner, "dig", now=self.keeper.now, cookie=self._cookie(), ttl=ttl, request=request)
+        if id is not None:
+            self.ids.append(id)
+
+    @precondition(lambda self: self.ids)
+    @rule(pick=picks, owner=owners, verb=st.sampled_from(["result", "cancel"]))
+    def ask_for(self, pick: int, owner: Owner, verb: str) -> None:
+        more = {"now": self.keeper.now} if verb == "cancel" else {}
+        self._try(verb, owner, self.ids[pick % len(self.ids)], cookie=self._cookie(), **more)
+
+    @precondition(lambda self: self.ids)
+    @rule(pick=picks, verb=st.sampled_from(["ask", "answered"]))
+    def question(self, pick: int, verb: str) -> None:
+        self._try(verb, self.ids[pick % len(self.ids)], now=self.keeper.now)
+
+    @precondition(lambda self: self.ids)
+    @rule(pick=picks, what=st.sampled_from([GOOD, BAD, WRONG, TaskOutcome({"x": "y" * 99}), "lose", "orphan", "say"]))
+    def work(self, pick: int, what: Any) -> None:
+        id = self.ids[pick % len(self.ids)]
+        if isinstance(what, str):
+            self._try(what, id, "words", now=self.keeper.now)
+        else:
+            self._try("finish", id, what, now=self.keeper.now)
+
+    @rule(seconds=st.sampled_from([0.5, 1, 5]))
+    def wait(self, seconds: float) -> None:
+        self.keeper.now += seconds
+        self.machine.handle_timeout(self.keeper.now)
+
+    @rule()
+    def pull(self) -> None:
+        effect = self.machine.next_effect()
+        if effect is not None:
+            self.effects.append(effect)
+
+    @rule(fails=st.booleans())
+    def store(self, fails: bool) -> None:
+        if self.effects:
+            effect = self.effects.pop(0)
+            value = OSError("no disk") if fails else self.keeper.disk.answer(effect)
+            self.machine.store_done(effect.token, value, self.keeper.now)
+
+    @invariant()
+    def each_cookie_is_answered_at_most_once(self) -> None:
+        self.keeper.drain()
+        events, self.keeper.events = self.keeper.events, []
+        for event in events:
+            if isinstance(event, TaskReplied):
+                self.cookies[event.cookie] += 1
+            elif isinstance(event, TaskChanged) and event.change == "status":
+                self.statuses.setdefault(event.task.task_id, ["working"]).append(event.task.status)
+        assert all(count <= 1 for count in self.cookies.values())
+
+    @invariant()
+    def no_status_follows_a_final_one(self) -> None:
+        moves = {(start.value, goal.value) for (_, start, _), goal in TASK_TABLE.items()}
+        reachable = moves | {(state.value, state.value) for state in (TaskState.WORKING, TaskState.INPUT_REQUIRED)}
+        for statuses in self.statuses.values():
+            assert {*pairwise(statuses)} <= reachable
+
+    def teardown(self) -> None:
+        """In the end every task is over, or its time is, and everyone who waited has one answer."""
+        while self.effects:
+            self.store(fails=False)
+        self.keeper.advance(10**6)
+        self.each_cookie_is_answered_at_most_once()
+        self.no_status_follows_a_final_one()
+        assert set(self.cookies.values()) <= {1}
+        assert (self.machine.tasks_of("ada"), self.machine.tasks_of(None), self.keeper.disk.records) == ([], [], {})
+        assert (self.machine._stored, self.machine._running, self.machine._asked) == (0, 0, {})
+
+
+TestLife = pytest.mark.req("TASK-14", "TASK-20")(Life.TestCase)
+TestLife.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
