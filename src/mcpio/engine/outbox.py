@@ -9,8 +9,8 @@ change places (P14).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator
-from typing import Final
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any, Final
 
 from mcpio.events import IncomingId
 
@@ -53,7 +53,7 @@ class Outgoing:
     """One of ``Kind``."""
     key: Hashable
     """What it coalesces by, ``None`` where each one counts."""
-    lane: int | None
+    lane: Hashable
     """What it keeps its place among."""
     behind: Outgoing | None
     """The next one of its lane."""
@@ -68,7 +68,7 @@ class Outgoing:
         related: IncomingId | None,
         last: bool,
         key: Hashable,
-        lane: int | None,
+        lane: Hashable,
     ) -> None:
         self.text = text
         self.via = via
@@ -119,7 +119,7 @@ class Outbox:
     def __init__(self, logs_limit: int) -> None:
         self._logs_limit = logs_limit
         # Of each lane, the last message by name, and the first in the order of turns.
-        self._lanes: dict[int | None, Outgoing] | None = None
+        self._lanes: dict[Hashable, Outgoing] | None = None
         self._turns: deque[Outgoing] | None = None
         self._keyed: dict[Hashable, Outgoing] | None = None
         self._logs: deque[Outgoing] | None = None
@@ -137,7 +137,7 @@ class Outbox:
         related: IncomingId | None = None,
         last: bool = False,
         key: Hashable = None,
-        lane: int | None = None,
+        lane: Hashable = None,
     ) -> None:
         """Queue a message behind the others of its lane, which is that of the request ``related`` unless given."""
         if key is not None:
@@ -159,23 +159,40 @@ class Outbox:
 
     def pop(self) -> Outgoing | None:
         """Take out the next message, or ``None``."""
-        while self._turns is not None and self._lanes is not None:
-            message = self._turns.popleft()
-            self._held -= 1
-            if message.behind is None:
-                del self._lanes[message.lane]
-                if not self._turns:
-                    self._lanes = self._turns = None
-            elif message.live:
-                self._turns.append(message.behind)
-            else:
-                # One that was dropped takes no turn.
-                self._turns.appendleft(message.behind)
+        while self._turns is not None:
+            message = self._take_first()
             if message.live:
                 self._leave(message)
                 return message
-            self._dead -= 1
         return None
+
+    def pop_by(self, via: Hashable) -> Outgoing | None:
+        """Take out the next message that goes by an exchange, or by none where ``via`` is ``None``."""
+        passed = 0
+        while (turns := self._turns) is not None and passed < len(turns):
+            if turns[0].via != via:
+                turns.rotate(-1)
+                passed += 1
+            elif (message := self._take_first()).live:
+                self._leave(message)
+                return message
+        return None
+
+    def vias(self) -> list[Hashable]:
+        """Return the exchanges that have something waiting, ``None`` among them for what goes by none."""
+        return list(dict.fromkeys(message.via for message in self._turns or ()))
+
+    def join_lanes(self, lanes: Iterable[int], lane: int) -> None:
+        """Let what waits in several lanes keep its place in one, so that a message behind it comes after all of it."""
+        waiting = self._lanes or {}
+        several = {each for each in lanes if each in waiting}
+        if several - {lane}:
+            first = self._turns or ()
+            self._lanes = self._turns = None
+            for message in (each for one in first for each in one.and_behind()):
+                if message.lane in several:
+                    message.lane = lane
+                self._line_up(message)
 
     def clear(self) -> None:
         """Drop everything: nobody is there to read it."""
@@ -184,6 +201,25 @@ class Outbox:
 
     def __bool__(self) -> bool:
         return self.size > 0
+
+    def _take_first(self) -> Outgoing:
+        """Take out the message whose turn it is, dead or alive; there is one."""
+        turns: Any = self._turns
+        lanes: Any = self._lanes
+        message: Outgoing = turns.popleft()
+        self._held -= 1
+        if message.behind is None:
+            del lanes[message.lane]
+            if not turns:
+                self._lanes = self._turns = None
+        elif message.live:
+            turns.append(message.behind)
+        else:
+            # One that was dropped takes no turn.
+            turns.appendleft(message.behind)
+        if not message.live:
+            self._dead -= 1
+        return message
 
     def _leave(self, message: Outgoing) -> None:
         message.live = False

@@ -57,9 +57,30 @@ class ServerConnection(Connection):
         self.instructions = instructions
         self.principal = principal
 
+    def assume(
+        self,
+        revision: Revision,
+        *,
+        capabilities: ClientCapabilities | None = None,
+        info: Implementation | None = None,
+    ) -> None:
+        """Take the handshake for done: by another connection, or not at all, as where each request stands alone.
+
+        Raises ``LocalProtocolError`` for a revision that is not among the options', and once the handshake began.
+        """
+        if revision not in self._options.revisions:
+            raise LocalProtocolError(f"revision {revision} is not spoken here")
+        if not self._allows(Input.SEND_ASSUMPTION):
+            raise LocalProtocolError(f"cannot assume a handshake in phase {self._phase.value}")
+        self._step(Input.SEND_ASSUMPTION)
+        client = Implementation("unknown", "0") if info is None else info
+        declared = ClientCapabilities() if capabilities is None else capabilities
+        self._settle(RequestContext(revision.era, revision, declared, client, None, self.principal, None))
+
     def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
         if not self._allows(Input.RECV_INITIALIZE):
-            error = RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: the session is initialized already")
+            code = self._code("initialized already")
+            error = RequestError(code, "Invalid request: the session is initialized already")
             if self._phase is Phase.CLOSING:
                 error = RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: closing", {"reason": "closing"})
             self._refuse(message, error, via)

@@ -60,6 +60,7 @@ class Input(_Word):
     """What can happen to a session."""
 
     SEND_INITIALIZE = "send initialize"
+    SEND_ASSUMPTION = "take the handshake for done"
     SEND_PING = "send ping"
     SEND_REQUEST = "send another request"
     SEND_LOG = "send a log message"
@@ -93,6 +94,7 @@ def _session() -> dict[tuple[Role, Phase, Input], Phase]:
     rows(client, Phase.INITIALIZING, Input.SEND_PING, Input.RECV_PING, Input.RECV_NOTIFICATION)
 
     rows(server, Phase.NEW, Input.RECV_INITIALIZE, to=Phase.INITIALIZING)
+    rows(server, Phase.NEW, Input.SEND_ASSUMPTION, to=Phase.OPERATING)
     rows(server, Phase.NEW, Input.RECV_PING, Input.RECV_NOTIFICATION)
     # A client may forget notifications/initialized: its first request says the same (LIFE-12).
     rows(server, Phase.INITIALIZING, Input.RECV_INITIALIZED, Input.RECV_REQUEST, to=Phase.OPERATING)
