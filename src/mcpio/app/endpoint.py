@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from mcpio.app.context import Context
+from mcpio.app.settling import is_of_kind, without_partial
 from mcpio.app.signature import Binder
 
 __all__ = ["Endpoint"]
@@ -25,9 +26,9 @@ class Endpoint:
     def __init__(self, function: Callable[..., Any], *, blocking: bool) -> None:
         if not callable(function):
             raise TypeError(f"expected a function to register, got {function!r:.100}: options are given by name")
-        if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
+        if is_of_kind(inspect.isgeneratorfunction, function) or is_of_kind(inspect.isasyncgenfunction, function):
             raise TypeError(f"{_shown(function)} yields: return a list, and report on the way by Context.progress")
-        if blocking and _is(inspect.iscoroutinefunction, function):
+        if blocking and is_of_kind(inspect.iscoroutinefunction, function):
             raise TypeError(f"{_shown(function)} is async and does not block: leave blocking=True out")
         self.function: Callable[..., Any] = function
         self.binder: Binder = Binder(function, context=Context)
@@ -50,18 +51,6 @@ class Endpoint:
         return self.function(**keywords)
 
 
-def _is(kind: Callable[[Any], bool], function: Any) -> bool:
-    """Tell whether a function, or what is called by calling it, is of a kind that ``inspect`` knows."""
-    function = _without_partial(function)
-    return kind(function) or (callable(function) and kind(type(function).__call__))
-
-
 def _shown(function: Any) -> str:
-    function = _without_partial(function)
+    function = without_partial(function)
     return f"{getattr(function, '__qualname__', None) or type(function).__qualname__}()"
-
-
-def _without_partial(function: Any) -> Any:
-    while isinstance(function, partial):
-        function = function.func
-    return function

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
@@ -45,6 +45,7 @@ from mcpio.types.logging import LoggingLevel
 from mcpio.types.tools import ListToolsRequest, ListToolsResult, ToolListChangedNotification
 
 if TYPE_CHECKING:
+    from mcpio.app.middleware import Middleware
     from mcpio.types.logging import SetLevelRequest
     from mcpio.types.prompts import ListPromptsRequest, ListPromptsResult
     from mcpio.types.resources import (
@@ -104,6 +105,8 @@ class Server:
     is served once it stands here, to clients that connect from then on."""
     notification_handlers: dict[str, NotificationHandler]
     """By method: what hears of a client's notifications."""
+    middlewares: tuple[Middleware, ...]
+    """What stands around every request, the outermost first. ``middleware`` adds to it."""
 
     def __init__(
         self,
@@ -120,6 +123,7 @@ class Server:
         page_size: int | None = None,
         mask_errors: bool = False,
         capabilities: ServerCapabilities | None = None,
+        middleware: Iterable[Middleware] = (),
         options: Options | None = None,
     ) -> None:
         """Say who the server is.
@@ -157,6 +161,9 @@ class Server:
             "logging/setLevel": _set_level,
         }
         self.notification_handlers = {}
+        self.middlewares = ()
+        for layer in middleware:
+            self.middleware(layer)
         self._declared = capabilities or ServerCapabilities()
         self._page_size = page_size
         self._sessions: dict[ServerSession, None] = {}
@@ -246,6 +253,17 @@ class Server:
             return function
 
         return register
+
+    def middleware(self, function: F) -> F:
+        """Put an async function of (ctx, request, call_next) around every request, inside of those that are there.
+
+        Every request means all but those that the engine answers by itself, such as ``ping``. ``ctx`` is a ``Context``;
+        ``mcpio.app.middleware`` says what the function may do. ``TypeError`` for what is no async function.
+        """
+        from mcpio.app.middleware import checked_middleware
+
+        self.middlewares += checked_middleware((function,))
+        return function
 
     def _add_tool(self, function: F, options: ToolOptions, level: int) -> F:
         tool = make_tool(function, options, level=level + 1)

@@ -101,7 +101,8 @@ class ServerSession(Session):
         handler = self.server.handlers.get(event.raw["method"])
         if handler is None:
             raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {event.raw['method']:.100}")
-        return handler
+        layers = self.server.middlewares
+        return self._wrapped(event, handler, layers) if layers else handler
 
     def _scope_for(self, event: RequestReceived) -> Context:
         return Context(self, event)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -37,6 +37,7 @@ from mcpio.events import (
 )
 
 if TYPE_CHECKING:
+    from mcpio.app.middleware import Middleware
     from mcpio.app.peer_faults import PeerFaults
 
 __all__ = ["Handler", "ProgressCallback", "Session", "Waiter", "checked_callback"]
@@ -267,8 +268,26 @@ class Session(ABC):
         else:
             self._answer(event, result)
         if took > SLOW:
-            held = f"{named(event.raw)} held up everything else for {took * 1000:.0f} ms"
-            self.driver.report(f"{held}: {self.SLOW_FIX}", None)
+            self._report_slow(event, took)
+
+    def _wrapped(self, event: RequestReceived, handler: Handler, layers: Sequence[Middleware]) -> Handler:
+        """Return a request's handler with what stands around it. A plain function is timed by itself."""
+        from mcpio.app.middleware import wrapped
+
+        def timed(scope: RequestScope, request: Any) -> Any:
+            began = self.driver.now()
+            try:
+                return handler(scope, request)
+            finally:
+                took = self.driver.now() - began
+                if took > SLOW:
+                    self._report_slow(event, took)
+
+        return wrapped(timed, layers)
+
+    def _report_slow(self, event: RequestReceived, took: float) -> None:
+        held = f"{named(event.raw)} held up everything else for {took * 1000:.0f} ms"
+        self.driver.report(f"{held}: {self.SLOW_FIX}", None)
 
     async def _finish(self, event: RequestReceived, scope: RequestScope, result: Awaitable[Any]) -> None:
         """Wait for a handler's result and send it. Whatever the handler does, its request gets one answer."""

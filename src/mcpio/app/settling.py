@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from types import GeneratorType
 from typing import Any
 
-__all__ = ["is_awaitable", "settle"]
+__all__ = ["is_awaitable", "is_of_kind", "settle", "without_partial"]
 
 
 def is_awaitable(value: Any) -> bool:
     """Do what ``inspect.isawaitable`` does, without asking abstract classes: every result comes by here."""
     kind = value.__class__
     return hasattr(kind, "__await__") or (kind is GeneratorType and inspect.isawaitable(value))
+
+
+def is_of_kind(kind: Callable[[Any], bool], function: Any) -> bool:
+    """Tell whether a function, or what is called by calling it, is of a kind that ``inspect`` knows."""
+    function = without_partial(function)
+    return kind(function) or (callable(function) and kind(type(function).__call__))
+
+
+def without_partial(function: Any) -> Any:
+    """Return the function that partial applications are made of."""
+    while isinstance(function, partial):
+        function = function.func
+    return function
 
 
 def settle(value: Any, convert: Callable[[Any], Any]) -> Any:
