@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.engine.gates import addressed_to, offers, receivable, why_not_sent
+from mcpio.engine.gates import addressed_to, offers, receivable, why_no_task, why_not_sent
 from mcpio.engine.table import Role
 from mcpio.methods import METHODS, Direction, Kind, Method
 from mcpio.revisions import (
@@ -27,7 +27,15 @@ from mcpio.types.lifecycle import (
     ServerCapabilities,
     ToolsCapability,
 )
-from mcpio.types.tasks import ClientTasksCapability, ServerTasksCapability
+from mcpio.types.tasks import (
+    ClientTaskRequestsCapability,
+    ClientTasksCapability,
+    ElicitationTasksCapability,
+    SamplingTasksCapability,
+    ServerTaskRequestsCapability,
+    ServerTasksCapability,
+    ToolTasksCapability,
+)
 
 NOTHING: dict[Role, Any] = {Role.CLIENT: ClientCapabilities(), Role.SERVER: ServerCapabilities()}
 EVERYTHING: dict[Role, Any] = {
@@ -149,3 +157,38 @@ def test_what_is_for_both_is_addressed_to_either() -> None:
     assert [addressed_to(METHODS["ping"], role) for role in Role] == [True, True]
     assert [addressed_to(METHODS["roots/list"], role) for role in Role] == [True, False]
     assert [addressed_to(METHODS["tools/list"], role) for role in Role] == [False, True]
+
+
+TASKS = {
+    "tools/call": ServerCapabilities(
+        tasks=ServerTasksCapability(requests=ServerTaskRequestsCapability(tools=ToolTasksCapability(call={})))
+    ),
+    "sampling/createMessage": ClientCapabilities(
+        tasks=ClientTasksCapability(
+            requests=ClientTaskRequestsCapability(sampling=SamplingTasksCapability(create_message={}))
+        )
+    ),
+    "elicitation/create": ClientCapabilities(
+        tasks=ClientTasksCapability(requests=ClientTaskRequestsCapability(elicitation=ElicitationTasksCapability({})))
+    ),
+}
+
+
+@pytest.mark.req("TASK-02", "TASK-05")
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_needs_a_peer_that_declared_that_very_request(name: str) -> None:
+    method = METHODS[name]
+    for other_name, capabilities in TASKS.items():
+        fault = why_no_task(method, REV_2025_11_25, capabilities)
+        assert fault is None if other_name == name else "which the peer did not declare" in str(fault)
+    for nothing in (None, ServerCapabilities(), ClientCapabilities(tasks=ClientTasksCapability(list={}, cancel={}))):
+        assert f"{name} as a task needs the capability tasks.requests." in str(
+            why_no_task(method, REV_2025_11_25, nothing)
+        )
+
+
+@pytest.mark.req("TASK-02")
+@pytest.mark.parametrize("revision", [REV_2024_11_05, REV_2025_03_26, REV_2025_06_18, REV_2026_07_28])
+def test_a_task_needs_the_revision_that_has_them(revision: Revision) -> None:
+    fault = why_no_task(METHODS["tools/call"], revision, TASKS["tools/call"])
+    assert fault == f"tools/call can be a task in revision 2025-11-25 only, not in {revision}"

@@ -14,6 +14,7 @@ from mcpio.engine.payloads import (
     method_to_send,
     to_json,
     with_progress_token,
+    with_related_task,
 )
 from mcpio.errors import LocalProtocolError, McpError, RequestError
 from mcpio.framing import jsonrpc
@@ -28,6 +29,7 @@ from mcpio.types.lifecycle import (
     PingRequest,
     ProgressNotification,
 )
+from mcpio.types.meta import META_RELATED_TASK
 from mcpio.types.resources import ResourceUpdatedNotification
 from mcpio.types.tasks import TaskMetadata
 from mcpio.types.tools import CallToolRequest, CallToolResult, ToolListChangedNotification
@@ -238,10 +240,27 @@ def test_what_has_no_json_is_refused(value: Any) -> None:
     assert json.loads(to_json(jsonrpc.encode_result, 1, {}))["result"] == {}
 
 
-def test_a_request_is_not_sent_as_a_task() -> None:
-    with pytest.raises(LocalProtocolError, match=r"^tools/call cannot be sent as a task: leave task out$"):
-        method_to_send(CallToolRequest("sleep", task=TaskMetadata()), Kind.REQUEST)
-    assert method_to_send(CallToolRequest("sleep"), Kind.REQUEST) is METHODS["tools/call"]
+@pytest.mark.req("TASK-08")
+def test_a_request_that_asks_for_a_task_is_of_the_same_method() -> None:
+    request = CallToolRequest("sleep", task=TaskMetadata(5000))
+    assert method_to_send(request, Kind.REQUEST) is METHODS["tools/call"]
+    assert encode(LATEST, request) == {"name": "sleep", "task": {"ttl": 5000}}
+    assert encode(LATEST, CallToolRequest("sleep", task=TaskMetadata()))["task"] == {}
+
+
+@pytest.mark.req("TASK-28")
+@pytest.mark.parametrize(
+    ("members", "meta"),
+    [
+        ({}, {META_RELATED_TASK: {"taskId": "t"}}),
+        ({"_meta": {"x": 1}}, {META_RELATED_TASK: {"taskId": "t"}, "x": 1}),
+        ({"_meta": {META_RELATED_TASK: {"taskId": "own"}}}, {META_RELATED_TASK: {"taskId": "own"}}),
+    ],
+)
+def test_what_belongs_to_a_task_says_so(members: dict[str, Any], meta: dict[str, Any]) -> None:
+    before = json.dumps(members)
+    assert with_related_task(members, "t") == {"_meta": meta}
+    assert json.dumps(members) == before
 
 
 def test_what_tells_only_that_something_changed_coalesces() -> None:

@@ -53,6 +53,18 @@ def test_ids_of_our_own_count_up_and_are_never_used_twice() -> None:
     assert requests.next_id == 21
 
 
+def test_an_id_that_is_used_up_never_ran_and_its_answer_is_late() -> None:
+    requests, _ = ours()
+    assert requests.use_up() == 1
+    assert (requests.next_id, len(requests), requests.state_of(1)) == (2, 0, RequestState.CANCELLED)
+    assert ask(requests).id == 2
+    requests.forget(1)
+    requests.forget(1)
+    requests.forget(7)
+    assert requests.state_of(1) is RequestState.ANSWERED
+    assert requests.save(0.0)[1] == {}
+
+
 def test_a_request_is_found_by_its_id_while_it_runs() -> None:
     requests, _ = ours()
     assert (len(requests), list(requests), requests.get(1)) == (0, [], None)
@@ -342,5 +354,6 @@ def test_states_have_the_members_that_a_snapshot_keeps() -> None:
         "token",
         "progress",
         "via",
+        "task",
     ]
-    assert len(attrs.fields(OutgoingState)) == 11
+    assert len(attrs.fields(OutgoingState)) == 12

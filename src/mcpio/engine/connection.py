@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mcpio.engine.gates import why_not_sent
+from mcpio.engine.gates import why_no_task, why_not_sent
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind as Queued
@@ -17,6 +17,7 @@ from mcpio.engine.payloads import (
     method_to_send,
     to_json,
     with_progress_token,
+    with_related_task,
 )
 from mcpio.engine.pending import NOT_YET, IncomingRequest, OutgoingRequest, Pending, Unanswered
 from mcpio.engine.stateful import Stateful
@@ -68,9 +69,12 @@ class Connection(Stateful):
     ) -> OutgoingId:
         """Ask the peer. Exactly one ``ResponseReceived`` or ``RequestFailed`` will carry the id that is returned.
 
-        The method follows from the request's type; a ``CustomRequest`` names its own. ``timeout`` is in seconds, or a
-        ``Timeout``, or ``None`` for no limit. ``cookie`` comes back in the events of this request. ``related_to`` is
-        the peer's running request on whose behalf this one is sent. ``progress`` asks for ``ProgressReceived``.
+        The method follows from the request's type; a ``CustomRequest`` names its own. One with ``task`` asks to become
+        a task, where the peer declared that it takes that (2025-11-25): its result is then a ``CreateTaskResult``, or
+        the plain one from a peer that would not (TASK-03), and progress goes on until the task is over. ``timeout`` is
+        in seconds, or a ``Timeout``, or ``None`` for no limit. ``cookie`` comes back in the events of this request.
+        ``related_to`` is the peer's running request on whose behalf this one is sent. ``progress`` asks for
+        ``ProgressReceived``.
 
         Raises ``LocalProtocolError``, and changes nothing, where the phase, the revision, the capabilities or the
         limits forbid it, and ``NoBackChannel`` once the connection is closing: no answer can come any more (P11).
@@ -83,12 +87,16 @@ class Connection(Stateful):
         if len(self._outgoing) >= self._limits.outgoing_requests:
             raise LocalProtocolError(f"{len(self._outgoing)} requests wait for an answer already")
         params = encode(self._codec, request)
+        if "task" in params and method is not None and method.task_capability:
+            self._check_task(method)
         return self._send_request(name, method, params, now, self._timeout(timeout), cookie, parent, progress)
 
     def cancel_request(self, id: OutgoingId, reason: str | None = None) -> bool:
         """Give up a request of our own: it fails with ``RequestCancelled``, and the peer is told.
 
-        Returns whether it was still running; one that has its outcome already is left alone. Raises
+        One that asks for a task is cancelled with the task, by ``tasks/cancel``, where the peer takes that, as soon as
+        the task has an id (CANC-04): also after its outcome, which was that id, if the task goes on.
+        Returns whether there was something to give up; what is over is left alone. Raises
         ``LocalProtocolError`` for an id that was never given out, and for ``initialize`` (LIFE-19).
         Drain the events, write the chunks, re-arm the deadline.
         """
@@ -96,7 +104,7 @@ class Connection(Stateful):
         if request is None:
             if self._outgoing.state_of(id) is None:
                 raise LocalProtocolError(f"there never was a request {id!r}")
-            return False
+            return self._give_up_task(id)
         if request.name == "initialize":
             raise LocalProtocolError("initialize cannot be cancelled: close the connection instead")
         text = self._cancellation(request, reason)
@@ -127,6 +135,8 @@ class Connection(Stateful):
         else:
             wanted, got = method.result_type.__name__, type(result).__name__
             raise LocalProtocolError(f"the result of {request.name} must be a {wanted}, not a {got}")
+        if request.task is not None:
+            raw = with_related_task(raw, request.task)
         self._respond(request, _SEND_RESULT, to_json(jsonrpc.encode_result, request.wire_id, raw))
 
     def send_raw_result(self, id: IncomingId, result: bytes) -> None:
@@ -160,6 +170,8 @@ class Connection(Stateful):
         if request is None or request.token is None:
             return
         params = encode(self._codec, ProgressNotification(request.token, progress, total, message))
+        if request.task is not None:
+            params = with_related_task(params, request.task)
         text = to_json(jsonrpc.encode_notification, "notifications/progress", params)
         if request.progress is not None and not progress > request.progress:
             raise LocalProtocolError(f"progress must increase, not go from {request.progress} to {progress}")
@@ -179,8 +191,10 @@ class Connection(Stateful):
         is_log = name == "notifications/message"
         self._check_send(Input.SEND_LOG if is_log else Input.SEND_NOTIFICATION, method)
         params = encode(self._codec, notification)
-        text = to_json(jsonrpc.encode_notification, name, params or None)
         parent = None if related_to is None else self._to_answer(related_to)
+        if parent is not None and parent.task is not None:
+            params = with_related_task(params, parent.task)
+        text = to_json(jsonrpc.encode_notification, name, params or None)
         if parent is None and related_to is not None:
             return
         self._outbox.put(
@@ -210,6 +224,13 @@ class Connection(Stateful):
         from mcpio.engine.failures import why_no_visits  # few conversations have one
 
         fault = why_no_visits(error, self._context, self._codec)
+        if fault is not None:
+            raise LocalProtocolError(fault)
+
+    def _check_task(self, method: Method) -> None:
+        context = self._context
+        revision, peer = (LATEST_HANDSHAKE, None) if context is None else (context.revision, context.capabilities)
+        fault = why_no_task(method, revision, peer)
         if fault is not None:
             raise LocalProtocolError(fault)
 
@@ -260,8 +281,12 @@ class Connection(Stateful):
     ) -> OutgoingId:
         id = self._outgoing.next_id
         params = with_progress_token(params, id if progress else None)
+        if parent is not None and parent.task is not None:
+            params = with_related_task(params, parent.task)
         text = to_json(jsonrpc.encode_request, int(id), name, params or None)
         request = OutgoingRequest(id, name, method, cookie)
+        if "task" in params and method is not None and method.task_capability:
+            request.task = ""
         if progress:
             request.progress = NOT_YET
         if parent is not None:
@@ -272,16 +297,28 @@ class Connection(Stateful):
         self._check_outbox()
         return id
 
-    def _cancellation(self, request: OutgoingRequest, reason: str | None) -> bytes:
+    def _cancellation(self, request: OutgoingRequest, reason: str | None) -> bytes | None:
+        """Return the notice that a request is given up; ``None`` for one that is to become a task (CANC-04)."""
+        if request.task is not None:
+            return None
         params = encode(self._codec, CancelledNotification(request.id, reason))
         return to_json(jsonrpc.encode_notification, "notifications/cancelled", params)
 
-    def _send_cancelled(self, request: OutgoingRequest, text: bytes) -> None:
+    def _send_cancelled(self, request: OutgoingRequest, text: bytes | None) -> None:
+        if text is None:
+            return
         # In the lane of the request, so that it never overtakes it, but not by an exchange that is over.
         parent = None if request.related is None else self._incoming.get(request.related)
         via, related = (None, None) if parent is None else (parent.via, parent.id)
         self._outbox.put(text, Queued.NOTIFICATION, via=via, related=related, lane=request.related)
         self._check_outbox()
+
+    def _give_up_task(self, id: OutgoingId) -> bool:
+        request = None if self._tasks is None else self._tasks.pop(id)
+        if request is None:
+            return False
+        self._cancel_task(request.task or "")
+        return True
 
     def _respond(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:
         self._incoming.finish(request, what)
@@ -306,6 +343,7 @@ class Connection(Stateful):
             error = ConnectionLost(f"{request.name}: the connection ended ({reason.value})")
             error.__cause__ = cause
             self._fail(request, RequestInput.RECV_LOSS, error)
+        self._tasks = None
 
     def _drop_incoming(self) -> None:
         for request in self._incoming:
@@ -330,7 +368,11 @@ class Connection(Stateful):
     @property
     def pending(self) -> Pending:
         """The requests that have no outcome yet."""
-        return Pending(tuple(request.id for request in self._outgoing), tuple(request.id for request in self._incoming))
+        return Pending(
+            tuple(request.id for request in self._outgoing),
+            tuple(request.id for request in self._incoming),
+            tuple(request.id for request in self._tasks or ()),
+        )
 
     @property
     def unanswered(self) -> tuple[Unanswered, ...]:

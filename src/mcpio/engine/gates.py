@@ -7,10 +7,10 @@ from functools import cache
 
 from mcpio.engine.table import Role
 from mcpio.methods import METHODS, Direction, Kind, Method, declares
-from mcpio.revisions import Revision
+from mcpio.revisions import REV_2025_11_25, Revision
 from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
 
-__all__ = ["Capabilities", "addressed_to", "offers", "receivable", "why_not_sent"]
+__all__ = ["Capabilities", "addressed_to", "offers", "receivable", "why_no_task", "why_not_sent"]
 
 Capabilities = ClientCapabilities | ServerCapabilities
 
@@ -28,6 +28,16 @@ def why_not_sent(
         holder, whose = (own, "this side") if method.holder == "sender" else (peer, "the peer")
         if holder is None or not declares(holder, path):
             return f"{method.name} needs the capability {'.'.join(path)}, which {whose} did not declare"
+    return None
+
+
+def why_no_task(method: Method, revision: Revision, peer: Capabilities | None) -> str | None:
+    """Return what forbids a request of our own to ask for a task, or ``None`` (TASK-02, TASK-05)."""
+    if revision is not REV_2025_11_25:
+        return f"{method.name} can be a task in revision {REV_2025_11_25} only, not in {revision}"
+    if peer is None or not declares(peer, method.task_capability):
+        needed = ".".join(method.task_capability)
+        return f"{method.name} as a task needs the capability {needed}, which the peer did not declare"
     return None
 
 

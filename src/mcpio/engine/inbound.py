@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcpio.codec import Codec, codec
 from mcpio.engine.channel import Channel
@@ -32,11 +32,15 @@ from mcpio.events import (
 )
 from mcpio.framing import jsonrpc
 from mcpio.framing.lines import Overlong
-from mcpio.methods import METHODS, Method
+from mcpio.methods import METHODS, Method, declares
 from mcpio.methods import Kind as MessageKind
 from mcpio.revisions import LATEST_HANDSHAKE, REV_2025_11_25, Revision
 from mcpio.types.custom import CustomNotification, CustomRequest
 from mcpio.types.lifecycle import CancelledNotification, Implementation, ProgressNotification
+from mcpio.types.meta import META_RELATED_TASK
+
+if TYPE_CHECKING:
+    from mcpio.engine.outgoing_tasks import OutgoingTasks
 
 __all__ = ["Inbound"]
 
@@ -63,6 +67,7 @@ class Inbound(Channel):
         "_options",
         "_outgoing",
         "_receivable",
+        "_tasks",
         "capabilities",
         "info",
         "instructions",
@@ -83,6 +88,7 @@ class Inbound(Channel):
         self._options = options
         self._outgoing = OutgoingRequests(self._timers, options.limits.retired_ids)
         self._incoming = IncomingRequests()
+        self._tasks: OutgoingTasks | None = None
         self._codec: Codec = codec(LATEST_HANDSHAKE)
         self._context: RequestContext | None = None
         self._receivable: Mapping[str, tuple[Method, tuple[str, ...]]] = {}
@@ -206,6 +212,8 @@ class Inbound(Channel):
         self._step(_RECV_REQUEST)
         incoming = self._incoming
         record = IncomingRequest(incoming.next_id, message.id, name, method, token, via)
+        if "_meta" in params and self.revision is REV_2025_11_25 and not name.startswith("tasks/"):
+            record.task = _related_task(params["_meta"])
         reused = incoming.was_used(message.id, via)
         incoming.add(record)
         context: Any = self._context if via is None else self._context_for(via)
@@ -253,15 +261,35 @@ class Inbound(Channel):
             self._receive_stray(message, via)
             return
         try:
-            result = message.result if request.method is None else self._decode_result(message, request.method)
+            result = message.result if request.method is None else self._decode_result(message, request, request.method)
         except InvalidMessage as error:
             self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
             return
         self._outgoing.finish(request, _RECV_RESULT)
         self._events.append(ResponseReceived(request.id, result, request.cookie, message.raw))
+        if request.task is not None:
+            self._note_task(request, result)
+        elif self._tasks is not None:
+            self._tasks.observe(result)
 
-    def _decode_result(self, message: jsonrpc.Result, method: Method) -> Any:
-        return self._codec.decode(message.result, method.result_type)
+    def _decode_result(self, message: jsonrpc.Result, request: OutgoingRequest, method: Method) -> Any:
+        wanted = method.result_type
+        if request.task is not None and created_task(message.result) is not None:
+            # A receiver may ignore that a task was asked for: the result itself tells (TASK-03).
+            from mcpio.types.tasks import CreateTaskResult
+
+            wanted = CreateTaskResult
+        return self._codec.decode(message.result, wanted)
+
+    def _note_task(self, request: OutgoingRequest, result: Any) -> None:
+        """Keep a request in mind whose task goes on: its progress still comes (PROG-07)."""
+        from mcpio.engine.outgoing_tasks import OutgoingTasks
+        from mcpio.types.tasks import CreateTaskResult
+
+        if isinstance(result, CreateTaskResult):
+            if self._tasks is None:
+                self._tasks = OutgoingTasks(self._limits.outgoing_tasks)
+            self._tasks.add(request, result.task.task_id)
 
     def _receive_error(self, message: jsonrpc.Error, via: Hashable) -> None:
         if message.id is None:
@@ -280,16 +308,30 @@ class Inbound(Channel):
 
     def _receive_stray(self, message: jsonrpc.Result | jsonrpc.Error, via: Hashable) -> None:
         """Tell an answer that crossed our cancellation from one that is the peer's fault (CANC-07)."""
-        state = self._outgoing.state_of(message.id) if isinstance(message.id, int) else None
+        request_id = message.id if isinstance(message.id, int) else 0
+        state = self._outgoing.state_of(request_id)
         # Our requests are given up when the connection begins to close; their answers may be under way.
         given_up = state is not None and self._phase is Phase.CLOSING
         if given_up or state is RequestState.CANCELLED or state is RequestState.TIMED_OUT:
             self._events.append(MessageIgnored(IgnoreReason.LATE_RESPONSE, message.raw, via))
+            if message.__class__ is jsonrpc.Result and (task_id := created_task(message.result)) is not None:
+                self._outgoing.forget(request_id)
+                self._cancel_task(task_id)
             return
         what = "was never sent" if state is None else "was answered before"
         self._violate(
             ErrorCode.INVALID_REQUEST, f"a response to id {message.id!r:.100}, which {what}", message.raw, via
         )
+
+    def _cancel_task(self, task_id: str) -> None:
+        """Ask for the end of a task that nobody here wants (CANC-04), if the peer takes that. Nobody hears of it."""
+        context = self._context
+        if context is None or not declares(context.capabilities, ("tasks", "cancel")):
+            return
+        if self._allows(Input.SEND_REQUEST):
+            text = jsonrpc.encode_request(int(self._outgoing.use_up()), "tasks/cancel", {"taskId": task_id})
+            self._outbox.put(text, Kind.REQUEST)
+            self._check_outbox()
 
     # Notifications
 
@@ -312,6 +354,8 @@ class Inbound(Channel):
             if notification is not None:
                 context = self._context_for(via)
                 self._events.append(NotificationReceived(notification, context, message.raw))
+                if self._tasks is not None:
+                    self._tasks.observe(notification)
 
     def _receive_initialized(self, message: jsonrpc.Notification, via: Hashable) -> None:
         if self._allows(Input.RECV_INITIALIZED):
@@ -348,6 +392,8 @@ class Inbound(Channel):
             return
         token = report.progress_token
         request = self._outgoing.get(token) if token.__class__ is int else None
+        if request is None and token.__class__ is int and self._tasks is not None:
+            request = self._tasks.get(token)
         if request is None or request.progress is None:
             used = token.__class__ is int and self._outgoing.state_of(int(token)) not in (None, RequestState.RUNNING)
             self._ignore(IgnoreReason.LATE_PROGRESS if used else IgnoreReason.UNKNOWN_TOKEN, message, via)
@@ -414,6 +460,20 @@ def _progress_token(params: dict[str, Any]) -> int | str | None:
     if token is None or token.__class__ is int or token.__class__ is str:
         return token
     raise InvalidMessage("_meta.progressToken", f"expected a string or an integer, not {token!r:.100}")
+
+
+def created_task(result: Mapping[str, Any]) -> str | None:
+    """Return the id of the task that a result says was created, ``None`` for a result of another kind (TASK-09)."""
+    task = result.get("task")
+    task_id = task.get("taskId") if isinstance(task, dict) else None
+    return task_id if isinstance(task_id, str) else None
+
+
+def _related_task(meta: Any) -> str | None:
+    """Return the task that a request belongs to, for its answer to say the same (TASK-28)."""
+    related = meta.get(META_RELATED_TASK) if isinstance(meta, dict) else None
+    task_id = related.get("taskId") if isinstance(related, dict) else None
+    return task_id if isinstance(task_id, str) else None
 
 
 def invalid_params(error: InvalidMessage) -> RequestError:

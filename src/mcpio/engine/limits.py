@@ -25,6 +25,9 @@ class Limits:
     """How many requests of the peer may run at once. Beyond: the request is refused with -32603 and not run."""
     outgoing_requests: int = 65536
     """How many requests of our own may wait at once. Beyond: ``LocalProtocolError``."""
+    outgoing_tasks: int = 1024
+    """How many requests of our own that became tasks are kept in mind until they are over (2025-11-25). Beyond: the
+    oldest is forgotten; its progress is ignored, and ``cancel_request`` has no effect on it."""
     batch_items: int = 1024
     """The longest batch (2025-03-26 only). Beyond: the whole batch is refused with -32600."""
     queued_bytes: int = 64 * MIB

@@ -13,8 +13,18 @@ from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
 from mcpio.framing import jsonrpc
 from mcpio.methods import METHODS, Kind, Method, method_of
 from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
+from mcpio.types.meta import META_RELATED_TASK
 
-__all__ = ["check_meta", "coalescing_key", "encode", "encode_error", "method_to_send", "to_json", "with_progress_token"]
+__all__ = [
+    "check_meta",
+    "coalescing_key",
+    "encode",
+    "encode_error",
+    "method_to_send",
+    "to_json",
+    "with_progress_token",
+    "with_related_task",
+]
 
 
 def method_to_send(payload: Any, kind: Kind) -> Method | None:
@@ -32,9 +42,6 @@ def method_to_send(payload: Any, kind: Kind) -> Method | None:
         raise LocalProtocolError(f"a {type(payload).__name__} is no {kind.value}")
     if method.name in _OWN_VERBS:
         raise LocalProtocolError(f"{method.name} is sent by {_OWN_VERBS[method.name]}")
-    if getattr(payload, "task", None) is not None:
-        # The answer would be another type, and the end of the request not its end (TASK-08, TASK-09).
-        raise LocalProtocolError(f"{method.name} cannot be sent as a task: leave task out")
     return method
 
 
@@ -76,6 +83,11 @@ def with_progress_token(params: dict[str, Any], token: int | None) -> dict[str, 
     if "progressToken" in meta:
         raise LocalProtocolError("ask for progress with progress=True: the token is not for the caller to choose")
     return params
+
+
+def with_related_task(members: Mapping[str, Any], task_id: str) -> dict[str, Any]:
+    """Return params or a result with the mark of the task that they belong to, unless they have one (TASK-28)."""
+    return {**members, "_meta": {META_RELATED_TASK: {"taskId": task_id}, **(members.get("_meta") or {})}}
 
 
 def encode_error(wire_id: int | str, error: RequestError) -> bytes:

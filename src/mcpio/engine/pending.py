@@ -14,7 +14,16 @@ from mcpio.engine.timers import Timers
 from mcpio.events import IncomingId, OutgoingId
 from mcpio.methods import METHODS, Method
 
-__all__ = ["IncomingRequest", "IncomingRequests", "OutgoingRequest", "OutgoingRequests", "Pending", "Unanswered"]
+__all__ = [
+    "IncomingRequest",
+    "IncomingRequests",
+    "OutgoingRequest",
+    "OutgoingRequests",
+    "Pending",
+    "Unanswered",
+    "outgoing_request",
+    "outgoing_state",
+]
 
 _FINISHED = 8
 """How many finished ids of the peer are remembered, to report reuse. Small: an idle engine keeps them."""
@@ -41,7 +50,7 @@ NOT_YET = float("-inf")
 class OutgoingRequest:
     """One request of our own that has no outcome yet."""
 
-    __slots__ = ("cookie", "id", "idle", "method", "name", "progress", "related", "total", "total_at", "via")
+    __slots__ = ("cookie", "id", "idle", "method", "name", "progress", "related", "task", "total", "total_at", "via")
 
     def __init__(self, id: OutgoingId, name: str, method: Method | None, cookie: Any) -> None:
         self.id: OutgoingId = id
@@ -54,6 +63,7 @@ class OutgoingRequest:
         self.total: float | None = None
         self.total_at: float | None = None
         self.idle: float | None = None
+        self.task: str | None = None  # the task that it became; empty while it only asks to become one
 
 
 class OutgoingRequests:
@@ -116,6 +126,19 @@ class OutgoingRequests:
         if state is not None:
             self._retire(request.id, state)
 
+    def use_up(self) -> OutgoingId:
+        """Return the id of a request whose answer nobody waits for: given up before it is sent."""
+        id = self.next_id
+        self._next = id + 1
+        self._retire(id, RequestState.CANCELLED)
+        return id
+
+    def forget(self, id: int) -> None:
+        """Expect no late answer to a request any more."""
+        if self._retired is not None:
+            self._retired.pop(id, None)
+            self._retired = self._retired or None
+
     def _retire(self, id: int, state: RequestState) -> None:
         if self._retired is None:
             self._retired = {}
@@ -136,22 +159,7 @@ class OutgoingRequests:
 
     def save(self, now: float) -> tuple[list[OutgoingState], dict[str, str]]:
         """Return the running requests, deadlines as remaining seconds, and the retired ids."""
-        states = [
-            OutgoingState(
-                id=int(each.id),
-                name=each.name,
-                cookie=each.cookie,
-                wants_progress=each.progress is not None,
-                progress=each.progress if each.progress != NOT_YET else None,
-                total=each.total,
-                total_left=None if each.total_at is None else each.total_at - now,
-                idle=each.idle,
-                due_left=None if (due := self._timers.get(each.id)) is None else due - now,
-                related=None if each.related is None else int(each.related),
-                via=each.via,  # type: ignore[arg-type]  # the connection has checked it
-            )
-            for each in self
-        ]
+        states = [outgoing_state(each, now, self._timers.get(each.id)) for each in self]
         return states, {str(id): state.name for id, state in (self._retired or {}).items()}
 
     def load(self, states: list[OutgoingState], next_id: int, retired: dict[str, str], now: float) -> None:
@@ -160,22 +168,47 @@ class OutgoingRequests:
         self._retired = {int(id): RequestState[state] for id, state in retired.items()} or None
         self._running = {} if states else None
         for state in states:
-            request = OutgoingRequest(OutgoingId(state.id), state.name, METHODS.get(state.name), state.cookie)
-            request.related = None if state.related is None else IncomingId(state.related)
-            request.via = state.via
-            if state.wants_progress:
-                request.progress = NOT_YET if state.progress is None else state.progress
-            request.total, request.idle = state.total, state.idle
-            request.total_at = None if state.total_left is None else now + state.total_left
+            request = outgoing_request(state, now)
             if state.due_left is not None:
                 self._timers.set(request.id, now + state.due_left)
             self._running[request.id] = request  # type: ignore[index]  # there is a table where there are states
 
 
+def outgoing_state(request: OutgoingRequest, now: float, due: float | None) -> OutgoingState:
+    """Return a request of our own as a snapshot has it."""
+    return OutgoingState(
+        id=int(request.id),
+        name=request.name,
+        cookie=request.cookie,
+        wants_progress=request.progress is not None,
+        progress=request.progress if request.progress != NOT_YET else None,
+        total=request.total,
+        total_left=None if request.total_at is None else request.total_at - now,
+        idle=request.idle,
+        due_left=None if due is None else due - now,
+        related=None if request.related is None else int(request.related),
+        via=request.via,  # type: ignore[arg-type]  # the connection has checked it
+        task=request.task,
+    )
+
+
+def outgoing_request(state: OutgoingState, now: float) -> OutgoingRequest:
+    """Return a request of our own from a snapshot."""
+    request = OutgoingRequest(OutgoingId(state.id), state.name, METHODS.get(state.name), state.cookie)
+    request.related = None if state.related is None else IncomingId(state.related)
+    request.via = state.via
+    request.task = state.task
+    if state.wants_progress:
+        request.progress = NOT_YET if state.progress is None else state.progress
+    request.total, request.idle = state.total, state.idle
+    request.total_at = None if state.total_left is None else now + state.total_left
+    return request
+
+
 class IncomingRequest:
     """One request of the peer's that was not answered yet."""
 
-    __slots__ = ("id", "key", "method", "name", "progress", "token", "via", "wire_id")
+    __slots__ = ("id", "key", "method", "name", "progress", "task", "token", "via", "wire_id")
 
     key: Hashable
     """What the peer knows it by: its id, within the exchange where the transport has exchanges (P7)."""
@@ -197,6 +230,7 @@ class IncomingRequest:
         self.via: Hashable = via
         self.key = wire_id if via is None else (via, wire_id)
         self.progress: float | None = None
+        self.task: str | None = None  # the task of ours or the peer's that it belongs to
 
 
 class IncomingRequests:
@@ -319,6 +353,7 @@ class IncomingRequests:
                 token=each.token,
                 progress=each.progress,
                 via=each.via,  # type: ignore[arg-type]  # the connection has checked it
+                task=each.task,
             )
             for each in self
         ]
@@ -338,7 +373,7 @@ class IncomingRequests:
         for state in states:
             id = IncomingId(state.id)
             request = IncomingRequest(id, state.wire_id, state.name, METHODS.get(state.name), state.token, state.via)
-            request.progress = state.progress
+            request.progress, request.task = state.progress, state.task
             self.add(request)
         self._next = next_id
         for answered_id in filter(self._in_reach, answered):
@@ -353,6 +388,9 @@ class Pending:
     """Requests of our own."""
     incoming: tuple[IncomingId, ...]
     """Requests of the peer's."""
+    tasks: tuple[OutgoingId, ...] = ()
+    """Requests of our own that have their outcome, a ``CreateTaskResult``, and whose task goes on as far as is known:
+    their progress still comes, and ``cancel_request`` cancels the task (2025-11-25)."""
 
 
 @attrs.frozen

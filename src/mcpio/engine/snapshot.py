@@ -40,6 +40,7 @@ class OutgoingState:
     due_left: float | None
     related: int | None
     via: Scalar
+    task: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -52,6 +53,7 @@ class IncomingState:
     token: Scalar
     progress: float | None
     via: Scalar
+    task: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -81,16 +83,19 @@ class SessionState:
     reason: str
     close_left: float | None
     dropped_logs: int
+    tasks: list[OutgoingState] = attrs.Factory(list)
 
     @property
     def cookies(self) -> list[Any]:
         """What stands for the cookies of our own requests."""
-        return [request.cookie for request in self.outgoing]
+        return [request.cookie for request in (*self.outgoing, *self.tasks)]
 
     def with_cookies(self, said: Callable[[Any], Any]) -> SessionState:
         """Return the same with what ``said`` returns in place of each cookie."""
         return attrs.evolve(
-            self, outgoing=[attrs.evolve(request, cookie=said(request.cookie)) for request in self.outgoing]
+            self,
+            outgoing=[attrs.evolve(request, cookie=said(request.cookie)) for request in self.outgoing],
+            tasks=[attrs.evolve(request, cookie=said(request.cookie)) for request in self.tasks],
         )
 
 
@@ -107,13 +112,7 @@ def load(snapshot: Any) -> SessionState:
         raise LocalProtocolError("not a snapshot: it has no version")
     if version > VERSION:
         raise LocalProtocolError(f"the snapshot has version {version}; this library reads up to {VERSION}")
-    for name, kind in (
-        ("outgoing", list),
-        ("incoming", list),
-        ("finished", list),
-        ("answered", list),
-        ("retired", dict),
-    ):
+    for name, kind in _CONTAINERS.items():
         # cattrs takes anything that it can iterate over.
         if name in values and values[name].__class__ is not kind:
             raise LocalProtocolError(f"malformed snapshot: expected {kind.__name__} @ snapshot.{name}")
@@ -128,7 +127,14 @@ def load(snapshot: Any) -> SessionState:
     return state
 
 
-_CONTAINERS = {"outgoing": list, "incoming": list, "finished": list, "answered": list, "retired": dict}
+_CONTAINERS = {
+    "outgoing": list,
+    "incoming": list,
+    "finished": list,
+    "answered": list,
+    "retired": dict,
+    "tasks": list,
+}
 
 
 def _contradiction(state: SessionState) -> str | None:
@@ -140,12 +146,16 @@ def _contradiction(state: SessionState) -> str | None:
     if state.phase not in needs or needs[state.phase] != settled:
         return f"phase {state.phase:.30} of a {state.role:.30} {'with' if settled else 'without'} a revision"
     for ids, following in (
-        ([request.id for request in state.outgoing], state.next_outgoing),
+        ([request.id for request in (*state.outgoing, *state.tasks)], state.next_outgoing),
         ([request.id for request in state.incoming], state.next_incoming),
     ):
         if following < 1 or len(set(ids)) < len(ids) or not all(1 <= id < following for id in ids):
             return f"ids {ids!r:.100} where the next is {following}"
-    for name in [request.name for request in state.outgoing] + [request.name for request in state.incoming]:
+    tasks = [request.task for request in state.tasks]
+    if None in tasks or len(set(tasks)) < len(tasks):
+        return "a task without an id of its own"
+    ours, theirs = [*state.outgoing, *state.tasks], state.incoming
+    for name in [request.name for request in ours] + [request.name for request in theirs]:
         method = METHODS.get(name)
         if method is not None and method.kind is not Kind.REQUEST:
             return f"{name} is no request"

@@ -1,0 +1,91 @@
+"""The requests of our own that became tasks at the peer: answered, but not over (2025-11-25)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mcpio.engine.pending import OutgoingRequest, outgoing_request, outgoing_state
+from mcpio.engine.snapshot import OutgoingState
+from mcpio.types.meta import META_RELATED_TASK
+from mcpio.types.tasks import GetTaskPayloadResult, GetTaskResult, ListTasksResult, TaskStatusNotification
+
+__all__ = ["OutgoingTasks"]
+
+_OVER = ("completed", "failed", "cancelled")
+
+
+class OutgoingTasks:
+    """Tasks by the request that each began as, until one of the peer's messages says that it is over.
+
+    Their progress tokens stay good until then (PROG-07). At most ``limit`` are kept: beyond, the oldest is forgotten,
+    as one that the peer itself never speaks of again would be kept for ever.
+    """
+
+    __slots__ = ("_by_request", "_limit", "_requests")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._by_request: dict[int, OutgoingRequest] = {}
+        self._requests: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_request)
+
+    def __iter__(self) -> Iterator[OutgoingRequest]:
+        return iter(tuple(self._by_request.values()))
+
+    def get(self, id: int) -> OutgoingRequest | None:
+        """Return the request of that id, if its task goes on."""
+        return self._by_request.get(id)
+
+    def add(self, request: OutgoingRequest, task_id: str) -> None:
+        """Note that a request became a task. A task that two requests are said to have become is the later one's."""
+        self._forget(task_id)
+        if len(self._by_request) >= self._limit:
+            oldest = next(iter(self._by_request.values()), None)
+            if oldest is None:
+                return
+            self.pop(oldest.id)
+        request.task = task_id
+        # It has had its answer: no clock runs, and how it was sent says nothing about what is still to come.
+        request.total = request.total_at = request.idle = None
+        request.related = request.via = None
+        self._by_request[int(request.id)] = request
+        self._requests[task_id] = int(request.id)
+
+    def pop(self, id: int) -> OutgoingRequest | None:
+        """Forget the task of a request, and return the request, or ``None`` where there is none."""
+        request = self._by_request.pop(id, None)
+        if request is not None and request.task is not None:
+            self._requests.pop(request.task, None)
+        return request
+
+    def observe(self, payload: Any) -> None:
+        """Forget the tasks that a result or notification of the peer's tells to be over."""
+        if isinstance(payload, GetTaskResult | TaskStatusNotification):
+            if payload.status in _OVER:
+                self._forget(payload.task_id)
+        elif isinstance(payload, ListTasksResult):
+            for task in payload.tasks:
+                if task.status in _OVER:
+                    self._forget(task.task_id)
+        elif isinstance(payload, GetTaskPayloadResult):
+            related = payload.meta.get(META_RELATED_TASK)
+            task_id = related.get("taskId") if isinstance(related, Mapping) else None
+            if isinstance(task_id, str):
+                self._forget(task_id)
+
+    def save(self, now: float) -> list[OutgoingState]:
+        """Return the tasks that go on."""
+        return [outgoing_state(request, now, None) for request in self]
+
+    def load(self, states: list[OutgoingState]) -> None:
+        """Take over what ``save`` gave."""
+        for state in states:
+            self.add(outgoing_request(state, 0.0), state.task or "")
+
+    def _forget(self, task_id: str) -> None:
+        id = self._requests.get(task_id)
+        if id is not None:
+            self.pop(id)
