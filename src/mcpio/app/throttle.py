@@ -11,7 +11,7 @@ class Throttle:
     __slots__ = ("_at", "_burst", "_left", "_rate", "held_back")
 
     held_back: int
-    """How many were not let through since the last one that was."""
+    """How many were not let through. Whoever tells of them sets it back to 0."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
@@ -21,7 +21,7 @@ class Throttle:
         self.held_back = 0
 
     def admits(self, now: float) -> bool:
-        """Whether one more may pass at a time, in seconds; whoever lets it pass sets ``held_back`` to 0 again."""
+        """Whether one more may pass at a time, in seconds."""
         if self._at is not None and now > self._at:
             self._left = min(self._burst, self._left + (now - self._at) * self._rate)
         self._at = now

@@ -44,6 +44,14 @@ class Limits:
     def __attrs_post_init__(self) -> None:
         for name, value in attrs.asdict(self).items():
             if not isinstance(value, int) or value < 0:
+    sessions: int = 10_000
+    """How many sessions an HTTP server keeps. Beyond: the one that was idle for longest ends, and where none is idle the
+    new client is refused with status 503."""
+    replay_events: int = 1024
+    """How many sent events an HTTP session keeps, for clients whose connection broke. Beyond: the oldest is forgotten,
+    and a client that asks for what came after it gets what comes from now on."""
+    replay_bytes: int = MIB
+    """How many bytes of them. Beyond: as above."""
                 raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
 
 

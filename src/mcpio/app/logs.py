@@ -1,0 +1,113 @@
+"""Log messages on their way to a client: what is secret stays here, and so does what is too much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import attrs
+
+from mcpio.app.plain import to_json
+from mcpio.app.throttle import Throttle
+from mcpio.errors import InvalidMessage
+from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
+
+if TYPE_CHECKING:
+    from mcpio.app.serving import ServerSession
+    from mcpio.events import IncomingId
+
+__all__ = ["REDACTED", "LogFilter", "LogOutlet", "redact_secrets"]
+
+LogFilter: TypeAlias = "Callable[[ServerSession, LoggingMessageNotification], LoggingMessageNotification | None]"
+"""Takes a log message before it goes out, and returns it, another in its place, or ``None`` to keep it in (LOG-07).
+A plain function, called without waiting. A message that it fails for stays in, and the failure is reported."""
+
+REDACTED: Final = "[redacted]"
+"""What stands in the place of a secret."""
+
+_SECRET: Final = frozenset(
+    (
+        "accesstoken",
+        "apikey",
+        "authorization",
+        "clientsecret",
+        "cookie",
+        "credentials",
+        "idtoken",
+        "passphrase",
+        "passwd",
+        "password",
+        "privatekey",
+        "proxyauthorization",
+        "refreshtoken",
+        "secret",
+        "secretkey",
+        "sessiontoken",
+        "setcookie",
+        "xapikey",
+    )
+)
+"""The names of members that hold secrets, in small letters and without what stands between the words."""
+
+
+def redact_secrets(session: ServerSession | None, message: LoggingMessageNotification) -> LoggingMessageNotification:
+    """Return a log message with the values of members like ``password`` or ``api_key`` replaced, however deep.
+
+    This is what servers do unless they have a filter of their own, which may well call it. It goes by names alone:
+    a secret inside a text is for you to leave out.
+    """
+    found = _without_secrets(message.data)
+    return message if found is message.data else attrs.evolve(message, data=found)
+
+
+class LogOutlet:
+    """The log messages of one session."""
+
+    __slots__ = ("_session", "_throttle")
+
+    def __init__(self, session: ServerSession) -> None:
+        self._session = session
+        rate = session.server.options.limits.logs_per_second
+        self._throttle = Throttle(rate, rate)
+
+    @property
+    def dropped(self) -> int:
+        """How many were more than may go out in a second."""
+        return self._throttle.held_back
+
+    def send(self, level: LoggingLevel, data: Any, logger: str | None, related_to: IncomingId | None) -> None:
+        """Send a message, unless it is one too many or the server's filter keeps it in."""
+        session = self._session
+        if not self._throttle.admits(session.driver.now()):
+            return
+        chosen = session.server.log_filter or redact_secrets
+        try:
+            message = chosen(session, LoggingMessageNotification(level, _sayable(data), logger))
+        except Exception as error:
+            session.driver.report("the log filter failed, and the message was kept in", error)
+            return
+        if message is not None:
+            session.tell(message, related_to=related_to)
+
+
+def _sayable(data: Any) -> Any:
+    """Return a value as plain JSON, or else its ``repr``: nobody is to fail for a log message."""
+    try:
+        return to_json(data)
+    except InvalidMessage:
+        return repr(data)
+
+
+def _without_secrets(data: Any) -> Any:
+    """Return plain JSON without secrets; the same object where there are none."""
+    if isinstance(data, dict):
+        found = {name: REDACTED if _is_secret(name) else _without_secrets(value) for name, value in data.items()}
+        return data if all(found[name] is value for name, value in data.items()) else found
+    if isinstance(data, list):
+        items = [_without_secrets(item) for item in data]
+        return data if all(new is old for new, old in zip(items, data, strict=True)) else items
+    return data
+
+
+def _is_secret(name: str) -> bool:
+    return name.lower().replace("_", "").replace("-", "").replace(" ", "") in _SECRET
