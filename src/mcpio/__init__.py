@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from mcpio.engine.options import Options
     from mcpio.engine.outbox import Outgoing
     from mcpio.engine.pending import Pending, Unanswered
+    from mcpio.engine.recording import Recorder
+    from mcpio.engine.redaction import Redacting, Redactor
+    from mcpio.engine.replay import Replay, ReplayedCall, replay
     from mcpio.engine.server import ServerConnection
     from mcpio.engine.table import Phase
+    from mcpio.engine.tap import Observation, Tap, observe
     from mcpio.errors import (
         AuthorizationRequired,
         ConnectFailed,
@@ -258,6 +262,7 @@ __all__ = [
     "NoBackChannel",
     "NoiseReceived",
     "NotificationReceived",
+    "Observation",
     "Options",
     "Outgoing",
     "OutgoingId",
@@ -278,8 +283,13 @@ __all__ = [
     "RawRequest",
     "ReadResourceRequest",
     "ReadResourceResult",
+    "Recorder",
+    "Redacting",
+    "Redactor",
     "Refusal",
     "RemoteProtocolError",
+    "Replay",
+    "ReplayedCall",
     "RequestCancelled",
     "RequestContext",
     "RequestError",
@@ -307,6 +317,7 @@ __all__ = [
     "ServerConnection",
     "SetLevelRequest",
     "SubscribeRequest",
+    "Tap",
     "TextContent",
     "TextResourceContents",
     "Timeout",
@@ -320,6 +331,8 @@ __all__ = [
     "UnsubscribeRequest",
     "VersionMismatched",
     "__version__",
+    "observe",
+    "replay",
 ]
 
 _HOME = {
@@ -344,6 +357,10 @@ _HOME = {
     "engine.table": "Phase",
     "engine.outbox": "Outgoing",
     "engine.pending": "Pending Unanswered",
+    "engine.recording": "Recorder",
+    "engine.redaction": "Redacting Redactor",
+    "engine.replay": "Replay ReplayedCall replay",
+    "engine.tap": "Observation Tap observe",
     "app.server": "Lifespan Server",
     "app.client": "CallOptions Client ClientOptions",
     "app.context": "Context RequestScope",

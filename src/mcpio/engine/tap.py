@@ -12,12 +12,14 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, TypeAlias
 
+from mcpio.engine.channel import ANY
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.limits import Timeout
 from mcpio.engine.outbox import Outgoing
 from mcpio.engine.payloads import encode, method_to_send
-from mcpio.errors import RequestError
+from mcpio.engine.pending import IncomingRequest
+from mcpio.engine.table import RequestInput
 from mcpio.events import Event, IncomingId, OutgoingId
 from mcpio.framing.lines import Overlong
 from mcpio.methods import Kind
@@ -40,10 +42,13 @@ class Tap:
         """Begin: the tap was given to this connection. What this raises goes to whoever gave it."""
 
     def received(self, data: bytes | None, now: float) -> None:
-        """Hear that bytes were fed, in the pieces in which they came; ``None`` is the end of file. Message channels have none."""
+        """Hear that bytes were fed, in the pieces in which they came; ``None`` is the end of file.
+
+        Message channels have no bytes.
+        """
 
     def sent(self, data: bytes | None, now: float) -> None:
-        """Hear that a chunk of bytes was pulled, to be written; ``None`` is the half-close. Message channels have none."""
+        """Hear that a chunk of bytes was pulled, to be written; ``None`` is the half-close."""
 
     def message_received(self, text: bytes | str, via: Hashable, now: float) -> None:
         """Hear that a whole message is about to be acted on: its JSON, or whatever came in place of that."""
@@ -57,7 +62,8 @@ class Tap:
     def called(self, verb: str, arguments: Mapping[str, Any], now: float) -> None:
         """Hear that a verb that changes something was called, and did not raise. Payloads are in their wire form.
 
-        ``next_event`` is told of here only where it gave nothing.
+        ``next_event`` is told of here only where it gave nothing. The verbs that answer are told of as ``respond``,
+        with the whole message, and only where there was something to answer.
         """
 
 
@@ -96,9 +102,9 @@ class Observation:
 def observe(connection: Connection, tap: Tap, *, now: float = 0.0, report: Reporter | None = None) -> Observation:
     """Let a tap hear of everything that passes a connection from here on.
 
-    ``now`` is the time on the connection's clock. ``report`` is called once if the tap fails, which nothing else tells
-    but ``Observation.error``. Raises what ``tap.opened`` does, and then nothing is observed. A connection may have any
-    number of taps; each hears of everything.
+    ``now`` is the time on the connection's clock: a recording begins there. ``report`` is called once if the tap fails;
+    beside it only ``Observation.error`` tells. Raises what ``tap.opened`` does, and then nothing is observed. A
+    connection may have any number of taps; each hears of everything.
     """
     tap.opened(connection, now)
     observation = Observation(connection, tap, report)
@@ -190,14 +196,15 @@ class Tapped(Connection):
             self._told("data_to_send", max_bytes=max_bytes, chunks=tuple(chunks))
         return chunks
 
-    def next_message(self) -> Outgoing | None:
+    def next_message(self, *, via: Hashable = ANY) -> Outgoing | None:
         """Do it, and tell the taps."""
         was = self._phase
-        message = super().next_message()
+        message = super().next_message(via=via)
         if message is not None:
             self._tell("message_sent", message.text, message.via)
         if message is not None or was is not self._phase:
-            self._told("next_message", text=None if message is None else message.text)
+            which = {} if via is ANY else {"via": via}
+            self._told("next_message", text=None if message is None else message.text, **which)
         return message
 
     # Time and the end
@@ -249,24 +256,6 @@ class Tapped(Connection):
         self._told("cancel_request", id=id, reason=reason)
         return was_running
 
-    def send_result(self, id: IncomingId, result: Any) -> None:
-        """Do it, and tell the taps."""
-        is_running = self._incoming.get(id) is not None
-        super().send_result(id, result)
-        if is_running:
-            said = result if isinstance(result, Mapping) else encode(self._codec, result)
-            self._told("send_result", id=id, result=said)
-
-    def send_raw_result(self, id: IncomingId, result: bytes) -> None:
-        """Do it, and tell the taps."""
-        super().send_raw_result(id, result)
-        self._told("send_raw_result", id=id, result=result)
-
-    def send_error(self, id: IncomingId, error: RequestError) -> None:
-        """Do it, and tell the taps."""
-        super().send_error(id, error)
-        self._told("send_error", id=id, code=error.code, message=error.message, data=error.data)
-
     def send_progress(
         self, id: IncomingId, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
@@ -278,6 +267,10 @@ class Tapped(Connection):
         """Do it, and tell the taps."""
         super().send_notification(notification, related_to=related_to)
         self._told("send_notification", **self._in_words(notification, Kind.NOTIFICATION), related_to=related_to)
+
+    def _respond(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:
+        super()._respond(request, what, text)
+        self._told("respond", id=request.id, text=text)
 
 
 class TappedClient(Tapped, ClientConnection):

@@ -1,0 +1,316 @@
+"""A recording held again: a fresh engine gets the same calls and gives the same events (P5, P15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import DEFAULT, Connection, Default
+from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.options import Options
+from mcpio.engine.recording import VERSION, said_bytes
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase, Role
+from mcpio.errors import LocalProtocolError, McpError, RequestError
+from mcpio.events import Event, IncomingId, OutgoingId
+from mcpio.framing.json import JsonError, dumps, loads
+from mcpio.revisions import Revision
+from mcpio.types.custom import RawNotification, RawRequest
+
+__all__ = ["Replay", "ReplayedCall", "replay"]
+
+
+@attrs.frozen
+class ReplayedCall:
+    """One call of a recording, and what came of it this time."""
+
+    line: int
+    """Where it stands in the recording; the header is line 1."""
+    at: float
+    """When, in seconds on the recorded clock."""
+    verb: str
+    """What was called."""
+    arguments: Mapping[str, Any]
+    """What is written of the call."""
+    event: Event | None
+    """The event that it gave, if it pulled one."""
+    sent: tuple[bytes | None, ...]
+    """What it gave to be written; ``None`` is the half-close."""
+    phase: Phase
+    """The connection's phase after it."""
+    differs: str | None
+    """What came out differently from what is written, ``None`` where all is the same."""
+
+
+class Replay:
+    """A recording, and the connection that holds it again as the steps are taken: iterate over it, once."""
+
+    connection: Connection
+    """The engine, where the last step left it."""
+    role: Role
+    """Whose conversation it is."""
+
+    def __init__(self, lines: Iterable[str], *, options: Options | None = None, principal: Hashable = None) -> None:
+        """Read the header. ``options`` and ``principal`` stand in for what a recording leaves out.
+
+        ``LocalProtocolError`` for what is no recording, or one from a newer version. Steps raise it, with the line, for
+        what is malformed further on.
+        """
+        self._lines = enumerate(lines, 1)
+        header = _header(next(self._lines, (1, ""))[1])
+        self.role = Role(header["role"])
+        cls: type[Connection] = ClientConnection if self.role is Role.CLIENT else ServerConnection
+        chosen = options or _read_options(header["options"])
+        self.connection = cls.restore(header["snapshot"], header["at"], options=chosen, principal=principal)
+
+    def __iter__(self) -> Iterator[ReplayedCall]:
+        """Take the steps."""
+        for number, line in self._lines:
+            if line.strip():
+                yield self._step(number, line)
+
+    def events(self) -> list[Event]:
+        """Take all steps that are left, and return the events."""
+        return [step.event for step in self if step.event is not None]
+
+    def _step(self, number: int, line: str) -> ReplayedCall:
+        connection = self.connection
+        try:
+            entry = loads(line)
+            verb, at = entry.pop("do"), float(entry.pop("at"))
+            act = _VERBS[verb]
+        except JsonError as error:
+            raise LocalProtocolError(f"malformed recording: line {number}: {error.reason}") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise LocalProtocolError(f"malformed recording: line {number}: no call") from error
+        try:
+            event, sent, differs = act(connection, entry, at)
+        except McpError as error:
+            # The engine refuses what it did not refuse then, so it is no longer where it was.
+            event, sent, differs = None, (), f"refused: {error}"
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise LocalProtocolError(f"malformed recording: line {number}: {verb}: {error!r:.200}") from error
+        return ReplayedCall(number, at, verb, entry, event, sent, connection.phase, differs)
+
+
+def replay(lines: Iterable[str], *, options: Options | None = None, principal: Hashable = None) -> list[Event]:
+    """Return the events of a recording, made again by a fresh engine. See ``Replay``."""
+    return Replay(lines, options=options, principal=principal).events()
+
+
+# The header
+
+
+def _header(line: str) -> dict[str, Any]:
+    try:
+        header = loads(line)
+    except JsonError:
+        header = None
+    if not isinstance(header, dict) or header.get("recording").__class__ is not int:
+        raise LocalProtocolError("not a recording: the first line is no header")
+    if header["recording"] > VERSION:
+        raise LocalProtocolError(f"the recording has version {header['recording']}; this library reads up to {VERSION}")
+    wrong = [name for name, kinds in _HEADER.items() if header.get(name).__class__ not in kinds]
+    if wrong or header["role"] not in (role.value for role in Role):
+        raise LocalProtocolError(f"malformed recording: the header has no proper {(wrong or ['role'])[0]}")
+    return header
+
+
+_HEADER: Final[Mapping[str, tuple[type, ...]]] = {
+    "role": (str,),
+    "at": (int, float),
+    "options": (dict,),
+    "snapshot": (dict,),
+}
+
+
+def _read_options(said: Mapping[str, Any]) -> Options:
+    try:
+        return Options(**{name: _OPTIONS.get(name, _as_it_is)(value) for name, value in said.items()})
+    except (TypeError, ValueError, AttributeError) as error:
+        raise LocalProtocolError(f"malformed recording: the options: {error}") from error
+
+
+def _read_profile(said: Any) -> Any:
+    from mcpio.profiles import Profile
+
+    return Profile(said)
+
+
+def _read_revisions(said: Iterable[str]) -> tuple[Revision, ...]:
+    found = tuple(Revision.parse(name) for name in said)
+    if None in found:
+        raise ValueError(f"{said!r:.200} are not all revisions")
+    return found  # type: ignore[return-value]  # none of them is None
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_OPTIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "revisions": _read_revisions,
+    "limits": lambda said: Limits(**said),
+    "request_timeout": lambda said: Timeout(**said),
+    "custom_methods": frozenset,
+    "profiles": lambda said: frozenset(map(_read_profile, said)),
+    "emit_profile": _read_profile,
+}
+
+# The verbs: each gives the event that was pulled, what is to be written, and what differs
+
+
+_Outcome = tuple[Event | None, tuple[bytes | None, ...], str | None]
+_NOTHING: Final[_Outcome] = (None, (), None)
+
+
+def _feed(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    if "overlong" in entry:
+        connection.receive_data(b"x" * entry["overlong"] + b"\n", now)
+    else:
+        connection.receive_data(None if entry["data"] is None else _bytes(entry["data"]), now)
+    return _NOTHING
+
+
+def _feed_message(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    connection.receive_message(_text(entry["text"]), now, via=entry["via"])
+    return _NOTHING
+
+
+def _lose(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    connection.connection_lost(_cause(entry["cause"]), now)
+    return _NOTHING
+
+
+def _pull(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    event = connection.next_event()
+    wanted, got = entry.get("event"), None if event is None else type(event).__name__
+    return event, (), None if wanted == got else f"{got or 'no event'}, where there was {wanted or 'none'}"
+
+
+def _write(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    chunks = connection.data_to_send(entry["max_bytes"])
+    same = [said_bytes(chunk) for chunk in chunks] == entry["chunks"]
+    return None, tuple(chunks), None if same else "what is to be written"
+
+
+def _write_message(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    message = connection.next_message()
+    text = None if message is None else message.text
+    same = text == _text(entry["text"])
+    return None, () if text is None else (text,), None if same else "what is to be written"
+
+
+def _let_time_pass(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    connection.handle_timeout(now)
+    return _NOTHING
+
+
+def _close(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    connection.close(now, entry["grace"])
+    return _NOTHING
+
+
+def _abort(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    connection.abort(_cause(entry["cause"]))
+    return _NOTHING
+
+
+def _initialize(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    if not isinstance(connection, ClientConnection):
+        raise TypeError("only a client initializes")
+    connection.send_initialize(now=now, timeout=_timeout(entry["timeout"]), cookie=entry["cookie"])
+    return _NOTHING
+
+
+def _ask(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    connection.send_request(
+        RawRequest(entry["method"], entry["params"]),
+        now=now,
+        timeout=_timeout(entry["timeout"]),
+        cookie=entry["cookie"],
+        related_to=_incoming(entry["related_to"]),
+        progress=entry["progress"],
+    )
+    return _NOTHING
+
+
+def _cancel(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    connection.cancel_request(OutgoingId(entry["id"]), entry["reason"])
+    return _NOTHING
+
+
+def _respond(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    id, text = IncomingId(entry["id"]), _bytes(entry["text"]["bytes"])
+    message = loads(text)
+    if "error" in message:
+        error = message["error"]
+        connection.send_error(id, RequestError(error["code"], error["message"], error.get("data")))
+        return _NOTHING
+    # The very bytes, where they can be cut out: what was passed on may be written in another way than ours.
+    before = b'{"jsonrpc":"2.0","id":%b,"result":' % dumps(message["id"])
+    is_ours = text.startswith(before)
+    connection.send_raw_result(id, text[len(before) : -1] if is_ours else dumps(message["result"]))
+    return _NOTHING
+
+
+def _report(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    connection.send_progress(IncomingId(entry["id"]), entry["progress"], entry["total"], entry["message"])
+    return _NOTHING
+
+
+def _notify(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    notification = RawNotification(entry["method"], entry["params"])
+    connection.send_notification(notification, related_to=_incoming(entry["related_to"]))
+    return _NOTHING
+
+
+_VERBS: Final[Mapping[str, Callable[[Connection, dict[str, Any], float], _Outcome]]] = {
+    "receive_data": _feed,
+    "receive_message": _feed_message,
+    "connection_lost": _lose,
+    "next_event": _pull,
+    "data_to_send": _write,
+    "next_message": _write_message,
+    "handle_timeout": _let_time_pass,
+    "close": _close,
+    "abort": _abort,
+    "send_initialize": _initialize,
+    "send_request": _ask,
+    "cancel_request": _cancel,
+    "respond": _respond,
+    "send_progress": _report,
+    "send_notification": _notify,
+}
+
+
+# Arguments, read
+
+
+def _bytes(said: Any) -> bytes:
+    return said.encode() if isinstance(said, str) else bytes.fromhex(said["hex"])
+
+
+def _text(said: Any) -> bytes | str | None:
+    if said is None or isinstance(said, str):
+        return said
+    if "utf-16" in said:
+        return bytes.fromhex(said["utf-16"]).decode("utf-16-le", "surrogatepass")
+    return said["bytes"].encode() if "bytes" in said else bytes.fromhex(said["hex"])
+
+
+def _timeout(said: Any) -> Timeout | float | Default | None:
+    if said == "default":
+        return DEFAULT
+    return Timeout(*said) if isinstance(said, list) else said
+
+
+def _incoming(said: int | None) -> IncomingId | None:
+    return None if said is None else IncomingId(said)
+
+
+def _cause(said: str | None) -> Exception | None:
+    return None if said is None else Exception(said)
