@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
@@ -14,7 +14,7 @@ from mcpio.app.pages import Items
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Handler, ProgressCallback, Session, Waiter, checked_callback
 from mcpio.engine.client import ClientConnection
-from mcpio.engine.connection import Default
+from mcpio.engine.connection import DEFAULT, Default
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectFailed, ErrorCode, LocalProtocolError, RequestError
@@ -30,8 +30,11 @@ from mcpio.types.lifecycle import (
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ListToolsResult, Tool
 
 if TYPE_CHECKING:
+    from mcpio.app.middleware import Middleware
     from mcpio.app.result_checks import CheckResults, ResultChecks
     from mcpio.app.tool_cache import ToolCache
+    from mcpio.backoff import Backoff
+    from mcpio.events import IncomingId
     from mcpio.types.completion import CompleteResult, PromptReference, ResourceTemplateReference
     from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
     from mcpio.types.prompts import GetPromptResult, ListPromptsResult, Prompt
@@ -75,6 +78,13 @@ class ClientOptions(TypedDict, total=False):
     """Compare structured results of tools with their output schemas (TOOL-14): ``"raise"`` raises ``InvalidMessage``
     for one that breaks its schema, ``"report"`` tells the operator. It needs the package jsonschema, and asks the
     server for its list of tools before the first call."""
+    middleware: Iterable[Middleware] | None
+    """What stands around the client's own requests, the outermost first: see ``mcpio.app.middleware``."""
+    handler_middleware: Iterable[Middleware] | None
+    """What stands around the requests of the server, the outermost first."""
+    retry: Backoff | None
+    """When to send requests again that only read, and those whose caller says ``retry=True``: inside of all
+    ``middleware``. ``mcpio.app.Retry`` can do more."""
     options: Options | None
     """Revisions, limits and timeouts."""
 
@@ -88,6 +98,9 @@ class CallOptions(TypedDict, total=False):
     """Hears of progress: takes progress, total and message. A plain function, called without waiting."""
     meta: Mapping[str, Any] | None
     """The request's ``_meta``, for the server to read."""
+    retry: bool | None
+    """Whether a client with ``retry=`` may send the request again after an error, when that may help. ``None`` for
+    requests that only read."""
 
 
 def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
@@ -102,6 +115,7 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
     if roots is not None:
         roots_handler(roots)
     _result_checks(options.get("check_results"), str)
+    _middleware_of(options)
     given = {name for name, value in options.items() if value is not None}
     declared = options.get("capabilities") or ClientCapabilities()
     capabilities = attrs.evolve(
@@ -112,6 +126,21 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
     )
     info = options.get("info") or Implementation("mcpio", "0")
     return ClientConnection(info, capabilities, options=options.get("options"))
+
+
+def _middleware_of(options: ClientOptions) -> tuple[tuple[Middleware, ...], tuple[Middleware, ...]]:
+    """Return what stands around a client's own requests, and around those of its server."""
+    own, served, policy = options.get("middleware"), options.get("handler_middleware"), options.get("retry")
+    if own is None and served is None and policy is None:
+        return (), ()
+    from mcpio.app.middleware import checked_middleware
+
+    layers = checked_middleware(own or ())
+    if policy is not None:
+        from mcpio.app.retrying import Retry
+
+        layers += (Retry(policy),)
+    return layers, checked_middleware(served or ())
 
 
 def _result_checks(policy: CheckResults | None, report: Callable[[str], object]) -> ResultChecks | None:
@@ -138,6 +167,7 @@ class Client(Session):
         sampling, elicitation, roots = options.get("sampling"), options.get("elicitation"), options.get("roots")
         self._handlers: dict[str, Handler] = {}
         self._tool_cache: ToolCache | None = None
+        self._middleware, self._handler_middleware = _middleware_of(options)
         self._result_checks = _result_checks(options.get("check_results"), self._report_fault)
         if sampling is not None:
             self._handlers["sampling/createMessage"] = sampling_handler(sampling, connection.capabilities)
@@ -291,6 +321,27 @@ class Client(Session):
     def _report_fault(self, text: str) -> None:
         self.peer_faults.report(text)
 
+    def request(
+        self,
+        request: Any,
+        *,
+        timeout: Timeout | float | None | Default = DEFAULT,
+        on_progress: ProgressCallback | None = None,
+        related_to: IncomingId | None = None,
+        retry: bool | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Ask the server and return its typed result, as ``Session.request`` does, through the client's middleware.
+
+        ``retry`` is as in ``CallOptions``.
+        """
+        send = super().request
+        if not self._middleware:
+            return send(request, timeout=timeout, on_progress=on_progress, related_to=related_to)
+        send = partial(send, timeout=timeout, on_progress=on_progress, related_to=related_to)
+        from mcpio.app.middleware import send_through
+
+        return send_through(self._middleware, self, request, retry, send)
+
     def _call(self, request: Any, call: CallOptions) -> Coroutine[Any, Any, Any]:
         options: Any = call
         meta = options.pop("meta", None)
@@ -304,7 +355,8 @@ class Client(Session):
         handler = self._handlers.get(event.raw["method"])
         if handler is None:
             raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {event.raw['method']:.100}")
-        return handler
+        layers = self._handler_middleware
+        return self._wrapped(event, handler, layers) if layers else handler
 
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         if isinstance(event, Initialized):
