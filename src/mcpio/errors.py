@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mcpio.refusals import RefusalSeverity
+    from mcpio.types.elicitation import ElicitURLRequest
 
 __all__ = [
     "AuthorizationRequired",
@@ -24,7 +27,9 @@ __all__ = [
     "RequestCancelled",
     "RequestError",
     "RequestTimeout",
+    "SamplingRejected",
     "ToolError",
+    "URLElicitationRequired",
 ]
 
 
@@ -141,6 +146,45 @@ class RequestError(McpError):
 
     def _in_data(self, member: str) -> Any:
         return self.data.get(member) if isinstance(self.data, Mapping) else None
+
+
+class SamplingRejected(RequestError):
+    """The user turned down a sampling request (SAMP-12).
+
+    The function that answers ``sampling/createMessage`` raises it, and then ``Context.sample`` does at the server.
+    """
+
+    def __init__(self, message: str = "User rejected sampling request", data: Any = None) -> None:
+        super().__init__(ErrorCode.USER_REJECTED, message, data)
+
+
+class URLElicitationRequired(RequestError):
+    """The user must visit web addresses before the request can succeed (ELIC-17, 2025-11-25 only).
+
+    A server's handler raises it with the addresses, each with an id; a client whose call raises it shows them to its
+    user and calls again. A client that did not declare ``elicitation.url`` never gets it: the handler's fault.
+
+    ``elicitations`` are the addresses, one at least. ``ValueError`` for none, ``InvalidMessage`` for one without an id.
+    """
+
+    elicitations: tuple[ElicitURLRequest, ...]
+
+    def __init__(
+        self,
+        elicitations: Iterable[ElicitURLRequest],
+        message: str = "This request needs the user to visit a web address first",
+        data: Any = None,
+    ) -> None:
+        # The types of a feature are loaded by those who use it.
+        from mcpio.codec import codec
+        from mcpio.revisions import REV_2025_11_25
+
+        self.elicitations = tuple(elicitations)
+        if not self.elicitations:
+            raise ValueError("an error that asks for visits names one web address at least")
+        encode = codec(REV_2025_11_25).encode
+        said = data if data is not None else {"elicitations": [encode(each) for each in self.elicitations]}
+        super().__init__(ErrorCode.URL_ELICITATION_REQUIRED, message, said)
 
 
 class RequestTimeout(McpError):

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mcpio.methods import declares
+from mcpio.revisions import REV_2025_11_25
 
 if TYPE_CHECKING:
+    from mcpio.events import RequestContext
     from mcpio.types.elicitation import ElicitResult
-    from mcpio.types.sampling import CreateMessageRequest, SamplingMessage
+    from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult, SamplingMessage
 
-__all__ = ["fault_in_elicitation", "fault_in_elicited", "fault_in_sampling"]
+__all__ = ["advice_on_sampling", "fault_in_elicitation", "fault_in_elicited", "fault_in_sampled", "fault_in_sampling"]
 
 
 def fault_in_sampling(request: CreateMessageRequest, capabilities: Any) -> str | None:
@@ -23,6 +25,29 @@ def fault_in_sampling(request: CreateMessageRequest, capabilities: Any) -> str |
     if wants_tools and not declares(capabilities, ("sampling", "tools")):
         return "tools and toolChoice need the capability sampling.tools, which the client did not declare"
     return _fault_in_messages(request.messages)
+
+
+def advice_on_sampling(request: CreateMessageRequest, peer: RequestContext) -> str | None:
+    """Return what a request for a message should do without, though it may be sent, or ``None`` (SAMP-07)."""
+    wants = request.include_context
+    if wants in (None, "none") or peer.revision < REV_2025_11_25 or declares(peer.capabilities, ("sampling", "context")):
+        return None
+    return f"includeContext {wants} is for clients that declare sampling.context, and this one may ignore it"
+
+
+def fault_in_sampled(result: CreateMessageResult, request: CreateMessageRequest) -> str | None:
+    """Return what is wrong with a model's message, or ``None``: tools are used as ``tool_choice`` says (SAMP-08)."""
+    from mcpio.types.sampling import ToolResultContent, ToolUseContent
+
+    mode = (request.tool_choice.mode if request.tool_choice is not None else None) or "auto"
+    uses = any(isinstance(block, ToolUseContent) for block in result.blocks)
+    if any(isinstance(block, ToolResultContent) for block in result.blocks):
+        return "a model has no tool results to give"
+    if uses and (mode == "none" or not request.tools):
+        return "the model uses a tool where it may use none"
+    if mode == "required" and not uses and result.stop_reason != "maxTokens":
+        return "the model uses no tool where it must"
+    return None
 
 
 def fault_in_elicitation(request: Any, capabilities: Any) -> str | None:

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any, Final, Literal
 
 from mcpio.app.faults import Fault, expected
+from mcpio.app.formats import check_format
 
 __all__ = ["Constraints", "Family", "collect", "description_of"]
 
@@ -20,13 +21,14 @@ class Constraints:
 
     ``ge``, ``gt``, ``le`` and ``lt`` bound numbers, dates and times; ``multiple_of`` is for numbers; ``min_length``
     and ``max_length`` count the characters of a string, the bytes of a ``bytes``, the items of an array and the
-    members of an object; ``pattern`` is a regular expression that is searched for in a string. They become keywords
-    of the JSON Schema and are checked before a handler sees the value. ``ValueError`` for limits that make no sense.
+    members of an object; ``pattern`` is a regular expression that is searched for in a string, and ``format`` is
+    ``"email"`` or ``"uri"``. They become keywords of the JSON Schema and are checked before a handler sees the value.
+    ``ValueError`` for limits that make no sense.
 
     Objects of other libraries with attributes of these names, such as those of ``annotated_types``, serve as well.
     """
 
-    __slots__ = ("ge", "gt", "le", "lt", "max_length", "min_length", "multiple_of", "pattern")
+    __slots__ = ("format", "ge", "gt", "le", "lt", "max_length", "min_length", "multiple_of", "pattern")
 
     def __init__(
         self,
@@ -39,6 +41,7 @@ class Constraints:
         min_length: int | None = None,
         max_length: int | None = None,
         pattern: str | re.Pattern[str] | None = None,
+        format: Literal["email", "uri"] | None = None,  # noqa: A002 - the keyword's name
     ) -> None:
         self.ge: Any = ge
         self.gt: Any = gt
@@ -48,6 +51,7 @@ class Constraints:
         self.min_length: int | None = min_length
         self.max_length: int | None = max_length
         self.pattern: str | re.Pattern[str] | None = pattern
+        self.format: str | None = format
         for _ in _limits_of(self):
             pass
 
@@ -100,6 +104,8 @@ def rule(name: str, limit: Any, family: Family | None, kind: type | None) -> Rul
         return _length(name, limit, family)
     if name == "pattern" and family == "string":
         return Rule({"pattern": limit.pattern}, _pattern_check(limit))
+    if name == "format" and family == "string":
+        return Rule({"format": limit}, lambda value: check_format(limit, value))
     return None
 
 
@@ -130,6 +136,9 @@ def _limits_of(item: Any) -> Iterator[tuple[str, Any]]:
         limit = getattr(item, name, None)
         if limit is not None and not callable(limit):
             yield name, _sensible(name, limit)
+    # An attribute of this name means something else to many libraries.
+    if isinstance(item, Constraints) and item.format is not None:
+        yield "format", _sensible("format", item.format)
 
 
 def _sensible(name: str, limit: Any) -> Any:
@@ -141,6 +150,9 @@ def _sensible(name: str, limit: Any) -> Any:
     if name in ("min_length", "max_length"):
         if not _is_number(limit) or not isinstance(limit, int) or limit < 0:
             raise ValueError(f"{name}={limit!r} is not a length")
+    elif name == "format":
+        if limit not in ("email", "uri"):
+            raise ValueError(f"format={limit!r} is neither 'email' nor 'uri'; dates are said by their types")
     elif name == "multiple_of" and (not _is_number(limit) or limit <= 0):
         raise ValueError(f"multiple_of={limit!r} is not a positive number")
     return limit

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
 
-from mcpio.app.asking import fault_in_elicitation, fault_in_sampling
+from mcpio.app.asking import advice_on_sampling, fault_in_elicitation, fault_in_sampled, fault_in_sampling
 from mcpio.engine.connection import DEFAULT, Default
-from mcpio.errors import LocalProtocolError, RequestError
+from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
 
 if TYPE_CHECKING:
+    from mcpio.app.elicited import ElicitAnswer
+    from mcpio.app.forms import Form
     from mcpio.app.serving import ServerSession
     from mcpio.app.session import ProgressCallback, Session
     from mcpio.engine.limits import Timeout
@@ -160,28 +163,101 @@ class Context(RequestScope):
     def sample(
         self, request: CreateMessageRequest, **options: Unpack[AskOptions]
     ) -> Coroutine[Any, Any, CreateMessageResult]:
-        """Ask the client's model. Errors are those of ``Session.request``.
+        """Ask the client's model. Errors are those of ``Session.request``; ``SamplingRejected`` when the user says no.
 
         ``LocalProtocolError`` when the client did not declare what it takes: see ``ctx.peer.capabilities``.
+        ``InvalidMessage`` when the model uses tools that it was not given, or none where it must (SAMP-08).
         """
         self._check("sampling/createMessage", fault_in_sampling(request, self.peer.capabilities))
-        return self._ask(request, options)
+        if (advice := advice_on_sampling(request, self.peer)) is not None:
+            self._session.driver.report(f"sampling/createMessage: {advice}", None)
+        return _sampled(self._ask(request, options), request)
 
-    def elicit(
-        self, request: ElicitFormRequest | ElicitURLRequest, **options: Unpack[AskOptions]
-    ) -> Coroutine[Any, Any, ElicitResult]:
-        """Ask the client's user: all three actions of the answer call for different handling (ELIC-11).
+    def sample_with_tools(
+        self,
+        request: CreateMessageRequest,
+        functions: Iterable[Callable[..., Any]],
+        *,
+        rounds: int = 10,
+        **options: Unpack[AskOptions],
+    ) -> Coroutine[Any, Any, CreateMessageResult]:
+        """Ask the client's model, and do what it wants done with these functions until it has an answer.
 
-        ``LocalProtocolError`` when the client did not declare what it takes: see ``ctx.peer.capabilities``.
+        The functions are what ``Server.tool`` takes, and need not be the server's tools. The model learns of what
+        they raise. After ``rounds`` rounds of them it is asked for its answer without (SAMP-15). Otherwise as
+        ``sample``; ``TypeError`` and ``ValueError`` are those of ``Server.tool``.
         """
+        from mcpio.app.tool_loop import sample_with_tools
+
+        return sample_with_tools(self, request, functions, rounds, options)
+
+    @overload
+    def elicit(
+        self, request: ElicitFormRequest | ElicitURLRequest, /, **options: Unpack[AskOptions]
+    ) -> Coroutine[Any, Any, ElicitResult]: ...
+
+    @overload
+    def elicit(
+        self, message: str, form: type[T] | Form[T], /, **options: Unpack[AskOptions]
+    ) -> Coroutine[Any, Any, ElicitAnswer[T]]: ...
+
+    def elicit(self, request: Any, form: Any = None, /, **options: Unpack[AskOptions]) -> Coroutine[Any, Any, Any]:
+        """Ask the client's user to fill in a form, never for secrets (ELIC-13).
+
+        With a message and a class (or a ``Form``), the class says what the form has, and the answer is ``Accepted``
+        with a value of the class, ``Declined`` or ``Dismissed``; with a request of your own, it is the plain result.
+        All three actions call for different handling (ELIC-11). What is accepted fits the form, or
+        ``InvalidMessage`` is raised (ELIC-12).
+
+        ``LocalProtocolError`` when the client did not declare what it takes (see ``ctx.peer.capabilities``), or speaks
+        a revision without such fields. ``TypeError`` says why a class is no form.
+        """
+        from mcpio.app.eliciting import ask_by_form, ask_user
+
         self._check("elicitation/create", fault_in_elicitation(request, self.peer.capabilities))
-        return self._ask(request, options)
+        ask, revision = partial(self._ask, options=options), self.peer.revision
+        if form is None:
+            return ask_user(request, ask, self._session, revision)
+        return ask_by_form(request, form, ask, revision)
+
+    def elicit_url(
+        self,
+        message: str,
+        url: str | Callable[[str], str],
+        *,
+        elicitation_id: str | None = None,
+        **options: Unpack[AskOptions],
+    ) -> Coroutine[Any, Any, ElicitAnswer[str]]:
+        """Ask the client's user to visit a web address, for what must not pass through the client (ELIC-14).
+
+        ``url`` is the address, or a function that makes it from the elicitation's id: without ``elicitation_id``, one
+        that nobody can guess. ``Accepted`` has the id, and means that the user agreed to go, no more (ELIC-15); when
+        they are done there, ``Server.notify_elicitation_complete`` says so to the client.
+
+        Whoever opens the address may be somebody else: compare their login with ``ctx.peer.principal`` (ELIC-20).
+        ``LocalProtocolError`` when the client did not declare ``elicitation.url``, ``ValueError`` for no web address.
+        """
+        from mcpio.app.eliciting import ask_by_url
+        from mcpio.types.elicitation import ElicitURLRequest
+
+        self._check("elicitation/create", fault_in_elicitation(ElicitURLRequest, self.peer.capabilities))
+        id = elicitation_id or self._session.driver.runtime.entropy(16).hex()
+        return ask_by_url(message, url, id, partial(self._ask, options=options), self._session)
 
     def roots(self, **options: Unpack[AskOptions]) -> Coroutine[Any, Any, tuple[Root, ...]]:
-        """Ask for the client's roots. ``LocalProtocolError`` when the client did not declare any."""
+        """Return the client's roots. ``LocalProtocolError`` when the client did not declare any.
+
+        A client that tells of changes is asked once, and again after each of them (ROOT-06). The roots are what the
+        user wants looked at, no access control; ``root_of`` compares paths with them.
+        """
         from mcpio.types.roots import ListRootsRequest
 
-        return _roots_of(self._ask(ListRootsRequest(), options))
+        known = self._session.root_list
+        if known is None:
+            return _roots_of(self._ask(ListRootsRequest(), options))
+        if known.current is not None:
+            return _at_once(known.current)
+        return known.fill(self._ask(ListRootsRequest(), options))
 
     def _check(self, method: str, fault: str | None) -> None:
         if fault is not None:
@@ -202,6 +278,18 @@ class Context(RequestScope):
         except RequestError as error:
             self._from_peer = (*self._from_peer, error)
             raise
+
+
+async def _sampled(asked: Coroutine[Any, Any, Any], request: CreateMessageRequest) -> CreateMessageResult:
+    result: CreateMessageResult = await asked
+    fault = fault_in_sampled(result, request)
+    if fault is not None:
+        raise InvalidMessage("result.content", fault)
+    return result
+
+
+async def _at_once(value: T) -> T:
+    return value
 
 
 async def _roots_of(result: Coroutine[Any, Any, Any]) -> tuple[Root, ...]:

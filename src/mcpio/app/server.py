@@ -287,6 +287,17 @@ class Server:
         update = types.ResourceUpdatedNotification(uri)
         return sum(session.tell(update) for session in self.sessions if session.is_subscribed(uri))
 
+    def notify_elicitation_complete(self, id: str) -> bool:
+        """Tell the client whose user was sent to a web address that it is done; return whether that was news (ELIC-16).
+
+        The page at that address calls it, in the loop's thread, with the id that ``Context.elicit_url`` gave. Of an id
+        that no open session knows nobody is told.
+        """
+        for session in self.sessions:
+            if session.has_visit(id):
+                return session.notify_elicitation_complete(id)
+        return False
+
     # For drivers
 
     @property

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from mcpio import types  # what belongs to one feature is loaded when a call needs it
 from mcpio.app.context import Context
 from mcpio.app.plain import to_json
 from mcpio.app.session import Handler, Session
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import ConnectionClosed, Initialized, NotificationReceived, RequestReceived
+from mcpio.methods import declares
 from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel, LoggingMessageNotification, at_least
 
 if TYPE_CHECKING:
+    from mcpio.app.root_list import RootList
     from mcpio.app.runtime import Driver
     from mcpio.app.server import Server
     from mcpio.engine.server import ServerConnection
@@ -43,6 +46,35 @@ class ServerSession(Session):
         self.state = state
         self.log_level = server.log_level
         self._subscriptions: dict[str, None] | None = None
+        self._root_list: RootList | None = None
+
+    def notify_elicitation_complete(self, id: str) -> bool:
+        """Tell the client that what its user was sent to a web address for is done; return whether that was news.
+
+        A second time nothing is sent (ELIC-16). Raises as ``notify`` does, and ``LocalProtocolError`` for an id that
+        this client was never sent, or so long ago that it is forgotten.
+        """
+        if id not in self.visits:
+            raise LocalProtocolError(f"this client was never sent the elicitation {id!r:.100}")
+        if self.visits.is_done(id):
+            return False
+        self.notify(types.ElicitationCompleteNotification(id))
+        return self.visits.finish(id)
+
+    def has_visit(self, id: str) -> bool:
+        """Whether this client was sent the elicitation."""
+        return self._visits is not None and id in self._visits
+
+    @property
+    def root_list(self) -> RootList | None:
+        """The client's roots as far as they are known; ``None`` for a client that would not tell of changes."""
+        if self._root_list is None:
+            peer = self.connection.peer
+            if peer is not None and declares(peer.capabilities, ("roots", "list_changed")):
+                from mcpio.app.root_list import RootList
+
+                self._root_list = RootList()
+        return self._root_list
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
@@ -109,6 +141,8 @@ class ServerSession(Session):
 
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         method = event.raw["method"]
+        if method == "notifications/roots/list_changed" and self._root_list is not None:
+            self._root_list.forget()
         callback = self.server.notification_handlers.get(method)
         if callback is not None:
             notification = event.notification if isinstance(event, NotificationReceived) else None

@@ -19,7 +19,7 @@ from mcpio.app.settling import is_awaitable
 from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.limits import Timeout
 from mcpio.engine.table import Phase
-from mcpio.errors import LocalProtocolError, NoBackChannel
+from mcpio.errors import ConnectionLost, LocalProtocolError, NoBackChannel, URLElicitationRequired
 from mcpio.events import (
     Answered,
     CancelReceived,
@@ -39,6 +39,7 @@ from mcpio.events import (
 if TYPE_CHECKING:
     from mcpio.app.middleware import Middleware
     from mcpio.app.peer_faults import PeerFaults
+    from mcpio.app.visits import Visits
 
 __all__ = ["Handler", "ProgressCallback", "Session", "Waiter", "checked_callback"]
 
@@ -70,6 +71,7 @@ class Session(ABC):
         self.driver = driver
         self.ended = None
         self._running: dict[IncomingId, tuple[RequestScope, Task]] = {}
+        self._visits: Visits | None = None
         self._peer_faults: PeerFaults | None = None
 
     # For the driver
@@ -146,6 +148,7 @@ class Session(ABC):
             raise
         if outcome.__class__ is ResponseReceived:
             return outcome.result
+        self._note_visits(outcome.error)
         raise outcome.error
 
     def notify(self, notification: Any, *, related_to: IncomingId | None = None) -> None:
@@ -199,6 +202,21 @@ class Session(ABC):
         self.driver.close(grace)
         await self.driver.wait_closed()
 
+    @property
+    def visits(self) -> Visits:
+        """The elicitations at web addresses that this session knows of, by their ids."""
+        if self._visits is None:
+            from mcpio.app.visits import Visits
+
+            self._visits = Visits()
+        return self._visits
+
+    def _note_visits(self, error: Exception) -> None:
+        """Remember the addresses that an error sends the user to (ELIC-17)."""
+        if isinstance(error, URLElicitationRequired):
+            for each in error.elicitations:
+                self.visits.begin(str(each.elicitation_id))
+
     # What subclasses say
 
     @abstractmethod
@@ -215,6 +233,8 @@ class Session(ABC):
 
     def _handle_end(self, event: ConnectionClosed) -> None:
         self.ended = event
+        if self._visits is not None:
+            self._visits.give_up(ConnectionLost(f"the connection ended ({event.reason.value})"))
         if self._peer_faults is not None:
             self._peer_faults.end()
         for scope, task in tuple(self._running.values()):
@@ -336,6 +356,7 @@ class Session(ABC):
             return
         try:
             self.connection.send_error(event.id, answer)
+            self._note_visits(answer)
         except LocalProtocolError as fault:
             self.driver.report(f"the error for {named(event.raw)} cannot be sent", fault)
             self._give_up(event)

@@ -89,6 +89,11 @@ class Tools(Registry[FunctionTool]):
         super().__init__("tool", changed)
         self._mask_errors = mask_errors
 
+    @property
+    def masks_errors(self) -> bool:
+        """Whether the texts of exceptions are kept from clients."""
+        return self._mask_errors
+
     def call(self, scope: Context, request: CallToolRequest) -> Any:
         """Serve ``tools/call``. A failure of the tool's own is a result that says so, for the model (TOOL-10)."""
         tool = self.find(request.name)
