@@ -37,13 +37,13 @@ class Limits:
     a peer that does not read its answers is not asked for more questions."""
     queued_logs: int = 1024
     """How many log messages may wait. Beyond: the oldest is dropped and counted."""
+    logs_per_second: int = 1000
+    """How many log messages a server sends to one client in a second. Beyond: left out, and counted (LOG-07)."""
+    subscriptions: int = 4096
+    """How many resources one client may be subscribed to. Beyond: the request is refused with -32603."""
     retired_ids: int = 256
     """How many cancelled or timed-out ids are remembered, so that a late answer is told from a wrong one.
     Beyond: the oldest is forgotten."""
-
-    def __attrs_post_init__(self) -> None:
-        for name, value in attrs.asdict(self).items():
-            if not isinstance(value, int) or value < 0:
     sessions: int = 10_000
     """How many sessions an HTTP server keeps. Beyond: the one that was idle for longest ends, and where none is idle the
     new client is refused with status 503."""
@@ -52,6 +52,10 @@ class Limits:
     and a client that asks for what came after it gets what comes from now on."""
     replay_bytes: int = MIB
     """How many bytes of them. Beyond: as above."""
+
+    def __attrs_post_init__(self) -> None:
+        for name, value in attrs.asdict(self).items():
+            if not isinstance(value, int) or value < 0:
                 raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
 
 __all__ = ["Timers"]
 
@@ -10,16 +11,22 @@ _SLACK = 64
 """Outdated entries kept before the heap is rebuilt, so that a busy connection rebuilds rarely."""
 
 
-class Timers:
-    """At most one deadline for each key, in seconds on the caller's clock. Holds nothing while nothing is set."""
+K = TypeVar("K", int, tuple[int, int, int])
+
+
+class Timers(Generic[K]):
+    """At most one deadline for each key, in seconds on the caller's clock. Holds nothing while nothing is set.
+
+    Keys are numbers, or alike tuples of numbers, so that deadlines of the same time have an order too.
+    """
 
     __slots__ = ("_deadlines", "_heap")
 
     def __init__(self) -> None:
-        self._deadlines: dict[int, float] | None = None
-        self._heap: list[tuple[float, int]] | None = None
+        self._deadlines: dict[K, float] | None = None
+        self._heap: list[tuple[float, K]] | None = None
 
-    def set(self, key: int, deadline: float) -> None:
+    def set(self, key: K, deadline: float) -> None:
         """Set the deadline of ``key``, in place of any earlier one."""
         if self._deadlines is None or self._heap is None:
             self._deadlines, self._heap = {key: deadline}, [(deadline, key)]
@@ -31,13 +38,13 @@ class Timers:
         else:
             heappush(self._heap, (deadline, key))
 
-    def clear(self, key: int) -> None:
+    def clear(self, key: K) -> None:
         """Forget the deadline of ``key``, if it has one."""
         deadlines = self._deadlines
         if deadlines is not None and deadlines.pop(key, None) is not None and not deadlines:
             self._deadlines = self._heap = None
 
-    def get(self, key: int) -> float | None:
+    def get(self, key: K) -> float | None:
         """Return the deadline of ``key``, or ``None``."""
         return None if self._deadlines is None else self._deadlines.get(key)
 
@@ -50,9 +57,9 @@ class Timers:
             heappop(heap)
         return heap[0][0]
 
-    def pop_expired(self, now: float) -> list[int]:
+    def pop_expired(self, now: float) -> list[K]:
         """Forget every deadline that is not after ``now``; return their keys, earliest first."""
-        expired = []
+        expired: list[K] = []
         while (first := self.next()) is not None and first <= now and self._heap is not None:
             key = self._heap[0][1]
             self.clear(key)

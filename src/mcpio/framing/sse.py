@@ -1,0 +1,169 @@
+"""Server-sent events as the HTML standard has them, without I/O: bytes to events, and events to bytes.
+
+Lines end with LF, CR or CRLF, wherever the bytes are cut (RESUME-07). Time is linear in what comes in, and no event
+costs more memory than its limit.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import Final
+
+import attrs
+
+__all__ = ["EventTooLarge", "ServerSentEvent", "SseParser", "encode_comment", "encode_event"]
+
+MIB: Final = 1024 * 1024
+
+
+@attrs.frozen
+class ServerSentEvent:
+    """One event of a stream."""
+
+    data: str | None = None
+    """Its data lines joined by LF. ``None``: it had none, and is here for its ``id`` or ``retry`` only."""
+    type: str = "message"
+    """Its type."""
+    id: str | None = None
+    """The last event id of the stream so far, ``""`` included; ``None`` before there was any."""
+    retry: int | None = None
+    """How long to wait before reconnecting, in milliseconds, where this event says so."""
+
+
+class EventTooLarge(ValueError):
+    """An event is longer than the limit. The stream cannot be read on."""
+
+
+class SseParser:
+    """Gives the events of one stream. Feed it bytes; take events until there are none."""
+
+    __slots__ = (
+        "_after_cr",
+        "_buffer",
+        "_data",
+        "_decoder",
+        "_event",
+        "_id",
+        "_is_first",
+        "_limit",
+        "_retry",
+        "_size",
+        "last_id",
+    )
+
+    last_id: str | None
+    """The id of the last event that was complete, of those without data too: what ``Last-Event-ID`` is to say."""
+
+    def __init__(self, max_event_bytes: int = 16 * MIB) -> None:
+        """``max_event_bytes`` bounds one event, and one line."""
+        self._limit = max_event_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._buffer: list[str] = []
+        self._size = 0
+        self._after_cr = False
+        self._is_first = True
+        self._data: list[str] | None = None
+        self._event = ""
+        self._retry: int | None = None
+        self._id: str | None = None
+        self.last_id = None
+
+    def receive(self, data: bytes) -> list[ServerSentEvent]:
+        """Take in bytes; return the events that they complete. ``EventTooLarge`` ends the stream."""
+        text = self._decoder.decode(data)
+        if not text:
+            return []
+        if self._is_first:
+            self._is_first = False
+            text = text.removeprefix("\ufeff")
+        if self._after_cr:
+            # The CR ended a line already. With an LF it is one line end in two pieces.
+            self._after_cr = False
+            text = text.removeprefix("\n")
+        events: list[ServerSentEvent] = []
+        self._after_cr = text.endswith("\r")
+        *lines, rest = _LINE_END.split(text)
+        for line in lines:
+            self._take_line(line, events)
+        if rest:
+            self._grow(len(rest))
+            self._buffer.append(rest)
+        return events
+
+    def _take_line(self, line: str, events: list[ServerSentEvent]) -> None:
+        if self._buffer:
+            self._buffer.append(line)
+            self._grow(len(line))
+            line = "".join(self._buffer)
+            self._buffer.clear()
+        else:
+            self._grow(len(line))
+        if not line:
+            self._dispatch(events)
+            return
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "data":
+            if self._data is None:
+                self._data = []
+            self._data.append(value)
+        elif field == "event":
+            self._event = value
+        elif field == "id":
+            if "\0" not in value:
+                self._id = value
+        elif field == "retry" and value.isascii() and value.isdigit() and len(value) < _RETRY_DIGITS:
+            self._retry = int(value)
+
+    def _dispatch(self, events: list[ServerSentEvent]) -> None:
+        data, retry = self._data, self._retry
+        # Only now: an event that was cut off is to come again.
+        self.last_id = self._id
+        if data is not None or retry is not None:
+            text = None if data is None else "\n".join(data)
+            events.append(ServerSentEvent(text, self._event or "message", self._id, retry))
+        self._data = self._retry = None
+        self._event = ""
+        self._size = 0
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        if self._size > self._limit:
+            self._buffer.clear()
+            self._data = None
+            raise EventTooLarge(f"an event is longer than {self._limit} bytes")
+
+
+def encode_event(data: bytes, *, type: str | None = None, id: str | None = None, retry: int | None = None) -> bytes:
+    """Return an event as bytes. ``data`` is UTF-8 text; line ends in it become several data lines.
+
+    ``ValueError`` for a type or an id that would break the stream.
+    """
+    parts = []
+    for name, value in (("id", id), ("event", type)):
+        if value is not None:
+            if _BREAKS.search(value):
+                raise ValueError(f"{name} of an event contains a line end or NUL: {value!r:.100}")
+            parts.append(f"{name}: {value}\n".encode())
+    if retry is not None:
+        parts.append(b"retry: %d\n" % retry)
+    if b"\n" in data or b"\r" in data:
+        parts.extend(b"data: " + line + b"\n" for line in _BYTES_LINE_END.split(data))
+    else:
+        parts.append(b"data: " + data + b"\n" if data else b"data:\n")
+    parts.append(b"\n")
+    return b"".join(parts)
+
+
+def encode_comment(text: str = "") -> bytes:
+    """Return a comment, which keeps a quiet stream alive and is no event. ``ValueError`` for a line end in it."""
+    if _BREAKS.search(text):
+        raise ValueError(f"a comment contains a line end or NUL: {text!r:.100}")
+    return f": {text}\n\n".encode() if text else b":\n\n"
+
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_BYTES_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BREAKS = re.compile(r"[\r\n\0]")
+_RETRY_DIGITS: Final = 16

@@ -1,0 +1,75 @@
+"""HTTP by meaning: what an adapter tells a machine, and what the machine tells the adapter.
+
+Each item carries the exchange that it belongs to: one request and its response. The adapter chooses the name of an
+exchange: a counter for HTTP/1.1, the stream for HTTP/2, anything that is unique for one call under ASGI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TypeAlias
+
+import attrs
+
+__all__ = ["Body", "End", "Headers", "RequestHead", "RequestItem", "Reset", "ResponseHead", "ResponseItem"]
+
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+"""Names in lower case, values without surrounding space."""
+
+
+@attrs.frozen
+class RequestHead:
+    """The head of a request."""
+
+    exchange: Hashable
+    """Which exchange it begins."""
+    method: str
+    """In upper case, as it came."""
+    target: str
+    """The path, with the query where there is one: ``/mcp?x=1``."""
+    headers: Headers
+    """The header fields."""
+    principal: Hashable = None
+    """Whoever was authenticated before this came here; ``None`` for nobody in particular."""
+
+
+@attrs.frozen
+class ResponseHead:
+    """The head of a response. It has no body when ``End`` follows at once."""
+
+    exchange: Hashable
+    """Which exchange it answers."""
+    status: int
+    """The status code."""
+    headers: Headers
+    """The header fields. ``content-length`` is among them where the length is known."""
+
+
+@attrs.frozen
+class Body:
+    """Some bytes of a body."""
+
+    exchange: Hashable
+    """Which exchange they belong to."""
+    data: bytes
+    """The bytes, as few or as many as there are."""
+
+
+@attrs.frozen
+class End:
+    """The end of a request or a response: nothing more of it comes."""
+
+    exchange: Hashable
+    """Which exchange."""
+
+
+@attrs.frozen
+class Reset:
+    """The exchange broke off: the peer is gone, or is to be cut off in the middle."""
+
+    exchange: Hashable
+    """Which exchange."""
+
+
+RequestItem: TypeAlias = RequestHead | Body | End | Reset
+ResponseItem: TypeAlias = ResponseHead | Body | End | Reset
