@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import attrs
+
 from mcpio import types  # those of a feature are loaded when a server asks for it
-from mcpio.app.asking import fault_in_elicitation, fault_in_elicited, fault_in_sampling
+from mcpio.app.asking import fault_in_elicitation, fault_in_elicited, fault_in_sampled, fault_in_sampling
 from mcpio.app.context import RequestScope
 from mcpio.app.settling import settle
-from mcpio.errors import ErrorCode, RequestError
+from mcpio.errors import ErrorCode, InvalidMessage, RequestError
 
 if TYPE_CHECKING:
     from mcpio.app.session import Handler
@@ -33,20 +35,30 @@ Rooter: TypeAlias = "Callable[[], Iterable[Root] | Awaitable[Iterable[Root]]]"
 
 
 def sampling_handler(sample: Sampler, capabilities: ClientCapabilities) -> Handler:
-    """Return what serves ``sampling/createMessage``: the model never sees a request that breaks the rules."""
+    """Return what serves ``sampling/createMessage``: the model never sees a request that breaks the rules.
+
+    Nor does the server see a message that breaks them (SAMP-08).
+    """
 
     def create_message(scope: RequestScope, request: CreateMessageRequest) -> Any:
         _refuse(fault_in_sampling(request, capabilities))
-        return sample(scope, request)
+        return settle(sample(scope, request), lambda result: _sampled(result, request))
 
     return create_message
 
 
-def elicitation_handler(elicit: Elicitor, capabilities: ClientCapabilities) -> Handler:
-    """Return what serves ``elicitation/create``: the user never sees a mode that was not declared."""
+def elicitation_handler(elicit: Elicitor, capabilities: ClientCapabilities, visited: Callable[[str], None]) -> Handler:
+    """Return what serves ``elicitation/create``: the user never sees a mode that was not declared.
+
+    An accepted form goes out with the defaults of what is missing in it (ELIC-09), and only if it fits (ELIC-12).
+    ``visited`` hears the id of each web address before the user does.
+    """
 
     def ask_user(scope: RequestScope, request: Any) -> Any:
         _refuse(fault_in_elicitation(request, capabilities))
+        if isinstance(request, types.ElicitURLRequest):
+            _refuse(_fault_in_address(request.url))
+            visited(str(request.elicitation_id))
         return settle(elicit(scope, request), lambda result: _elicited(result, request))
 
     return ask_user
@@ -68,11 +80,40 @@ def _refuse(fault: str | None) -> None:
         raise RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {fault}")
 
 
+def _sampled(result: Any, request: CreateMessageRequest) -> Any:
+    fault = fault_in_sampled(result, request) if isinstance(result, types.CreateMessageResult) else None
+    if fault is not None:
+        raise ValueError(f"the answer to sampling/createMessage: {fault}")
+    return result
+
+
+def _fault_in_address(url: str) -> str | None:
+    """Return why no user is shown an address, or ``None`` (ELIC-14)."""
+    from mcpio.app.web_address import web_address
+
+    try:
+        web_address(url)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def _elicited(result: Any, request: Any) -> Any:
-    fault = fault_in_elicited(result, request) if isinstance(result, types.ElicitResult) else None
+    if not isinstance(result, types.ElicitResult):
+        return result  # the engine says what is wrong with it
+    fault = fault_in_elicited(result, request)
     if fault is not None:
         raise ValueError(f"the answer to elicitation/create: {fault}")
-    return result
+    if result.action != "accept" or request.mode != "form":
+        return result
+    from mcpio.app.form_content import check_content, defaults_of
+
+    content = {**defaults_of(request.requested_schema), **(result.content or {})}
+    try:
+        check_content(request.requested_schema, content)
+    except InvalidMessage as error:
+        raise ValueError(f"the answer to elicitation/create: {error}") from None
+    return attrs.evolve(result, content=content)
 
 
 def _roots_result(roots: Iterable[Root]) -> ListRootsResult:

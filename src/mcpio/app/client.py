@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mcpio.app.tool_cache import ToolCache
     from mcpio.backoff import Backoff
     from mcpio.events import IncomingId
+    from mcpio.types.elicitation import ElicitationCompleteNotification
     from mcpio.types.completion import CompleteResult, PromptReference, ResourceTemplateReference
     from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
     from mcpio.types.prompts import GetPromptResult, ListPromptsResult, Prompt
@@ -62,7 +63,8 @@ class ClientOptions(TypedDict, total=False):
     info: Implementation | None
     """Who the client says it is."""
     sampling: Sampler | None
-    """Answers ``sampling/createMessage``: a model's message, or ``RequestError(-1, …)`` when the user says no."""
+    """Answers ``sampling/createMessage``: a model's message, of ``max_tokens`` at most (SAMP-14), or
+    ``SamplingRejected`` when the user says no. The user should see the request and the message before they go on."""
     elicitation: Elicitor | None
     """Answers ``elicitation/create``: what the user filled in, or that they would not. It is asked for forms only,
     unless ``capabilities`` declare ``elicitation.url``."""
@@ -172,7 +174,9 @@ class Client(Session):
         if sampling is not None:
             self._handlers["sampling/createMessage"] = sampling_handler(sampling, connection.capabilities)
         if elicitation is not None:
-            self._handlers["elicitation/create"] = elicitation_handler(elicitation, connection.capabilities)
+            self._handlers["elicitation/create"] = elicitation_handler(
+                elicitation, connection.capabilities, lambda id: self.visits.begin(id)
+            )
         if roots is not None:
             self._handlers["roots/list"] = roots_handler(roots)
 
@@ -315,6 +319,30 @@ class Client(Session):
         """Tell the server that the roots changed (ROOT-03). Raises as ``notify`` does."""
         self.notify(types.RootsListChangedNotification())
 
+    def set_roots(self, roots: Collection[Root] | Rooter) -> None:
+        """Give the server other roots from now on, and tell it so, unless this client declared that it would not.
+
+        Raises as ``notify`` does, ``LocalProtocolError`` for a client that was made without ``roots``, ``ValueError``
+        and ``TypeError`` for what are no roots; then nothing has changed.
+        """
+        handler = roots_handler(roots)
+        declared = self.connection.capabilities.roots
+        if declared is None or declared.list_changed:
+            self.notify_roots_changed()
+        self._handlers["roots/list"] = handler
+
+    async def wait_for_elicitation(self, id: str) -> None:
+        """Return when the server says that what the user was sent to a web address for is done (ELIC-16).
+
+        A server need not say it: let the user try again, or give up. ``LocalProtocolError`` for an id that the server
+        never named, ``ConnectionLost`` when the connection ends first, ``NoBackChannel`` when it has ended.
+        """
+        if id not in self.visits:
+            raise LocalProtocolError(f"the server never named the elicitation {id!r:.100}")
+        if not self.visits.is_done(id):
+            self.check_open()
+            await self.visits.wait_for(id, self.driver.runtime.one_shot())
+
     def _items(self, method: str, fetch: Callable[..., Any], items: Callable[[Any], tuple[T, ...]]) -> Items[T]:
         return Items(method, fetch, items, self._report_fault)
 
@@ -358,11 +386,16 @@ class Client(Session):
         layers = self._handler_middleware
         return self._wrapped(event, handler, layers) if layers else handler
 
+    def _finish_visit(self, notification: ElicitationCompleteNotification) -> bool:
+        return self._visits is not None and self._visits.finish(notification.elicitation_id)
+
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         if isinstance(event, Initialized):
             return
         if self._tool_cache is not None and event.raw["method"] == "notifications/tools/list_changed":
             self._tool_cache.forget()
+        if event.raw["method"] == "notifications/elicitation/complete" and not self._finish_visit(event.notification):
+            return  # of no matter that is under way (ELIC-16)
         is_log = event.raw["method"] == "notifications/message" and self._on_log is not None
         callback = self._on_log if is_log else self._on_notification
         if callback is not None:

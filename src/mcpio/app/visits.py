@@ -43,28 +43,24 @@ class Visits:
         visit.is_done = True
         for waiter in visit.waiters:
             waiter.set(None)
-        visit.waiters.clear()
         return True
 
-    def wait_for(self, id: str, waiter: OneShot) -> bool:
-        """Have a waiter set when it is done; return whether it was done before. ``KeyError`` for what is not known."""
-        visit = self._visits[id]
-        if not visit.is_done:
-            visit.waiters.append(waiter)
-        return visit.is_done
-
-    def leave(self, id: str, waiter: OneShot) -> None:
-        """Take note that nobody waits there any more."""
-        visit = self._visits.get(id)
-        if visit is not None and waiter in visit.waiters:
-            visit.waiters.remove(waiter)
+    async def wait_for(self, id: str, waiter: OneShot) -> None:
+        """Return when it is done, or raise what ``give_up`` says. ``KeyError`` for what is not known."""
+        waiters = self._visits[id].waiters
+        waiters[waiter] = None
+        try:
+            error = await waiter.wait()
+        finally:
+            waiters.pop(waiter, None)
+        if error is not None:
+            raise error
 
     def give_up(self, error: Exception) -> None:
         """Wake all who wait with an error: no word can come any more."""
         for visit in self._visits.values():
             for waiter in visit.waiters:
                 waiter.set(error)
-            visit.waiters.clear()
 
     def _forget_one(self) -> None:
         for id, visit in self._visits.items():
@@ -78,4 +74,4 @@ class _Visit:
 
     def __init__(self) -> None:
         self.is_done = False
-        self.waiters: list[OneShot] = []
+        self.waiters: dict[OneShot, None] = {}
