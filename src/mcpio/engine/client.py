@@ -7,7 +7,7 @@ from typing import Any
 
 from mcpio.codec import codec
 from mcpio.engine.connection import DEFAULT, Connection, Default
-from mcpio.engine.inbound import QUOTE
+from mcpio.engine.inbox import QUOTE
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
@@ -69,9 +69,9 @@ class ClientConnection(Connection):
         self._check_send(Input.SEND_INITIALIZE, None)
         latest = options.latest
         params = encode(codec(latest), InitializeRequest(latest.name, self.capabilities, self.info))
-        id = self._send_request(
-            "initialize", METHODS["initialize"], params, now, self._timeout(timeout), cookie, None, progress=False
-        )
+        id, limit = self._outgoing.next_id, self._timeout(timeout)
+        made, text = self._new_request(id, "initialize", METHODS["initialize"], params, cookie, None, progress=False)
+        self._send_request(made, text, limit, now)
         if self._phase is Phase.NEW:
             # It did not fill the output over its limit.
             self._step(Input.SEND_INITIALIZE)

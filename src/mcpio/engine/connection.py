@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mcpio.engine.gates import why_no_task, why_not_sent
@@ -14,6 +14,7 @@ from mcpio.engine.payloads import (
     coalescing_key,
     encode,
     encode_error,
+    is_notification,
     method_to_send,
     to_json,
     with_progress_token,
@@ -42,6 +43,8 @@ __all__ = ["DEFAULT", "Connection", "Default"]
 
 # Found once, since every message needs them: see the same in ``channel``.
 _SEND_PING, _SEND_REQUEST, _SEND_RESULT = Input.SEND_PING, Input.SEND_REQUEST, RequestInput.SEND_RESULT
+
+_LOG = "notifications/message"
 
 
 class Connection(Stateful):
@@ -80,16 +83,50 @@ class Connection(Stateful):
         limits forbid it, and ``NoBackChannel`` once the connection is closing: no answer can come any more (P11).
         Drain the events, write the chunks, re-arm the deadline.
         """
-        method = method_to_send(request, Kind.REQUEST)
-        name: str = request.method if method is None else method.name
-        self._check_send(_SEND_PING if isinstance(request, PingRequest) else _SEND_REQUEST, method)
+        method, name, params = self._checked_request(request)
         parent = None if related_to is None else self._running(related_to)
-        if len(self._outgoing) >= self._limits.outgoing_requests:
-            raise LocalProtocolError(f"{len(self._outgoing)} requests wait for an answer already")
-        params = encode(self._codec, request)
-        if "task" in params and method is not None and method.task_capability:
-            self._check_task(method)
-        return self._send_request(name, method, params, now, self._timeout(timeout), cookie, parent, progress)
+        limit = self._timeout(timeout)
+        made, text = self._new_request(self._outgoing.next_id, name, method, params, cookie, parent, progress)
+        return self._send_request(made, text, limit, now)
+
+    def send_batch(
+        self, items: Iterable[Any], *, now: float, related_to: IncomingId | None = None
+    ) -> tuple[OutgoingId | None, ...]:
+        """Send requests and notifications in one array, which 2025-03-26 has and no other revision (BATCH-01).
+
+        An item is a payload, or a ``BatchItem`` that gives a request its timeout, its cookie or progress. Returns the
+        ids of the requests, and ``None`` in the places of notifications. From here on each request is one of its own,
+        with an outcome of its own (BATCH-07), however the peer answers. ``related_to`` is the peer's running request
+        that all belong to. Raises as ``send_request`` does, and then nothing of it was sent.
+        Drain the events, write the chunks, re-arm the deadline.
+        """
+        from mcpio.engine.batches import as_item
+
+        batch = [as_item(item) for item in items]
+        self._check_batch(len(batch))
+        parent = None if related_to is None else self._running(related_to)
+        asked: list[tuple[OutgoingRequest, Timeout]] = []
+        texts: list[bytes] = []
+        ids: list[OutgoingId | None] = []
+        for item in batch:
+            id = None if is_notification(item.payload) else OutgoingId(self._outgoing.next_id + len(asked))
+            ids.append(id)
+            if id is None:
+                _, name, params = self._checked_notification(item.payload)
+                texts.append(self._notification_text(name, params))
+                continue
+            method, name, params = self._checked_request(item.payload, len(asked))
+            request, text = self._new_request(id, name, method, params, item.cookie, parent, item.progress)
+            asked.append((request, self._timeout(item.timeout)))
+            texts.append(text)
+        self._advance(now)
+        for request, timeout in asked:
+            self._outgoing.add(request, timeout, self._now)
+        kind = Queued.REQUEST if asked else Queued.NOTIFICATION
+        via = None if parent is None else parent.via
+        self._outbox.put(b"[" + b",".join(texts) + b"]", kind, via=via, related=related_to)
+        self._check_outbox()
+        return tuple(ids)
 
     def cancel_request(self, id: OutgoingId, reason: str | None = None) -> bool:
         """Give up a request of our own: it fails with ``RequestCancelled``, and the peer is told.
@@ -137,6 +174,8 @@ class Connection(Stateful):
             raise LocalProtocolError(f"the result of {request.name} must be a {wanted}, not a {got}")
         if request.task is not None:
             raw = with_related_task(raw, request.task)
+        if self._accent is not None:
+            raw = self._accent.result(request.name, raw)
         self._respond(request, _SEND_RESULT, to_json(jsonrpc.encode_result, request.wire_id, raw))
 
     def send_raw_result(self, id: IncomingId, result: bytes) -> None:
@@ -172,7 +211,7 @@ class Connection(Stateful):
         params = encode(self._codec, ProgressNotification(request.token, progress, total, message))
         if request.task is not None:
             params = with_related_task(params, request.task)
-        text = to_json(jsonrpc.encode_notification, "notifications/progress", params)
+        text = self._notification_text("notifications/progress", params)
         if request.progress is not None and not progress > request.progress:
             raise LocalProtocolError(f"progress must increase, not go from {request.progress} to {progress}")
         request.progress = progress
@@ -186,20 +225,16 @@ class Connection(Stateful):
         ``LocalProtocolError``, and changes nothing, where the phase, the revision or the capabilities forbid it, and
         ``NoBackChannel`` on a closed connection (P11). Drain the events, write the chunks.
         """
-        method = method_to_send(notification, Kind.NOTIFICATION)
-        name = notification.method if method is None else method.name
-        is_log = name == "notifications/message"
-        self._check_send(Input.SEND_LOG if is_log else Input.SEND_NOTIFICATION, method)
-        params = encode(self._codec, notification)
+        method, name, params = self._checked_notification(notification)
         parent = None if related_to is None else self._to_answer(related_to)
         if parent is not None and parent.task is not None:
             params = with_related_task(params, parent.task)
-        text = to_json(jsonrpc.encode_notification, name, params or None)
+        text = self._notification_text(name, params)
         if parent is None and related_to is not None:
             return
         self._outbox.put(
             text,
-            Queued.LOG if is_log else Queued.NOTIFICATION,
+            Queued.LOG if name == _LOG else Queued.NOTIFICATION,
             via=None if parent is None else parent.via,
             related=related_to,
             key=coalescing_key(method, params),
@@ -207,6 +242,37 @@ class Connection(Stateful):
         self._check_outbox()
 
     # Checks: none of them changes anything
+
+    def _checked_request(self, request: Any, waiting: int = 0) -> tuple[Method | None, str, dict[str, Any]]:
+        """Return method, name and params of a request that may be sent now, after ``waiting`` others."""
+        method = method_to_send(request, Kind.REQUEST)
+        name: str = request.method if method is None else method.name
+        self._check_send(_SEND_PING if isinstance(request, PingRequest) else _SEND_REQUEST, method)
+        waiting += len(self._outgoing)
+        if waiting >= self._limits.outgoing_requests:
+            raise LocalProtocolError(f"{waiting} requests wait for an answer already")
+        params = encode(self._codec, request)
+        if "task" in params and method is not None and method.task_capability:
+            self._check_task(method)
+        return method, name, params
+
+    def _checked_notification(self, notification: Any) -> tuple[Method | None, str, dict[str, Any]]:
+        """Return method, name and params of a notification that may be sent now."""
+        method = method_to_send(notification, Kind.NOTIFICATION)
+        name: str = notification.method if method is None else method.name
+        self._check_send(Input.SEND_LOG if name == _LOG else Input.SEND_NOTIFICATION, method)
+        return method, name, encode(self._codec, notification)
+
+    def _notification_text(self, name: str, params: dict[str, Any]) -> bytes:
+        said = name if self._accent is None else self._accent.name(name)
+        return to_json(jsonrpc.encode_notification, said, params or None)
+
+    def _check_batch(self, size: int) -> None:
+        self._check_send(_SEND_PING, None)
+        if self._context is None or not self._context.revision.has_batches:
+            raise LocalProtocolError("batches are for sessions of 2025-03-26: send the messages one by one")
+        if not 1 <= size <= self._limits.batch_items:
+            raise LocalProtocolError(f"a batch has 1 to {self._limits.batch_items} items, not {size}")
 
     def _check_send(self, what: Input, method: Method | None) -> None:
         if not self._allows(what):
@@ -268,18 +334,17 @@ class Connection(Stateful):
 
     # Changes: all checks are behind
 
-    def _send_request(
+    def _new_request(
         self,
+        id: OutgoingId,
         name: str,
         method: Method | None,
         params: dict[str, Any],
-        now: float,
-        timeout: Timeout,
         cookie: Any,
         parent: IncomingRequest | None,
         progress: bool,
-    ) -> OutgoingId:
-        id = self._outgoing.next_id
+    ) -> tuple[OutgoingRequest, bytes]:
+        """Return a request and its text. It changes nothing."""
         params = with_progress_token(params, id if progress else None)
         if parent is not None and parent.task is not None:
             params = with_related_task(params, parent.task)
@@ -291,11 +356,14 @@ class Connection(Stateful):
             request.progress = NOT_YET
         if parent is not None:
             request.related, request.via = parent.id, parent.via
+        return request, text
+
+    def _send_request(self, request: OutgoingRequest, text: bytes, timeout: Timeout, now: float) -> OutgoingId:
         self._advance(now)
         self._outgoing.add(request, timeout, self._now)
         self._outbox.put(text, Queued.REQUEST, via=request.via, related=request.related)
         self._check_outbox()
-        return id
+        return request.id
 
     def _cancellation(self, request: OutgoingRequest, reason: str | None) -> bytes | None:
         """Return the notice that a request is given up; ``None`` for one that is to become a task (CANC-04)."""
@@ -322,8 +390,11 @@ class Connection(Stateful):
 
     def _respond(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:
         self._incoming.finish(request, what)
-        self._outbox.put(text, Queued.RESPONSE, via=request.via, related=request.id, last=True)
-        self._check_outbox()
+        if self._batches is not None and request.id in self._batches:
+            self._settle_in_batch(request.id, text)
+        else:
+            self._outbox.put(text, Queued.RESPONSE, via=request.via, related=request.id, last=True)
+            self._check_outbox()
 
     # What the channel asks for
 
@@ -348,6 +419,7 @@ class Connection(Stateful):
     def _drop_incoming(self) -> None:
         for request in self._incoming:
             self._incoming.finish(request, RequestInput.RECV_LOSS)
+        self._batches = None
 
     @property
     def _owes_answers(self) -> bool:

@@ -59,6 +59,11 @@ class Translator:
                 return [self._result(message, name_of(message.id))]
         return [message]
 
+    @property
+    def takes_batches(self) -> bool:
+        """Whether arrays are batches in every revision."""
+        return self._has("batches")
+
     def code(self, reason: str) -> int:
         """Return the code of an error that the engine answers with."""
         return _first(DIALECTS[profile].codes.get(reason) for profile in self.profiles) or ErrorCode.INVALID_REQUEST

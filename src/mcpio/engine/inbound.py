@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mcpio.codec import Codec, codec
 from mcpio.engine.channel import Channel
 from mcpio.engine.gates import Capabilities, addressed_to, offers, receivable
+from mcpio.engine.inbox import QUOTE, head
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import ANSWERS, Kind
 from mcpio.engine.pending import IncomingRequest, IncomingRequests, OutgoingRequest, OutgoingRequests
@@ -40,12 +41,11 @@ from mcpio.types.lifecycle import CancelledNotification, Implementation, Progres
 from mcpio.types.meta import META_RELATED_TASK
 
 if TYPE_CHECKING:
+    from mcpio.engine.batches import Batches
+    from mcpio.engine.dialect import Accent, Translator
     from mcpio.engine.outgoing_tasks import OutgoingTasks
 
 __all__ = ["Inbound"]
-
-QUOTE = 200
-"""How much of an unreadable text an event quotes."""
 
 _OF_THEIR_OWN = (ErrorCode.URL_ELICITATION_REQUIRED, ErrorCode.USER_REJECTED)
 """Codes of errors that have classes of their own."""
@@ -60,6 +60,8 @@ class Inbound(Channel):
     """The receiving half of a connection, and the state that both halves share."""
 
     __slots__ = (
+        "_accent",
+        "_batches",
         "_codec",
         "_context",
         "_incoming",
@@ -68,6 +70,7 @@ class Inbound(Channel):
         "_outgoing",
         "_receivable",
         "_tasks",
+        "_translator",
         "capabilities",
         "info",
         "instructions",
@@ -93,6 +96,11 @@ class Inbound(Channel):
         self._context: RequestContext | None = None
         self._receivable: Mapping[str, tuple[Method, tuple[str, ...]]] = {}
         self._instructions: str | None = None
+        self._batches: Batches | None = None
+        self._translator: Translator | None = None
+        self._accent: Accent | None = None
+        if options.profiles or options.emit_profile is not None:
+            self._set_dialects(options)
 
     @property
     def revision(self) -> Revision | None:
@@ -117,6 +125,9 @@ class Inbound(Channel):
     # By kind of message
 
     def _receive_text(self, text: bytes | str, via: Hashable) -> None:
+        if self._translator is not None:
+            self._receive_translated(text, via)
+            return
         message = jsonrpc.parse(text)
         if message.__class__ is jsonrpc.Request:
             self._receive_request(message, via)
@@ -138,39 +149,29 @@ class Inbound(Channel):
             case _:
                 self._receive_malformed(message, text, via)
 
+    @abstractmethod
     def _receive_batch(self, batch: jsonrpc.Batch, text: bytes | str, via: Hashable) -> None:
-        revision = self.revision
-        if revision is None or not (revision.has_batches or self._options.accept_batches):
-            fault = "a JSON array is no message in this revision"
-        elif not batch.items:
-            fault = "the batch is empty"
-        elif len(batch.items) > self._limits.batch_items:
-            fault = f"the batch has more than {self._limits.batch_items} items"
-        else:
-            messages = [jsonrpc.classify(item) for item in batch.items]
-            has_calls = any(isinstance(message, jsonrpc.Request | jsonrpc.Notification) for message in messages)
-            for message in messages:
-                if self._phase is not Phase.CLOSED:
-                    self._receive_item(message, via, beside_calls=has_calls)
-            return
-        self._rebuke(ErrorCode.INVALID_REQUEST, fault, _head(text), via)
+        """Act on an array, which is a message in some revisions only."""
 
-    def _receive_item(self, message: jsonrpc.Message, via: Hashable, *, beside_calls: bool) -> None:
-        if isinstance(message, jsonrpc.Batch):
-            self._rebuke(ErrorCode.INVALID_REQUEST, "a batch within a batch", list(message.items), via)
-        elif beside_calls and isinstance(message, jsonrpc.Result | jsonrpc.Error):
-            # One batch holds calls or responses (BATCH-04). The request that this one answers waits on.
-            self._rebuke(ErrorCode.INVALID_REQUEST, "a response in a batch of requests", message.raw, via)
-        else:
-            self._receive(message, b"", via)
+    @abstractmethod
+    def _receive_translated(self, text: bytes | str, via: Hashable) -> None:
+        """Act on a text that may be in the words of a dialect."""
+
+    @abstractmethod
+    def _set_dialects(self, options: Options) -> None:
+        """Begin to understand and to speak dialects."""
+
+    @abstractmethod
+    def _settle_in_batch(self, id: int, text: bytes | None) -> None:
+        """Note the answer to a request whose batch is answered as a whole; ``None`` when there will be none."""
 
     def _receive_malformed(self, message: jsonrpc.Malformed, text: bytes | str, via: Hashable) -> None:
         if message.code == ErrorCode.PARSE_ERROR and self.role is Role.CLIENT:
             # What a server prints beside its messages is no reason to write to it (STDIO-05, STDIO-12).
             size = len(text if isinstance(text, bytes) else text.encode(errors="replace"))
-            self._events.append(NoiseReceived(_head(text), size))
+            self._events.append(NoiseReceived(head(text), size))
         elif message.answerable:
-            raw = _head(text) if message.raw is None else message.raw
+            raw = head(text) if message.raw is None else message.raw
             self._rebuke(message.code, message.reason, raw, via, to=message.id)
         else:
             self._violate(message.code, message.reason, message.raw, via)
@@ -178,7 +179,7 @@ class Inbound(Channel):
     def _receive_overlong(self, overlong: Overlong, via: Hashable) -> None:
         limit = self._limits.message_bytes
         head = overlong.head.decode(errors="replace")[:QUOTE]
-        self._rebuke(ErrorCode.INVALID_REQUEST, f"a message is longer than {limit} bytes", head, via)
+        self._rebuke(self._code("message too large"), f"a message is longer than {limit} bytes", head, via)
         if not self._limits.resync and via is None and self._phase is not Phase.CLOSED:
             self._inbox.clear()
             self._inbox.ended = self._end_received = True
@@ -230,7 +231,7 @@ class Inbound(Channel):
         early = self._options.strict_initialized and self._phase is Phase.INITIALIZING
         if early or _RECV_REQUEST not in self._row:
             reason = "closing" if self._phase is Phase.CLOSING else "not initialized"
-            return RequestError(ErrorCode.INVALID_REQUEST, f"Invalid request: {reason}", {"reason": reason})
+            return RequestError(self._code(reason), f"Invalid request: {reason}", {"reason": reason})
         if row is not None and not offers(self.capabilities, row[1]):
             return _not_found(name)
         if self._incoming.is_running(message.id if via is None else (via, message.id)):
@@ -385,6 +386,8 @@ class Inbound(Channel):
             return
         self._incoming.finish(named[0], RequestInput.RECV_CANCEL)
         self._events.append(CancelReceived(named[0].id, cancelled.reason, message.raw))
+        if self._batches is not None and named[0].id in self._batches:
+            self._settle_in_batch(named[0].id, None)
 
     def _receive_progress(self, message: jsonrpc.Notification, via: Hashable) -> None:
         report: ProgressNotification | None = self._decode_notification(message, METHODS[message.method], via)
@@ -412,6 +415,8 @@ class Inbound(Channel):
 
     def _answer(self, text: bytes, via: Hashable) -> None:
         """Send a response that no handler gives. Report first: this may be the end."""
+        if self._batches is not None and self._batches.collect(text):
+            return
         self._outbox.put(text, Kind.RESPONSE, via=via, last=True, lane=ANSWERS)
         self._check_outbox()
 
@@ -420,6 +425,10 @@ class Inbound(Channel):
         with_null = self.revision is None or self.revision < REV_2025_11_25
         text = jsonrpc.encode_error(wire_id, error.code, error.message, error.data, with_null_id=with_null)
         self._answer(text, via)
+
+    def _code(self, reason: str) -> int:
+        """Return the code for an invalid request: that of a dialect, where it has one for the reason."""
+        return ErrorCode.INVALID_REQUEST if self._translator is None else self._translator.code(reason)
 
     def _violate(self, code: int, fault: str, raw: Any, via: Hashable) -> None:
         """Report a fault of the peer's that gets no answer."""
@@ -483,7 +492,3 @@ def invalid_params(error: InvalidMessage) -> RequestError:
 
 def _not_found(name: str) -> RequestError:
     return RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {name:.100}")
-
-
-def _head(text: bytes | str) -> str:
-    return (text[: 4 * QUOTE].decode(errors="replace") if isinstance(text, bytes) else text)[:QUOTE]

@@ -8,7 +8,10 @@ from collections.abc import Hashable
 from mcpio.engine.limits import Limits
 from mcpio.framing.lines import LineFramer, Overlong
 
-__all__ = ["Inbox"]
+__all__ = ["QUOTE", "Inbox", "head"]
+
+QUOTE = 200
+"""How much of an unreadable text an event quotes."""
 
 
 class Inbox:
@@ -80,3 +83,8 @@ class Inbox:
     def pending(self) -> bool:
         """Whether whole messages wait to be parsed; they may turn out to be blank lines."""
         return self._messages is not None or self._framer.pending
+
+
+def head(text: bytes | str) -> str:
+    """Return the beginning of a text, for events to quote."""
+    return (text[: 4 * QUOTE].decode(errors="replace") if isinstance(text, bytes) else text)[:QUOTE]

@@ -20,6 +20,7 @@ __all__ = [
     "coalescing_key",
     "encode",
     "encode_error",
+    "is_notification",
     "method_to_send",
     "to_json",
     "with_progress_token",
@@ -43,6 +44,16 @@ def method_to_send(payload: Any, kind: Kind) -> Method | None:
     if method.name in _OWN_VERBS:
         raise LocalProtocolError(f"{method.name} is sent by {_OWN_VERBS[method.name]}")
     return method
+
+
+def is_notification(payload: Any) -> bool:
+    """Whether a payload is a notification. What is neither that nor a request is none."""
+    if isinstance(payload, CustomNotification | RawNotification):
+        return True
+    try:
+        return method_of(payload.__class__).kind is Kind.NOTIFICATION
+    except KeyError:
+        return False
 
 
 def encode(codec: Codec, payload: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from cattrs import ClassValidationError, Converter, ForbiddenExtraKeysError, tra
 from mcpio.errors import LocalProtocolError
 from mcpio.methods import METHODS, Kind
 
-__all__ = ["VERSION", "IncomingState", "OutgoingState", "SessionState", "dump", "load"]
+__all__ = ["VERSION", "BatchState", "IncomingState", "OutgoingState", "SessionState", "dump", "load"]
 
 VERSION = 1
 """The version of the layout that this library writes, and the newest that it reads."""
@@ -57,6 +57,16 @@ class IncomingState:
 
 
 @attrs.frozen(kw_only=True)
+class BatchState:
+    """One batch whose answers wait for each other. ``answers`` are those that are there, as JSON text."""
+
+    via: Scalar
+    ids: list[int]
+    running: list[int]
+    answers: list[str]
+
+
+@attrs.frozen(kw_only=True)
 class SessionState:
     """Everything a connection remembers. Mappings are payloads in the wire form of ``revision``, or of our newest."""
 
@@ -84,6 +94,7 @@ class SessionState:
     close_left: float | None
     dropped_logs: int
     tasks: list[OutgoingState] = attrs.Factory(list)
+    batches: list[BatchState] = attrs.Factory(list)
 
     @property
     def cookies(self) -> list[Any]:
@@ -134,6 +145,7 @@ _CONTAINERS = {
     "answered": list,
     "retired": dict,
     "tasks": list,
+    "batches": list,
 }
 
 
@@ -159,6 +171,11 @@ def _contradiction(state: SessionState) -> str | None:
         method = METHODS.get(name)
         if method is not None and method.kind is not Kind.REQUEST:
             return f"{name} is no request"
+    in_batches = [id for batch in state.batches for id in batch.running]
+    if len(set(in_batches)) < len(in_batches) or not set(in_batches) <= {request.id for request in state.incoming}:
+        return f"a batch waits for answers to {in_batches!r:.100}, which do not all run"
+    if not all(batch.running and set(batch.running) <= set(batch.ids) for batch in state.batches):
+        return "a batch that waits for nothing of its own"
     keys = [(request.via, request.wire_id) for request in state.incoming]
     return "two of the peer's requests have one id" if len(set(keys)) < len(keys) else None
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from mcpio.codec import codec
 from mcpio.engine.channel import CLOSE_TIMER
-from mcpio.engine.inbound import Inbound
+from mcpio.engine.groups import Groups
 from mcpio.engine.options import Options
 from mcpio.engine.payloads import encode
 from mcpio.engine.snapshot import SessionState, dump, load
@@ -20,7 +20,7 @@ from mcpio.types.lifecycle import Implementation
 __all__ = ["Stateful"]
 
 
-class Stateful(Inbound):
+class Stateful(Groups):
     """What a connection remembers, as JSON can hold it."""
 
     __slots__ = ()
@@ -101,6 +101,7 @@ class Stateful(Inbound):
             close_left=None if close_at is None else close_at - now,
             dropped_logs=self._outbox.dropped_logs,
             tasks=[] if self._tasks is None else self._tasks.save(now),
+            batches=[] if self._batches is None else self._batches.save(),
         )
 
     def _load(self, state: SessionState, now: float, principal: Hashable) -> None:
@@ -132,6 +133,11 @@ class Stateful(Inbound):
 
             self._tasks = OutgoingTasks(self._limits.outgoing_tasks)
             self._tasks.load(state.tasks)
+        if state.batches:
+            from mcpio.engine.batches import Batches
+
+            self._batches = Batches()
+            self._batches.load(state.batches)
         if state.close_left is not None:
             self._timers.set(CLOSE_TIMER, now + state.close_left)
 

@@ -1,0 +1,142 @@
+"""Batches (2025-03-26): what one of our own is made of, and the answers to received ones that go out together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import attrs
+
+from mcpio.engine.limits import DEFAULT, Default, Timeout
+from mcpio.engine.snapshot import BatchState
+
+__all__ = ["BatchItem", "Batches", "JoinedAnswers", "as_item"]
+
+
+@attrs.frozen
+class BatchItem:
+    """One request of a batch, where it needs more than ``Connection.send_batch`` gives by itself."""
+
+    payload: Any
+    """The request, or a notification, which has no use for the rest."""
+    timeout: Timeout | float | Default | None = DEFAULT
+    """Seconds, a ``Timeout``, or ``None`` for no limit."""
+    cookie: Any = None
+    """Comes back in the events of this request."""
+    progress: bool = False
+    """Whether to ask for ``ProgressReceived``."""
+
+
+def as_item(item: Any) -> BatchItem:
+    """Return an item for a bare payload."""
+    return item if isinstance(item, BatchItem) else BatchItem(item)
+
+
+@attrs.frozen
+class JoinedAnswers:
+    """All answers to one batch."""
+
+    text: bytes
+    """One JSON array."""
+    via: Hashable
+    """The exchange that brought the batch."""
+    ids: tuple[int, ...]
+    """Our keys of its requests."""
+
+
+class _Open:
+    """A received batch that has not all of its answers yet."""
+
+    __slots__ = ("answers", "ids", "running", "via")
+
+    def __init__(self, via: Hashable) -> None:
+        self.via: Hashable = via
+        self.ids: list[int] = []
+        self.running: set[int] = set()
+        self.answers: list[bytes] = []
+
+
+class Batches:
+    """The received batches whose answers wait for each other."""
+
+    __slots__ = ("_by_request", "_receiving", "size")
+
+    size: int
+    """Bytes that wait."""
+
+    def __init__(self) -> None:
+        self._by_request: dict[int, _Open] = {}
+        self._receiving: _Open | None = None
+        self.size = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._by_request) or self._receiving is not None
+
+    def begin(self, via: Hashable) -> None:
+        """Begin to receive a batch."""
+        self._receiving = _Open(via)
+
+    def admit(self, ids: Iterable[int]) -> None:
+        """Note requests that came with the batch that is being received."""
+        batch = self._receiving
+        if batch is not None:
+            for id in ids:
+                self._by_request[id] = batch
+                batch.ids.append(id)
+                batch.running.add(id)
+
+    def collect(self, text: bytes) -> bool:
+        """Keep an answer that no handler gives; tell whether a batch is being received that it belongs to."""
+        if self._receiving is None:
+            return False
+        self._keep(self._receiving, text)
+        return True
+
+    def end(self) -> JoinedAnswers | None:
+        """Note that the batch is received. Returns its answers if they are all there."""
+        batch, self._receiving = self._receiving, None
+        return None if batch is None else self._finished(batch)
+
+    def __contains__(self, id: int) -> bool:
+        return id in self._by_request
+
+    def settle(self, id: int, text: bytes | None) -> JoinedAnswers | None:
+        """Note the answer to one of the requests, ``None`` for none. Returns the answers if they are all there."""
+        batch = self._by_request.pop(id)
+        batch.running.discard(id)
+        if text is not None:
+            self._keep(batch, text)
+        return None if batch is self._receiving else self._finished(batch)
+
+    def save(self) -> list[BatchState]:
+        """Return the batches that wait for answers."""
+        open_batches = {id(batch): batch for batch in self._by_request.values()}.values()
+        return [
+            BatchState(
+                via=batch.via,  # type: ignore[arg-type]  # that of its requests, which the connection has checked
+                ids=list(batch.ids),
+                running=sorted(batch.running),
+                answers=[text.decode() for text in batch.answers],
+            )
+            for batch in open_batches
+        ]
+
+    def load(self, states: list[BatchState]) -> None:
+        """Take over what ``save`` gave."""
+        for state in states:
+            batch = _Open(state.via)
+            batch.ids += state.ids
+            batch.running |= set(state.running)
+            self._by_request |= dict.fromkeys(state.running, batch)
+            for text in state.answers:
+                self._keep(batch, text.encode())
+
+    def _keep(self, batch: _Open, text: bytes) -> None:
+        batch.answers.append(text)
+        self.size += len(text)
+
+    def _finished(self, batch: _Open) -> JoinedAnswers | None:
+        if batch.running or not batch.answers:
+            return None
+        self.size -= sum(map(len, batch.answers))
+        return JoinedAnswers(b"[" + b",".join(batch.answers) + b"]", batch.via, tuple(batch.ids))
