@@ -30,7 +30,11 @@ def fault_in_sampling(request: CreateMessageRequest, capabilities: Any) -> str |
 def advice_on_sampling(request: CreateMessageRequest, peer: RequestContext) -> str | None:
     """Return what a request for a message should do without, though it may be sent, or ``None`` (SAMP-07)."""
     wants = request.include_context
-    if wants in (None, "none") or peer.revision < REV_2025_11_25 or declares(peer.capabilities, ("sampling", "context")):
+    if (
+        wants in (None, "none")
+        or peer.revision < REV_2025_11_25
+        or declares(peer.capabilities, ("sampling", "context"))
+    ):
         return None
     return f"includeContext {wants} is for clients that declare sampling.context, and this one may ignore it"
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from mcpio.app.tool_cache import ToolCache
     from mcpio.backoff import Backoff
     from mcpio.events import IncomingId
-    from mcpio.types.elicitation import ElicitationCompleteNotification
     from mcpio.types.completion import CompleteResult, PromptReference, ResourceTemplateReference
+    from mcpio.types.elicitation import ElicitationCompleteNotification
     from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
     from mcpio.types.prompts import GetPromptResult, ListPromptsResult, Prompt
     from mcpio.types.resources import (

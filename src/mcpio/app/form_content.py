@@ -103,7 +103,7 @@ def _check_text(field: StringSchema, value: Any) -> None:
 def _check_number(field: NumberSchema, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise expected("a number", value)
-    if field.type == "integer" and value != int(value):
+    if field.type == "integer" and isinstance(value, float) and not value.is_integer():
         raise expected("an integer", value)
     if field.minimum is not None and value < field.minimum:
         raise expected(f"a value at least {field.minimum}", value)

@@ -31,11 +31,11 @@ def _by_pattern(what: str, pattern: str) -> Callable[[Any], None]:
 def _by_class(name: str) -> Callable[[Any], None]:
     def check(text: Any) -> None:
         # What reads the annotation of the same class knows the format best.
-        import datetime
+        import datetime as dt
 
         from mcpio.app.scalars import scalar_for
 
-        scalar: Any = scalar_for(getattr(datetime, name))
+        scalar: Any = scalar_for(getattr(dt, name))
         scalar.read(text)
 
     return check

@@ -74,10 +74,11 @@ class Form(Generic[T]):
         return value
 
 
-@lru_cache(maxsize=256)
 def form_of(kind: type[T]) -> Form[T]:
-    """Return the form of a class, always the same one."""
-    return Form(kind)
+    """Return the form of a class, the same one as before, as far as that is remembered."""
+    anything: Any = kind
+    form: Form[T] = _made(anything)
+    return form
 
 
 def warn_of_secrets(form: ElicitSchema, *, level: int) -> None:
@@ -85,6 +86,9 @@ def warn_of_secrets(form: ElicitSchema, *, level: int) -> None:
     if names := secrets_in(form):
         text = f"a form must not ask for secrets: {', '.join(names)}; send the user to a web address (elicit_url)"
         warnings.warn(text, stacklevel=level + 1)
+
+
+_made: Any = lru_cache(maxsize=256)(Form)
 
 
 def _schema_of(kind: Any, schema: dict[str, Any], where: str) -> ElicitSchema:
@@ -167,10 +171,9 @@ def _titles_in(annotation: Any) -> dict[str, str]:
     """Return the titles of the Enum in an annotation, where each of its members has one."""
     if isinstance(annotation, EnumMeta):
         members: list[Any] = list(annotation)
-        titles = {plain(member): getattr(member, "title", None) for member in members}
-        return {value: title for value, title in titles.items() if isinstance(title, str)} if all(
-            isinstance(title, str) for title in titles.values()
-        ) else {}
+        # Every text has a method of this name.
+        has_titles = all(isinstance(getattr(member, "title", None), str) for member in members)
+        return {plain(member): member.title for member in members} if has_titles else {}
     for part in typing.get_args(annotation):
         if titles := _titles_in(part):
             return titles

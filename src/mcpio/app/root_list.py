@@ -21,15 +21,15 @@ def root_of(target: str, roots: Iterable[Root]) -> Root | None:
     """Return the root that a ``file://`` URI or an absolute path lies in, the innermost of several; else ``None``.
 
     Percent signs are decoded, ``.`` and ``..`` followed, as text. What is no absolute path or no ``file://`` URI lies
-    in no root, nor does a URI that hides a ``/`` or a NUL behind percent signs, or has a query. Paths with a drive letter
-    are compared without regard to case.
+    in no root, nor does a URI that hides a ``/`` or a NUL behind percent signs, or has a query. Paths with a drive
+    letter are compared without regard to case.
     """
-    wanted = _place(target)
+    wanted = _place(target) or ()
     found: Root | None = None
-    depth = -1
-    for root in roots if wanted is not None else ():
-        place = _place(root.uri) if root.uri.startswith(_SCHEME) else None
-        if place is not None and len(place) > depth and wanted is not None and wanted[: len(place)] == place:
+    depth = 0
+    for root in roots:
+        place = (_place(root.uri) if root.uri.startswith(_SCHEME) else None) or ()
+        if len(place) > depth and wanted[: len(place)] == place:
             found, depth = root, len(place)
     return found
 

@@ -29,7 +29,7 @@ class WebAddress:
     @property
     def is_local(self) -> bool:
         """Whether it leads to this very machine."""
-        return self.host == "localhost" or self.host == "::1" or self.host.startswith("127.")
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
     @property
     def warnings(self) -> tuple[str, ...]:
