@@ -74,6 +74,11 @@ class RequestScope:
         return self._given_up if self._in_loop is None else self._in_loop.cancelled
 
     @property
+    def raw(self) -> Mapping[str, Any]:
+        """The whole message, as it came."""
+        return self._event.raw
+
+    @property
     def meta(self) -> Mapping[str, Any]:
         """The request's ``_meta``, as it came."""
         params = self._event.raw.get("params")

@@ -45,6 +45,7 @@ from mcpio.types.logging import LoggingLevel
 from mcpio.types.tools import ListToolsRequest, ListToolsResult, ToolListChangedNotification
 
 if TYPE_CHECKING:
+    from mcpio.app.saving import SavedSession
     from mcpio.app.middleware import Middleware
     from mcpio.types.logging import SetLevelRequest
     from mcpio.types.prompts import ListPromptsRequest, ListPromptsResult
@@ -313,12 +314,16 @@ class Server:
             logging={} if declared.logging is None else declared.logging,
         )
 
-    def connection(self, *, principal: Any = None) -> ServerConnection:
-        """Return an engine for one new client."""
+    def connection(
+        self, *, principal: Any = None, saved: SavedSession | None = None, now: float = 0.0
+    ) -> ServerConnection:
+        """Return an engine for one new client, or for one whose session was saved; ``now`` is on its driver's clock."""
         options = self.options
         custom = self.handlers.keys() - METHODS.keys() - options.custom_methods
         if custom:
             options = attrs.evolve(options, custom_methods=options.custom_methods | custom)
+        if saved is not None:
+            return saved.connection(ServerConnection, now, options=options, principal=principal)
         return ServerConnection(
             self.info, self.capabilities, instructions=self.instructions, principal=principal, options=options
         )

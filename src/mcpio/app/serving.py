@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
@@ -128,6 +129,18 @@ class ServerSession(Session):
         return self._subscriptions is not None and uri in self._subscriptions
 
     # What the base class asks
+
+    def _save_state(self) -> dict[str, Any]:
+        return {"log_level": self.log_level, "subscriptions": list(self.subscriptions)}
+
+    def _load_state(self, state: Mapping[str, Any]) -> None:
+        level, uris = state.get("log_level", self.log_level), state.get("subscriptions", [])
+        if not isinstance(level, str) or level not in LOGGING_LEVELS:
+            raise LocalProtocolError("malformed snapshot: expected a log level @ snapshot.state.log_level")
+        if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
+            raise LocalProtocolError("malformed snapshot: expected URIs @ snapshot.state.subscriptions")
+        self.log_level = level
+        self._subscriptions = dict.fromkeys(uris) or None
 
     def _handler_for(self, event: RequestReceived) -> Handler:
         handler = self.server.handlers.get(event.raw["method"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -39,6 +39,7 @@ from mcpio.events import (
 if TYPE_CHECKING:
     from mcpio.app.middleware import Middleware
     from mcpio.app.peer_faults import PeerFaults
+    from mcpio.app.saving import SavedSession, UnansweredPolicy
     from mcpio.app.visits import Visits
 
 __all__ = ["Handler", "ProgressCallback", "Session", "Waiter", "checked_callback"]
@@ -217,7 +218,40 @@ class Session(ABC):
             for each in error.elicitations:
                 self.visits.begin(str(each.elicitation_id))
 
+    # The session as a value
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the session as a value that JSON can hold (P12): see ``mcpio.app.SavedSession``.
+
+        This session is not to be used afterwards, nor its transport by anybody but the one that goes on. The peer's
+        requests that are being served are in it; whoever waits here for an answer of the peer's is not.
+        ``LocalProtocolError`` while events or output are undrained, and after the end.
+        """
+        from mcpio.app.saving import save
+
+        return save(self, {id: scope.raw for id, (scope, _) in self._running.items()}, self._save_state())
+
+    def resume(self, saved: SavedSession | None = None, unanswered: UnansweredPolicy = "again") -> None:
+        """Go on where a restored connection left off; drivers call it, before anything is fed.
+
+        ``saved`` is what the connection was restored from, ``None`` for a connection that was restored by itself: then
+        nobody knows what the peer's requests were, and all of them fail. See ``UnansweredPolicy`` for the others. Our
+        own requests, for which nobody waits any more, are cancelled. ``LocalProtocolError`` for a malformed snapshot.
+        """
+        from mcpio.app.saving import resume
+
+        self._load_state({} if saved is None else saved.state)
+        resume(self, {} if saved is None else saved.running, unanswered)
+        self.driver.wake()
+
     # What subclasses say
+
+    def _save_state(self) -> dict[str, Any]:
+        """Return what this kind of session remembers of its peer, as JSON can hold it."""
+        return {}
+
+    def _load_state(self, state: Mapping[str, Any]) -> None:
+        """Remember what ``_save_state`` returned; members may be missing. ``LocalProtocolError`` for wrong ones."""
 
     @abstractmethod
     def _handler_for(self, event: RequestReceived) -> Handler:

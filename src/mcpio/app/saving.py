@@ -1,0 +1,121 @@
+"""A session as a value (P12): the engine's snapshot, and what the application layer remembers of its peer.
+
+What no value can hold does not come along: handlers that run, and whoever waits for an answer. The requests that those
+handlers serve do, so that they can be served again; the requests that nobody waits for any more are given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+
+import attrs
+
+from mcpio.codec import codec
+from mcpio.engine.connection import Connection
+from mcpio.engine.options import Options
+from mcpio.engine.pending import Unanswered
+from mcpio.engine.table import Phase
+from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
+from mcpio.events import RequestContext, RequestReceived
+from mcpio.methods import METHODS
+from mcpio.types.custom import CustomRequest
+
+if TYPE_CHECKING:
+    from mcpio.app.session import Session
+
+__all__ = ["VERSION", "SavedSession", "UnansweredPolicy", "resume", "save"]
+
+VERSION: Final = 1
+"""The version of the layout that this library writes, and the newest that it reads."""
+
+UnansweredPolicy: TypeAlias = Literal["again", "fail"]
+"""What becomes of the peer's requests that were being served: their handlers are run ``again``, from the beginning, or
+they ``fail`` with -32603 and ``data.reason`` "interrupted"."""
+
+C = TypeVar("C", bound=Connection)
+
+
+@attrs.frozen
+class SavedSession:
+    """A session that was written out, read and checked as far as the engine does not do that itself."""
+
+    engine: Mapping[str, Any]
+    """The snapshot of the connection."""
+    running: Mapping[str, Mapping[str, Any]]
+    """The peer's requests that were being served, as they came, by our id."""
+    state: Mapping[str, Any]
+    """What the kind of session adds."""
+
+    @classmethod
+    def read(cls, snapshot: Any) -> SavedSession:
+        """Return what a snapshot says. ``LocalProtocolError`` for a newer version, and for what is no snapshot."""
+        values = snapshot if isinstance(snapshot, Mapping) else {}
+        version = values.get("session")
+        if version.__class__ is not int or version < 1:
+            raise LocalProtocolError("not the snapshot of a session: it has no version")
+        if version > VERSION:
+            raise LocalProtocolError(f"the snapshot has version {version}; this library reads up to {VERSION}")
+        for name in ("engine", "running", "state"):
+            if not isinstance(values.get(name), Mapping):
+                raise LocalProtocolError(f"malformed snapshot: expected an object @ snapshot.{name}")
+        running: Mapping[str, Any] = values["running"]
+        for id, message in running.items():
+            if not isinstance(message, Mapping) or not isinstance(message.get("params", {}), Mapping):
+                raise LocalProtocolError(f"malformed snapshot: expected a request @ snapshot.running[{id!r:.40}]")
+        return cls(values["engine"], running, values["state"])
+
+    def connection(self, cls: type[C], now: float, *, options: Options | None, principal: Hashable = None) -> C:
+        """Return the connection, which goes on. Raises as ``restore`` of the engine does."""
+        return cls.restore(self.engine, now, options=options, principal=principal)
+
+
+def save(session: Session, running: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a session as a value that JSON can hold. Raises as the engine's ``snapshot`` does."""
+    engine = session.connection.snapshot(session.driver.now(), cookies=lambda _: None)
+    return {
+        "session": VERSION,
+        "engine": engine,
+        "running": {str(id): dict(message) for id, message in running.items()},
+        "state": dict(state),
+    }
+
+
+def resume(session: Session, running: Mapping[str, Mapping[str, Any]], unanswered: UnansweredPolicy) -> None:
+    """Take up what a restored connection left open: serve or fail the peer's requests, give up our own."""
+    if unanswered not in ("again", "fail"):
+        raise ValueError(f"unanswered is 'again' or 'fail', not {unanswered!r:.100}")
+    connection = session.connection
+    # Those of another era of the connection: nobody here waits for them, and the peer may stop.
+    for id in connection.pending.outgoing:
+        connection.cancel_request(id, "nobody waits for it any more")
+    for request in connection.unanswered:
+        message = running.get(str(int(request.id)))
+        event = _received(connection, request, message) if unanswered == "again" and message is not None else None
+        if event is None:
+            data = {"reason": "interrupted"}
+            connection.send_error(request.id, RequestError(ErrorCode.INTERNAL_ERROR, "Interrupted: ask again", data))
+        else:
+            session.handle(event)
+
+
+def _received(connection: Connection, request: Unanswered, message: Mapping[str, Any]) -> RequestReceived | None:
+    """Return the event of a request that came before, ``None`` where it makes no sense any more."""
+    revision, peer = connection.revision, connection.peer
+    if revision is None or peer is None or connection.phase is Phase.CLOSED:
+        return None
+    params = dict(message.get("params", {}))
+    method = METHODS.get(request.method)
+    try:
+        payload = (
+            CustomRequest(request.method, params)
+            if method is None
+            else codec(revision).decode(params, method.params_type)
+        )
+    except InvalidMessage:
+        return None
+    principal: Hashable = getattr(connection, "principal", None)
+    context = RequestContext(
+        revision.era, revision, peer.capabilities, peer.info, None, principal, request.via
+    )
+    return RequestReceived(request.id, payload, context, {"method": request.method, **message}, False)
