@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from acting import ACT, act, both, failing_with, serving, waiting
 from linked import Link
 
 from mcpio.app.context import Context
@@ -16,53 +17,7 @@ from mcpio.engine.connection import DEFAULT
 from mcpio.errors import LocalProtocolError, Refusal, RequestError
 from mcpio.events import RequestFailed
 from mcpio.testing import Cancelled
-from mcpio.types import CallToolResult, CustomRequest, EmptyResult, PingRequest, TextContent
-
-
-def serving(handler: Callable[[Context, CustomRequest], Any]) -> Server:
-    """Return a server whose method ``test/act`` is this handler."""
-    server = Server("s")
-    server.handlers["test/act"] = handler
-    return server
-
-
-def failing_with(error: BaseException, *, later: bool) -> Server:
-    """Return a server whose method ``test/act`` fails, at once or in a task."""
-
-    async def fail_later() -> None:
-        raise error
-
-    def fail(_: Context, __: CustomRequest) -> Any:
-        if later:
-            return fail_later()
-        raise error
-
-    return serving(fail)
-
-
-def waiting() -> tuple[Server, list[Any]]:
-    """Return a server whose method ``test/act`` waits for ever, and what happens to it."""
-    seen: list[Any] = []
-
-    async def wait(ctx: Context) -> Any:
-        seen.append(ctx)
-        try:
-            await ctx.session.driver.runtime.one_shot().wait()
-        finally:
-            seen.append("over")
-
-    return serving(lambda ctx, _: wait(ctx)), seen
-
-
-ACT = CustomRequest("test/act", {})
-
-
-def act(link: Link) -> Any:
-    return link.do(link.client.request(ACT))
-
-
-both = pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
-
+from mcpio.types import CallToolResult, EmptyResult, PingRequest, TextContent
 
 REFUSED = {"category": "rate-limit", "http_status": 429, "severity": "error", "retryable": False, "hint": "h"}
 
