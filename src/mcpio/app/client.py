@@ -174,9 +174,8 @@ class Client(Session):
         if sampling is not None:
             self._handlers["sampling/createMessage"] = sampling_handler(sampling, connection.capabilities)
         if elicitation is not None:
-            self._handlers["elicitation/create"] = elicitation_handler(
-                elicitation, connection.capabilities, lambda id: self.visits.begin(id)
-            )
+            handler = elicitation_handler(elicitation, connection.capabilities, self._begin_visit)
+            self._handlers["elicitation/create"] = handler
         if roots is not None:
             self._handlers["roots/list"] = roots_handler(roots)
 
@@ -385,6 +384,9 @@ class Client(Session):
             raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {event.raw['method']:.100}")
         layers = self._handler_middleware
         return self._wrapped(event, handler, layers) if layers else handler
+
+    def _begin_visit(self, id: str) -> None:
+        self.visits.begin(id)
 
     def _finish_visit(self, notification: ElicitationCompleteNotification) -> bool:
         return self._visits is not None and self._visits.finish(notification.elicitation_id)
