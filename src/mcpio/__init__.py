@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mcpio.app.client import CallOptions, Client, ClientOptions
     from mcpio.app.context import Context, RequestScope
     from mcpio.app.server import Lifespan, Server
+    from mcpio.backoff import Backoff
     from mcpio.engine.client import ClientConnection
     from mcpio.engine.limits import Limits, Timeout
     from mcpio.engine.options import Options
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
         ResponseReceived,
         VersionMismatched,
     )
+    from mcpio.refusals import RefusalCode
     from mcpio.revisions import (
         HANDSHAKE_REVISIONS,
         LATEST_HANDSHAKE,
@@ -195,6 +197,7 @@ __all__ = [
     "Answered",
     "AudioContent",
     "AuthorizationRequired",
+    "Backoff",
     "BlobResourceContents",
     "CallOptions",
     "CallToolRequest",
@@ -287,6 +290,7 @@ __all__ = [
     "Redacting",
     "Redactor",
     "Refusal",
+    "RefusalCode",
     "RemoteProtocolError",
     "Replay",
     "ReplayedCall",
@@ -345,6 +349,8 @@ _HOME = {
         "McpError NoBackChannel ProtocolError Refusal RemoteProtocolError RequestCancelled RequestError "
         "RequestTimeout ToolError"
     ),
+    "refusals": "RefusalCode",
+    "backoff": "Backoff",
     "events": (
         "Answered CancelReceived CloseReason ConnectionClosed Event IgnoreReason IncomingId Initialized "
         "MessageIgnored Negotiated NoiseReceived NotificationReceived OutgoingId Peer ProgressReceived "

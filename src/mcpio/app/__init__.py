@@ -16,11 +16,24 @@ if TYPE_CHECKING:
     from mcpio.app.constraints import Constraints
     from mcpio.app.context import AskOptions, Context, RequestScope
     from mcpio.app.foreign import ForeignType, register_type
+    from mcpio.app.limiting import (
+        ConcurrencyLimit,
+        LimitKey,
+        RateLimit,
+        allow,
+        for_all,
+        per_method,
+        per_name,
+        per_principal,
+        per_session,
+    )
+    from mcpio.app.middleware import Call, CallNext, Middleware
     from mcpio.app.pagination import PageGuard
     from mcpio.app.prompts import Prompts
     from mcpio.app.registration import PromptOptions, RegistrationOptions, ResourceOptions, ToolOptions
     from mcpio.app.registry import Registry
     from mcpio.app.resources import Resources
+    from mcpio.app.retrying import Retry
     from mcpio.app.runtime import Driver, OneShot, Runtime, Task
     from mcpio.app.server import Lifespan, NotificationHandler, Server
     from mcpio.app.serving import ServerSession
@@ -47,9 +60,12 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "AskOptions",
+    "Call",
+    "CallNext",
     "CallOptions",
     "Client",
     "ClientOptions",
+    "ConcurrencyLimit",
     "Constraints",
     "Context",
     "Driver",
@@ -57,17 +73,21 @@ __all__ = [
     "ForeignType",
     "Handler",
     "Lifespan",
+    "LimitKey",
+    "Middleware",
     "NotificationHandler",
     "OneShot",
     "PageGuard",
     "ProgressCallback",
     "PromptOptions",
     "Prompts",
+    "RateLimit",
     "RegistrationOptions",
     "Registry",
     "RequestScope",
     "ResourceOptions",
     "Resources",
+    "Retry",
     "Rooter",
     "Runtime",
     "Sampler",
@@ -82,7 +102,13 @@ __all__ = [
     "UriTemplateError",
     "Validator",
     "ValidatorMissing",
+    "allow",
     "client_connection",
+    "for_all",
+    "per_method",
+    "per_name",
+    "per_principal",
+    "per_session",
     "register_type",
 ]
 
@@ -92,11 +118,14 @@ _HOME = {
     "constraints": "Constraints",
     "context": "AskOptions Context RequestScope",
     "foreign": "ForeignType register_type",
+    "limiting": ("ConcurrencyLimit LimitKey RateLimit allow for_all per_method per_name per_principal per_session"),
+    "middleware": "Call CallNext Middleware",
     "pagination": "PageGuard",
     "prompts": "Prompts",
     "registration": "PromptOptions RegistrationOptions ResourceOptions ToolOptions",
     "registry": "Registry",
     "resources": "Resources",
+    "retrying": "Retry",
     "runtime": "Driver OneShot Runtime Task",
     "server": "Lifespan NotificationHandler Server",
     "serving": "ServerSession",

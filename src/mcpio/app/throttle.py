@@ -30,3 +30,8 @@ class Throttle:
             return True
         self.held_back += 1
         return False
+
+    @property
+    def seconds_to_next(self) -> float:
+        """How long after the last question one more would pass."""
+        return max(0.0, (1 - self._left) / self._rate)
