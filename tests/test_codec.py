@@ -58,6 +58,7 @@ JSON = st.sampled_from(
 )
 OBJECTS = st.sampled_from([{}, {"a": 1}, {"a": None, "b c": [{}], "": {"a": "x"}}])
 TEXTS = st.sampled_from(["", "a", "two words", "\u00e9\n", "5"])
+CHECKED = ["", "aGk=", "image/png", "2025-01-12", "https://a/b.png", "data:,a"]
 UNKNOWN: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [{}, {}, {"unknown": None}, {"x-y": [1], "": {"a": 1}}, {"execution ": 0}]
 )
@@ -125,6 +126,8 @@ def new_raw_objects(cls: type[Payload], revision: Revision) -> st.SearchStrategy
 
 
 def values_of(member: Member, revision: Revision) -> st.SearchStrategy[Any]:
+    if member.wire.check is not None:
+        return st.sampled_from([text for text in CHECKED if member.wire.check(text) is None])
     return st.deferred(lambda: raw_values(member.type_in(revision), revision))
 
 
@@ -155,7 +158,7 @@ def test_nothing_is_lost(feature: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("revision", REVISIONS)
 @given(st.data())
 def test_nothing_that_comes_in_makes_it_fail_otherwise(revision: Revision, data: st.DataObject) -> None:
-    """Any JSON value is read or refused; what is read goes out again, unless a number is out of its limits."""
+    """Any JSON value is read or refused; what is read goes out again, unless that is forbidden."""
     cls = data.draw(st.sampled_from(PAYLOADS))
     names = [*(member.name for member in members(cls)), *cls.CONSTANTS, "type", "x"]
     constants = [getattr(cls, name) for name in cls.CONSTANTS] or ["x"]
@@ -179,7 +182,7 @@ def written_or_refused(payload: Payload, revision: Revision) -> dict[str, Any] |
     try:
         return codec(revision).encode(payload)
     except InvalidMessage as error:
-        expected = "must lie in" in error.reason or isinstance(payload, CancelledNotification)
+        expected = error.reason.startswith("must ") or isinstance(payload, CancelledNotification)
         return None if expected else pytest.fail(str(error))
 
 

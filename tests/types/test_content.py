@@ -15,10 +15,12 @@ from mcpio.types import (
     EmbeddedResource,
     Icon,
     ImageContent,
+    ReadResourceResult,
     ResourceLink,
     TextContent,
     TextResourceContents,
     UnknownContent,
+    annotations_of,
 )
 
 ANNOTATIONS = {"audience": ["user"], "priority": 0.5, "lastModified": "2025-01-12T15:00:58Z"}
@@ -64,12 +66,14 @@ def fault_in(raw: Any, revision: Revision = REV_2025_11_25) -> str:
     return str(caught.value)
 
 
+@pytest.mark.req("CONT-01", "CONT-02", "CONT-06", "ICON-01")
 @pytest.mark.parametrize(("block", "raw"), WIRE)
 def test_a_block_on_the_wire(block: Any, raw: dict[str, Any]) -> None:
     assert result_of(raw) == block
     assert codec(REV_2025_11_25).encode(CallToolResult((block,))) == {"content": [raw]}
 
 
+@pytest.mark.req("CONT-04", "CONT-07")
 @pytest.mark.parametrize(
     ("raw", "fault"),
     [
@@ -90,6 +94,7 @@ def test_a_fault_in_a_block(raw: Any, fault: str) -> None:
     assert fault_in(raw) == fault
 
 
+@pytest.mark.req("CONT-07")
 def test_contents_with_both_text_and_blob_lose_neither() -> None:
     raw = {"type": "resource", "resource": {"uri": "a:b", "text": "hi", "blob": "aGk="}}
     block = result_of(raw)
@@ -97,6 +102,7 @@ def test_contents_with_both_text_and_blob_lose_neither() -> None:
     assert codec(REV_2025_11_25).encode(CallToolResult((block,))) == {"content": [raw]}
 
 
+@pytest.mark.req("CONT-01", "CONT-06")
 @pytest.mark.parametrize(
     ("block", "revision"),
     [
@@ -112,6 +118,7 @@ def test_a_block_that_is_too_new_is_refused_going_out_and_unknown_coming_in(bloc
     assert codec(revision).encode(CallToolResult((UnknownContent(block.type, raw),))) == {"content": [raw]}
 
 
+@pytest.mark.req("CONT-04", "ICON-04")
 def test_decoration_is_left_out_where_it_is_too_new() -> None:
     block = TextContent("hi", Annotations(last_modified="2025-01-12T15:00:58Z"), meta={"a": 1})
     assert codec(REV_2025_03_26).encode(CallToolResult((block,))) == {
@@ -122,6 +129,7 @@ def test_decoration_is_left_out_where_it_is_too_new() -> None:
     assert raw == {"type": "resource_link", "uri": "a:b", "name": "a"}
 
 
+@pytest.mark.req("CONT-04")
 @pytest.mark.parametrize("priority", [-1, 1.5])
 def test_a_priority_out_of_range_is_read_and_not_sent(priority: float) -> None:
     block = result_of({"type": "text", "text": "", "annotations": {"priority": priority}})
@@ -130,6 +138,105 @@ def test_a_priority_out_of_range_is_read_and_not_sent(priority: float) -> None:
         codec(REV_2025_11_25).encode(CallToolResult((block,)))
 
 
+@pytest.mark.req("RES-12")
 def test_a_uri_is_never_touched() -> None:
     for uri in ("HTTP://Example.com", "file:///a/../b", "x:%7e"):
         assert result_of({"type": "resource_link", "uri": uri, "name": "a"}).uri == uri
+
+
+@pytest.mark.req("CONT-03", "CONT-04", "ICON-01", "RES-10")
+@pytest.mark.parametrize(
+    ("block", "fault"),
+    [
+        (ImageContent("aGk", "image/png"), "data: must be base64 of the standard alphabet, with padding"),
+        (ImageContent("_-8=", "image/png"), "data: must be base64"),
+        (AudioContent("aG k=", "audio/wav"), "data: must be base64"),
+        (AudioContent("é", "audio/wav"), "data: must be base64"),
+        (ImageContent("", "png"), "mimeType: must be a MIME type, such as image/png"),
+        (AudioContent("", "audio/"), "mimeType: must be a MIME type"),
+        (EmbeddedResource(BlobResourceContents("a:b", "hi!")), "resource.blob: must be base64"),
+        (TextContent("", Annotations(last_modified="yesterday")), "annotations.lastModified: must be an ISO 8601 time"),
+        (ResourceLink("a:b", "a", icons=(Icon("javascript:alert(1)"),)), "icons[0].src: must begin with https://"),
+    ],
+)
+def test_what_breaks_a_rule_is_not_sent(block: Any, fault: str) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        codec(REV_2025_11_25).encode(CallToolResult((block,)))
+    assert str(caught.value).startswith(f"content[0].{fault}")
+
+
+@pytest.mark.req("CONT-03", "CONT-04")
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"type": "image", "data": "no base64", "mimeType": "png"},
+        {"type": "text", "text": "", "annotations": {"lastModified": "yesterday", "priority": 7}},
+        {"type": "resource_link", "uri": "a", "name": "a", "icons": [{"src": "file:///etc/passwd"}]},
+    ],
+)
+def test_what_others_send_against_the_rules_is_read(raw: dict[str, Any]) -> None:
+    assert not isinstance(result_of(raw), UnknownContent)
+
+
+@pytest.mark.parametrize("mime_type", ["image/png", "image/svg+xml", "text/plain; charset=utf-8", "a/b.c-d_e"])
+@pytest.mark.parametrize("time", [None, "2025-01-12", "2025-01-12T15:00:58Z", "2025-01-12T15:00:58.123+01:00"])
+def test_what_keeps_the_rules_is_sent(mime_type: str, time: str | None) -> None:
+    block = ImageContent("", mime_type, Annotations(last_modified=time))
+    (raw,) = codec(REV_2025_11_25).encode(CallToolResult((block,)))["content"]
+    assert result_of(raw) == block
+
+
+@pytest.mark.req("CONT-05")
+@pytest.mark.parametrize(
+    ("raw", "annotations"),
+    [
+        ({"type": "text", "text": ""}, None),
+        ({"type": "text", "text": "", "annotations": {"priority": 1}}, Annotations(priority=1)),
+        (
+            {"type": "resource", "resource": {"uri": "a:b", "text": "", "annotations": ANNOTATIONS}},
+            Annotations(("user",), 0.5, "2025-01-12T15:00:58Z"),
+        ),
+        (
+            {"type": "resource", "resource": {"uri": "a:b", "text": "", "annotations": {"audience": ["system", 5]}}},
+            Annotations(()),
+        ),
+        (
+            {
+                "type": "resource",
+                "resource": {"uri": "a:b", "text": "", "annotations": {"audience": "user", "priority": True}},
+            },
+            Annotations(),
+        ),
+        ({"type": "resource", "resource": {"uri": "a:b", "text": "", "annotations": 5}}, None),
+        (
+            {
+                "type": "resource",
+                "resource": {"uri": "a:b", "text": "", "annotations": {"priority": 0}},
+                "annotations": {"priority": 1},
+            },
+            Annotations(priority=1),
+        ),
+        ({"type": "hologram", "annotations": {"priority": 1}}, None),
+    ],
+)
+def test_annotations_are_found_where_the_examples_have_them_too(
+    raw: dict[str, Any], annotations: Annotations | None
+) -> None:
+    block = result_of(raw)
+    assert annotations_of(block) == annotations
+    assert codec(REV_2025_11_25).encode(CallToolResult((block,))) == {"content": [raw]}
+
+
+@pytest.mark.req("CONT-05")
+def test_annotations_of_contents_that_were_read() -> None:
+    raw = {"contents": [{"uri": "a:b", "blob": "aGk=", "annotations": {"lastModified": "2025-01-12"}}]}
+    (contents,) = codec(REV_2025_11_25).decode(raw, ReadResourceResult).contents
+    assert annotations_of(contents) == Annotations(last_modified="2025-01-12")
+
+
+@pytest.mark.req("CONT-05")
+def test_annotations_of_ours_go_out_on_the_block() -> None:
+    block = EmbeddedResource(TextResourceContents("a:b", ""), Annotations(priority=1))
+    assert codec(REV_2025_11_25).encode(CallToolResult((block,)))["content"] == [
+        {"type": "resource", "resource": {"uri": "a:b", "text": ""}, "annotations": {"priority": 1}}
+    ]

@@ -21,6 +21,7 @@ from mcpio.types import (
     CallToolRequest,
     CallToolResult,
     Icon,
+    ImageContent,
     ListToolsRequest,
     ListToolsResult,
     MalformedItem,
@@ -160,6 +161,7 @@ TOOL = Tool(
 )
 
 
+@pytest.mark.req("TOOL-03", "ICON-04")
 @pytest.mark.parametrize(
     ("revision", "names"),
     [
@@ -176,6 +178,7 @@ def test_a_tool_says_what_the_revision_knows(revision: Revision, names: str) -> 
     assert raw["inputSchema"] is SCHEMA
 
 
+@pytest.mark.req("SCHEMA-07")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_tool_that_came_in_goes_out_in_any_revision(revision: Revision) -> None:
     raw = codec(REV_2025_11_25).encode(TOOL)
@@ -223,6 +226,7 @@ def test_a_null_for_what_may_be_absent_is_read_and_goes_out_again() -> None:
     assert codec(REV_2025_11_25).encode(page) == raw
 
 
+@pytest.mark.req("TOOL-18")
 @pytest.mark.parametrize(
     ("tool", "name"),
     [
@@ -236,6 +240,7 @@ def test_the_name_to_show(tool: Tool, name: str) -> None:
     assert tool.display_name == name
 
 
+@pytest.mark.req("TOOL-17")
 @pytest.mark.parametrize(
     ("annotations", "meaning"),
     [
@@ -257,3 +262,9 @@ def test_what_hints_mean(annotations: ToolAnnotations, meaning: tuple[bool, ...]
 
 def test_a_change_of_the_list() -> None:
     assert codec(REV_2025_11_25).encode(ToolListChangedNotification()) == {}
+
+
+def test_the_text_of_a_result_is_that_of_its_text_blocks() -> None:
+    result = CallToolResult((TextContent("a"), ImageContent("", "image/png"), TextContent("b\n")))
+    assert result.text == "a\nb\n"
+    assert CallToolResult(()).text == ""

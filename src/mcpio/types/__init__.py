@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         TextContent,
         TextResourceContents,
         UnknownContent,
+        annotations_of,
     )
     from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
     from mcpio.types.discovery import (
@@ -369,6 +370,7 @@ __all__ = [
     "UnsupportedProtocolVersionData",
     "UntitledMultiSelectEnumSchema",
     "UntitledSingleSelectEnumSchema",
+    "annotations_of",
     "at_least",
 ]
 
@@ -380,7 +382,8 @@ _HOME = {
     ),
     "content": (
         "Annotations AudioContent BlobResourceContents ContentBlock EmbeddedResource Icon IconTheme "
-        "ImageContent ResourceContents ResourceLink Role TextContent TextResourceContents UnknownContent"
+        "ImageContent ResourceContents ResourceLink Role TextContent TextResourceContents UnknownContent "
+        "annotations_of"
     ),
     "lifecycle": (
         "CancelledNotification ClientCapabilities ElicitationCapability EmptyResult Implementation "

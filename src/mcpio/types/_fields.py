@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         lenient: Revision
         object_until: Revision
         limits: tuple[float, float]
+        check: Callable[[Any], str | None]
 
 else:
 
@@ -85,7 +86,18 @@ ABSENT: Final = Absent.ABSENT
 class Wire:
     """What the codec knows about a member beyond its type. See ``wire`` for the meaning of each."""
 
-    __slots__ = ("always", "essential", "lenient", "limits", "name", "object_until", "required", "since", "until")
+    __slots__ = (
+        "always",
+        "check",
+        "essential",
+        "lenient",
+        "limits",
+        "name",
+        "object_until",
+        "required",
+        "since",
+        "until",
+    )
 
     def __init__(
         self,
@@ -99,6 +111,7 @@ class Wire:
         lenient: Revision | None = None,
         object_until: Revision | None = None,
         limits: tuple[float, float] | None = None,
+        check: Callable[[Any], str | None] | None = None,
     ) -> None:
         self.since = since
         self.until = until
@@ -109,6 +122,7 @@ class Wire:
         self.lenient = lenient
         self.object_until = object_until
         self.limits = limits
+        self.check = check
 
 
 def wire(*, default: Any, **options: Unpack[WireOptions]) -> Any:
@@ -122,7 +136,8 @@ def wire(*, default: Any, **options: Unpack[WireOptions]) -> Any:
     even with its default. ``required`` makes the member's absence a fault in incoming messages, though it has a
     default, apart from those of the revision ``lenient``; and a default of ``None`` cannot go out. ``object_until`` is
     the last revision in which the value must be an object. ``limits`` are the least and the greatest number that may
-    go out (CONT-04); what comes in may lie outside.
+    go out (CONT-04), and ``check`` says what is wrong with a value that may not, ``None`` if nothing is; what comes in
+    may be otherwise.
     """
     return field(default=default, metadata=wired(**options))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from binascii import a2b_base64
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
+from attrs import field
 
 from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, Revision
-from mcpio.types._fields import Choice, Payload, Unknown, payload, tagged, wire
+from mcpio.types._fields import Choice, Payload, Unknown, payload, tagged, wire, wired
 from mcpio.types.messages import ObjectPayload
 
 __all__ = [
@@ -26,10 +29,38 @@ __all__ = [
     "TextContent",
     "TextResourceContents",
     "UnknownContent",
+    "annotations_of",
 ]
 
 Role = Literal["user", "assistant"]
 IconTheme = Literal["light", "dark"]
+
+
+def _fault_in_base64(text: str) -> str | None:
+    try:
+        a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return "must be base64 of the standard alphabet, with padding"
+    return None
+
+
+def _fault_in_mime_type(text: str) -> str | None:
+    return None if _MIME_TYPE.fullmatch(text) else "must be a MIME type, such as image/png"
+
+
+def _fault_in_time(text: str | None) -> str | None:
+    return None if text is None or _TIME.fullmatch(text) else "must be an ISO 8601 time, such as 2025-01-12T15:00:58Z"
+
+
+def _fault_in_icon_address(text: str) -> str | None:
+    known = text[:8].lower().startswith(("https://", "http://", "data:"))
+    return None if known else "must begin with https://, http:// or data:"
+
+
+_MIME_TYPE: Final = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9][\w!#$&^.+-]*(?:\s*;.*)?", re.ASCII)
+_TIME: Final = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?", re.ASCII | re.IGNORECASE
+)
 
 
 @payload
@@ -39,7 +70,7 @@ class Annotations(Payload):
     audience: tuple[Role, ...] | None = None
     priority: float | None = wire(default=None, limits=(0, 1))
     """From 0, entirely optional, to 1, effectively required."""
-    last_modified: str | None = wire(default=None, since=REV_2025_06_18)
+    last_modified: str | None = wire(default=None, since=REV_2025_06_18, check=_fault_in_time)
     """An ISO 8601 time."""
 
 
@@ -49,7 +80,7 @@ class Icon(Payload):
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
 
-    src: str
+    src: str = field(metadata=wired(check=_fault_in_icon_address))
     """An ``http(s)`` or ``data`` URI."""
     mime_type: str | None = None
     sizes: tuple[str, ...] | None = None
@@ -76,8 +107,8 @@ class ImageContent(ObjectPayload):
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["image"]] = "image"
 
-    data: str
-    mime_type: str
+    data: str = field(metadata=wired(check=_fault_in_base64))
+    mime_type: str = field(metadata=wired(check=_fault_in_mime_type))
     annotations: Annotations | None = None
 
 
@@ -89,8 +120,8 @@ class AudioContent(ObjectPayload):
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["audio"]] = "audio"
 
-    data: str
-    mime_type: str
+    data: str = field(metadata=wired(check=_fault_in_base64))
+    mime_type: str = field(metadata=wired(check=_fault_in_mime_type))
     annotations: Annotations | None = None
 
 
@@ -108,7 +139,7 @@ class BlobResourceContents(ObjectPayload):
     """A resource, or a part of one, that is binary: ``blob`` is base64 with padding."""
 
     uri: str
-    blob: str
+    blob: str = field(metadata=wired(check=_fault_in_base64))
     mime_type: str | None = None
 
 
@@ -172,3 +203,29 @@ ContentBlock: TypeAlias = Annotated[
     tagged(TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, unknown=unknown_content),
 ]
 """What tools return and prompts are made of."""
+
+
+def annotations_of(block: Any) -> Annotations | None:
+    """Return the annotations of a content block or of the contents of a resource, ``None`` where there are none.
+
+    Those of a block count; an embedded resource without has them inside ``resource``, where the specification's
+    examples put them though its schema does not (CONT-05). What makes no sense there is left out.
+    """
+    found = getattr(block, "annotations", None)
+    if found is not None:
+        annotations: Annotations = found
+        return annotations
+    contents = block.resource if isinstance(block, EmbeddedResource) else block
+    inside = contents.extra.get("annotations") if isinstance(contents, ObjectPayload) else None
+    return _tolerant(inside) if isinstance(inside, Mapping) else None
+
+
+def _tolerant(raw: Mapping[str, Any]) -> Annotations:
+    audience, priority, modified = raw.get("audience"), raw.get("priority"), raw.get("lastModified")
+    known = [role for role in ("user", "assistant") if role in audience] if isinstance(audience, list) else None
+    is_number = isinstance(priority, int | float) and not isinstance(priority, bool)
+    return Annotations(
+        None if known is None else tuple(known),  # type: ignore[arg-type]  # they are the two roles
+        priority if is_number else None,
+        modified if isinstance(modified, str) else None,
+    )

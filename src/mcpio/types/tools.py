@@ -137,6 +137,13 @@ class CallToolResult(FinalResult):
     """``ABSENT`` when there is none. An object; since 2026-07-28 any JSON value, ``None`` included (GONE-07)."""
     is_error: bool = False
 
+    @property
+    def text(self) -> str:
+        """The text blocks, with a line break between them."""
+        from mcpio.types.content import TextContent
+
+        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
+
 
 @payload
 class ToolListChangedNotification(NotificationPayload):
