@@ -391,7 +391,7 @@ class Connection(Stateful):
     def _respond(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:
         self._incoming.finish(request, what)
         if self._batches is not None and request.id in self._batches:
-            self._settle_in_batch(request.id, text)
+            self._release(self._batches.settle(request.id, text))
         else:
             self._outbox.put(text, Queued.RESPONSE, via=request.via, related=request.id, last=True)
             self._check_outbox()

@@ -15,7 +15,7 @@ from mcpio.framing import jsonrpc
 
 if TYPE_CHECKING:
     from mcpio.engine.batches import JoinedAnswers
-    from mcpio.engine.dialect import Step
+    from mcpio.engine.dialect import Step, Translator
     from mcpio.engine.options import Options
 
 __all__ = ["Groups"]
@@ -37,10 +37,7 @@ class Groups(Inbound):
         elif len(batch.items) > self._limits.batch_items:
             fault = f"the batch has more than {self._limits.batch_items} items"
         elif self._options.join_batch_answers:
-            self._begin_joining(via)
-            self._receive_items(batch, via)
-            if self._batches is not None:
-                self._release(self._batches.end())
+            self._receive_joined(batch, via)
             return
         else:
             self._receive_items(batch, via)
@@ -70,16 +67,13 @@ class Groups(Inbound):
 
     # Answers that wait for each other
 
-    def _begin_joining(self, via: Hashable) -> None:
-        if self._batches is None:
-            from mcpio.engine.batches import Batches
+    def _receive_joined(self, batch: jsonrpc.Batch, via: Hashable) -> None:
+        from mcpio.engine.batches import Batches
 
-            self._batches = Batches()
-        self._batches.begin(via)
-
-    def _settle_in_batch(self, id: int, text: bytes | None) -> None:
-        if self._batches is not None:
-            self._release(self._batches.settle(id, text))
+        batches = self._batches = self._batches or Batches()
+        batches.begin(via)
+        self._receive_items(batch, via)
+        self._release(batches.end())
 
     def _release(self, answers: JoinedAnswers | None) -> None:
         """Send the answers to a batch if they are all there. This may be the end."""
@@ -98,20 +92,19 @@ class Groups(Inbound):
     # Dialects
 
     def _set_dialects(self, options: Options) -> None:
-        from mcpio.engine.dialect import Accent, Translator
+        from mcpio.engine import dialect
 
         if options.profiles:
-            self._translator = Translator(
+            self._translator = dialect.Translator(
                 options.profiles, self.role is Role.SERVER, options.on_tasks_create, options.limits.batch_items
             )
         if options.emit_profile is not None:
-            self._accent = Accent(options.emit_profile)
+            self._accent = dialect.Accent(options.emit_profile)
 
-    def _receive_translated(self, text: bytes | str, via: Hashable) -> None:
-        if self._translator is not None:
-            for step in self._translator.read(text, self._name_of):
-                if self._phase is not Phase.CLOSED:
-                    self._take(step, text, via)
+    def _receive_translated(self, translator: Translator, text: bytes | str, via: Hashable) -> None:
+        for step in translator.read(text, self._name_of):
+            if self._phase is not Phase.CLOSED:
+                self._take(step, text, via)
 
     def _understood(self, message: jsonrpc.Message) -> list[Step]:
         return [message] if self._translator is None else self._translator.translate(message, self._name_of)

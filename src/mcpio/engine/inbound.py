@@ -41,7 +41,7 @@ from mcpio.types.lifecycle import CancelledNotification, Implementation, Progres
 from mcpio.types.meta import META_RELATED_TASK
 
 if TYPE_CHECKING:
-    from mcpio.engine.batches import Batches
+    from mcpio.engine.batches import Batches, JoinedAnswers
     from mcpio.engine.dialect import Accent, Translator
     from mcpio.engine.outgoing_tasks import OutgoingTasks
 
@@ -126,7 +126,7 @@ class Inbound(Channel):
 
     def _receive_text(self, text: bytes | str, via: Hashable) -> None:
         if self._translator is not None:
-            self._receive_translated(text, via)
+            self._receive_translated(self._translator, text, via)
             return
         message = jsonrpc.parse(text)
         if message.__class__ is jsonrpc.Request:
@@ -154,7 +154,7 @@ class Inbound(Channel):
         """Act on an array, which is a message in some revisions only."""
 
     @abstractmethod
-    def _receive_translated(self, text: bytes | str, via: Hashable) -> None:
+    def _receive_translated(self, translator: Translator, text: bytes | str, via: Hashable) -> None:
         """Act on a text that may be in the words of a dialect."""
 
     @abstractmethod
@@ -162,8 +162,8 @@ class Inbound(Channel):
         """Begin to understand and to speak dialects."""
 
     @abstractmethod
-    def _settle_in_batch(self, id: int, text: bytes | None) -> None:
-        """Note the answer to a request whose batch is answered as a whole; ``None`` when there will be none."""
+    def _release(self, answers: JoinedAnswers | None) -> None:
+        """Send the answers to a batch if they are all there. This may be the end."""
 
     def _receive_malformed(self, message: jsonrpc.Malformed, text: bytes | str, via: Hashable) -> None:
         if message.code == ErrorCode.PARSE_ERROR and self.role is Role.CLIENT:
@@ -387,7 +387,7 @@ class Inbound(Channel):
         self._incoming.finish(named[0], RequestInput.RECV_CANCEL)
         self._events.append(CancelReceived(named[0].id, cancelled.reason, message.raw))
         if self._batches is not None and named[0].id in self._batches:
-            self._settle_in_batch(named[0].id, None)
+            self._release(self._batches.settle(named[0].id, None))
 
     def _receive_progress(self, message: jsonrpc.Notification, via: Hashable) -> None:
         report: ProgressNotification | None = self._decode_notification(message, METHODS[message.method], via)
