@@ -115,7 +115,5 @@ def _received(connection: Connection, request: Unanswered, message: Mapping[str,
     except InvalidMessage:
         return None
     principal: Hashable = getattr(connection, "principal", None)
-    context = RequestContext(
-        revision.era, revision, peer.capabilities, peer.info, None, principal, request.via
-    )
+    context = RequestContext(revision.era, revision, peer.capabilities, peer.info, None, principal, request.via)
     return RequestReceived(request.id, payload, context, {"method": request.method, **message}, False)

@@ -45,8 +45,8 @@ from mcpio.types.logging import LoggingLevel
 from mcpio.types.tools import ListToolsRequest, ListToolsResult, ToolListChangedNotification
 
 if TYPE_CHECKING:
-    from mcpio.app.saving import SavedSession
     from mcpio.app.middleware import Middleware
+    from mcpio.app.saving import SavedSession
     from mcpio.types.logging import SetLevelRequest
     from mcpio.types.prompts import ListPromptsRequest, ListPromptsResult
     from mcpio.types.resources import (

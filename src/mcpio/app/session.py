@@ -252,6 +252,7 @@ class Session(ABC):
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         """Remember what ``_save_state`` returned; members may be missing. ``LocalProtocolError`` for wrong ones."""
+        del state
 
     @abstractmethod
     def _handler_for(self, event: RequestReceived) -> Handler:
