@@ -15,7 +15,6 @@ from mcpio.codec import codec
 from mcpio.engine.connection import Connection
 from mcpio.engine.options import Options
 from mcpio.engine.pending import Unanswered
-from mcpio.engine.table import Phase
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
 from mcpio.events import RequestContext, RequestReceived
 from mcpio.methods import METHODS
@@ -101,9 +100,9 @@ def resume(session: Session, running: Mapping[str, Mapping[str, Any]], unanswere
 
 def _received(connection: Connection, request: Unanswered, message: Mapping[str, Any]) -> RequestReceived | None:
     """Return the event of a request that came before, ``None`` where it makes no sense any more."""
-    revision, peer = connection.revision, connection.peer
-    if revision is None or peer is None or connection.phase is Phase.CLOSED:
-        return None
+    # A request is served in a session only, so there are both.
+    revision: Any = connection.revision
+    peer: Any = connection.peer
     params = dict(message.get("params", {}))
     method = METHODS.get(request.method)
     try:
