@@ -71,6 +71,10 @@ class Options:
     """For servers with ``Profile.ERLMCP``: turns the params of a ``tasks/create`` into those of the ``tools/call`` that
     it stands for, or returns ``None`` to refuse it. A plain function that depends on nothing but its argument."""
 
+    def with_erlmcp_timeouts(self) -> Options:
+        """Return the same with the times that erlmcp documents: 5 s for a request, 30 s for the handshake (A34)."""
+        return attrs.evolve(self, request_timeout=Timeout(5.0), initialize_timeout=30.0)
+
     @property
     def latest(self) -> Revision:
         """The newest of ``revisions``."""
