@@ -202,6 +202,35 @@ def test_room_is_told_at_once() -> None:
     trio.run(main)
 
 
+def test_a_read_that_took_all_there_was_is_followed_by_a_wait() -> None:
+    reads: list[int] = []
+
+    def read(fd: int, size: int) -> bytes:
+        reads.append(size)
+        return os.read(fd, size)
+
+    async def main() -> None:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        source = PollInput(reading, read)
+        os.write(writing, b"12345")
+        assert await source.receive_some(4) == b"1234"
+        assert await source.receive_some(4) == b"5"
+        with trio.move_on_after(0) as scope:
+            await source.receive_some(4)
+        assert scope.cancelled_caught
+        assert reads == [4, 4]
+        os.write(writing, b"6")
+        with trio.testing.assert_checkpoints():
+            assert await source.receive_some(4) == b"6"
+        os.close(writing)
+        assert await source.receive_some(4) == await source.receive_some(4) == b""
+        source.close()
+        await fails_with(trio.ClosedResourceError, source.receive_some)
+
+    trio.run(main)
+
+
 def test_the_end_of_the_output_is_reported_once_and_only_where_a_peer_sees_it() -> None:
     async def main() -> None:
         told: list[str] = []

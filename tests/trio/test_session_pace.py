@@ -122,6 +122,39 @@ def test_a_client_that_asks_much_at_once_gives_way_to_the_others() -> None:
     assert most <= 2 * PIECE / len(lines(call(1, "count")))
 
 
+class Recording(WithRoom):
+    """A stream that notes how many lines each write has."""
+
+    def __init__(self, stream: Any, peer: Any) -> None:
+        super().__init__(stream, peer)
+        self.writes: list[int] = []
+
+    def send_nowait(self, data: bytes) -> int:
+        self.writes.append(data.count(b"\n"))
+        return super().send_nowait(data)
+
+
+def test_after_each_read_one_message_goes_out_at_once_and_those_behind_it_together() -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        stream = Recording(near, far.receive_stream)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, a_server(), far)
+            async with open_transport(stream) as client, trio.open_nursery() as callers:
+                await trio.testing.wait_all_tasks_blocked()
+                stream.writes.clear()
+                for _ in range(4):
+                    callers.start_soon(client.call_tool, "takes", {"seconds": 1})
+                await trio.testing.wait_all_tasks_blocked()
+                assert stream.writes == [1, 3]
+                await client.call_tool("takes", {"seconds": 2})
+                assert stream.writes == [1, 3, 1]
+                await client.ping()
+                assert stream.writes == [1, 3, 1, 1]
+
+    run(main)
+
+
 def test_a_client_that_does_not_read_its_answers_is_asked_for_no_more_questions() -> None:
     async def main() -> None:
         server = a_server(high_water=100_000)

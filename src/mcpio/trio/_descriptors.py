@@ -41,7 +41,7 @@ def open_input(fd: int) -> InputHalf:
     kind = _kind(fd)
     read = _read_terminal if kind is _Kind.TERMINAL else os.read
     if kind is _Kind.FILE:
-        return PollInput(os.dup(fd))
+        return PollInput(os.dup(fd), pollable=False)
     if kind is _Kind.SOCKET:
         return _socket_input(fd)
     if kind in (_Kind.PIPE, _Kind.TERMINAL) and (own := _reopen(fd, os.O_RDONLY, kind)) is not None:

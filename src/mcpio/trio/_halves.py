@@ -139,10 +139,11 @@ class PollInput:
     """Input from a descriptor that never blocks a read: in non-blocking mode, or of a kind that is always ready.
 
     ``read(fd, size)`` reads, and raises ``BlockingIOError`` when there is nothing yet; ``close(fd)`` closes. A
-    ``receive_some`` that finds data costs one system call.
+    ``receive_some`` that finds data costs one system call. ``pollable`` is false for a file that is always ready and
+    that the system's poller refuses.
     """
 
-    __slots__ = ("_busy", "_close", "_fd", "_read")
+    __slots__ = ("_busy", "_close", "_drained", "_fd", "_pollable", "_read")
 
     def __init__(
         self,
@@ -150,11 +151,14 @@ class PollInput:
         read: Callable[[int, int], bytes] = os.read,
         *,
         close: Callable[[int], None] = os.close,
+        pollable: bool = True,
     ) -> None:
         self._fd = fd
         self._read = read
         self._close = close
+        self._pollable = pollable
         self._busy = False
+        self._drained = False
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Wait for bytes; ``b""`` is the end."""
@@ -163,14 +167,19 @@ class PollInput:
             raise trio.BusyResourceError("another task is receiving on this stream")
         self._busy = True
         try:
-            await trio.lowlevel.checkpoint_if_cancelled()
-            data = self._try_read(size)
-            if data is not None:
-                # Shielded, for a cancellation here would lose what was read.
-                await trio.lowlevel.cancel_shielded_checkpoint()
+            data = None
+            # A closed descriptor cannot be waited for: the attempt says that it is closed.
+            if not self._drained or self._fd == -1:
+                await trio.lowlevel.checkpoint_if_cancelled()
+                data = self._try_read(size)
+                if data is not None:
+                    # Shielded, for a cancellation here would lose what was read.
+                    await trio.lowlevel.cancel_shielded_checkpoint()
             while data is None:
                 await trio.lowlevel.wait_readable(self._fd)
                 data = self._try_read(size)
+            # A read that took all there was is most often followed by nothing: wait before the next one.
+            self._drained = self._pollable and len(data) < size
         finally:
             self._busy = False
         return data
@@ -181,7 +190,7 @@ class PollInput:
 
     def hand_over(self) -> PollInput:
         """Close this one, made with the default ``read``, and give another over the same open file."""
-        heir = PollInput(os.dup(self._fd))
+        heir = PollInput(os.dup(self._fd), pollable=self._pollable)
         self.close()
         return heir
 

@@ -87,8 +87,11 @@ class _Pair:
             return
         self._pumping = True
         try:
-            while self._move(self.near, self.far) | self._move(self.far, self.near):
-                pass
+            moved = True
+            while moved:
+                process(self.near.session)
+                process(self.far.session)
+                moved = self._move(self.near, self.far) | self._move(self.far, self.near)
         finally:
             self._pumping = False
         for end in (self.near, self.far):
@@ -97,16 +100,13 @@ class _Pair:
                 self._ended.set()
 
     def _move(self, source: MemoryEnd, target: MemoryEnd) -> bool:
-        """Act on one side's events, and feed the other what there is; tell whether there was anything."""
-        process(source.session)
+        """Feed one side what the other has to say; tell whether there was anything."""
         chunks = source.connection.data_to_send()
         if not chunks:
             return False
         now = trio.current_time()
         for chunk in chunks:
             target.connection.receive_data(chunk, now)
-        process(target.session)
-        process(source.session)
         return True
 
 

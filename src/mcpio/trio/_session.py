@@ -61,6 +61,7 @@ class SessionActor:
         self._written = trio.Event()
         self._over = trio.Event()
         self._last_write = trio.CancelScope()
+        self._write_at_once = True
 
     def attach(self, session: Session, after_close: Callable[[], Awaitable[None]] | None = None) -> None:
         """Say who acts on events, before ``run``.
@@ -79,6 +80,10 @@ class SessionActor:
     def wake(self) -> None:
         """Look at the connection again."""
         connection = self.connection
+        if self._write_at_once and connection.wants_write:
+            # Once for each read: what answers it saves a turn of the loop, and what comes with it goes out together.
+            self._write_at_once = False
+            self._wire.send_now(connection)
         if connection.wants_write or self._wire.unsent:
             self._may_write.set()
         if connection.wants_read:
@@ -151,6 +156,7 @@ class SessionActor:
             except Exception as error:
                 self._lose(error)
             self.touch()
+            self._write_at_once = True
 
     async def _write(self) -> None:
         connection, wire = self.connection, self._wire
