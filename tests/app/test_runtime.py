@@ -474,3 +474,27 @@ def test_what_never_started_is_cleared_away_when_the_block_fails(run: Run) -> No
     with pytest.raises(ExceptionGroup) as caught:
         run(main)
     assert [type(error) for error in caught.value.exceptions] == [KeyError]
+
+
+@runtimes
+def test_a_function_runs_soon_from_the_loop_and_from_any_thread(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        ran: list[str] = []
+        runtime.call_soon(lambda: ran.append("from the loop"))
+        assert ran == []
+        await runtime.to_thread(lambda: runtime.call_soon(lambda: ran.append("from a thread")))
+        await _turns(runtime)
+        assert ran == ["from the loop", "from a thread"]
+
+    run(main)
+
+
+@runtimes
+def test_a_function_that_comes_after_the_end_of_the_loop_is_left_out(run: Run) -> None:
+    held: list[Runtime] = []
+
+    async def main(runtime: Runtime) -> None:
+        held.append(runtime)
+
+    run(main)
+    held[0].call_soon(lambda: None)

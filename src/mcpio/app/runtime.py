@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Driver", "OneShot", "Runtime", "Task"]
+from mcpio.engine.limits import seconds
+from mcpio.errors import LocalProtocolError
+
+__all__ = ["Driver", "OneShot", "Runtime", "Task", "checked_grace"]
 
 T = TypeVar("T")
 
@@ -56,6 +59,12 @@ class Runtime(Protocol):
     def from_thread(self, function: Callable[[], T]) -> T:
         """Run a function in the loop's thread, from any other, and return what it returns."""
 
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Run a function at the loop's next turn: from any thread, and from a signal handler.
+
+        Once the loop has ended, nothing happens.
+        """
+
 
 class Driver(Protocol):
     """What carries one session: it feeds the connection, calls ``Session.process``, and writes what there is."""
@@ -78,3 +87,11 @@ class Driver(Protocol):
 
     def report(self, message: str, error: BaseException | None) -> None:
         """Tell the operator something, with the exception behind it."""
+
+
+def checked_grace(grace: float | None) -> float | None:
+    """Return a grace in seconds, ``None`` for no limit. ``LocalProtocolError`` for what is no number of 0 or more."""
+    try:
+        return seconds(grace)
+    except ValueError as error:
+        raise LocalProtocolError(str(error)) from None

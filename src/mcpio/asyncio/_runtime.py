@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import os
 import threading
@@ -100,6 +101,12 @@ class AsyncioRuntime:
         result: Future[T] = Future()
         self._loop.call_soon_threadsafe(_settle, result, function)
         return result.result()
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Run a function at the loop's next turn."""
+        # A loop that is closed says so.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function)
 
 
 def _settle(result: Future[T], function: Callable[[], T]) -> None:

@@ -112,6 +112,10 @@ class ManualRuntime:
         """Run a function and return what it returns."""
         return function()
 
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Run a function in a turn of its own."""
+        self._turns.append(function)
+
 
 class ManualTask:
     """A coroutine as a task of its own."""

@@ -10,6 +10,7 @@ from typing import Unpack
 import trio
 
 from mcpio.app.client import Client, ClientOptions, client_connection
+from mcpio.app.runtime import checked_grace
 from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
@@ -18,7 +19,7 @@ from mcpio.trio._drivers import Opened, check_options, lifespan_of, shake_hands
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._report import report
 from mcpio.trio._runtime import TrioRuntime
-from mcpio.trio._session import checked_grace, process
+from mcpio.trio._session import process
 from mcpio.trio._timekeeper import Timekeeper
 
 __all__ = ["memory_client"]

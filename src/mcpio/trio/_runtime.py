@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -118,3 +119,8 @@ class TrioRuntime:
             return trio.from_thread.run_sync(function, trio_token=self._token)
         except trio.RunFinishedError:
             raise NoBackChannel("the event loop has ended") from None
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Run a function at the loop's next turn."""
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(function)

@@ -12,17 +12,16 @@ from typing import Final
 
 import trio
 
+from mcpio.app.runtime import checked_grace
 from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
-from mcpio.engine.limits import seconds
 from mcpio.engine.table import Phase
-from mcpio.errors import LocalProtocolError
 from mcpio.trio._report import report
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Signal, Timekeeper
 from mcpio.trio._wire import Wire
 
-__all__ = ["SessionActor", "checked_grace", "process"]
+__all__ = ["SessionActor", "process"]
 
 EXPECTED: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 """How a transport says that it no longer works. Anything else that it raises is a fault in it, and is logged."""
@@ -234,11 +233,3 @@ def process(session: Session) -> None:
         session.connection.abort(error)
         # What is left of its events: how its requests ended, and that it is over.
         session.process()
-
-
-def checked_grace(grace: float | None) -> float | None:
-    """Return a grace in seconds, ``None`` for no limit. ``LocalProtocolError`` for what is no number of 0 or more."""
-    try:
-        return seconds(grace)
-    except ValueError as error:
-        raise LocalProtocolError(str(error)) from None

@@ -1,0 +1,184 @@
+"""A server behind HTTP: the sessions of the HTTP machine, each with its handlers, for any event loop's adapter.
+
+An adapter hands over what it reads and writes what an exchange has to send. It is told, by callbacks that do not wait,
+when an exchange has something, and when the next deadline is. Everything here happens in the loop's own thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from mcpio.app.runtime import OneShot, Runtime, checked_grace
+from mcpio.engine.table import Phase
+from mcpio.http.server import HttpEvent, HttpServer
+from mcpio.http.sessions import HttpSession, SessionClosed, SessionOpened
+
+if TYPE_CHECKING:
+    from mcpio.app.server import Server
+    from mcpio.app.serving import ServerSession
+    from mcpio.http.model import RequestItem, ResponseItem
+    from mcpio.http.options import HttpOptions
+
+__all__ = ["HttpHost"]
+
+
+class HttpHost:
+    """Serves one ``Server`` to any number of HTTP clients.
+
+    After ``receive``, ``handle_timeout`` and ``close`` everything that follows from it is done, and the callbacks were
+    called.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        runtime: Runtime,
+        *,
+        clock: Callable[[], float],
+        on_ready: Callable[[Hashable], None],
+        on_deadline: Callable[[float | None], None],
+        report: Callable[[str, BaseException | None], None],
+        options: HttpOptions | None = None,
+        state: Any = None,
+    ) -> None:
+        """Serve a server.
+
+        ``on_ready`` takes an exchange that has something to send, ``on_deadline`` when to call ``handle_timeout``,
+        ``None`` for never. ``clock`` gives the time in seconds; ``state`` is what the server's lifespan gave.
+        """
+        self.server = server
+        self.runtime = runtime
+        self.clock = clock
+        self.report = report
+        self.state = state
+        self.machine = HttpServer(
+            lambda principal: server.connection(principal=principal),
+            entropy=runtime.entropy,
+            options=options,
+            limits=server.options.limits,
+        )
+        self._on_ready = on_ready
+        self._on_deadline = on_deadline
+        self._sessions: dict[int, tuple[ServerSession, HostedSession]] = {}
+        self._touched: dict[HttpSession, None] = {}
+        self._is_busy = False
+        self._deadline: float | None = None
+
+    def receive(self, item: RequestItem) -> None:
+        """Take in what came of a request."""
+        self.machine.receive(item, self.clock())
+        self._process()
+
+    def responses_to_send(self, exchange: Hashable, max_bytes: int = 65536) -> list[ResponseItem]:
+        """Return what to send of a response. See ``HttpServer.responses_to_send``."""
+        items = self.machine.responses_to_send(exchange, max_bytes)
+        # What was waiting for room may have room by now, and what was last may have gone.
+        self._process()
+        return items
+
+    def handle_timeout(self) -> None:
+        """Let deadlines expire."""
+        self._deadline = None
+        self.machine.handle_timeout(self.clock())
+        self._process()
+
+    def close(self, grace: float | None = 5.0) -> None:
+        """Serve nothing new, answer what runs for at most ``grace`` seconds, and end all streams."""
+        self.machine.close(self.clock(), grace)
+        self._process()
+
+    def touch(self, session: HttpSession) -> None:
+        """Take note that something was done to the connection of a session."""
+        self._touched[session] = None
+        self._process()
+
+    def _process(self) -> None:
+        """Do whatever there is to do, until there is nothing."""
+        if self._is_busy:
+            return  # whoever is at it sees this too
+        self._is_busy = True
+        try:
+            while True:
+                while (found := self.machine.next_event()) is not None:
+                    self._handle(*found)
+                if not self._touched:
+                    break
+                touched, self._touched = self._touched, {}
+                for session in touched:
+                    self.machine.flush(session, self.clock())
+        finally:
+            self._is_busy = False
+        while (exchange := self.machine.next_ready()) is not None:
+            self._on_ready(exchange)
+        deadline = self.machine.next_deadline()
+        if deadline != self._deadline:
+            self._deadline = deadline
+            self._on_deadline(deadline)
+
+    def _handle(self, session: HttpSession, event: HttpEvent) -> None:
+        if isinstance(event, SessionOpened):
+            hosted = HostedSession(self, session)
+            self._sessions[session.key] = (self.server.session(session.connection, hosted, self.state), hosted)
+        elif isinstance(event, SessionClosed):
+            self._sessions.pop(session.key)[1].end()
+        else:
+            served, _ = self._sessions[session.key]
+            try:
+                served.handle(event)
+            except Exception as error:
+                self.report("a session failed", error)
+                session.connection.abort(error)
+                self._touched[session] = None
+
+
+class HostedSession:
+    """The driver of one session: it wakes the host, and ends the session by it."""
+
+    __slots__ = ("_host", "_session", "_waiting")
+
+    def __init__(self, host: HttpHost, session: HttpSession) -> None:
+        self._host = host
+        self._session = session
+        self._waiting: list[OneShot] = []
+
+    @property
+    def runtime(self) -> Runtime:
+        """The event loop."""
+        return self._host.runtime
+
+    def now(self) -> float:
+        """Return the time."""
+        return self._host.clock()
+
+    def wake(self) -> None:
+        """Take note that there may be something to send."""
+        self._host.touch(self._session)
+
+    def close(self, grace: float) -> None:
+        """End the session in order, at the loop's next turn. The client gets 404 from then on.
+
+        ``LocalProtocolError`` for a grace that is no number of 0 or more.
+        """
+        limit = checked_grace(grace)
+        self.runtime.call_soon(lambda: self._close(limit))
+
+    async def wait_closed(self) -> None:
+        """Wait until the session has ended."""
+        if self._session.connection.phase is not Phase.CLOSED:
+            ended = self.runtime.one_shot()
+            self._waiting.append(ended)
+            await ended.wait()
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Tell the operator something."""
+        self._host.report(message, error)
+
+    def end(self) -> None:
+        """Take note that the session has ended."""
+        for ended in self._waiting:
+            ended.set(None)
+
+    def _close(self, grace: float | None) -> None:
+        self._session.connection.close(self.now(), grace)
+        self.wake()
