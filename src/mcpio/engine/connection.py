@@ -14,6 +14,7 @@ from mcpio.engine.payloads import (
     coalescing_key,
     encode,
     encode_error,
+    is_created_task,
     is_notification,
     method_to_send,
     to_json,
@@ -154,6 +155,7 @@ class Connection(Stateful):
     def send_result(self, id: IncomingId, result: Any) -> None:
         """Answer a request of the peer's with its typed result, or with a mapping for a ``CustomRequest``.
 
+        One that asked to become a task may be answered with a ``CreateTaskResult`` instead (TASK-09).
         Dropped quietly when the peer cancelled the request, or the connection ended, in the meantime. Raises
         ``LocalProtocolError``, and changes nothing, for a request that was answered before (as far as that is
         remembered) or never came, and for a result of the wrong type. Drain the events, write the chunks.
@@ -167,7 +169,7 @@ class Connection(Stateful):
                 raise LocalProtocolError(f"the result of {request.name} must be a mapping, not {type(result).__name__}")
             check_meta(result)
             raw: Mapping[str, Any] = result
-        elif isinstance(result, method.result_type):
+        elif isinstance(result, method.result_type) or (request.wants_task and is_created_task(result)):
             raw = encode(self._codec, result)
         else:
             wanted, got = method.result_type.__name__, type(result).__name__
@@ -221,9 +223,10 @@ class Connection(Stateful):
     def send_notification(self, notification: Any, *, related_to: IncomingId | None = None) -> None:
         """Tell the peer something; ``related_to`` is the peer's request that it belongs to.
 
-        Progress and cancellation have verbs of their own. Dropped quietly when the peer cancelled that request. Raises
-        ``LocalProtocolError``, and changes nothing, where the phase, the revision or the capabilities forbid it, and
-        ``NoBackChannel`` on a closed connection (P11). Drain the events, write the chunks.
+        Progress and cancellation have verbs of their own; but progress of a task, whose request is answered, goes here:
+        a ``ProgressNotification`` with the task in its ``_meta`` (PROG-07). Dropped quietly when the peer cancelled
+        that request. Raises ``LocalProtocolError``, and changes nothing, where the phase, the revision or the
+        capabilities forbid it, and ``NoBackChannel`` on a closed connection (P11). Drain the events, write the chunks.
         """
         method, name, params = self._checked_notification(notification)
         parent = None if related_to is None else self._to_answer(related_to)

@@ -220,6 +220,9 @@ class Inbound(Channel):
         context: Any = self._context if via is None else self._context_for(via)
         self._events.append(RequestReceived(record.id, request, context, message.raw, reused))
 
+        if method is not None and method.task_capability:
+            # In other revisions the member is an unknown one, and means nothing.
+            record.wants_task = getattr(request, "task", None) is not None
     def _why_refused(
         self, message: jsonrpc.Request, row: tuple[Method, tuple[str, ...]] | None, via: Hashable
     ) -> RequestError | None:

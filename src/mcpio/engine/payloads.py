@@ -13,6 +13,7 @@ from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
 from mcpio.framing import jsonrpc
 from mcpio.methods import METHODS, Kind, Method, method_of
 from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
+from mcpio.types.lifecycle import ProgressNotification
 from mcpio.types.meta import META_RELATED_TASK
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "coalescing_key",
     "encode",
     "encode_error",
+    "is_created_task",
     "is_notification",
     "method_to_send",
     "to_json",
@@ -41,9 +43,16 @@ def method_to_send(payload: Any, kind: Kind) -> Method | None:
         return _raw_method(payload, kind)
     if method is None or method.kind is not kind:
         raise LocalProtocolError(f"a {type(payload).__name__} is no {kind.value}")
-    if method.name in _OWN_VERBS:
+    if method.name in _OWN_VERBS and not _is_progress_of_task(payload):
         raise LocalProtocolError(f"{method.name} is sent by {_OWN_VERBS[method.name]}")
     return method
+
+
+def is_created_task(result: Any) -> bool:
+    """Whether a result says that the request became a task (TASK-09)."""
+    from mcpio.types.tasks import CreateTaskResult
+
+    return isinstance(result, CreateTaskResult)
 
 
 def is_notification(payload: Any) -> bool:
@@ -124,6 +133,8 @@ def coalescing_key(method: Method | None, params: Mapping[str, Any]) -> Hashable
         return None
     if method.name.endswith("/list_changed"):
         return method.name
+    if method.name == "notifications/progress":
+        return (method.name, params["progressToken"])
     return (method.name, params["uri"]) if method.name == "notifications/resources/updated" else None
 
 
@@ -150,6 +161,11 @@ def _check_named(payload: Any) -> None:
         raise LocalProtocolError(f"a method is a name, not {method!r:.100}")
     if not isinstance(params, Mapping):
         raise LocalProtocolError(f"the params of {method:.100} are a mapping, not {params!r:.100}")
+
+
+def _is_progress_of_task(payload: Any) -> bool:
+    """Whether it reports progress of what was answered with a task, and is no request any more (PROG-07)."""
+    return isinstance(payload, ProgressNotification) and META_RELATED_TASK in payload.meta
 
 
 def _raw_method(payload: RawRequest | RawNotification, kind: Kind) -> Method | None:

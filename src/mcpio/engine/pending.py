@@ -208,7 +208,7 @@ def outgoing_request(state: OutgoingState, now: float) -> OutgoingRequest:
 class IncomingRequest:
     """One request of the peer's that was not answered yet."""
 
-    __slots__ = ("id", "key", "method", "name", "progress", "task", "token", "via", "wire_id")
+    __slots__ = ("id", "key", "method", "name", "progress", "task", "token", "via", "wants_task", "wire_id")
 
     key: Hashable
     """What the peer knows it by: its id, within the exchange where the transport has exchanges (P7)."""
@@ -231,6 +231,7 @@ class IncomingRequest:
         self.key = wire_id if via is None else (via, wire_id)
         self.progress: float | None = None
         self.task: str | None = None  # the task of ours or the peer's that it belongs to
+        self.wants_task = False  # whether it asks to become one, so that a CreateTaskResult may answer it
 
 
 class IncomingRequests:
