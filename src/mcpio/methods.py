@@ -14,7 +14,7 @@ import attrs
 from mcpio.revisions import REV_2024_11_05, REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, Revision
 from mcpio.types._fields import Payload
 
-__all__ = ["METHODS", "Direction", "Kind", "Method", "declares", "method_of"]
+__all__ = ["METHODS", "Direction", "Kind", "Method", "declares", "method_of", "official_name"]
 
 
 class Kind(enum.Enum):
@@ -95,6 +95,16 @@ def method_of(payload: Any) -> Method:
         if method is not None:
             return method
     raise KeyError(cls.__name__)
+
+
+def official_name(payload: Any, said: str) -> str:
+    """Return the name of the method of a payload that came under the name ``said``: in a dialect it has another one."""
+    if said in METHODS:
+        return said
+    try:
+        return method_of(payload).name
+    except KeyError:
+        return said
 
 
 def declares(capabilities: Any, path: tuple[str, ...]) -> bool:

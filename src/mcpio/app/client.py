@@ -19,6 +19,7 @@ from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectFailed, ErrorCode, LocalProtocolError, RequestError
 from mcpio.events import Initialized, NotificationReceived, Peer, RequestReceived, ResponseReceived
+from mcpio.methods import official_name
 from mcpio.types.lifecycle import (
     ClientCapabilities,
     ElicitationCapability,
@@ -394,11 +395,12 @@ class Client(Session):
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         if isinstance(event, Initialized):
             return
-        if self._tool_cache is not None and event.raw["method"] == "notifications/tools/list_changed":
+        method = official_name(event.notification, event.raw["method"])
+        if self._tool_cache is not None and method == "notifications/tools/list_changed":
             self._tool_cache.forget()
-        if event.raw["method"] == "notifications/elicitation/complete" and not self._finish_visit(event.notification):
+        if method == "notifications/elicitation/complete" and not self._finish_visit(event.notification):
             return  # of no matter that is under way (ELIC-16)
-        is_log = event.raw["method"] == "notifications/message" and self._on_log is not None
+        is_log = method == "notifications/message" and self._on_log is not None
         callback = self._on_log if is_log else self._on_notification
         if callback is not None:
-            self._call_back(f"the callback for {event.raw['method']}", callback, event.notification)
+            self._call_back(f"the callback for {method}", callback, event.notification)

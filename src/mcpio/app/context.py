@@ -11,6 +11,7 @@ from mcpio.app.asking import advice_on_sampling, fault_in_elicitation, fault_in_
 from mcpio.engine.connection import DEFAULT, Default
 from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
+from mcpio.methods import official_name
 
 if TYPE_CHECKING:
     from mcpio.app.elicited import ElicitAnswer
@@ -60,8 +61,7 @@ class RequestScope:
     @property
     def method(self) -> str:
         """The request's method."""
-        method: str = self._event.raw["method"]
-        return method
+        return official_name(self._event.request, self._event.raw["method"])
 
     @property
     def session(self) -> Session:

@@ -11,7 +11,7 @@ from mcpio.app.plain import to_json
 from mcpio.app.session import Handler, Session
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import ConnectionClosed, Initialized, NotificationReceived, RequestReceived
-from mcpio.methods import declares
+from mcpio.methods import declares, official_name
 from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel, LoggingMessageNotification, at_least
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class ServerSession(Session):
         self._subscriptions = dict.fromkeys(uris) or None
 
     def _handler_for(self, event: RequestReceived) -> Handler:
-        handler = self.server.handlers.get(event.raw["method"])
+        handler = self.server.handlers.get(official_name(event.request, event.raw["method"]))
         if handler is None:
             raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {event.raw['method']:.100}")
         layers = self.server.middlewares
