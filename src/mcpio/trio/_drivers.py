@@ -14,12 +14,11 @@ from typing import Any, Generic, TypeVar, Unpack
 
 import trio
 
-from mcpio.app.client import Client, ClientOptions, client_connection
+from mcpio.app.client import Client, ClientOptions
 from mcpio.app.runtime import Driver
 from mcpio.app.server import Server
 from mcpio.app.session import Session
-from mcpio.engine.client import ClientConnection
-from mcpio.engine.connection import Connection
+from mcpio.trio._beginnings import Beginning, ClientBeginning, ServerBeginning, begin_client, begin_server
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._session import SessionActor
@@ -27,6 +26,7 @@ from mcpio.trio._timekeeper import Timekeeper
 from mcpio.trio._wire import Transport, Wire, wire_for
 
 __all__ = [
+    "ConnectOptions",
     "Opened",
     "check_options",
     "connect",
@@ -36,6 +36,11 @@ __all__ = [
     "shake_hands",
     "start_client",
 ]
+
+
+class ConnectOptions(ClientOptions, ClientBeginning, total=False):
+    """The keyword arguments of everything that makes a client: those of the client, and how it begins."""
+
 
 S = TypeVar("S", bound=Session)
 C = TypeVar("C", bound=Client)
@@ -47,20 +52,22 @@ async def serve(
     *,
     principal: Any = None,
     task_status: trio.TaskStatus[Session] = trio.TASK_STATUS_IGNORED,
+    **beginning: Unpack[ServerBeginning],
 ) -> None:
     """Serve one client over a transport, until the conversation ends; then the transport is closed.
 
     ``principal`` is whoever was authenticated before; handlers see it. With ``nursery.start`` it returns the session.
-    Nothing that the client does raises here. What the server's lifespan raises leaves as it is, and so does a
-    ``SystemExit`` of a handler.
+    See ``ServerBeginning`` for sessions that go on, and for taps. Nothing that the client does raises here. What the
+    server's lifespan raises leaves as it is, and so does a ``SystemExit`` of a handler. ``LocalProtocolError`` for a
+    connection or a snapshot that cannot go on.
     """
+    check_options(beginning, ServerBeginning.__annotations__)
     wire = wire_for(transport)
     try:
         async with lifespan_of(server) as state:
-            connection = server.connection(principal=principal)
-            await _carry(
-                connection, wire, lambda driver: server.session(connection, driver, state), task_status=task_status
-            )
+            begun = begin_server(server, principal, **beginning)
+            connection: Any = begun.connection
+            await _carry(begun, wire, lambda driver: server.session(connection, driver, state), task_status=task_status)
     except BaseException:
         # The lifespan may have failed, or have been cancelled, before anybody held the transport.
         with contextlib.suppress(Exception):
@@ -73,12 +80,12 @@ async def connect(
     *,
     nursery: trio.Nursery,
     binary: bool = False,
-    **options: Unpack[ClientOptions],
+    **options: Unpack[ConnectOptions],
 ) -> Client:
     """Return a client that has shaken hands over a transport. Its tasks live in ``nursery`` and never raise.
 
     ``binary`` is for a channel of ``bytes``: what is sent before the server has sent anything is then bytes, and not
-    text.
+    text. See ``ClientOptions``, and ``ClientBeginning`` for sessions that go on, and for taps.
 
     Raises ``ConnectFailed``, with the transport closed.
     """
@@ -86,7 +93,7 @@ async def connect(
     return await start_client(wire, nursery, options, Client)
 
 
-def open_transport(transport: Transport, *, binary: bool = False, **options: Unpack[ClientOptions]) -> Opened[Client]:
+def open_transport(transport: Transport, *, binary: bool = False, **options: Unpack[ConnectOptions]) -> Opened[Client]:
     """Give a client for the length of a block: ``async with open_transport(stream) as client``. See ``connect``."""
     return Opened(lambda nursery: connect(transport, nursery=nursery, binary=binary, **options))
 
@@ -142,12 +149,14 @@ async def start_client(
     after_close: Callable[[C], Awaitable[None]] | None = None,
 ) -> C:
     """Return a client that ``make(connection, driver, **options)`` made and that has shaken hands. See ``connect``."""
-    check_options(options, ClientOptions.__annotations__)
-    connection: ClientConnection = client_connection(**options)
+    check_options(options, ConnectOptions.__annotations__)
+    of_client: Any = {name: value for name, value in options.items() if name in ClientOptions.__annotations__}
+    how: Any = {name: value for name, value in options.items() if name not in of_client}
+    begun = begin_client(of_client, **how)
     client: C = await nursery.start(
-        _carry, connection, wire, lambda driver: make(connection, driver, **options), after_close
+        _carry, begun, wire, lambda driver: make(begun.connection, driver, **of_client), after_close
     )
-    return await shake_hands(client)
+    return client if begun.goes_on else await shake_hands(client)
 
 
 async def shake_hands(client: C) -> C:
@@ -175,7 +184,7 @@ def lifespan_of(server: Server) -> Any:
 
 
 async def _carry(
-    connection: Connection,
+    begun: Beginning,
     wire: Wire,
     make_session: Callable[[Driver], S],
     after_close: Callable[[S], Awaitable[None]] | None = None,
@@ -187,9 +196,10 @@ async def _carry(
     with ungrouped():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(timekeeper.run)
-            actor = SessionActor(connection, wire, timekeeper, TrioRuntime(nursery))
+            actor = SessionActor(begun.connection, wire, timekeeper, TrioRuntime(nursery))
             session = make_session(actor)
             actor.attach(session, None if after_close is None else partial(after_close, session))
+            begun.take_up(session)
             task_status.started(session)
             await actor.run()
             nursery.cancel_scope.cancel()

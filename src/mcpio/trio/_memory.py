@@ -15,6 +15,7 @@ from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
+from mcpio.trio._beginnings import TapSource, watch
 from mcpio.trio._drivers import Opened, check_options, lifespan_of, shake_hands
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._report import report
@@ -25,28 +26,33 @@ from mcpio.trio._timekeeper import Timekeeper
 __all__ = ["memory_client"]
 
 
-def memory_client(server: Server, **options: Unpack[ClientOptions]) -> Opened[Client]:
+def memory_client(server: Server, *, tap: TapSource | None = None, **options: Unpack[ClientOptions]) -> Opened[Client]:
     """Give a client of a server in this process, for a block: ``async with memory_client(server) as client``.
 
     The server's lifespan is entered for the block. When the client is closed, the handlers that still run are
-    cancelled: nobody is left to read their answers.
+    cancelled: nobody is left to read their answers. ``tap`` is put on the client's connection.
     """
-    return Opened(lambda nursery: _connect(server, nursery, options))
+    return Opened(lambda nursery: _connect(server, nursery, options, tap))
 
 
-async def _connect(server: Server, nursery: trio.Nursery, options: ClientOptions) -> Client:
+async def _connect(server: Server, nursery: trio.Nursery, options: ClientOptions, tap: TapSource | None) -> Client:
     check_options(options, ClientOptions.__annotations__)
-    client: Client = await nursery.start(_carry, server, options)
+    client: Client = await nursery.start(_carry, server, options, tap)
     return await shake_hands(client)
 
 
 async def _carry(
-    server: Server, options: ClientOptions, *, task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED
+    server: Server,
+    options: ClientOptions,
+    tap: TapSource | None,
+    *,
+    task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     async with lifespan_of(server) as state:
         with ungrouped():
             async with trio.open_nursery() as nursery:
                 near, far = client_connection(**options), server.connection()
+                watch(near, tap)
                 pair = _Pair(near, far, nursery)
                 pair.near.session = client = Client(near, pair.near, **options)
                 pair.far.session = server.session(far, pair.far, state)

@@ -15,7 +15,8 @@ from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel
 from mcpio.events import CloseReason, ConnectionClosed, Event, NoiseReceived
-from mcpio.trio._drivers import Opened, check_options, serve, start_client
+from mcpio.trio._beginnings import ServerBeginning
+from mcpio.trio._drivers import ConnectOptions, Opened, check_options, serve, start_client
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._process import LAST_WORDS_PATIENCE, ChildProcess, ProcessOptions, start_process
 from mcpio.trio._signals import terminate_on_signals
@@ -25,8 +26,8 @@ from mcpio.trio._wire import wire_for
 __all__ = ["StdioClient", "StdioOptions", "connect_stdio", "open_stdio", "serve_stdio"]
 
 
-class StdioOptions(ProcessOptions, ClientOptions, total=False):
-    """The keyword arguments of ``open_stdio`` and ``connect_stdio``: those of the process, and those of the client."""
+class StdioOptions(ProcessOptions, ConnectOptions, total=False):
+    """The keyword arguments of ``open_stdio`` and ``connect_stdio``: of the process, and of all clients."""
 
 
 class StdioClient(Client):
@@ -134,16 +135,21 @@ async def connect_stdio(argv: Sequence[str], *, nursery: trio.Nursery, **options
         raise
 
 
-async def serve_stdio(server: Server, *, task_status: trio.TaskStatus[Session] = trio.TASK_STATUS_IGNORED) -> None:
+async def serve_stdio(
+    server: Server,
+    *,
+    task_status: trio.TaskStatus[Session] = trio.TASK_STATUS_IGNORED,
+    **beginning: Unpack[ServerBeginning],
+) -> None:
     """Serve the client that started this process, until it closes our standard input.
 
     Meanwhile ``print`` and everything else written to standard output goes to standard error. One SIGINT or SIGTERM
     ends the process within 100 ms, with exit status 130 or 143. Usable as ``trio.run(serve_stdio, server)`` or with
-    ``nursery.start``, which returns the session.
+    ``nursery.start``, which returns the session. See ``ServerBeginning`` for sessions that go on, and for taps.
     """
     with terminate_on_signals():
         async with stdio_stream() as stream:
-            await serve(server, stream, task_status=task_status)
+            await serve(server, stream, task_status=task_status, **beginning)
 
 
 async def _host(

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import memory_stream_pair
+
+from mcpio.app.client import client_connection
+from mcpio.app.context import Context
+from mcpio.app.server import Server
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.tap import Tap
+from mcpio.errors import LocalProtocolError, RequestError
+from mcpio.testing import pair
+from mcpio.trio import connect, memory_client, open_transport, serve
+from mcpio.types import CallToolRequest, Implementation
+
+server = Server("s")
+
+
+@server.tool
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@server.tool
+async def wait(ctx: Context) -> str:
+    await trio.sleep(1)
+    return "waited"
+
+
+class Counting(Tap):
+    """Counts what passes."""
+
+    def __init__(self) -> None:
+        self.received_messages = self.sent_messages = 0
+
+    def message_received(self, text: bytes | str, via: Any, now: float) -> None:
+        self.received_messages += 1
+
+    def message_sent(self, text: bytes, via: Any, now: float) -> None:
+        self.sent_messages += 1
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def operating() -> tuple[ClientConnection, ServerConnection]:
+    link = pair(client_connection(), server.connection())
+    link.handshake()
+    return link.client, link.server
+
+
+def test_two_connections_that_shook_hands_before_go_on() -> None:
+    async def main() -> None:
+        near, far = operating()
+        here, there = memory_stream_pair()
+        taps = [Counting(), Counting()]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: serve(server, there, connection=far, tap=taps[0]))
+            async with open_transport(here, connection=near, tap=taps[1]) as client:
+                assert client.connection is near
+                result = await client.call_tool("add", {"a": 1, "b": 2})
+        assert result.structured_content == {"result": 3}
+        assert [(tap.received_messages, tap.sent_messages) for tap in taps] == [(1, 1), (1, 1)]
+
+    run(main)
+
+
+def test_a_new_connection_shakes_hands() -> None:
+    async def main() -> None:
+        here, there = memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: serve(server, there, tap=Counting))
+            connection = ClientConnection(Implementation("mine", "1"))
+            async with open_transport(here, connection=connection) as client:
+                assert client.server.info.name == "s"
+
+    run(main)
+
+
+def test_both_sides_go_on_from_their_snapshots_on_another_transport() -> None:
+    async def main() -> None:
+        here, there = memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            session: Any = await nursery.start(serve, server, there)
+            client = await connect(here, nursery=nursery)
+            await client.set_log_level("error")
+            await trio.testing.wait_all_tasks_blocked()
+            saved = client.snapshot(), session.snapshot()
+            nursery.cancel_scope.cancel()
+        here, there = memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            session = await nursery.start(
+                lambda task_status: serve(server, there, snapshot=saved[1], task_status=task_status)
+            )
+            assert session.log_level == "error"
+            async with open_transport(here, snapshot=saved[0]) as client:
+                assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
+
+    run(main)
+
+
+@pytest.mark.parametrize("unanswered", ["again", "fail"])
+def test_what_was_being_served_is_served_again_or_fails(unanswered: Any) -> None:
+    async def main() -> None:
+        near, far = operating()
+        near.send_request(CallToolRequest("wait"), now=0.0, cookie="mine")
+        (request,) = near.data_to_send()
+        here, there = memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            session: Any = await nursery.start(
+                lambda task_status: serve(server, there, connection=far, task_status=task_status)
+            )
+            await here.send_all(request or b"")
+            await trio.testing.wait_all_tasks_blocked()
+            saved = session.snapshot()
+            nursery.cancel_scope.cancel()
+        here, there = memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: serve(server, there, snapshot=saved, unanswered=unanswered))
+            near.receive_data(await here.receive_some(), trio.current_time())
+            event: Any = next(near.events())
+            await here.aclose()
+        if unanswered == "again":
+            assert event.result.content[0].text == "waited"
+        else:
+            assert isinstance(event.error, RequestError)
+        assert event.cookie == "mine"
+
+    run(main)
+
+
+def test_a_tap_may_be_put_on_a_client_in_memory() -> None:
+    async def main() -> None:
+        tap = Counting()
+        async with memory_client(server, tap=tap) as client:
+            await client.ping()
+        assert (tap.received_messages, tap.sent_messages) == (2, 3)
+
+    run(main)
+
+
+def test_a_tap_that_fails_costs_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Tap):
+        def event(self, event: Any, now: float) -> None:
+            raise RuntimeError("no")
+
+    async def main() -> None:
+        async with memory_client(server, tap=Broken) as client:
+            await client.ping()
+
+    run(main)
+    assert [record.getMessage() for record in caplog.records] == ["a tap failed in event, and is switched off"]
+
+
+def begun() -> ClientConnection:
+    connection = client_connection()
+    connection.send_initialize(now=0.0)
+    return connection
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "fault"),
+    [
+        (
+            lambda: {"connection": operating()[1]},
+            TypeError,
+            "a client needs a ClientConnection, not a ServerConnection",
+        ),
+        (lambda: {"connection": begun()}, LocalProtocolError, "cannot begin with a connection in phase initializing"),
+        (lambda: {"connection": operating()[0], "snapshot": {}}, TypeError, "either connection= or snapshot="),
+        (lambda: {"snapshot": {}}, LocalProtocolError, "not the snapshot of a session"),
+        (lambda: {"unanswered": "x"}, ValueError, "unanswered is 'again' or 'fail', not 'x'"),
+        (lambda: {"tap": 5}, TypeError, "a tap is an mcpio.Tap, or a function that returns one, not 5"),
+        (lambda: {"tap": lambda: None}, TypeError, "not None"),
+        (lambda: {"nonsense": 5}, TypeError, "there is no option 'nonsense'"),
+    ],
+)
+def test_what_cannot_begin(options: Any, error: type[Exception], fault: str) -> None:
+    async def main() -> None:
+        here, _ = memory_stream_pair()
+        with pytest.raises(error, match=fault):
+            async with open_transport(here, **options()):
+                pass
+
+    run(main)
+
+
+def test_a_server_takes_a_connection_of_a_server() -> None:
+    async def main() -> None:
+        _, there = memory_stream_pair()
+        wrong: Any = operating()[0]
+        with pytest.raises(TypeError, match="a server needs a ServerConnection, not a ClientConnection"):
+            await serve(server, there, connection=wrong)
+        with pytest.raises(TypeError, match="there is no option 'nonsense'"):
+            await serve(server, there, nonsense=5)  # type: ignore[call-arg]  # the wrong one
+
+    run(main)
