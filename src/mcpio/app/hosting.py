@@ -129,7 +129,7 @@ class HttpHost:
             except Exception as error:
                 self.report("a session failed", error)
                 session.connection.abort(error)
-                self._touched[session] = None
+            self._touched[session] = None
 
 
 class HostedSession:
