@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from mcpio.engine.limits import Limits, Timeout
-from mcpio.engine.options import Options
+from mcpio.engine.options import ERLMCP_TIMEOUTS, Options
+from mcpio.profiles import Profile
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2024_11_05, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28
 
 
@@ -18,6 +19,17 @@ def test_the_defaults_are_the_official_protocol_in_full_and_nothing_else() -> No
     assert (options.limits, options.request_timeout, options.initialize_timeout) == (Limits(), Timeout(60.0), 30.0)
     assert options.custom_methods == frozenset()
     assert not options.strict_initialized
+
+
+def test_a_dialect_that_is_never_sent_cannot_be_chosen_for_sending() -> None:
+    assert Options(emit_profile=Profile.ERLMCP).emit_profile is Profile.ERLMCP
+    with pytest.raises(ValueError, match="LSP_ALIASES is understood, where asked for, and never sent"):
+        Options(emit_profile=Profile.LSP_ALIASES)
+
+
+def test_the_times_of_erlmcp_are_a_preset() -> None:
+    options = Options(**ERLMCP_TIMEOUTS)
+    assert (options.request_timeout, options.initialize_timeout) == (Timeout(5.0), 30.0)
 
 
 def test_the_latest_is_the_newest_whatever_the_order() -> None:
@@ -34,3 +46,10 @@ def test_the_time_for_the_handshake_is_a_time() -> None:
     assert Options(initialize_timeout=math.inf).initialize_timeout is None
     with pytest.raises(ValueError, match="a time is a number of seconds"):
         Options(initialize_timeout=math.nan)
+
+
+@pytest.mark.req("TIME-02")
+def test_a34_the_times_of_erlmcp_are_a_preset() -> None:
+    options = Options(accept_batches=True, request_timeout=Timeout(1), initialize_timeout=1).with_erlmcp_timeouts()
+    assert (options.request_timeout, options.initialize_timeout) == (Timeout(5), 30)
+    assert options.accept_batches
