@@ -270,9 +270,8 @@ def test_answers_that_wait_are_bounded() -> None:
     connection = joining(limits=Limits(queued_bytes=2000))
     feed(connection, [tools(1), tools(2), call(3)])
     connection.send_result(IncomingId(3), CallToolResult((), structured_content=None, meta={"x": "y" * 1500}))
-    assert connection.phase is Phase.OPERATING
+    assert not connection.closed
     connection.send_error(IncomingId(2), RequestError(1, "x" * 800))
-    assert connection.phase is Phase.CLOSED
     (end,) = connection.events()
     assert isinstance(end, ConnectionClosed)
     assert end.reason is CloseReason.SLOW_CONSUMER

@@ -1,0 +1,55 @@
+"""The dialects as data: whatever they name exists, and nothing of them is understood or said unless asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcpio.engine.gates import addressed_to
+from mcpio.engine.options import Options
+from mcpio.engine.table import Role
+from mcpio.erlmcp_codes import ErlmcpCode
+from mcpio.methods import METHODS, Kind
+from mcpio.profiles import DIALECTS, Alias, Dialect, Profile
+from mcpio.revisions import REV_2026_07_28
+from mcpio.types import ClientCapabilities, ServerCapabilities
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_what_a_dialect_means_is_in_the_protocol_and_what_it_says_is_not(profile: Profile) -> None:
+    dialect = DIALECTS[profile]
+    for name, alias in dialect.notifications.items():
+        assert METHODS[alias.method].kind is Kind.NOTIFICATION
+        assert name not in METHODS
+        assert set(alias.needed) <= set(alias.members)
+    assert dialect.cancelling <= dialect.notifications.keys()
+    for request in dialect.closing | dialect.tool_calls:
+        assert request not in METHODS
+    fields = {*ServerCapabilities.__annotations__, *ClientCapabilities.__annotations__}
+    assert set(dialect.capabilities.values()) <= fields
+    assert set(dialect.codes.values()) <= set(ErlmcpCode)
+
+
+def test_what_is_sent_in_a_dialect_has_its_params() -> None:
+    assert dict(DIALECTS[Profile.ERLMCP].spoken()) == {
+        "notifications/progress": "progress",
+        "notifications/resources/updated": "resources/updated",
+        "notifications/resources/list_changed": "resources/list_changed",
+        "notifications/tools/list_changed": "tools/list_changed",
+        "notifications/prompts/list_changed": "prompts/list_changed",
+    }
+    assert DIALECTS[Profile.LSP_ALIASES].spoken() == {}
+    assert Dialect(notifications={"x": Alias("notifications/message")}).spoken() == {"notifications/message": "x"}
+
+
+def test_no_dialect_has_a_server_say_that_it_is_initialized() -> None:
+    for dialect in DIALECTS.values():
+        assert "notifications/initialized" not in dialect.spoken()
+        assert not [alias for alias in dialect.notifications.values() if alias.method == "notifications/initialized"]
+    assert not addressed_to(METHODS["notifications/initialized"], Role.CLIENT)
+
+
+def test_options_name_profiles() -> None:
+    assert (Options().profiles, Options().emit_profile) == (frozenset(), None)
+    assert Options(profiles=frozenset(Profile)).profiles == set(Profile)
+    with pytest.raises(ValueError, match="revisions must be one or more of"):
+        Options(revisions=(REV_2026_07_28,), profiles=frozenset(Profile))
