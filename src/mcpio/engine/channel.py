@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from mcpio.engine.inbox import Inbox
 from mcpio.engine.limits import Limits, seconds
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from mcpio.engine.tap import Observation
 
 __all__ = ["Channel"]
+
+ANY: Final = object()
+"""Whatever exchange it may be."""
 
 LAST_WRITE = 1.0
 """Seconds that a client whose server has ended waits for its last write, which the server may never read."""
@@ -70,7 +73,7 @@ class Channel(ABC):
         self._taps = None  # see ``tap``
         self._inbox = Inbox(limits)
         self._outbox = Outbox(limits.queued_logs)
-        self._timers = Timers()
+        self._timers: Timers[int] = Timers()
         self._events: list[Event] = []
         self._ready: list[Event] = []  # older than those of _events, the oldest last
         self._now = float("-inf")
@@ -162,16 +165,21 @@ class Channel(ABC):
             chunks.append(None)
         return chunks
 
-    def next_message(self) -> Outgoing | None:
+    def next_message(self, *, via: Hashable = ANY) -> Outgoing | None:
         """Return the next message of a channel with message boundaries, or ``None`` for "nothing".
 
-        Pull only when the previous one is written. When ``None`` comes and ``closed`` is true, or a
-        ``ConnectionClosed`` was reported, the channel is to be closed.
+        ``via`` asks for one that goes by that exchange, or by none where it is ``None``: for transports whose exchanges
+        have room at different times. Pull only when the previous one is written. When ``None`` comes and ``closed`` is
+        true, or a ``ConnectionClosed`` was reported, the channel is to be closed.
         """
-        message = self._outbox.pop()
+        message = self._outbox.pop() if via is ANY else self._outbox.pop_by(via)
         if message is None:
             self._end_due()
         return message
+
+    def waiting(self) -> list[Hashable]:
+        """Return the exchanges that ``next_message`` has something for, ``None`` among them for what goes by none."""
+        return self._outbox.vias()
 
     # Time
 

@@ -28,6 +28,7 @@ from mcpio.errors import (
     ConnectionLost,
     ErrorCode,
     LocalProtocolError,
+    McpError,
     NoBackChannel,
     RequestCancelled,
     RequestError,
@@ -40,7 +41,6 @@ from mcpio.revisions import LATEST_HANDSHAKE
 from mcpio.types.lifecycle import CancelledNotification, Implementation, PingRequest, ProgressNotification
 
 __all__ = ["DEFAULT", "Connection", "Default"]
-
 
 # Found once, since every message needs them: see the same in ``channel``.
 _SEND_PING, _SEND_REQUEST, _SEND_RESULT = Input.SEND_PING, Input.SEND_REQUEST, RequestInput.SEND_RESULT
@@ -86,6 +86,7 @@ class Connection(Stateful):
         """
         method, name, params = self._checked_request(request)
         parent = None if related_to is None else self._running(related_to)
+        self._check_route(parent)
         limit = self._timeout(timeout)
         made, text = self._new_request(self._outgoing.next_id, name, method, params, cookie, parent, progress)
         return self._send_request(made, text, limit, now)
@@ -125,7 +126,8 @@ class Connection(Stateful):
             self._outgoing.add(request, timeout, self._now)
         kind = Queued.REQUEST if asked else Queued.NOTIFICATION
         via = None if parent is None else parent.via
-        self._outbox.put(b"[" + b",".join(texts) + b"]", kind, via=via, related=related_to)
+        named = tuple(request.id for request, _ in asked)
+        self._outbox.put(b"[" + b",".join(texts) + b"]", kind, via=via, related=related_to, asked=named)
         self._check_outbox()
         return tuple(ids)
 
@@ -149,6 +151,17 @@ class Connection(Stateful):
         self._fail(request, RequestInput.SEND_CANCEL, RequestCancelled(request.name, reason))
         self._send_cancelled(request, text)
         return True
+
+    def fail_request(self, id: OutgoingId, error: McpError, now: float) -> bool:
+        """End a request of our own with ``error``: for transports that know that no answer to it can come any more.
+
+        The peer is told nothing. Returns whether it was still running. Drain the events, re-arm the deadline.
+        """
+        self._advance(now)
+        request = self._outgoing.get(id)
+        if request is not None:
+            self._fail(request, RequestInput.RECV_LOSS, error)
+        return request is not None
 
     # Answers
 
@@ -235,6 +248,7 @@ class Connection(Stateful):
         text = self._notification_text(name, params)
         if parent is None and related_to is not None:
             return
+        self._check_route(parent)
         self._outbox.put(
             text,
             Queued.LOG if name == _LOG else Queued.NOTIFICATION,
@@ -303,12 +317,10 @@ class Connection(Stateful):
         if fault is not None:
             raise LocalProtocolError(fault)
 
-    def _check_task(self, method: Method) -> None:
-        context = self._context
-        revision, peer = (LATEST_HANDSHAKE, None) if context is None else (context.revision, context.capabilities)
-        fault = why_no_task(method, revision, peer)
-        if fault is not None:
-            raise LocalProtocolError(fault)
+    def _check_route(self, parent: IncomingRequest | None) -> None:
+        if self.can_reach is not None and not self.can_reach(None if parent is None else parent.via):
+            what = "the request that it belongs to" if parent is not None else "what belongs to no request"
+            raise NoBackChannel(f"the transport has no way to the peer for {what}, and none can come")
 
     def _running(self, id: IncomingId) -> IncomingRequest:
         request = self._incoming.get(id)
@@ -364,7 +376,7 @@ class Connection(Stateful):
     def _send_request(self, request: OutgoingRequest, text: bytes, timeout: Timeout, now: float) -> OutgoingId:
         self._advance(now)
         self._outgoing.add(request, timeout, self._now)
-        self._outbox.put(text, Queued.REQUEST, via=request.via, related=request.related)
+        self._outbox.put(text, Queued.REQUEST, via=request.via, related=request.related, asked=(request.id,))
         self._check_outbox()
         return request.id
 

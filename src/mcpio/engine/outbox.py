@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, Final
 
-from mcpio.events import IncomingId
+from mcpio.events import IncomingId, OutgoingId
 
 __all__ = ["ANSWERS", "Kind", "Outbox", "Outgoing"]
 
@@ -39,7 +39,7 @@ _REQUEST, _LOG = Kind.REQUEST, Kind.LOG
 class Outgoing:
     """One message for the wire, with what a transport needs to route it."""
 
-    __slots__ = ("behind", "key", "kind", "lane", "last", "live", "related", "text", "via")
+    __slots__ = ("asked", "behind", "key", "kind", "lane", "last", "live", "related", "text", "via")
 
     text: bytes
     """One JSON text in UTF-8, without a line end."""
@@ -49,6 +49,8 @@ class Outgoing:
     """The peer's request that it belongs to."""
     last: bool
     """Whether it ends that request: its result or its error."""
+    asked: tuple[OutgoingId, ...]
+    """The requests of our own that it is: one, or those of a batch; none for anything else."""
     kind: int
     """One of ``Kind``."""
     key: Hashable
@@ -69,8 +71,10 @@ class Outgoing:
         last: bool,
         key: Hashable,
         lane: Hashable,
+        asked: tuple[OutgoingId, ...],
     ) -> None:
         self.text = text
+        self.asked = asked
         self.via = via
         self.related = related
         self.last = last
@@ -138,13 +142,14 @@ class Outbox:
         last: bool = False,
         key: Hashable = None,
         lane: Hashable = None,
+        asked: tuple[OutgoingId, ...] = (),
     ) -> None:
         """Queue a message behind the others of its lane, which is that of the request ``related`` unless given."""
         if key is not None:
             self._supersede(key)
         if lane is None:
             lane = related
-        message = Outgoing(text, kind, via, related, last, key, lane)
+        message = Outgoing(text, kind, via, related, last, key, lane, asked)
         self.size += len(text)
         self._held += 1
         self._line_up(message)

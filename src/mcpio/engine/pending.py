@@ -71,7 +71,7 @@ class OutgoingRequests:
 
     __slots__ = ("_next", "_retired", "_retired_limit", "_running", "_timers")
 
-    def __init__(self, timers: Timers, retired_limit: int) -> None:
+    def __init__(self, timers: Timers[int], retired_limit: int) -> None:
         self._timers = timers
         self._retired_limit = retired_limit
         self._running: dict[int, OutgoingRequest] | None = None
