@@ -63,7 +63,7 @@ def ask_by_url(
 def _check_address(url: str) -> None:
     """Warn of what users should not be sent to (ELIC-19)."""
     if faults := lint_address(web_address(url)):
-        warnings.warn(f"the web address {url!r:.100}: {', and '.join(faults)}", stacklevel=5)
+        warnings.warn(f"the web address {url!r:.100}: {', and '.join(faults)}", stacklevel=4)
 
 
 async def _filled_in(asked: Coroutine[Any, Any, ElicitResult], request: ElicitFormRequest) -> ElicitResult:

@@ -54,10 +54,9 @@ class Form(Generic[T]):
 
     def __init__(self, kind: type[T]) -> None:
         self.kind = kind
-        where = f"the form {getattr(kind, '__name__', kind)}"
-        planner = Planner(where)
+        planner = Planner("the form")
         self._plan = planner.plan(kind)
-        self.schema = _schema_of(kind, planner.complete(self._plan.schema), where)
+        self.schema = _schema_of(kind, planner.complete(self._plan.schema))
         warn_of_secrets(self.schema, level=3)
 
     def read(self, content: Mapping[str, ElicitValue] | None) -> T:
@@ -85,14 +84,15 @@ def warn_of_secrets(form: ElicitSchema, *, level: int) -> None:
     """Warn of fields that seem to ask for secrets; ``level`` is the ``stacklevel`` (ELIC-13)."""
     if names := secrets_in(form):
         text = f"a form must not ask for secrets: {', '.join(names)}; send the user to a web address (elicit_url)"
-        warnings.warn(text, stacklevel=level + 1)
+        warnings.warn(text, stacklevel=level)
 
 
 _made: Any = lru_cache(maxsize=256)(Form)
 
 
-def _schema_of(kind: Any, schema: dict[str, Any], where: str) -> ElicitSchema:
+def _schema_of(kind: Any, schema: dict[str, Any]) -> ElicitSchema:
     """Return the form for a class's JSON Schema. ``TypeError`` when there is more to it than a form has."""
+    where = f"the form, {getattr(kind, '__name__', kind)}"
     if schema.get("type") != "object" or "properties" not in schema:
         raise TypeError(f"{where}: it has no fields; {_ADVICE}")
     titles = _titles_of(kind)
@@ -108,7 +108,7 @@ def _schema_of(kind: Any, schema: dict[str, Any], where: str) -> ElicitSchema:
         raise TypeError(f"{where}: {error.path}: {error.reason}; {_ADVICE}") from None
     for name, field in form.properties.items():
         if (fault := _too_much(field)) is not None:
-            raise TypeError(f"{where}, field {name!r}: {fault}; {_ADVICE}")
+            raise TypeError(f"{where}, member {name!r}: {fault}; {_ADVICE}")
     return form
 
 
