@@ -49,13 +49,8 @@ def after(link: Link, ask: Ask[Any], seconds: float = 60) -> Any:
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_a35_what_is_sent_again_unasked_only_reads(method: str) -> None:
     said = METHODS[method]
-    reads = said.kind is Kind.REQUEST and method.rsplit("/", maxsplit=1)[-1] in (
-        "list",
-        "read",
-        "get",
-        "ping",
-        "complete",
-    )
+    verb = method.rsplit("/", maxsplit=1)[-1]
+    reads = said.kind is Kind.REQUEST and verb in ("list", "read", "get", "ping", "complete")
     assert (method in READING) is (reads and method != "roots/list")
 
 
@@ -91,11 +86,16 @@ def test_h_error_recovery_patterns_a_server_that_recovers_is_not_noticed() -> No
     assert not link.reports
 
 
-def test_a_retry_takes_its_chance_from_the_event_loop() -> None:
+def test_a_retry_takes_its_chance_from_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     peer = Unsteady(BUSY, BUSY)
     link = Link(peer.server, retry=Backoff(jitter=1))
-    drawn = []
-    link.runtime.entropy = lambda size: drawn.append(size) or b"\x80" + bytes(size - 1)  # type: ignore[method-assign, func-returns-value]  # half
+    drawn: list[int] = []
+
+    def half(size: int) -> bytes:
+        drawn.append(size)
+        return b"\x80" + bytes(size - 1)
+
+    monkeypatch.setattr(link.runtime, "entropy", half)
     assert after(link, link.start(link.client.get_prompt("hi"))).messages
     assert peer.at == pytest.approx([0, 0.05, 0.15])
     assert len(drawn) == 2
