@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.methods import METHODS, Direction, Kind, Method, declares, method_of
+from mcpio.methods import METHODS, Direction, Kind, Method, declares, method_of, official_name
 from mcpio.revisions import (
     REV_2024_11_05,
     REV_2025_03_26,

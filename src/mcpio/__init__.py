@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from mcpio.backoff import Backoff
     from mcpio.engine.client import ClientConnection
     from mcpio.engine.limits import Limits, Timeout
-    from mcpio.engine.options import Options
+    from mcpio.engine.batches import BatchItem
+    from mcpio.engine.options import ERLMCP_TIMEOUTS, Options
     from mcpio.engine.outbox import Outgoing
     from mcpio.engine.pending import Pending, Unanswered
     from mcpio.engine.recording import Recorder
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
         VersionMismatched,
     )
     from mcpio.refusals import RefusalCode
+    from mcpio.profiles import Profile
     from mcpio.revisions import (
         HANDSHAKE_REVISIONS,
         LATEST_HANDSHAKE,
@@ -185,6 +187,7 @@ else:
 
 __all__ = [
     "ABSENT",
+    "ERLMCP_TIMEOUTS",
     "HANDSHAKE_REVISIONS",
     "LATEST_HANDSHAKE",
     "REVISIONS",
@@ -197,6 +200,7 @@ __all__ = [
     "Answered",
     "AudioContent",
     "AuthorizationRequired",
+    "BatchItem",
     "Backoff",
     "BlobResourceContents",
     "CallOptions",
@@ -273,6 +277,7 @@ __all__ = [
     "Pending",
     "Phase",
     "PingRequest",
+    "Profile",
     "ProgressReceived",
     "Prompt",
     "PromptArgument",
@@ -358,7 +363,9 @@ _HOME = {
     ),
     "engine.client": "ClientConnection",
     "engine.server": "ServerConnection",
-    "engine.options": "Options",
+    "engine.options": "ERLMCP_TIMEOUTS Options",
+    "engine.batches": "BatchItem",
+    "profiles": "Profile",
     "engine.limits": "Limits Timeout",
     "engine.table": "Phase",
     "engine.outbox": "Outgoing",
