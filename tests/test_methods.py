@@ -203,3 +203,9 @@ def test_the_table_loads_no_feature() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["mcpio.types._fields"]
     assert REV_2025_06_18 in REVISIONS
+
+
+def test_what_came_under_another_name_has_an_official_one() -> None:
+    assert official_name(CallToolRequest("x"), "tools/call") == "tools/call"
+    assert official_name(CallToolRequest("x"), "tasks/create") == "tools/call"
+    assert official_name(CustomRequest("acme/x"), "acme/x") == "acme/x"

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from mcpio.app.context import Context, RequestScope
     from mcpio.app.server import Lifespan, Server
     from mcpio.backoff import Backoff
+    from mcpio.engine.batches import BatchItem
     from mcpio.engine.client import ClientConnection
     from mcpio.engine.limits import Limits, Timeout
-    from mcpio.engine.batches import BatchItem
     from mcpio.engine.options import ERLMCP_TIMEOUTS, Options
     from mcpio.engine.outbox import Outgoing
     from mcpio.engine.pending import Pending, Unanswered
@@ -69,8 +69,8 @@ if TYPE_CHECKING:
         ResponseReceived,
         VersionMismatched,
     )
-    from mcpio.refusals import RefusalCode
     from mcpio.profiles import Profile
+    from mcpio.refusals import RefusalCode
     from mcpio.revisions import (
         HANDSHAKE_REVISIONS,
         LATEST_HANDSHAKE,
@@ -200,8 +200,8 @@ __all__ = [
     "Answered",
     "AudioContent",
     "AuthorizationRequired",
-    "BatchItem",
     "Backoff",
+    "BatchItem",
     "BlobResourceContents",
     "CallOptions",
     "CallToolRequest",
