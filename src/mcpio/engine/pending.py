@@ -25,7 +25,7 @@ __all__ = [
     "outgoing_state",
 ]
 
-_FINISHED = 8
+_FINISHED = 6
 """How many finished ids of the peer are remembered, to report reuse. Small: an idle engine keeps them."""
 _ID_SIZE = 40
 _ID_BITS = 8 * _ID_SIZE
