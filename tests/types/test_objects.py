@@ -15,6 +15,7 @@ from mcpio.types import (
     CallToolRequest,
     CancelledNotification,
     ElicitFormRequest,
+    Icon,
     ListToolsResult,
     MalformedItem,
     NumberSchema,
@@ -195,6 +196,12 @@ def test_a_required_member_cannot_be_left_out() -> None:
 def test_a_number_has_its_limits(value: Any, wrong: bool) -> None:
     ((_, _, reason),) = checks(Annotations, "priority", REV_2025_06_18)
     assert reason(value) == ("must lie in 0..1" if wrong else None)
+
+
+def test_a_member_may_have_a_check_of_its_own() -> None:
+    ((attribute, name, reason),) = checks(Icon, "src", REV_2025_11_25)
+    assert (attribute, name, reason("data:,x")) == ("src", "src", None)
+    assert reason("file:///x") == "must begin with https://, http:// or data:"
 
 
 def test_a_check_that_fails_is_a_fault() -> None:

@@ -1,0 +1,295 @@
+"""A directory of files as resources, read when a client asks, and never beyond the directory (RES-10).
+
+Any server can be given one, whatever serves it: the files are read in threads.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
+from mimetypes import MimeTypes
+from typing import Final
+from urllib.parse import quote
+
+import attrs
+
+from mcpio.app.paths import PathClimbs, UnsafePath, path_segments
+from mcpio.app.server import Server
+from mcpio.errors import ErrorCode, Refusal, RequestError
+from mcpio.refusals import RefusalCode
+from mcpio.types.content import BlobResourceContents, TextResourceContents
+
+__all__ = ["DIRECTORY", "MOST_ENTRIES", "share_directory"]
+
+DIRECTORY: Final = "inode/directory"
+"""The MIME type of a directory (RES-11)."""
+MOST_ENTRIES: Final = 1000
+"""How many entries of a directory are listed; of more, the first by name."""
+
+Contents = TextResourceContents | BlobResourceContents
+
+
+def share_directory(
+    server: Server,
+    uri: str,
+    directory: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    max_bytes: int = 1_000_000,
+    hidden: bool = False,
+    refusals: bool = False,
+) -> None:
+    """Offer the files below a directory: ``uri`` is that of the directory, such as ``docs:///``, and ends with ``/``.
+
+    A file of UTF-8 is text, any other a blob, with the MIME type that goes with its name. Reading a directory gives
+    its listing, one name a line, and then the contents of as many of its files as fit. ``max_bytes`` bounds what one
+    request reads: a file beyond it is an error, -32603.
+
+    There is nothing (-32002) at a path with ``..`` or a symbolic link in it, nor in place of a device, a socket or a
+    pipe, nor at names that begin with a dot unless ``hidden``. Where the system can open files relative to open
+    directories, that holds even while somebody moves files about; elsewhere there is a moment between looking and
+    reading. With ``refusals``, clients are told why by codes of their own: 1036 for ``..``, 1037 for other paths that
+    are none, 1038 for a symbolic link. ``name`` is the directory's unless given.
+
+    ``ValueError`` for a URI that cannot be, or is taken, and ``NotADirectoryError`` for what is no directory.
+    """
+    if not uri.endswith("/") or "{" in uri:
+        raise ValueError(f"the URI of a directory ends with / and has no variables, unlike {uri!r:.100}")
+    root = os.path.realpath(directory)
+    if not os.path.isdir(root):
+        raise NotADirectoryError(f"{os.fspath(directory)!r} is no directory")
+    shared = _Shared(uri, root, max_bytes, hidden, refusals)
+    shown = name or os.path.basename(root) or root
+    about = {"name": shown, "description": description}
+    server.resource(uri, blocking=True, mime_type=DIRECTORY, **about)(lambda: shared.read(""))  # type: ignore[arg-type]  # the values of about are texts
+    server.resource(f"{uri}{{+path}}", blocking=True, **about)(shared.read)  # type: ignore[arg-type]  # as above
+
+
+class _Linked(Exception):
+    """There is a symbolic link in the way."""
+
+
+@attrs.frozen
+class _Shared:
+    uri: str
+    root: str
+    max_bytes: int
+    hidden: bool
+    refusals: bool
+
+    def read(self, path: str) -> list[Contents] | None:
+        """Return what is at a path, ``None`` where nothing is for the client."""
+        try:
+            segments = path_segments(path, windows=os.name == "nt")
+            if not self.hidden and any(segment.startswith(".") for segment in segments):
+                return None
+            with _opened(self.root, segments) as place:
+                return self._contents(place, segments)
+        except PathClimbs:
+            return self._refused(RefusalCode.PATH_TRAVERSAL_DETECTED)
+        except UnsafePath:
+            return self._refused(RefusalCode.PATH_INVALID)
+        except _Linked:
+            return self._refused(RefusalCode.SYMLINK_TRAVERSAL_DETECTED)
+        except OSError:
+            # Not there, not for this process, no directory where one should be: none of it is the client's business.
+            return None
+
+    def _refused(self, code: RefusalCode) -> list[Contents] | None:
+        if not self.refusals:
+            return None
+        raise Refusal(code, code.meaning)
+
+    def _contents(self, place: _Place, segments: tuple[str, ...]) -> list[Contents] | None:
+        if place.is_directory:
+            return list(self._listing(place, segments))
+        data = place.read(self.max_bytes)
+        if data is None:
+            size = {"uri": self._uri(segments), "limit": self.max_bytes}
+            raise RequestError(ErrorCode.INTERNAL_ERROR, "The file is too large to be read as a resource", size)
+        return [_as_contents(self._uri(segments), segments[-1], data)]
+
+    def _listing(self, place: _Place, segments: tuple[str, ...]) -> Iterator[Contents]:
+        """Yield what is in a directory, and the contents of its files as long as they fit."""
+        names = sorted(name for name in place.names() if self._is_sayable(name))[:MOST_ENTRIES]
+        found = []
+        lines = ""
+        left = self.max_bytes
+        for name in names:
+            try:
+                with place.entry(name) as entry:
+                    lines += f"{name}/\n" if entry.is_directory else f"{name}\n"
+                    data = None if entry.is_directory else entry.read(left)
+            except (OSError, _Linked):
+                continue
+            if data is not None:
+                left -= len(data)
+                found.append(_as_contents(self._uri((*segments, name)), name, data))
+        at = self._uri(segments)
+        yield TextResourceContents(at if not segments else f"{at}/", lines, DIRECTORY)
+        yield from found
+
+    def _is_sayable(self, name: str) -> bool:
+        try:
+            return bool(path_segments(name) and name.encode()) and (self.hidden or not name.startswith("."))
+        except (UnicodeEncodeError, UnsafePath):
+            return False
+
+    def _uri(self, segments: tuple[str, ...]) -> str:
+        return self.uri + "/".join(quote(segment, safe="") for segment in segments)
+
+
+def _as_contents(uri: str, name: str, data: bytes) -> Contents:
+    """Return text as text, and anything else as a blob."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        return BlobResourceContents(uri, base64.b64encode(data).decode(), _mime_type(name, "application/octet-stream"))
+    return TextResourceContents(uri, text, _mime_type(name, "text/plain"))
+
+
+def _mime_type(name: str, otherwise: str) -> str:
+    found, encoding = _known_types().guess_type(name, strict=False)
+    return _ENCODED.get(encoding, otherwise) if encoding else found or otherwise
+
+
+@cache
+def _known_types() -> MimeTypes:
+    """Return the types that Python itself knows: what systems add differs from one to the next."""
+    types = MimeTypes()
+    types.add_type("text/markdown", ".md")  # since Python 3.13 it knows that too
+    return types
+
+
+_ENCODED: Final = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
+
+
+# Reaching a file without being led elsewhere.
+
+
+class _Place(ABC):
+    """A directory or a regular file."""
+
+    is_directory: bool
+
+    def __init__(self, found: os.stat_result) -> None:
+        if stat.S_ISLNK(found.st_mode) or getattr(found, "st_file_attributes", 0) & _REPARSE_POINT:
+            raise _Linked
+        self.is_directory = stat.S_ISDIR(found.st_mode)
+        if not self.is_directory and not stat.S_ISREG(found.st_mode):
+            raise FileNotFoundError("neither a file nor a directory")
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Return the names in a directory."""
+
+    @abstractmethod
+    def entry(self, name: str) -> AbstractContextManager[_Place]:
+        """Give what is in a directory under a name, as long as it is needed."""
+
+    @abstractmethod
+    def read(self, most: int) -> bytes | None:
+        """Return all of a file, ``None`` for one with more bytes than that."""
+
+
+_REPARSE_POINT: Final = 0x400
+"""What Windows says of a junction or a link."""
+
+
+class _OpenPlace(_Place):
+    """One that is open: what it is found by cannot change any more."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(os.fstat(fd))
+        self._fd = fd
+
+    def names(self) -> list[str]:
+        return os.listdir(self._fd)
+
+    @contextmanager
+    def entry(self, name: str) -> Iterator[_Place]:
+        # A look first: merely to open a device may do something. What is opened is looked at once more.
+        wanted = _PathPlace(name, os.lstat(name, dir_fd=self._fd))
+        with _descriptor(name, _FOR_DIRECTORIES if wanted.is_directory else _FOR_FILES, self._fd) as fd:
+            yield _OpenPlace(fd)
+
+    def read(self, most: int) -> bytes | None:
+        return _read(self._fd, most)
+
+
+class _PathPlace(_Place):
+    """One that is known by its path, for systems that open nothing relative to a directory."""
+
+    def __init__(self, path: str, found: os.stat_result) -> None:
+        super().__init__(found)
+        self._path = path
+        self._found = found
+
+    def names(self) -> list[str]:
+        return os.listdir(self._path)
+
+    @contextmanager
+    def entry(self, name: str) -> Iterator[_Place]:
+        path = os.path.join(self._path, name)
+        yield _PathPlace(path, os.lstat(path))
+
+    def read(self, most: int) -> bytes | None:
+        with _descriptor(self._path, _FOR_FILES) as fd:
+            if not os.path.samestat(os.fstat(fd), self._found):
+                raise FileNotFoundError("it is another file by now")
+            return _read(fd, most)
+
+
+_IS_RELATIVE: Final = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
+"""Whether this system opens files relative to open directories."""
+_FOR_FILES: Final = (
+    os.O_RDONLY
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+)
+_FOR_DIRECTORIES: Final = _FOR_FILES | getattr(os, "O_DIRECTORY", 0)
+_PIECE: Final = 1 << 20
+"""How many bytes are read at a time."""
+
+
+@contextmanager
+def _opened(root: str, segments: tuple[str, ...]) -> Iterator[_Place]:
+    """Go down from a directory, name by name."""
+    with ExitStack() as stack:
+        place: _Place
+        if _IS_RELATIVE:
+            place = _OpenPlace(stack.enter_context(_descriptor(root, _FOR_DIRECTORIES)))
+        else:
+            place = _PathPlace(root, os.lstat(root))
+        for segment in segments:
+            place = stack.enter_context(place.entry(segment))
+        yield place
+
+
+@contextmanager
+def _descriptor(path: str, flags: int, directory: int | None = None) -> Iterator[int]:
+    fd = os.open(path, flags, dir_fd=directory)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _read(fd: int, most: int) -> bytes | None:
+    parts = []
+    left = most + 1
+    while left > 0 and (data := os.read(fd, min(left, _PIECE))):
+        parts.append(data)
+        left -= len(data)
+    return b"".join(parts) if left > 0 else None
