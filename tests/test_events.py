@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import itertools
+import pickle
 import typing
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,20 @@ def test_an_event_cannot_be_changed_and_holds_nothing_but_its_fields(cls: type[A
         setattr(event, fields[0].name, 1)
     assert not hasattr(event, "__dict__")
     assert event == cls(*(getattr(event, field.name) for field in fields))
+
+
+@pytest.mark.parametrize("cls", VALUES, ids=lambda cls: cls.__name__)
+def test_an_event_compares_hashes_prints_and_is_copied_by_its_members(cls: type[Any]) -> None:
+    names = [field.name for field in attrs.fields(cls)]
+    event = cls(*names)
+    assert repr(event) == f"{cls.__name__}({', '.join(f'{name}={name!r}' for name in names)})"
+    same = cls(**{name: name for name in names})
+    assert event == same
+    assert hash(event) == hash(same)
+    assert event != cls(*names[1:], "else")
+    assert event != tuple(names)
+    assert pickle.loads(pickle.dumps(event)) == copy.deepcopy(event) == event
+    assert cls.__match_args__ == tuple(names)
 
 
 def test_every_event_and_every_field_says_how_it_is_meant_to_be_used() -> None:

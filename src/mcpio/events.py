@@ -43,6 +43,20 @@ __all__ = [
 ]
 
 
+if TYPE_CHECKING:
+    from attrs import frozen as event
+
+else:
+
+    def event(cls: type) -> type:
+        """Make a class of values: ``attrs.frozen`` without the methods that ``_Value`` has for all of them.
+
+        Type checkers see ``attrs.frozen`` itself. Generating those methods anew for each class would double the time
+        that importing this module takes.
+        """
+        return attrs.frozen(cls, repr=False, eq=False, getstate_setstate=False)
+
+
 class IncomingId(int):
     """Names a request of the peer's. It is ours: the peer's own id is only echoed (P7)."""
 
@@ -55,8 +69,35 @@ class OutgoingId(int):
     __slots__ = ()
 
 
-@attrs.frozen
-class RequestContext:
+class _Value:
+    """Compares, hashes, prints and pickles by its members."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return _members(self) == _members(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.__class__, *_members(self)))
+
+    def __repr__(self) -> str:
+        members = ", ".join(f"{name}={getattr(self, name)!r}" for name in _names(self))
+        return f"{self.__class__.__name__}({members})"
+
+    def __reduce__(self) -> Any:
+        return self.__class__, _members(self)
+
+
+def _members(value: Any) -> tuple[Any, ...]:
+    return tuple(getattr(value, name) for name in _names(value))
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in attrs.fields(value.__class__))
+
+
+@event
+class RequestContext(_Value):
     """What one incoming message may rely on. Gates, types and result shapes read this, never the connection."""
 
     era: Era
@@ -75,8 +116,8 @@ class RequestContext:
     """The transport's name for the exchange that brought the message, ``None`` where there is none."""
 
 
-@attrs.frozen
-class Peer:
+@event
+class Peer(_Value):
     """The other side, as it described itself. Not to be trusted."""
 
     info: Implementation
@@ -87,8 +128,8 @@ class Peer:
     """A server's hint for the model, if it gave one."""
 
 
-@attrs.frozen
-class RequestReceived:
+@event
+class RequestReceived(_Value):
     """The peer asks something. It waits for one ``send_result`` or ``send_error`` with this id."""
 
     id: IncomingId
@@ -103,8 +144,8 @@ class RequestReceived:
     """The peer used this id for a recently finished request too, which the handshake revisions forbid (RPC-05)."""
 
 
-@attrs.frozen
-class NotificationReceived:
+@event
+class NotificationReceived(_Value):
     """The peer tells something. Notifications are never answered."""
 
     notification: Any
@@ -115,8 +156,8 @@ class NotificationReceived:
     """The whole message."""
 
 
-@attrs.frozen
-class ResponseReceived:
+@event
+class ResponseReceived(_Value):
     """A request of ours succeeded. This is its one outcome (P4)."""
 
     id: OutgoingId
@@ -129,8 +170,8 @@ class ResponseReceived:
     """The whole message."""
 
 
-@attrs.frozen
-class RequestFailed:
+@event
+class RequestFailed(_Value):
     """A request of ours failed. This is its one outcome (P4)."""
 
     id: OutgoingId
@@ -144,8 +185,8 @@ class RequestFailed:
     """The whole message, ``None`` where no message caused it."""
 
 
-@attrs.frozen
-class ProgressReceived:
+@event
+class ProgressReceived(_Value):
     """The peer reports how far a request of ours is."""
 
     id: OutgoingId
@@ -162,8 +203,8 @@ class ProgressReceived:
     """The whole message."""
 
 
-@attrs.frozen
-class CancelReceived:
+@event
+class CancelReceived(_Value):
     """The peer no longer wants an answer. Stop the work; an answer sent all the same is dropped quietly."""
 
     id: IncomingId
@@ -174,8 +215,8 @@ class CancelReceived:
     """The whole message."""
 
 
-@attrs.frozen
-class Negotiated:
+@event
+class Negotiated(_Value):
     """The handshake settled who speaks what."""
 
     revision: Revision
@@ -190,16 +231,16 @@ class Negotiated:
     """The whole message."""
 
 
-@attrs.frozen
-class Initialized:
+@event
+class Initialized(_Value):
     """For servers: the client said ``notifications/initialized``; requests may flow both ways."""
 
     raw: Mapping[str, Any]
     """The whole message."""
 
 
-@attrs.frozen
-class VersionMismatched:
+@event
+class VersionMismatched(_Value):
     """For clients: the server answered with a revision that this client does not speak. The connection ends."""
 
     requested: str
@@ -208,8 +249,8 @@ class VersionMismatched:
     """What the server answered."""
 
 
-@attrs.frozen
-class Answered:
+@event
+class Answered(_Value):
     """The engine answered a request by itself: a ping, or an error for a request that cannot be served."""
 
     method: str
@@ -222,8 +263,8 @@ class Answered:
     """The exchange that brought it."""
 
 
-@attrs.frozen
-class ProtocolViolated:
+@event
+class ProtocolViolated(_Value):
     """The peer broke a rule, and the connection goes on. Where an answer was due it has been given."""
 
     error: RemoteProtocolError
@@ -234,8 +275,8 @@ class ProtocolViolated:
     """The exchange that brought it."""
 
 
-@attrs.frozen
-class NoiseReceived:
+@event
+class NoiseReceived(_Value):
     """For clients: a line that is no message, such as a banner or a log line on a server's stdout (STDIO-12)."""
 
     text: str
@@ -257,8 +298,8 @@ class IgnoreReason(enum.Enum):
     CONNECTION_ERROR = "an error that belongs to no request"
 
 
-@attrs.frozen
-class MessageIgnored:
+@event
+class MessageIgnored(_Value):
     """A message had no effect, and need not have one: mostly one that crossed another on the way."""
 
     reason: IgnoreReason
@@ -282,8 +323,8 @@ class CloseReason(enum.Enum):
     SLOW_CONSUMER = "slow-consumer"
 
 
-@attrs.frozen
-class ConnectionClosed:
+@event
+class ConnectionClosed(_Value):
     """The end: always the last event, and given exactly once."""
 
     reason: CloseReason
