@@ -307,6 +307,19 @@ class Client(Session):
 
     # The rest
 
+    async def batch(
+        self, messages: Iterable[Any], *, timeout: Timeout | float | Default | None = DEFAULT
+    ) -> list[Any]:
+        """Ask several things in one array, which 2025-03-26 has and no other revision, and wait for all.
+
+        Returns an outcome for each, in order: the typed result, the error that the request failed with (not raised),
+        ``None`` for a notification. ``timeout`` is that of each. Middleware does not see the requests. Raises
+        ``LocalProtocolError``, and sends nothing, where one of them must not be sent, or the session has no batches.
+        """
+        from mcpio.app.batching import batch
+
+        return await batch(self, messages, timeout)
+
     async def ping(self, **call: Unpack[CallOptions]) -> None:
         """Return when the server has answered."""
         await self._call(PingRequest(), call)
