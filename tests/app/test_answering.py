@@ -9,9 +9,11 @@ from linked import Link
 from mcpio.app.answering import roots_handler
 from mcpio.app.context import RequestScope
 from mcpio.app.server import Server
+from mcpio.app.web_address import web_address
 from mcpio.engine.table import Role
 from mcpio.errors import ErrorCode, LocalProtocolError, RequestError
 from mcpio.types import (
+    BooleanSchema,
     ClientCapabilities,
     CreateMessageRequest,
     CreateMessageResult,
@@ -27,9 +29,11 @@ from mcpio.types import (
     RootsListChangedNotification,
     SamplingCapability,
     SamplingMessage,
+    StringSchema,
     TextContent,
     ToolChoice,
     ToolUseContent,
+    UntitledSingleSelectEnumSchema,
 )
 
 both = pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
@@ -178,6 +182,74 @@ def test_a_mode_that_was_not_declared_is_not_shown_to_the_user(declared: Any, re
     with pytest.raises(RequestError, match=f"mode {mode} needs the capability elicitation.{mode}") as caught:
         link.do(link.session.request(request_))
     assert (caught.value.code, asked) == (ErrorCode.INVALID_PARAMS, [])
+
+
+FIELDS: dict[str, Any] = {
+    "name": StringSchema(min_length=2),
+    "size": UntitledSingleSelectEnumSchema(("s", "l"), default="l"),
+    "gift": BooleanSchema(default=False),
+}
+ORDER = ElicitFormRequest("Your order?", ElicitSchema(FIELDS, ("name",)))
+
+
+@both
+@pytest.mark.req("ELIC-09")
+def test_an_accepted_form_goes_out_with_its_defaults(later: bool) -> None:
+    link = Link(Server("s"), elicitation=returning(ElicitResult("accept", {"name": "Ada", "size": "s"}), later=later))
+    assert link.do(link.session.request(ORDER)).content == {"name": "Ada", "size": "s", "gift": False}
+
+
+@both
+@pytest.mark.req("ELIC-12")
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (None, "content: missing: name"),
+        ({"name": "A"}, "content.name: expected at least 2 characters, got 1"),
+        ({"name": "Ada", "size": "xl"}, 'content.size: expected one of s, l, got "xl"'),
+    ],
+)
+def test_a_form_that_is_filled_in_wrongly_never_goes_out(later: bool, content: Any, fault: str) -> None:
+    link = Link(Server("s"), elicitation=returning(ElicitResult("accept", content), later=later))
+    with pytest.raises(RequestError, match="Internal error"):
+        link.do(link.session.request(ORDER))
+    assert str(link.errors[0]) == f"the answer to elicitation/create: {fault}"
+
+
+@both
+@pytest.mark.req("SAMP-08")
+def test_a_message_that_breaks_the_rules_never_goes_out(later: bool) -> None:
+    answer = CreateMessageResult("assistant", ToolUseContent("1", "a", {}), "model")
+    link = Link(Server("s"), sampling=returning(answer, later=later))
+    with pytest.raises(RequestError, match="Internal error"):
+        link.do(link.session.request(SAMPLE))
+    assert str(link.errors[0]) == ("the answer to sampling/createMessage: the model uses a tool where it may use none")
+
+
+WITH_URL = ClientCapabilities(elicitation=ElicitationCapability(url={}))
+
+
+@pytest.mark.req("ELIC-14", "ELIC-18")
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "example.com", "https://a b"])
+def test_what_is_no_web_address_is_not_shown_to_the_user(url: str) -> None:
+    asked: list[Any] = []
+    link = Link(Server("s"), elicitation=lambda *asks: asked.append(asks), capabilities=WITH_URL)
+    with pytest.raises(RequestError, match="Invalid params: .*web address") as caught:
+        link.do(link.session.request(ElicitURLRequest("Go", url, "1")))
+    assert (caught.value.code, asked) == (ErrorCode.INVALID_PARAMS, [])
+
+
+@pytest.mark.req("ELIC-18", "ELIC-22")
+def test_the_user_can_be_told_who_asks_and_where_they_would_go() -> None:
+    said: list[str] = []
+
+    def elicit(scope: RequestScope, request: Any) -> ElicitResult:
+        said.append(f"{scope.peer.info.name} wants you to visit {web_address(request.url).host}: {request.message}")
+        return ElicitResult("cancel")
+
+    link = Link(Server("the bank"), elicitation=elicit, capabilities=WITH_URL)
+    link.do(link.session.request(ElicitURLRequest("Log in", "https://Example.com/x", "1")))
+    assert said == ["the bank wants you to visit example.com: Log in"]
 
 
 @both

@@ -4,16 +4,26 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.asking import fault_in_elicitation, fault_in_elicited, fault_in_sampling
+from mcpio.app.asking import (
+    advice_on_sampling,
+    fault_in_elicitation,
+    fault_in_elicited,
+    fault_in_sampled,
+    fault_in_sampling,
+)
+from mcpio.events import RequestContext
+from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, Era, Revision
 from mcpio.types import (
     ClientCapabilities,
     CreateMessageRequest,
+    CreateMessageResult,
     ElicitationCapability,
     ElicitFormRequest,
     ElicitRequest,
     ElicitResult,
     ElicitSchema,
     ElicitURLRequest,
+    Implementation,
     SamplingCapability,
     SamplingMessage,
     TextContent,
@@ -82,6 +92,55 @@ STRAY = "Tool result without a tool use"
 )
 def test_tool_results_follow_their_uses(messages: list[SamplingMessage], fault: str | None) -> None:
     assert fault_in_sampling(CreateMessageRequest(tuple(messages), 10), PLAIN) == fault
+
+
+def asks(mode: Any, tools: Any = (Tool("a", {"type": "object"}),)) -> CreateMessageRequest:
+    choice = None if mode is ... else ToolChoice(mode)
+    return CreateMessageRequest((user(TEXT),), 10, tools=tools, tool_choice=choice)
+
+
+@pytest.mark.req("SAMP-08")
+@pytest.mark.parametrize(
+    ("request_", "content", "stop", "fault"),
+    [
+        (asks(...), TEXT, None, None),
+        (asks(...), use("1"), None, None),
+        (asks(None), (TEXT, use("1"), use("2")), None, None),
+        (asks("auto"), use("1"), None, None),
+        (asks("required"), use("1"), None, None),
+        (asks("none"), TEXT, None, None),
+        (asks("required"), TEXT, "maxTokens", None),
+        (asks("required"), TEXT, "endTurn", "the model uses no tool where it must"),
+        (asks("none"), use("1"), None, "the model uses a tool where it may use none"),
+        (asks(..., None), use("1"), None, "the model uses a tool where it may use none"),
+        (asks(..., ()), use("1"), None, "the model uses a tool where it may use none"),
+        (asks(...), result("1"), None, "a model has no tool results to give"),
+    ],
+)
+def test_a_model_uses_tools_as_it_is_told(request_: Any, content: Any, stop: Any, fault: str | None) -> None:
+    assert fault_in_sampled(CreateMessageResult("assistant", content, "model", stop), request_) == fault
+
+
+def peer(capability: SamplingCapability, revision: Revision = REV_2025_11_25) -> RequestContext:
+    capabilities = ClientCapabilities(sampling=capability)
+    return RequestContext(Era.HANDSHAKE, revision, capabilities, Implementation("c", "1"), None, None, None)
+
+
+@pytest.mark.req("SAMP-07")
+@pytest.mark.parametrize(
+    ("wants", "to", "advised"),
+    [
+        (None, peer(SamplingCapability()), False),
+        ("none", peer(SamplingCapability()), False),
+        ("thisServer", peer(SamplingCapability()), True),
+        ("allServers", peer(SamplingCapability(tools={})), True),
+        ("allServers", peer(SamplingCapability(context={})), False),
+        ("allServers", peer(SamplingCapability(), REV_2025_06_18), False),
+    ],
+)
+def test_context_of_servers_is_for_who_declared_it(wants: Any, to: RequestContext, advised: bool) -> None:
+    request = CreateMessageRequest((user(TEXT),), 10, include_context=wants)
+    assert (advice_on_sampling(request, to) is not None) is advised
 
 
 FORM = ElicitFormRequest("hi", ElicitSchema({}))

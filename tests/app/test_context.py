@@ -10,7 +10,15 @@ from linked import Link
 import mcpio
 from mcpio.app.context import Context, RequestScope
 from mcpio.app.server import Server
-from mcpio.errors import ErrorCode, LocalProtocolError, RequestError, RequestTimeout, ToolError
+from mcpio.errors import (
+    ErrorCode,
+    InvalidMessage,
+    LocalProtocolError,
+    RequestError,
+    RequestTimeout,
+    SamplingRejected,
+    ToolError,
+)
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25
 from mcpio.types import (
     ClientCapabilities,
@@ -24,6 +32,8 @@ from mcpio.types import (
     Implementation,
     LoggingMessageNotification,
     Root,
+    RootsCapability,
+    SamplingCapability,
     SamplingMessage,
     StringSchema,
     TextContent,
@@ -219,6 +229,88 @@ def test_the_user_is_asked() -> None:
     assert found == ElicitResult("accept", {"name": "Who are you?"})
 
 
+@pytest.mark.req("SAMP-07")
+def test_context_of_servers_is_for_clients_that_declare_it() -> None:
+    asks = CreateMessageRequest(SAMPLE.messages, 10, include_context="thisServer")
+    declared = ClientCapabilities(sampling=SamplingCapability(context={}))
+    reports = []
+    for options in ({}, {"capabilities": declared}, {"revision": REV_2025_06_18}):
+        found, link = captured(lambda ctx: ctx.sample(asks), sampling=lambda *_: said("hi"), **options)
+        assert found == said("hi")
+        reports.append(link.reports)
+    first = (
+        "sampling/createMessage: includeContext thisServer is for clients that declare sampling.context, and this one "
+        "may ignore it"
+    )
+    assert reports == [[first], [], []]
+
+
+@pytest.mark.req("SAMP-08")
+def test_a_models_message_that_breaks_the_rules_is_refused_on_arrival() -> None:
+    server, found = Server("s"), list[Any]()
+
+    @server.tool
+    async def tool(ctx: Context) -> None:
+        with pytest.raises(InvalidMessage, match="the model uses a tool where it may use none") as caught:
+            await ctx.sample(SAMPLE)
+        found.append(caught.value.path)
+
+    async def never(*_: Any) -> Any:
+        await link.runtime.one_shot().wait()
+
+    link = Link(server, sampling=never)
+    link.start(link.client.call_tool("tool"))
+    content = '{"type":"tool_use","id":"1","name":"a","input":{}}'
+    answer = f'{{"jsonrpc":"2.0","id":1,"result":{{"role":"assistant","content":{content},"model":"m"}}}}\n'
+    link.pair.server.receive_data(answer.encode(), link.pair.now)
+    link.run()
+    assert found == ["result.content"]
+
+
+@pytest.mark.req("SAMP-12")
+def test_the_users_refusal_is_an_error_of_its_own() -> None:
+    found, _ = captured(lambda ctx: ctx.sample(SAMPLE), sampling=refuse)
+    assert isinstance(found, SamplingRejected)
+    assert (found.code, found.message) == (-1, "User rejected sampling request")
+
+
+@pytest.mark.req("ROOT-03", "ROOT-06")
+def test_the_roots_are_kept_until_they_change() -> None:
+    server, found = Server("s"), list[Any]()
+    asked: list[int] = []
+
+    @server.tool
+    async def tool(ctx: Context) -> None:
+        found.append(await ctx.roots())
+
+    def roots() -> list[Root]:
+        asked.append(1)
+        return [Root("file:///a")]
+
+    link = Link(server, roots=roots)
+    link.call("tool")
+    link.call("tool")
+    assert (len(asked), found) == (1, [(Root("file:///a"),)] * 2)
+    link.client.set_roots([Root("file:///b")])
+    link.call("tool")
+    assert found[2] == (Root("file:///b"),)
+
+
+def test_the_roots_of_a_client_that_tells_of_no_changes_are_asked_for_every_time() -> None:
+    asked: list[int] = []
+
+    async def twice(ctx: Context) -> Any:
+        await ctx.roots()
+        return await ctx.roots()
+
+    def roots() -> list[Root]:
+        asked.append(1)
+        return [Root("file:///a")]
+
+    found, _ = captured(twice, roots=roots, capabilities=ClientCapabilities(roots=RootsCapability()))
+    assert (found, len(asked)) == ((Root("file:///a"),), 2)
+
+
 @pytest.mark.req("ROOT-02")
 def test_the_roots_are_asked_for() -> None:
     roots = [Root("file:///a", "A"), Root("file:///b")]
@@ -282,7 +374,7 @@ def refuse(*_: Any) -> Any:
 @pytest.mark.req("SAMP-12", "TOOL-10")
 def test_what_the_client_answered_is_not_passed_back_to_it_as_the_tools_own_error() -> None:
     link = asking(lambda ctx: ctx.sample(SAMPLE), sampling=refuse)
-    assert link.text("ask") == "failed: ask failed: RequestError: User rejected sampling request (-1)"
+    assert link.text("ask") == "failed: ask failed: SamplingRejected: User rejected sampling request (-1)"
     assert link.reports == ["the tool ask failed"]
     with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
         link.do(link.client.get_prompt("ask"))
@@ -299,7 +391,7 @@ def test_the_first_of_several_refusals_is_no_error_of_the_tools_either() -> None
                 failures.append(error)
         raise failures[0]
 
-    assert asking(ask, sampling=refuse).text("ask").startswith("failed: ask failed: RequestError: User rejected")
+    assert asking(ask, sampling=refuse).text("ask").startswith("failed: ask failed: SamplingRejected: User rejected")
 
 
 def test_a_handler_may_say_in_its_own_words_what_the_client_answered() -> None:

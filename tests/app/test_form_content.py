@@ -63,7 +63,11 @@ def form(field: Any, *required: str) -> ElicitSchema:
         (UntitledMultiSelectEnumSchema(MultiSelectItems(("a", "b"))), ("a", "b"), None),
         (UntitledMultiSelectEnumSchema(MultiSelectItems(("a", "b"))), [], None),
         (UntitledMultiSelectEnumSchema(MultiSelectItems(("a",)), min_items=1), (), "expected at least 1 items, got 0"),
-        (UntitledMultiSelectEnumSchema(MultiSelectItems(("a",)), max_items=0), ("a",), "expected at most 0 items, got 1"),
+        (
+            UntitledMultiSelectEnumSchema(MultiSelectItems(("a",)), max_items=0),
+            ("a",),
+            "expected at most 0 items, got 1",
+        ),
         (UntitledMultiSelectEnumSchema(MultiSelectItems(("a",))), "a", 'expected an array, got "a"'),
         (TitledMultiSelectEnumSchema(TitledItems(A_OR_B)), ("b",), None),
         (UnknownSchema({"type": "object"}), "whatever", None),

@@ -109,7 +109,11 @@ def test_choices(annotation: Any, schema: dict[str, Any]) -> None:
         (float, 2.5, {"type": "number", "default": 2.5}),
         (bool, False, {"type": "boolean", "default": False}),
         (Seat, Seat.AISLE, {"type": "string", "oneOf": TITLED, "default": "aisle"}),
-        (tuple[Size, ...], (Size.SMALL,), {"type": "array", "items": {"type": "string", "enum": ["s", "l"]}, "default": ["s"]}),
+        (
+            tuple[Size, ...],
+            (Size.SMALL,),
+            {"type": "array", "items": {"type": "string", "enum": ["s", "l"]}, "default": ["s"]},
+        ),
         (str | None, None, {"type": "string"}),
         (Annotated[int | None, "How many"], None, {"type": "integer", "description": "How many"}),
         (Seat | None, None, {"type": "string", "oneOf": TITLED}),

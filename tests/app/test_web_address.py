@@ -14,7 +14,11 @@ from mcpio.app.web_address import lint_address, web_address
         ("http://127.0.0.1/", "127.0.0.1", ()),
         ("http://[::1]/", "::1", ()),
         ("http://example.com", "example.com", ("the connection is not encrypted",)),
-        ("https://xn--pple-43d.com", "xn--pple-43d.com", ("the name of the host has letters that may look like others",)),
+        (
+            "https://xn--pple-43d.com",
+            "xn--pple-43d.com",
+            ("the name of the host has letters that may look like others",),
+        ),
         ("https://\u0430pple.com", "\u0430pple.com", ("the name of the host has letters that may look like others",)),
         ("https://bank.com@evil.example", "evil.example", ("what stands before the @ is not where the address leads",)),
     ],
