@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 from linked import Link
+from wires import request as raw_request
 
-from mcpio.app.completion import MOST_VALUES
+from mcpio.app.completion import MOST_VALUES, best_matches
 from mcpio.app.context import Context
 from mcpio.app.server import Server
+from mcpio.engine.table import Role
 from mcpio.errors import ErrorCode, LocalProtocolError, RequestError
 from mcpio.types import CompleteResult, Completion, PromptReference, ResourceTemplateReference, ServerCapabilities
 
@@ -160,6 +163,7 @@ def test_completing_is_declared_where_there_is_something_to_complete() -> None:
 # Registration
 
 
+@pytest.mark.req("COMP-07")
 def test_a_completion_goes_with_its_prompt() -> None:
     made = server()
     made.completion("language", prompt="review")(plain)
@@ -225,3 +229,50 @@ def yields(value: str) -> Iterator[str]:
 def test_a_completion_takes_the_text_so_far(function: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         completing(function)
+
+
+@pytest.mark.req("COMP-06", "COMP-07")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("py", ["Python", "pypy", "CPython", "puppy"]),
+        ("", ["Python", "CPython", "pypy", "puppy", "ruby"]),
+        ("RUBY", ["ruby"]),
+        ("ruyb", []),
+        ("ry", ["ruby"]),
+    ],
+)
+def test_candidates_are_matched_loosely_and_the_best_come_first(text: str, found: list[str]) -> None:
+    assert best_matches(text, ["Python", "CPython", "pypy", "puppy", "ruby"]) == found
+
+
+@pytest.mark.req("COMP-06", "COMP-07")
+def test_suggestions_may_depend_on_who_asks() -> None:
+    made = server()
+    names = {"ada": ["plans.md"], None: []}
+
+    @made.completion("language", prompt="review")
+    def suggest(text: str, ctx: Context) -> list[str]:
+        return best_matches(text, names[ctx.peer.principal])  # type: ignore[index]  # principals of the test
+
+    assert complete(Link(made, principal="ada"), "").values == ("plans.md",)
+    assert complete(Link(made), "").values == ()
+
+
+@pytest.mark.req("COMP-05", "COMP-06")
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"ref": {"type": "ref/prompt", "name": "review"}},
+        {"ref": {"type": "ref/tool", "name": "review"}, "argument": {"name": "language", "value": ""}},
+        {"ref": {"type": "ref/prompt"}, "argument": {"name": "language", "value": ""}},
+        {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {"name": "language", "value": 5}},
+        {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {"name": "language"}},
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(params: Any) -> None:
+    link = completing(plain)
+    link.pair.server.receive_data(json.dumps(raw_request("completion/complete", 99, **params)).encode() + b"\n", 0)
+    link.run()
+    assert b'"code":-32602' in link.pair.sent(Role.SERVER)

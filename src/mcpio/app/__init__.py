@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mcpio.app.answering import Elicitor, Rooter, Sampler
     from mcpio.app.client import CallOptions, Client, ClientOptions, client_connection
+    from mcpio.app.completion import best_matches
     from mcpio.app.constraints import Constraints
     from mcpio.app.context import AskOptions, Context, RequestScope
     from mcpio.app.foreign import ForeignType, register_type
+    from mcpio.app.icons import icon_fault, icon_redirect_fault, icon_type_of
     from mcpio.app.limiting import (
         ConcurrencyLimit,
         LimitKey,
@@ -27,12 +29,16 @@ if TYPE_CHECKING:
         per_principal,
         per_session,
     )
+    from mcpio.app.logs import LogFilter, redact_secrets
     from mcpio.app.middleware import Call, CallNext, Middleware
+    from mcpio.app.pages import Items
     from mcpio.app.pagination import PageGuard
+    from mcpio.app.paths import PathClimbs, UnsafePath, path_segments
     from mcpio.app.prompts import Prompts
     from mcpio.app.registration import PromptOptions, RegistrationOptions, ResourceOptions, ToolOptions
     from mcpio.app.registry import Registry
     from mcpio.app.resources import Resources
+    from mcpio.app.result_checks import CheckResults
     from mcpio.app.retrying import Retry
     from mcpio.app.runtime import Driver, OneShot, Runtime, Task
     from mcpio.app.server import Lifespan, NotificationHandler, Server
@@ -63,6 +69,7 @@ __all__ = [
     "Call",
     "CallNext",
     "CallOptions",
+    "CheckResults",
     "Client",
     "ClientOptions",
     "ConcurrencyLimit",
@@ -72,12 +79,15 @@ __all__ = [
     "Elicitor",
     "ForeignType",
     "Handler",
+    "Items",
     "Lifespan",
     "LimitKey",
+    "LogFilter",
     "Middleware",
     "NotificationHandler",
     "OneShot",
     "PageGuard",
+    "PathClimbs",
     "ProgressCallback",
     "PromptOptions",
     "Prompts",
@@ -98,33 +108,46 @@ __all__ = [
     "Task",
     "ToolOptions",
     "Tools",
+    "UnsafePath",
     "UriTemplate",
     "UriTemplateError",
     "Validator",
     "ValidatorMissing",
     "allow",
+    "best_matches",
     "client_connection",
     "for_all",
+    "icon_fault",
+    "icon_redirect_fault",
+    "icon_type_of",
+    "path_segments",
     "per_method",
     "per_name",
     "per_principal",
     "per_session",
+    "redact_secrets",
     "register_type",
 ]
 
 _HOME = {
     "answering": "Elicitor Rooter Sampler",
     "client": "CallOptions Client ClientOptions client_connection",
+    "completion": "best_matches",
     "constraints": "Constraints",
     "context": "AskOptions Context RequestScope",
     "foreign": "ForeignType register_type",
+    "icons": "icon_fault icon_redirect_fault icon_type_of",
     "limiting": ("ConcurrencyLimit LimitKey RateLimit allow for_all per_method per_name per_principal per_session"),
+    "logs": "LogFilter redact_secrets",
     "middleware": "Call CallNext Middleware",
+    "pages": "Items",
     "pagination": "PageGuard",
+    "paths": "PathClimbs UnsafePath path_segments",
     "prompts": "Prompts",
     "registration": "PromptOptions RegistrationOptions ResourceOptions ToolOptions",
     "registry": "Registry",
     "resources": "Resources",
+    "result_checks": "CheckResults",
     "retrying": "Retry",
     "runtime": "Driver OneShot Runtime Task",
     "server": "Lifespan NotificationHandler Server",

@@ -18,12 +18,36 @@ from mcpio.errors import ErrorCode, RequestError
 if TYPE_CHECKING:
     from mcpio.types.completion import CompleteRequest, CompleteResult, Completion
 
-__all__ = ["MOST_VALUES", "Completions"]
+__all__ = ["MOST_VALUES", "Completions", "best_matches"]
 
 MOST_VALUES: Final = 100
 """How many values one answer may have (COMP-04)."""
 
 Completed: TypeAlias = FunctionPrompt | FunctionTemplate
+
+
+def best_matches(text: str, candidates: Iterable[str]) -> list[str]:
+    """Return the candidates that a text may be meant for, the best first (COMP-06, COMP-07): for completion functions.
+
+    First come those that begin with it, then those that have it in them, then those that have its characters in their
+    order, as ``cfg`` is in ``config``; each group in the order given. Capitals make no difference.
+    """
+    wanted = text.casefold()
+    ranked: tuple[list[str], list[str], list[str]] = ([], [], [])
+    for candidate in candidates:
+        known = candidate.casefold()
+        if known.startswith(wanted):
+            ranked[0].append(candidate)
+        elif wanted in known:
+            ranked[1].append(candidate)
+        elif _is_scattered(wanted, known):
+            ranked[2].append(candidate)
+    return [candidate for group in ranked for candidate in group]
+
+
+def _is_scattered(wanted: str, known: str) -> bool:
+    rest = iter(known)
+    return all(character in rest for character in wanted)
 
 
 class Completions:

@@ -1,0 +1,92 @@
+"""What to look at before an icon of a peer's is shown (ICON-03). Nothing is fetched here, nor anywhere in mcpio."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from mcpio.types.content import Icon
+
+__all__ = ["ICON_TYPES", "MAX_DATA_ICON", "icon_fault", "icon_redirect_fault", "icon_type_of"]
+
+ICON_TYPES: Final = ("image/png", "image/jpeg", "image/webp", "image/gif")
+"""The types that ``icon_fault`` lets pass (ICON-02). Not among them: ``image/svg+xml``, which may hold scripts."""
+MAX_DATA_ICON: Final = 262_144
+"""The longest ``data:`` address that ``icon_fault`` lets pass, in characters."""
+
+
+def icon_fault(icon: Icon, server_url: str | None = None, *, trusted: Iterable[str] = ()) -> str | None:
+    """Return why an icon should not be fetched and shown, or ``None``.
+
+    It passes with an address that is ``data:`` with an image in base64, or ``https:`` of the same origin as
+    ``server_url``, where the server itself was reached, or as one of ``trusted``, which are URLs too. A server that
+    was not reached by HTTP has no origin: of its icons, only those pass that are of a trusted one.
+
+    Fetch it without cookies or credentials, with a limit of its size, follow a redirect only where
+    ``icon_redirect_fault`` says nothing, and look at what came with ``icon_type_of``.
+    """
+    scheme = icon.src.partition(":")[0].lower()
+    if scheme == "data":
+        return _fault_in_data(icon.src)
+    if scheme != "https":
+        return f"its address begins with {scheme[:20]!r}, not https: or data:"
+    origin = _origin(icon.src)
+    if origin is None:
+        return "its address makes no sense"
+    allowed = {_origin(url) for url in (server_url, *trusted) if url is not None}
+    return None if origin in allowed else f"it comes from {origin[1][:100]}, which is not where the server is"
+
+
+def icon_redirect_fault(src: str, target: str) -> str | None:
+    """Return why a redirect from an icon's address should not be followed: to another scheme or origin; or ``None``."""
+    origin = _origin(src)
+    return None if origin is not None and origin == _origin(target) else "it leads to another scheme or origin"
+
+
+def icon_type_of(data: bytes) -> str | None:
+    """Return the type that an image shows by its first bytes, whatever its server said, or ``None`` for others."""
+    return next((type for pattern, type in _MAGIC if pattern.match(data)), None)
+
+
+def _fault_in_data(src: str) -> str | None:
+    if len(src) > MAX_DATA_ICON:
+        return f"it is longer than {MAX_DATA_ICON} characters"
+    found = _DATA.fullmatch(src)
+    if found is None:
+        return "it is no image in base64"
+    said = found[1].lower().replace("image/jpg", "image/jpeg")
+    if said not in ICON_TYPES:
+        return f"it is of the type {said[:50]!r}"
+    from base64 import b64decode
+
+    try:
+        shown = icon_type_of(b64decode(found[2][:64], validate=True))
+    except ValueError:
+        return "it is no image in base64"
+    return None if shown == said else f"it says {said} and is {shown or 'something else'}"
+
+
+def _origin(url: str) -> tuple[str, str, int] | None:
+    """Return scheme, host and port, ``None`` for what has none that one could trust."""
+    try:
+        parts: SplitResult = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in _PORTS or not host or parts.username is not None or _ODD.search(url):
+        return None
+    return parts.scheme, host.rstrip("."), port or _PORTS[parts.scheme]
+
+
+_PORTS: Final = {"https": 443, "http": 80}
+_ODD: Final = re.compile(r"[\x00-\x20\\\x7f]")
+"""What browsers and Python's ``urlsplit`` do not read alike."""
+_DATA: Final = re.compile(r"data:(image/[\w.+-]+);base64,([A-Za-z0-9+/]+={0,2})", re.ASCII | re.IGNORECASE)
+_MAGIC: Final = (
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
+    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "image/webp"),
+    (re.compile(rb"GIF8[79]a"), "image/gif"),
+)
