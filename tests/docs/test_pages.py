@@ -14,7 +14,7 @@ from tree import ROOT
 
 import mcpio
 from mcpio import ClientConnection, ErrorCode, Event, ServerConnection
-from mcpio.app import completion, pagination
+from mcpio.app import completion, limiting, pagination
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.context import Context
 from mcpio.engine.inbound import QUOTE
@@ -114,6 +114,7 @@ def test_the_environment_of_a_child_process_is_named() -> None:
     [
         ("| pages of one list that a client follows | 1,000 |", pagination.MAX_PAGES == 1000),
         ("| values in an answer to `completion/complete` | 100 |", completion.MOST_VALUES == 100),
+        ("| keys that a `RateLimit` remembers | 4,096 |", limiting.MOST_KEYS == 4096),
         ("| a child's standard error that is kept | 8 KiB |", TAIL_SIZE == 8192),
         ("| a line of it that a function gets | 64 KiB |", MAX_LINE == 65536),
         ("| the text of an unreadable line in an event | 200 characters |", QUOTE == 200),
