@@ -226,15 +226,44 @@ class Client(Session):
         return await self._tool_cache.tool(name)
 
     async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | None = None, **call: Unpack[CallOptions]
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        task: bool | float | None = None,
+        **call: Unpack[CallOptions],
     ) -> CallToolResult:
-        """Call a tool. A failure of the tool's own comes back as a result with ``is_error``."""
+        """Call a tool. A failure of the tool's own comes back as a result with ``is_error``.
+
+        With ``task=True`` the call runs as a task, whose result is waited for; a number is for how many seconds the
+        server is asked to keep it. By default a tool that must be a task is called as one, and no other (TASK-06).
+        ``LocalProtocolError`` when a task is asked for of a tool, or a server, that does not do that.
+        """
         checks = self._result_checks
         tool = None if checks is None else await self.tool(name)
-        result: CallToolResult = await self._call(CallToolRequest(name, arguments), call)
+        result: CallToolResult = await self._call_in_its_mode(CallToolRequest(name, arguments), task, call)
         if checks is not None and tool is not None:
             checks.check(tool, result)
         return result
+
+    async def _call_in_its_mode(self, request: CallToolRequest, task: bool | float | None, call: CallOptions) -> Any:
+        known = None if self._tool_cache is None or task is not None else self._tool_cache.at_hand(request.name)
+        refusal = None
+        if task is False or (task is None and (known is None or known.execution is None)):
+            try:
+                return await self._call(request, {**call})
+            except RequestError as error:
+                if error.code != ErrorCode.METHOD_NOT_FOUND or task is False:
+                    raise
+                refusal = error
+        from mcpio.app.task_tools import call_as_task
+
+        return await call_as_task(self, request, task, call, refusal)
+
+    async def _fault_in_task(self, request: Any) -> str | None:
+        from mcpio.app.task_tools import fault_in_task
+
+        return await fault_in_task(self, request)
 
     # Resources
 
@@ -307,9 +336,7 @@ class Client(Session):
 
     # The rest
 
-    async def batch(
-        self, messages: Iterable[Any], *, timeout: Timeout | float | Default | None = DEFAULT
-    ) -> list[Any]:
+    async def batch(self, messages: Iterable[Any], *, timeout: Timeout | float | Default | None = DEFAULT) -> list[Any]:
         """Ask several things in one array, which 2025-03-26 has and no other revision, and wait for all.
 
         Returns an outcome for each, in order: the typed result, the error that the request failed with (not raised),

@@ -39,6 +39,10 @@ class AskOptions(TypedDict, total=False):
     """Seconds, or a ``Timeout``; ``None`` waits for ever. People think longer than the default allows."""
     on_progress: ProgressCallback | None
     """Hears of progress: takes progress, total and message."""
+    task: bool | float | None
+    """Whether the client answers by a task (2025-11-25), which is waited for all the same: where it takes long, the
+    client can tell how it goes. A number is for how many seconds it is asked to keep the task. ``LocalProtocolError``
+    when the client did not declare that it does that; the roots are never a task."""
 
 
 class RequestScope:
@@ -271,15 +275,23 @@ class Context(RequestScope):
     def _ask(self, request: Any, options: AskOptions) -> Coroutine[Any, Any, Any]:
         if self._in_loop is not None:
             raise RuntimeError("a handler that runs in a thread cannot wait for the client: make it async")
-        return self._answer_to(request, options.get("timeout", DEFAULT), options.get("on_progress"))
+        send: Callable[..., Coroutine[Any, Any, Any]] = self._session.request
+        task = options.get("task")
+        if task is not None and task is not False:
+            from mcpio.app.task_handle import run_task
+
+            send = partial(run_task, self._session, task)
+        return self._answer_to(send, request, options.get("timeout", DEFAULT), options.get("on_progress"))
 
     async def _answer_to(
-        self, request: Any, timeout: Timeout | float | Default | None, on_progress: ProgressCallback | None
+        self,
+        send: Callable[..., Coroutine[Any, Any, Any]],
+        request: Any,
+        timeout: Timeout | float | Default | None,
+        on_progress: ProgressCallback | None,
     ) -> Any:
         try:
-            return await self._session.request(
-                request, timeout=timeout, on_progress=on_progress, related_to=self._event.id
-            )
+            return await send(request, timeout=timeout, on_progress=on_progress, related_to=self._event.id)
         except RequestError as error:
             self._from_peer = (*self._from_peer, error)
             raise

@@ -6,16 +6,17 @@ loop's own thread, between two waits.
 
 from __future__ import annotations
 
-import inspect
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from mcpio.app.callbacks import ProgressCallback, check_nothing_waits, checked_callback
 from mcpio.app.context import RequestScope
 from mcpio.app.failures import alone, internal_error, is_only_the_end, named, said_by_author
 from mcpio.app.runtime import Driver, OneShot, Task
 from mcpio.app.settling import is_awaitable
+from mcpio.app.task_calls import TaskCalls
 from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.limits import Timeout
 from mcpio.engine.table import Phase
@@ -47,14 +48,11 @@ __all__ = ["Handler", "ProgressCallback", "Session", "Waiter", "checked_callback
 Handler: TypeAlias = Callable[[Any, Any], Any]
 """Takes the scope and the typed request; returns the typed result, or a coroutine that does."""
 
-ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], None]
-"""Takes progress, total and message. A plain function: nobody waits for it."""
-
 SLOW = 0.05
 """Seconds that a plain function may take in the loop's thread before it is reported."""
 
 
-class Session(ABC):
+class Session(TaskCalls):
     """What a client and a server session share. Subclasses say which handler serves which request."""
 
     connection: Connection
@@ -99,6 +97,8 @@ class Session(ABC):
         elif isinstance(event, ProgressReceived):
             self._tell_progress(event)
         elif isinstance(event, NotificationReceived | Initialized):
+            if self._task_watch is not None and isinstance(event, NotificationReceived):
+                self._task_watch.tell(event.notification)
             self._handle_notification(event)
         elif isinstance(event, CancelReceived):
             self._cancel(event)
@@ -286,7 +286,7 @@ class Session(ABC):
     def _call_back(self, noun: str, callback: Callable[..., Any], *arguments: Any) -> None:
         """Call what wants to hear of something. Whatever it does, it costs nothing but a report."""
         try:
-            _check_nothing_waits(callback(*arguments))
+            check_nothing_waits(callback(*arguments))
         except Exception as error:
             self.driver.report(f"{noun} failed", alone(error))
 
@@ -410,17 +410,3 @@ class Waiter:
     def __init__(self, outcome: OneShot, on_progress: ProgressCallback | None) -> None:
         self.outcome: OneShot = outcome
         self.on_progress: ProgressCallback | None = on_progress
-
-
-def checked_callback(name: str, callback: Any) -> Any:
-    """Return a callback, or ``None``; ``TypeError`` for one that would have to be awaited."""
-    if callback is None or (callable(callback) and not inspect.iscoroutinefunction(callback)):
-        return callback
-    raise TypeError(f"{name} is a plain function, called without waiting, not {callback!r:.100}")
-
-
-def _check_nothing_waits(result: Any) -> None:
-    if is_awaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        raise TypeError(f"it returned {result!r:.100}, which nobody awaits: make it a plain function")

@@ -48,6 +48,10 @@ class ToolCache:
                 return found.get(name)
         return self._tools.get(name)
 
+    def at_hand(self, name: str) -> Tool | None:
+        """Return a tool as the list that is at hand has it, without asking for one."""
+        return None if self._tools is None else self._tools.get(name)
+
     def forget(self) -> None:
         """Ask again at the next need. Who gets ``notifications/tools/list_changed`` calls this."""
         self._tools = None
