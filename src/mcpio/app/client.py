@@ -387,7 +387,7 @@ class Client(Session):
         return Items(method, fetch, items, self._report_fault)
 
     def _report_fault(self, text: str) -> None:
-        self.peer_faults.report(text)
+        self._peer_faults.report(text)
 
     def request(
         self,
