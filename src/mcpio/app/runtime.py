@@ -53,6 +53,9 @@ class Runtime(Protocol):
     def entropy(self, size: int) -> bytes:
         """Return that many bytes that nobody can guess. Threads may call it too."""
 
+    def wall_clock(self) -> float:
+        """Return the time of day, in seconds since 1970, which people may set back and forth."""
+
     def to_thread(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run a blocking function in a thread. A cancelled wait abandons the thread."""
 

@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
@@ -85,6 +86,10 @@ class AsyncioRuntime:
     def entropy(self, size: int) -> bytes:
         """Return bytes that nobody can guess."""
         return os.urandom(size)
+
+    def wall_clock(self) -> float:
+        """Return the time of day."""
+        return time.time()
 
     async def to_thread(self, function: Callable[[], T]) -> T:
         """Run a blocking function in a thread; a cancelled wait abandons it.

@@ -99,6 +99,10 @@ class ManualRuntime:
         self._drawn += 1
         return self._drawn.to_bytes(size, "big")
 
+    def wall_clock(self) -> float:
+        """Return the time of day: it was 1970 when the runtime was made."""
+        return self.now
+
     async def to_thread(self, function: Callable[[], T]) -> T:
         """Run a function in a turn of its own and return what it returns. A cancelled wait does not stop it."""
         over = self.one_shot()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -108,6 +109,10 @@ class TrioRuntime:
     def entropy(self, size: int) -> bytes:
         """Return bytes that nobody can guess."""
         return os.urandom(size)
+
+    def wall_clock(self) -> float:
+        """Return the time of day."""
+        return time.time()
 
     def to_thread(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run a blocking function in a thread; a cancelled wait abandons it."""
