@@ -688,6 +688,8 @@ class Life(RuleBasedStateMachine):
     def store(self, fails: bool) -> None:
         if self.effects:
             effect = self.effects.pop(0)
+            # What cannot be deleted stays until the next start.
+            fails = fails and not isinstance(effect, StoreDelete)
             value = OSError("no disk") if fails else self.keeper.disk.answer(effect)
             self.machine.store_done(effect.token, value, self.keeper.now)
 
