@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
 
 from mcpio.app.asking import advice_on_sampling, fault_in_elicitation, fault_in_sampled, fault_in_sampling
+from mcpio.app.failures import is_only_the_end
 from mcpio.engine.connection import DEFAULT, Default
 from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from mcpio.app.forms import Form
     from mcpio.app.serving import ServerSession
     from mcpio.app.session import ProgressCallback, Session
+    from mcpio.app.task_runs import RunningTask
     from mcpio.engine.limits import Timeout
     from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
     from mcpio.types.logging import LoggingLevel
@@ -118,6 +120,16 @@ class RequestScope:
         other = copy(self)
         other._in_loop = self  # noqa: SLF001  # a copy of this very object
         return other
+
+    @property
+    def task(self) -> RunningTask | None:
+        """The task that the request became, which its work can describe; ``None`` where it is no task."""
+        return None
+
+    def report(self, message: str, error: BaseException) -> None:
+        """Tell the operator what failed, unless it is just that the connection ends."""
+        if not is_only_the_end(error, self._session.connection):
+            self._session.driver.report(message, error)
 
     def give_up(self) -> None:
         """Note that nobody wants the answer any more."""
@@ -275,26 +287,32 @@ class Context(RequestScope):
     def _ask(self, request: Any, options: AskOptions) -> Coroutine[Any, Any, Any]:
         if self._in_loop is not None:
             raise RuntimeError("a handler that runs in a thread cannot wait for the client: make it async")
-        send: Callable[..., Coroutine[Any, Any, Any]] = self._session.request
-        task = options.get("task")
-        if task is not None and task is not False:
-            from mcpio.app.task_handle import run_task
-
-            send = partial(run_task, self._session, task)
-        return self._answer_to(send, request, options.get("timeout", DEFAULT), options.get("on_progress"))
+        way = partial(_way_to, options.get("task"))
+        return self._answer_to(way, request, options.get("timeout", DEFAULT), options.get("on_progress"))
 
     async def _answer_to(
         self,
-        send: Callable[..., Coroutine[Any, Any, Any]],
+        way: Callable[[Session], Callable[..., Coroutine[Any, Any, Any]]],
         request: Any,
         timeout: Timeout | float | Default | None,
         on_progress: ProgressCallback | None,
     ) -> Any:
+        """Ask by what ``way`` gives for a session, and note an error that the peer answers with."""
+        send = way(self._session)
         try:
             return await send(request, timeout=timeout, on_progress=on_progress, related_to=self._event.id)
         except RequestError as error:
             self._from_peer = (*self._from_peer, error)
             raise
+
+
+def _way_to(task: Any, session: Session) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Return what asks the peer of a session: it answers at once, or does it as a task."""
+    if task is None or task is False:
+        return session.request
+    from mcpio.app.task_handle import run_task
+
+    return partial(run_task, session, task)
 
 
 async def _sampled(asked: Coroutine[Any, Any, Any], request: CreateMessageRequest) -> CreateMessageResult:

@@ -26,7 +26,7 @@ def said_by_author(error: Exception) -> RequestError | None:
     return error.as_error() if isinstance(error, Refusal) else None
 
 
-def is_only_the_end(error: Exception, connection: Connection) -> bool:
+def is_only_the_end(error: BaseException, connection: Connection) -> bool:
     """Whether an error says no more than that the connection ends, and the request with it: no news to anybody."""
     is_ending = connection.phase in (Phase.CLOSING, Phase.CLOSED)
     return is_ending and isinstance(error, ConnectionLost | NoBackChannel)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
@@ -75,14 +75,21 @@ class LogOutlet:
         """How many were more than may go out in a second."""
         return self._throttle.held_back
 
-    def send(self, level: LoggingLevel, data: Any, logger: str | None, related_to: IncomingId | None) -> None:
+    def send(
+        self,
+        level: LoggingLevel,
+        data: Any,
+        logger: str | None,
+        related_to: IncomingId | None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
         """Send a message, unless it is one too many or the server's filter keeps it in."""
         session = self._session
         if not self._throttle.admits(session.driver.now()):
             return
         chosen = session.server.log_filter or redact_secrets
         try:
-            message = chosen(session, LoggingMessageNotification(level, _sayable(data), logger))
+            message = chosen(session, LoggingMessageNotification(level, _sayable(data), logger, meta=meta or {}))
         except Exception as error:
             session.driver.report("the log filter failed, and the message was kept in", error)
             return

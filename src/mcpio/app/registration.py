@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 from mcpio import types  # the types of a feature are loaded when there is one of it
 from mcpio.app.endpoint import Endpoint
@@ -16,7 +16,7 @@ from mcpio.app.results import result_encoder
 from mcpio.app.tools import FunctionTool
 from mcpio.app.uri_template import UriTemplate
 from mcpio.types.content import Annotations, Icon
-from mcpio.types.tools import Tool, ToolAnnotations
+from mcpio.types.tools import TaskSupport, Tool, ToolAnnotations, ToolExecution
 
 __all__ = [
     "PromptOptions",
@@ -59,6 +59,13 @@ class ToolOptions(RegistrationOptions, total=False):
     """Replaces what the result's annotation says. Results are checked against it."""
     structured: bool
     """Whether the result is structured content too, where its annotation says what it is: so it is by default."""
+    task_support: TaskSupport | None
+    """Whether a call may (``"optional"``) or must (``"required"``) be a task; by default it must not be."""
+    resume: bool
+    """Call the function again, with the same arguments, for a task that was cut off, as by the end of the process:
+    ``Context.task.is_resumed`` tells. Otherwise the task fails."""
+    immediate_response: str | None
+    """What the model may be told when a task has begun."""
 
 
 class ResourceOptions(RegistrationOptions, total=False):
@@ -99,11 +106,20 @@ def make_tool(function: Any, options: ToolOptions, *, level: int) -> FunctionToo
         output_schema=encoder.output_schema if gives is None else gives,
         annotations=options.get("annotations"),
         icons=options.get("icons") or (),
+        execution=_execution(options),
         **_meta(options),
     )
     accepts = None if takes is None else _validator("input_schema", takes, "arguments")
     checks = None if gives is None else _validator("output_schema", gives, "result")
-    return FunctionTool(endpoint, shown, encoder=encoder, accepts=accepts, gives=checks)
+    return FunctionTool(
+        endpoint,
+        shown,
+        encoder=encoder,
+        accepts=accepts,
+        gives=checks,
+        resumes=options.get("resume", False),
+        immediate_response=options.get("immediate_response"),
+    )
 
 
 def make_resource(uri: str, function: Any, options: ResourceOptions) -> FunctionResource:
@@ -188,6 +204,16 @@ def _resource_members(endpoint: Endpoint, options: ResourceOptions) -> dict[str,
 def _description(endpoint: Endpoint, options: RegistrationOptions) -> str | None:
     given = options.get("description")
     return endpoint.binder.description if given is None else given
+
+
+def _execution(options: ToolOptions) -> ToolExecution | None:
+    support = options.get("task_support")
+    if support not in (None, *get_args(TaskSupport)):
+        raise ValueError(f"task_support is 'forbidden', 'optional' or 'required', not {support!r:.100}")
+    for name in ("resume", "immediate_response"):
+        if options.get(name) and support in (None, "forbidden"):
+            raise TypeError(f"{name}= is for tools that may be tasks: give task_support= too")
+    return None if support is None else ToolExecution(support)
 
 
 def _meta(options: RegistrationOptions) -> dict[str, Any]:

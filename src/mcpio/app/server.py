@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from mcpio.app.middleware import Middleware
     from mcpio.app.saving import SavedSession
     from mcpio.types.logging import SetLevelRequest
+    from mcpio.app.tasks import TaskOptions
+    from mcpio.app.tool_tasks import ToolTasks
     from mcpio.types.prompts import ListPromptsRequest, ListPromptsResult
     from mcpio.types.resources import (
         ListResourcesRequest,
@@ -111,6 +113,10 @@ class Server:
 
     def __init__(
         self,
+    tasks: ToolTasks | None
+    """The tasks; ``None`` as long as no tool may be one and none were asked for."""
+    undelivered: int
+    """How many notifications for everybody did not reach a client: ``ServerSession.undelivered`` of all sessions."""
         name: str,
         version: str = "0",
         *,
@@ -129,6 +135,7 @@ class Server:
     ) -> None:
         """Say who the server is.
 
+        tasks: TaskOptions | None = None,
         ``instructions`` is a hint for the client's model. ``log_level`` is the least level that is sent until a client
         asks for another. ``page_size`` is how many entries one answer to a list request has, ``None`` for all.
         ``mask_errors`` keeps the text of a tool's exceptions from the client; that of ``ToolError`` is always sent.
@@ -172,6 +179,10 @@ class Server:
     # Registration
 
     @overload
+        self.undelivered = 0
+        self.tasks = None
+        if tasks is not None:
+            self._keep_tasks(page_size, tasks)
     def tool(self, function: F, **options: Unpack[ToolOptions]) -> F: ...
 
     @overload
@@ -275,8 +286,19 @@ class Server:
         prompt = make_prompt(function, options)
         self.prompts.add(prompt.description.name, prompt)
         return function
+        if tool.description.execution is not None and self.tasks is None:
+            self._keep_tasks(self._page_size)
 
     # Changes at run time: in the loop's thread, as everything that touches a session
+
+    def _keep_tasks(self, page_size: int | None, options: TaskOptions | None = None) -> None:
+        from mcpio.app.tasks import TaskOptions
+        from mcpio.app.tool_tasks import ToolTasks
+
+        self.tasks = ToolTasks(self.tools, self.handlers["tools/call"], options or TaskOptions(), page_size)
+        self.handlers.update(self.tasks.handlers)
+        for session in self.sessions:
+            self.tasks.attach(session.driver, session.state, session)
 
     @property
     def sessions(self) -> tuple[ServerSession, ...]:
@@ -315,17 +337,29 @@ class Server:
         )
 
     def connection(
-        self, *, principal: Any = None, saved: SavedSession | None = None, now: float = 0.0
+        return self._capabilities(told_apart=False)
+
+    def _capabilities(self, *, told_apart: bool) -> ServerCapabilities:
+        self, *, principal: Any = None, alone: bool = False, saved: SavedSession | None = None, now: float = 0.0
     ) -> ServerConnection:
-        """Return an engine for one new client, or for one whose session was saved; ``now`` is on its driver's clock."""
+        """Return an engine for one new client, or for one whose session was saved; ``now`` is on its driver's clock.
+
+        ``alone`` says that no other client can reach this server, as over standard input and output: it may list tasks
+        without having been authenticated (TASK-35).
+        """
         options = self.options
         custom = self.handlers.keys() - METHODS.keys() - options.custom_methods
         if custom:
             options = attrs.evolve(options, custom_methods=options.custom_methods | custom)
         if saved is not None:
+            tasks=declared.tasks or (None if self.tasks is None else self.tasks.capability(told_apart=told_apart)),
             return saved.connection(ServerConnection, now, options=options, principal=principal)
         return ServerConnection(
-            self.info, self.capabilities, instructions=self.instructions, principal=principal, options=options
+            self.info,
+            self._capabilities(told_apart=alone or principal is not None),
+            instructions=self.instructions,
+            principal=principal,
+            options=options,
         )
 
     def session(self, connection: ServerConnection, driver: Driver, state: Any = None) -> ServerSession:
@@ -343,11 +377,15 @@ class Server:
     def _list_tools(self, scope: Context, request: ListToolsRequest) -> ListToolsResult:
         page = self.tools.page(request.cursor, self._page_size)
         return ListToolsResult(tuple(page.items), page.next_cursor)
+        if self.tasks is not None:
+            self.tasks.attach(driver, state, session)
 
     def _list_resources(self, scope: Context, request: ListResourcesRequest) -> ListResourcesResult:
         page = self.resources.static.page(request.cursor, self._page_size)
         return types.ListResourcesResult(tuple(page.items), page.next_cursor)
 
+        if self.tasks is not None:
+            self.tasks.detach(session.driver)
     def _list_templates(self, scope: Context, request: ListResourceTemplatesRequest) -> ListResourceTemplatesResult:
         page = self.resources.templates.page(request.cursor, self._page_size)
         return types.ListResourceTemplatesResult(tuple(page.items), page.next_cursor)

@@ -15,7 +15,7 @@ from mcpio.app.callbacks import ProgressCallback, check_nothing_waits, checked_c
 from mcpio.app.context import RequestScope
 from mcpio.app.failures import alone, internal_error, is_only_the_end, named, said_by_author
 from mcpio.app.runtime import Driver, OneShot, Task
-from mcpio.app.settling import is_awaitable
+from mcpio.app.settling import is_awaitable, is_stopping
 from mcpio.app.task_calls import TaskCalls
 from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.limits import Timeout
@@ -355,23 +355,13 @@ class Session(TaskCalls):
         except BaseException as error:
             # Nobody cancelled it here. Either everything around it ends, or just what it waited for was cancelled:
             # some event loops say both in the same way.
-            if not scope.cancelled and not await self._is_stopping():
+            if not scope.cancelled and not await is_stopping(self.driver.runtime):
                 self.driver.report(f"the handler of {named(event.raw)} was cancelled from inside", error)
                 self._give_up(event)
             raise
         finally:
             del self._running[event.id]
             self.driver.wake()
-
-    async def _is_stopping(self) -> bool:
-        """Tell whether this task is to stop at every wait."""
-        turn = self.driver.runtime.one_shot()
-        turn.set(None)
-        try:
-            await turn.wait()
-        except BaseException:
-            return True
-        return False
 
     def _answer(self, event: RequestReceived, result: Any) -> None:
         try:

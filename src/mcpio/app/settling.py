@@ -6,9 +6,12 @@ import inspect
 from collections.abc import Callable
 from functools import partial
 from types import GeneratorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["is_awaitable", "is_of_kind", "settle", "without_partial"]
+if TYPE_CHECKING:
+    from mcpio.app.runtime import Runtime
+
+__all__ = ["is_awaitable", "is_of_kind", "is_stopping", "settle", "without_partial"]
 
 
 def is_awaitable(value: Any) -> bool:
@@ -28,6 +31,17 @@ def without_partial(function: Any) -> Any:
     while isinstance(function, partial):
         function = function.func
     return function
+
+
+async def is_stopping(runtime: Runtime) -> bool:
+    """Tell whether the task that asks is to stop at every wait: it was cancelled, and not only what it waited for."""
+    turn = runtime.one_shot()
+    turn.set(None)
+    try:
+        await turn.wait()
+    except BaseException:
+        return True
+    return False
 
 
 def settle(value: Any, convert: Callable[[Any], Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from mcpio.app.content import blocks_of
 from mcpio.app.context import Context
 from mcpio.app.endpoint import Endpoint
-from mcpio.app.failures import alone, is_only_the_end, said_by_author
+from mcpio.app.failures import alone, said_by_author
 from mcpio.app.plain import to_json
 from mcpio.app.registry import Registry
 from mcpio.app.results import ResultEncoder
@@ -25,7 +25,16 @@ __all__ = ["FunctionTool", "Tools"]
 class FunctionTool:
     """A tool, and the function behind it."""
 
-    __slots__ = ("_accepts", "_encoder", "_gives", "description", "enabled", "endpoint")
+    __slots__ = (
+        "_accepts",
+        "_encoder",
+        "_gives",
+        "description",
+        "enabled",
+        "endpoint",
+        "immediate_response",
+        "resumes",
+    )
 
     endpoint: Endpoint
     """The function."""
@@ -33,6 +42,10 @@ class FunctionTool:
     """What clients see."""
     enabled: bool
     """Whether it is offered at the moment. Change it by ``server.tools.enable`` and ``disable``."""
+    resumes: bool
+    """Whether a task of it that was cut off begins anew."""
+    immediate_response: str | None
+    """What the model may be told when a task of it has begun."""
 
     def __init__(
         self,
@@ -42,11 +55,15 @@ class FunctionTool:
         encoder: ResultEncoder,
         accepts: Callable[[Any], None] | None = None,
         gives: Callable[[Any], None] | None = None,
+        resumes: bool = False,
+        immediate_response: str | None = None,
     ) -> None:
         """Offer it. ``accepts`` and ``gives`` check arguments and structured results against hand-written schemas."""
         self.endpoint = endpoint
         self.description = description
         self.enabled = True
+        self.resumes = resumes
+        self.immediate_response = immediate_response
         self._encoder = encoder
         self._accepts = accepts
         self._gives = gives
@@ -126,9 +143,7 @@ class Tools(Registry[FunctionTool]):
         name = tool.description.name
         if isinstance(found, ToolError):
             return _failed(str(found) or f"{name} failed")
-        session = scope.session
-        if not is_only_the_end(found, session.connection):
-            session.driver.report(f"the tool {name} failed", found)
+        scope.report(f"the tool {name} failed", found)
         return _failed(f"{name} failed" if self._mask_errors else f"{name} failed: {type(found).__name__}: {found}")
 
 

@@ -49,6 +49,8 @@ class ServerBeginning(_Options, total=False):
 
     connection: ServerConnection | None
     """A ready-made connection. Of one that is restored, the peer's requests that are unanswered fail."""
+    alone: bool
+    """Whether no other client can reach this server, as over standard input and output: see ``Server.connection``."""
 
 
 @attrs.frozen
@@ -72,7 +74,8 @@ def begin_server(server: Server, principal: Any, **options: Unpack[ServerBeginni
     saved = _saved(options)
     connection = options.get("connection")
     if connection is None:
-        connection = server.connection(principal=principal, saved=saved, now=trio.current_time())
+        alone = options.get("alone", False)
+        connection = server.connection(principal=principal, alone=alone, saved=saved, now=trio.current_time())
     elif not isinstance(connection, ServerConnection):
         raise TypeError(f"a server needs a ServerConnection, not a {type(connection).__name__}")
     return _begun(connection, saved, options)

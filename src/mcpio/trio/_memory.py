@@ -51,7 +51,7 @@ async def _carry(
     async with lifespan_of(server) as state:
         with ungrouped():
             async with trio.open_nursery() as nursery:
-                near, far = client_connection(**options), server.connection()
+                near, far = client_connection(**options), server.connection(alone=True)
                 watch(near, tap)
                 pair = _Pair(near, far, nursery)
                 pair.near.session = client = Client(near, pair.near, **options)

@@ -149,6 +149,7 @@ async def serve_stdio(
     """
     with terminate_on_signals():
         async with stdio_stream() as stream:
+            beginning.setdefault("alone", True)
             await serve(server, stream, task_status=task_status, **beginning)
 
 
