@@ -6,7 +6,9 @@ import pytest
 from linked import Link
 
 from mcpio.app.server import Server
-from mcpio.app.serving import MOST_SUBSCRIPTIONS, checked_level
+from mcpio.app.serving import checked_level
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
 from mcpio.engine.table import Role
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.types import (
@@ -23,7 +25,7 @@ from mcpio.types import (
 def server_with_notes(**options: Any) -> Server:
     server = Server("s", **options)
 
-    @server.resource("notes://{name}")
+    @server.resource("notes://{+name}")
     def note(name: str) -> str:
         return name
 
@@ -79,15 +81,6 @@ def test_nothing_is_logged_where_it_was_not_declared() -> None:
     link.session.log("error", "text")
     assert not link.session.connection.wants_write
     assert link.reports == []
-
-
-def test_what_json_cannot_say_is_logged_as_text() -> None:
-    heard: list[LoggingMessageNotification] = []
-    link = Link(Server("s"), on_log=heard.append)
-    link.session.log("info", {1, 2.5}, "a.logger")
-    link.session.log("info", {"when": object})
-    link.run()
-    assert [message.data for message in heard] == [[1, 2.5], "{'when': <class 'object'>}"]
 
 
 # Telling
@@ -167,15 +160,58 @@ def test_subscriptions_end_with_the_session() -> None:
 
 @pytest.mark.req("SEC-10")
 def test_one_client_can_subscribe_to_so_much_only() -> None:
-    link = Link(server_with_notes())
-    for number in range(MOST_SUBSCRIPTIONS):
+    link = Link(server_with_notes(options=Options(limits=Limits(subscriptions=3))))
+    for number in range(3):
         link.session.subscribe(f"notes://{number}")
     link.do(link.client.subscribe_resource("notes://0"))
     with pytest.raises(RequestError, match="Too many subscriptions") as caught:
         link.do(link.client.subscribe_resource("notes://more"))
-    assert caught.value.data == {"reason": "too many subscriptions", "limit": MOST_SUBSCRIPTIONS}
+    assert caught.value.data == {"reason": "too many subscriptions", "limit": 3}
     link.do(link.client.unsubscribe_resource("notes://0"))
     link.do(link.client.subscribe_resource("notes://more"))
+
+
+@pytest.mark.req("RES-07")
+def test_a_part_of_a_resource_concerns_the_subscribers_of_the_whole_when_the_server_says_so() -> None:
+    server = server_with_notes()
+    heard: list[Any] = []
+    link = Link(server, on_notification=heard.append)
+    link.do(link.client.subscribe_resource("notes://a"))
+    assert server.notify_resource_updated("notes://a/b") == 0
+    assert server.notify_resource_updated("notes://a/b", within="notes://a") == 1
+    assert server.notify_resource_updated("notes://a/c", within=["notes://x", "notes://a"]) == 1
+    assert server.notify_resource_updated("notes://a", within=["notes://a"]) == 1
+    assert server.notify_resource_updated("notes://x/b", within="notes://x") == 0
+    link.run()
+    assert [update.uri for update in heard] == ["notes://a/b", "notes://a/c", "notes://a"]
+
+
+@pytest.mark.req("RES-07")
+def test_changes_that_follow_each_other_are_told_once() -> None:
+    server = server_with_notes()
+    heard: list[Any] = []
+    link = Link(server, on_notification=heard.append)
+    for uri in ("notes://a", "notes://b"):
+        link.do(link.client.subscribe_resource(uri))
+    for _ in range(100):
+        server.notify_resource_updated("notes://a")
+        server.notify_resource_updated("notes://b")
+    link.run()
+    assert sorted(update.uri for update in heard) == ["notes://a", "notes://b"]
+
+
+def test_what_does_not_reach_a_client_is_counted() -> None:
+    server = Server("s")
+    server.tool(lambda: None, name="tool")
+    link, early = Link(server), Link(server, shake_hands=False)
+    server.resource("late:1", name="late")(lambda: "")
+    assert (link.session.undelivered, early.session.undelivered, server.undelivered) == (1, 1, 2)
+    server.tools.disable("tool")
+    assert (link.session.undelivered, early.session.undelivered, server.undelivered) == (1, 2, 3)
+    link.session.close()
+    server.tools.enable("tool")
+    assert link.session.undelivered == 2
+    assert server.undelivered == 5
 
 
 # Notifications of the client's

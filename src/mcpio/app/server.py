@@ -27,7 +27,7 @@ from mcpio.app.registration import (
 from mcpio.app.resources import Resources, not_found
 from mcpio.app.runtime import Driver
 from mcpio.app.serving import ServerSession, checked_level
-from mcpio.app.session import Handler
+from mcpio.app.session import Handler, checked_callback
 from mcpio.app.tools import Tools
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
@@ -45,10 +45,12 @@ from mcpio.types.logging import LoggingLevel
 from mcpio.types.tools import ListToolsRequest, ListToolsResult, ToolListChangedNotification
 
 if TYPE_CHECKING:
+    from mcpio.app.logs import LogFilter
     from mcpio.app.middleware import Middleware
     from mcpio.app.saving import SavedSession
     from mcpio.types.logging import SetLevelRequest
     from mcpio.app.tasks import TaskOptions
+    from mcpio.types.logging import SetLevelRequest
     from mcpio.app.tool_tasks import ToolTasks
     from mcpio.types.prompts import ListPromptsRequest, ListPromptsResult
     from mcpio.types.resources import (
@@ -91,6 +93,8 @@ class Server:
     lifespan: Lifespan | None
     """What drivers enter around the serving."""
     log_level: LoggingLevel
+    log_filter: LogFilter | None
+    """What log messages go through on their way out."""
     """The least level of log messages that a client gets until it asks for another."""
     options: Options
     """Revisions, limits and timeouts of its connections."""
@@ -110,9 +114,6 @@ class Server:
     """By method: what hears of a client's notifications."""
     middlewares: tuple[Middleware, ...]
     """What stands around every request, the outermost first. ``middleware`` adds to it."""
-
-    def __init__(
-        self,
     tasks: ToolTasks | None
     """The tasks; ``None`` as long as no tool may be one and none were asked for."""
     undelivered: int
@@ -129,13 +130,14 @@ class Server:
         log_level: LoggingLevel = "info",
         page_size: int | None = None,
         mask_errors: bool = False,
+        log_filter: LogFilter | None = None,
         capabilities: ServerCapabilities | None = None,
         middleware: Iterable[Middleware] = (),
         options: Options | None = None,
     ) -> None:
+        tasks: TaskOptions | None = None,
         """Say who the server is.
 
-        tasks: TaskOptions | None = None,
         ``instructions`` is a hint for the client's model. ``log_level`` is the least level that is sent until a client
         asks for another. ``page_size`` is how many entries one answer to a list request has, ``None`` for all.
         ``mask_errors`` keeps the text of a tool's exceptions from the client; that of ``ToolError`` is always sent.
@@ -177,12 +179,12 @@ class Server:
         self._sessions: dict[ServerSession, None] = {}
 
     # Registration
-
-    @overload
         self.undelivered = 0
         self.tasks = None
         if tasks is not None:
             self._keep_tasks(page_size, tasks)
+
+    @overload
     def tool(self, function: F, **options: Unpack[ToolOptions]) -> F: ...
 
     @overload
@@ -337,9 +339,6 @@ class Server:
         )
 
     def connection(
-        return self._capabilities(told_apart=False)
-
-    def _capabilities(self, *, told_apart: bool) -> ServerCapabilities:
         self, *, principal: Any = None, alone: bool = False, saved: SavedSession | None = None, now: float = 0.0
     ) -> ServerConnection:
         """Return an engine for one new client, or for one whose session was saved; ``now`` is on its driver's clock.

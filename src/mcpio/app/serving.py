@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
 from mcpio.app.context import Context
-from mcpio.app.plain import to_json
 from mcpio.app.session import Handler, Session
-from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
+from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import ConnectionClosed, Initialized, NotificationReceived, RequestReceived
 from mcpio.methods import declares, official_name
-from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel, LoggingMessageNotification, at_least
+from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel, at_least
 
 if TYPE_CHECKING:
+    from mcpio.app.logs import LogOutlet
     from mcpio.app.root_list import RootList
     from mcpio.app.runtime import Driver
     from mcpio.app.server import Server
     from mcpio.engine.server import ServerConnection
     from mcpio.events import IncomingId
 
-__all__ = ["MOST_SUBSCRIPTIONS", "ServerSession", "checked_level"]
-
-MOST_SUBSCRIPTIONS: Final = 4096
-"""How many resources one client may be subscribed to. Beyond: the request is refused with -32603 (P6)."""
+__all__ = ["ServerSession", "checked_level"]
 
 
 class ServerSession(Session):
@@ -37,6 +34,9 @@ class ServerSession(Session):
     """What the server's ``lifespan`` gave; ``None`` without one."""
     log_level: LoggingLevel
     """The least level of log messages that this client gets (LOG-08)."""
+    undelivered: int
+    """How many notifications for everybody, of lists and resources that changed, this client did not get (P11): they
+    were not declared to it, its session was not open yet, or not any more."""
 
     SLOW_FIX: ClassVar[str] = "make its function async, or register it with blocking=True to run it in a thread"
 
@@ -46,8 +46,10 @@ class ServerSession(Session):
         self.server = server
         self.state = state
         self.log_level = server.log_level
+        self.undelivered = 0
         self._subscriptions: dict[str, None] | None = None
         self._root_list: RootList | None = None
+        self._log_outlet: LogOutlet | None = None
 
     def notify_elicitation_complete(self, id: str) -> bool:
         """Tell the client that what its user was sent to a web address for is done; return whether that was news.
@@ -83,15 +85,31 @@ class ServerSession(Session):
         return tuple(self._subscriptions or ())
 
     def log(
-        self, level: LoggingLevel, data: Any, logger: str | None = None, *, related_to: IncomingId | None = None
+        self,
+        level: LoggingLevel,
+        data: Any,
+        logger: str | None = None,
+        *,
+        related_to: IncomingId | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> None:
         """Send a log message, unless the client asked for graver ones only (LOG-03).
 
-        ``data`` is any value that JSON can say, or else goes out as its ``repr``. Left out, too, when the request that
-        it belongs to is over, or the connection is. ``ValueError`` for a level that there is not.
+        ``data`` is any value that JSON can say, or else goes out as its ``repr``. ``Server.log_filter`` sees it first.
+        Left out, too, when the request that it belongs to is over, or the connection is, and beyond
+        ``Limits.logs_per_second``. ``meta`` is the message's ``_meta``. ``ValueError`` for a level that there is not.
         """
         if at_least(checked_level(level), self.log_level):
-            self.tell(LoggingMessageNotification(level, _sayable(data), logger), related_to=related_to)
+            if self._log_outlet is None:
+                from mcpio.app.logs import LogOutlet
+
+                self._log_outlet = LogOutlet(self)
+            self._log_outlet.send(level, data, logger, related_to, meta)
+
+    @property
+    def dropped_logs(self) -> int:
+        """How many log messages were too many: for one second, or for a client that reads slowly."""
+        return self.connection.dropped_logs + (0 if self._log_outlet is None else self._log_outlet.dropped)
 
     def tell(self, notification: Any, *, related_to: IncomingId | None = None) -> bool:
         """Notify, if the client can take it; return whether it could. For what nobody is to fail for.
@@ -108,14 +126,23 @@ class ServerSession(Session):
             return False
         return True
 
+    def tell_as_all(self, notification: Any) -> bool:
+        """Notify of what everybody is told, count it where that cannot be, and return whether it could."""
+        told = self.tell(notification)
+        if not told:
+            self.undelivered += 1
+            self.server.undelivered += 1
+        return told
+
     # For the server's handlers
 
     def subscribe(self, uri: str) -> None:
         """Note that the client wants to hear of a resource; a second time changes nothing (RES-09)."""
         if self._subscriptions is None:
             self._subscriptions = {}
-        if len(self._subscriptions) >= MOST_SUBSCRIPTIONS and uri not in self._subscriptions:
-            data = {"reason": "too many subscriptions", "limit": MOST_SUBSCRIPTIONS}
+        most = self.server.options.limits.subscriptions
+        if len(self._subscriptions) >= most and uri not in self._subscriptions:
+            data = {"reason": "too many subscriptions", "limit": most}
             raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
         self._subscriptions[uri] = None
 
@@ -172,11 +199,3 @@ def checked_level(level: Any) -> LoggingLevel:
         found: LoggingLevel = level
         return found
     raise ValueError(f"there is no log level {level!r:.100}: there are {', '.join(LOGGING_LEVELS)}")
-
-
-def _sayable(data: Any) -> Any:
-    """Return a value as plain JSON, or else its ``repr``: nobody is to fail for a log message."""
-    try:
-        return to_json(data)
-    except InvalidMessage:
-        return repr(data)

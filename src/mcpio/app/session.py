@@ -105,7 +105,7 @@ class Session(TaskCalls):
         elif isinstance(event, Answered):
             self._note_answer(event)
         elif isinstance(event, ProtocolViolated | NoiseReceived):
-            self.peer_faults.note(event)
+            self._peer_faults.note(event)
         elif isinstance(event, ConnectionClosed):
             self._handle_end(event)
 
@@ -176,15 +176,6 @@ class Session(TaskCalls):
                 raise
             return
         self.driver.wake()
-
-    @property
-    def peer_faults(self) -> PeerFaults:
-        """Where to report what the peer does wrong: a flood of it does not become a flood in the log."""
-        if self._peer_faults is None:
-            from mcpio.app.peer_faults import PeerFaults
-
-            self._peer_faults = PeerFaults(self.driver)
-        return self._peer_faults
 
     def check_open(self) -> None:
         """Raise ``NoBackChannel`` when nothing can be sent any more."""
@@ -270,13 +261,22 @@ class Session(TaskCalls):
         self.ended = event
         if self._visits is not None:
             self._visits.give_up(ConnectionLost(f"the connection ended ({event.reason.value})"))
-        if self._peer_faults is not None:
-            self._peer_faults.end()
+        if self._faults is not None:
+            self._faults.end()
         for scope, task in tuple(self._running.values()):
             scope.give_up()
             task.cancel()
 
     # Events
+
+    @property
+    def _peer_faults(self) -> PeerFaults:
+        """Where to report what the peer does wrong: a flood of it does not become a flood in the log."""
+        if self._faults is None:
+            from mcpio.app.peer_faults import PeerFaults
+
+            self._faults = PeerFaults(self.driver)
+        return self._faults
 
     def _tell_progress(self, event: ProgressReceived) -> None:
         callback = event.cookie.on_progress if event.cookie.__class__ is Waiter else None

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from typing import Any, cast
+
+import attrs
+import pytest
+from linked import Link
+
+from mcpio.app.logs import REDACTED, LogFilter, redact_secrets
+from mcpio.app.server import Server
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.types import LoggingMessageNotification
+
+
+def listening(**options: Any) -> tuple[Link, list[Any]]:
+    """Return a link whose client keeps the data of what it hears."""
+    heard: list[Any] = []
+    link = Link(Server("s", **options), on_log=lambda message: heard.append(message.data))
+    return link, heard
+
+
+def test_what_json_cannot_say_is_logged_as_text() -> None:
+    link, heard = listening()
+    link.session.log("info", {1, 2.5}, "a.logger")
+    link.session.log("info", {"when": object})
+    link.run()
+    assert heard == [[1, 2.5], "{'when': <class 'object'>}"]
+
+
+@pytest.mark.req("LOG-07", "LOG-09")
+def test_members_that_are_named_like_secrets_are_blanked_out() -> None:
+    link, heard = listening()
+    data = {"user": "ann", "Password": "x", "deep": [{"API-Key": 5, "token_count": 3}], "set_cookie": None}
+    link.session.log("info", data)
+    link.session.log("info", "password: x")
+    link.session.log("info", [["plain"], {"a": 1}])
+    link.run()
+    deep = [{"API-Key": REDACTED, "token_count": 3}]
+    expected = {"user": "ann", "Password": REDACTED, "deep": deep, "set_cookie": REDACTED}
+    assert heard == [expected, "password: x", [["plain"], {"a": 1}]]
+    assert data["Password"] == "x"
+
+
+def test_a_message_without_secrets_is_handed_on_as_it_is() -> None:
+    message = LoggingMessageNotification("info", {"a": [{"b": 1}]})
+    assert redact_secrets(None, message) is message
+
+
+@pytest.mark.req("LOG-07", "LOG-09")
+def test_a_filter_of_ones_own_sees_every_message_first() -> None:
+    seen: list[Any] = []
+
+    def filter(session: Any, message: LoggingMessageNotification) -> LoggingMessageNotification | None:  # noqa: A001
+        seen.append((session, message.level, message.logger))
+        return None if message.data == "secret" else attrs.evolve(message, data=f"<{message.data}>")
+
+    chosen: LogFilter = filter
+    link, heard = listening(log_filter=chosen)
+    link.session.log("info", "secret", "a")
+    link.session.log("error", "open", "b")
+    link.session.log("debug", "below the level")
+    link.run()
+    assert heard == ["<open>"]
+    assert seen == [(link.session, "info", "a"), (link.session, "error", "b")]
+
+
+def test_a_message_that_a_filter_fails_for_stays_in() -> None:
+    link, heard = listening(log_filter=lambda session, message: 1 // 0)
+    link.session.log("info", "secret")
+    link.run()
+    assert heard == []
+    assert link.reports == ["the log filter failed, and the message was kept in"]
+    assert isinstance(link.errors[0], ZeroDivisionError)
+
+
+def test_a_filter_waits_for_nothing() -> None:
+    async def later(session: Any, message: Any) -> Any:
+        raise NotImplementedError
+
+    with pytest.raises(TypeError, match="log_filter is a plain function"):
+        Server("s", log_filter=cast("Any", later))
+
+
+@pytest.mark.req("LOG-07")
+def test_so_many_messages_go_out_in_a_second() -> None:
+    link, heard = listening(options=Options(limits=Limits(logs_per_second=3)))
+    for number in range(5):
+        link.session.log("info", number)
+    link.run()
+    assert heard == [0, 1, 2]
+    assert link.session.dropped_logs == 2
+    link.advance(1.0)
+    for number in range(5):
+        link.session.log("info", number)
+    link.run()
+    assert heard == [0, 1, 2, 0, 1, 2]
+    assert link.session.dropped_logs == 4
+
+
+def test_nothing_is_dropped_of_nothing() -> None:
+    link, _ = listening()
+    assert link.session.dropped_logs == 0
