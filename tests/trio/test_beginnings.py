@@ -123,7 +123,7 @@ def test_what_was_being_served_is_served_again_or_fails(unanswered: Any) -> None
         here, there = memory_stream_pair()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: serve(server, there, snapshot=saved, unanswered=unanswered))
-            near.receive_data(await here.receive_some(), trio.current_time())
+            near.receive_data(bytes(await here.receive_some()), trio.current_time())
             event: Any = next(near.events())
             await here.aclose()
         if unanswered == "again":

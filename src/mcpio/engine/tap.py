@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mcpio.engine.channel import ANY
 from mcpio.engine.client import ClientConnection
@@ -114,8 +114,17 @@ def observe(connection: Connection, tap: Tap, *, now: float = 0.0, report: Repor
     return observation
 
 
-class Tapped(Connection):
-    """A connection whose verbs tell its taps what they did."""
+if TYPE_CHECKING:
+    _Base = Connection
+    _ClientBase = ClientConnection
+else:
+    # Python lets an object change its class only where the new one adds no base that has room for attributes.
+    _Base = object
+    _ClientBase = object
+
+
+class Tapped(_Base):
+    """What makes the verbs of a connection tell its taps what they did. It stands before the connection's own class."""
 
     __slots__ = ()
 
@@ -273,8 +282,8 @@ class Tapped(Connection):
         self._told("respond", id=request.id, text=text)
 
 
-class TappedClient(Tapped, ClientConnection):
-    """A client whose verbs tell its taps what they did."""
+class TappedClient(Tapped, _ClientBase):
+    """The same for the verb that only a client has."""
 
     __slots__ = ()
 
@@ -292,7 +301,9 @@ def _tapped(cls: type[Connection]) -> type[Tapped]:
     """Return the class that an observed connection of a class is of."""
     base = TappedClient if issubclass(cls, ClientConnection) else Tapped
     make: Any = type(cls)
-    made: type[Tapped] = make(f"Tapped{cls.__name__}", (base, cls), {"__slots__": (), "__doc__": cls.__doc__})
+    made: type[Tapped] = make(
+        f"Tapped{cls.__name__}", (base, cls), {"__slots__": (), "__doc__": cls.__doc__, "__module__": cls.__module__}
+    )
     return made
 
 

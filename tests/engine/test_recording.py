@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from wires import INFO, call, client, feed, new_server, request, server
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.options import Options
+from mcpio.engine.recording import Recorder
+from mcpio.engine.redaction import Redactor
+from mcpio.engine.replay import Replay, replay
+from mcpio.engine.tap import observe
+from mcpio.errors import LocalProtocolError, RequestError
+from mcpio.profiles import Profile
+from mcpio.revisions import REV_2025_06_18
+from mcpio.types import CallToolRequest, CallToolResult, CustomNotification
+
+DIALECTS: Any = frozenset({Profile.ERLMCP})
+
+
+def recorded(connection: Any, *, redactor: Redactor | None = None, now: float = 0.0) -> list[str]:
+    lines: list[str] = []
+    observe(connection, Recorder(lines.append, redactor=redactor), now=now)
+    return lines
+
+
+def entries(lines: list[str]) -> list[dict[str, Any]]:
+    assert all(line.endswith("\n") for line in lines)
+    return [json.loads(line) for line in lines]
+
+
+def test_the_header_says_what_the_engine_was() -> None:
+    connection = new_server(
+        revisions=(REV_2025_06_18,),
+        limits=Limits(message_bytes=500),
+        request_timeout=Timeout(5),
+        custom_methods=frozenset({"a/b"}),
+        accept_batches=True,
+        profiles=DIALECTS,
+        emit_profile=Profile.ERLMCP,
+        on_tasks_create=lambda params: None,
+    )
+    header = entries(recorded(connection, now=2.5))[0]
+    assert (header["recording"], header["role"], header["at"]) == (1, "server", 2.5)
+    assert set(header["options"]) == {
+        "revisions",
+        "limits",
+        "request_timeout",
+        "custom_methods",
+        "accept_batches",
+        "profiles",
+        "emit_profile",
+    }
+    options = Replay([json.dumps(header)]).connection.options
+    assert options == Options(
+        revisions=(REV_2025_06_18,),
+        limits=Limits(message_bytes=500),
+        request_timeout=Timeout(5),
+        custom_methods=frozenset({"a/b"}),
+        accept_batches=True,
+        profiles=DIALECTS,
+        emit_profile=Profile.ERLMCP,
+    )
+
+
+def test_a_recording_may_begin_in_the_middle_of_everything() -> None:
+    connection = server()
+    (event,) = feed(connection, call(1))
+    connection.receive_data(b'{"jsonrpc":"2.0",', 1.0)
+    lines = recorded(connection, now=1.0)
+    connection.receive_data(b'"id":2,"method":"ping"}\n', 2.0)
+    events = list(connection.events())
+    connection.send_result(event.id, CallToolResult(()))
+    sent = connection.data_to_send()
+    steps = list(Replay(lines))
+    assert [step.event for step in steps if step.event] == events
+    assert [chunk for step in steps for chunk in step.sent] == sent
+    assert {step.differs for step in steps} == {None}
+
+
+def test_what_is_no_text_is_written_too() -> None:
+    connection = server()
+    lines = recorded(connection)
+    connection.receive_data(b"\xff\n", 0.0)
+    for text in (b"\xff", b"[]", "[]", "\ud800", "é"):
+        connection.receive_message(text, 0.0, via=("a", 1))
+    events = list(connection.events())
+    while connection.next_message() is not None:
+        pass
+    connection.connection_lost(OSError("gone"), 1.0)
+    events += connection.events()
+    again = replay(lines)
+    assert [type(event) for event in again] == [type(event) for event in events]
+    assert [getattr(event, "raw", None) for event in again] == [getattr(event, "raw", None) for event in events]
+    assert {each["via"] for each in entries(lines) if "via" in each} == {"('a', 1)"}
+
+
+def test_what_cannot_be_written_of_a_call_is_left_out() -> None:
+    connection = client()
+    lines = recorded(connection)
+    for timeout, cookie in ((None, object()), (float("inf"), "c"), (Timeout(5, 1), 7)):
+        connection.send_request(CallToolRequest("x"), now=0.0, timeout=timeout, cookie=cookie)
+    connection.send_request(CallToolRequest("x"), now=0.0)
+    connection.close(0.0, float("inf"))
+    said = [(each["timeout"], each["cookie"]) for each in entries(lines) if each.get("do") == "send_request"]
+    assert said == [(None, None), (None, "c"), ([5, 1], 7), ("default", None)]
+    assert entries(lines)[-1]["grace"] is None
+    assert [step.differs for step in Replay(lines)] == [None] * 5
+
+
+def test_before_the_first_time_is_when_the_recording_began() -> None:
+    connection = ClientConnection(INFO)
+    lines = recorded(connection, now=7.0)
+    connection.abort(OSError("x"))
+    list(connection.events())
+    assert [each["at"] for each in entries(lines)] == [7.0, 7.0, 7.0]
+    (closed,) = replay(lines)
+    assert str(closed.cause) == "OSError: x"  # type: ignore[union-attr]  # the end
+
+
+def test_secrets_stay_out_of_it() -> None:
+    connection = new_server(limits=Limits(message_bytes=400, resync=True))
+    lines = recorded(connection, redactor=Redactor())
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    stream = json.dumps(request("initialize", 0, **hello)) + "\n"
+    stream += json.dumps(request("tools/call", 1, name="x", arguments={"password": "hunter2"})) + "\n"
+    for index in range(0, len(stream), 7):
+        connection.receive_data(stream[index : index + 7].encode(), 0.0)
+    connection.receive_data(b"hunter2" * 100 + b"\n\xffhunter2\n", 0.0)
+    events: list[Any] = list(connection.events())
+    text = json.dumps(request("tools/call", 2, name="x", arguments={"token": "hunter2"}))
+    for message in (text, text.replace("2,", "3,", 1).encode()):
+        connection.receive_message(message, 0.0)
+    events += connection.events()
+    first, second, third = (event for event in events if type(event).__name__ == "RequestReceived")
+    connection.send_raw_result(first.id, b'{"secret": "hunter2"}')
+    connection.send_error(second.id, RequestError(1, "no", {"apiKey": "hunter2"}))
+    connection.send_progress(third.id, 1, None, "Bearer hunter2hunter2")
+    connection.data_to_send()
+    connection.send_notification(CustomNotification("a/b", {"secret": "hunter2"}))
+    connection.data_to_send()
+    connection.receive_data(b'"hunter2', 0.0)
+    connection.close(0.0, 1.0)
+    connection.receive_data(None, 0.0)
+    events += connection.events()
+    connection.abort(OSError("Bearer hunter2hunter2"))
+    connection.abort()
+    events += connection.events()
+    assert "password" in "".join(lines)
+    kept = [line for line in lines if "hunter2" in line]
+    assert [json.loads(line)["data"] for line in kept] == ['"hunter2\n']
+    assert [type(event) for event in replay(lines)] == [type(event) for event in events]
+
+
+def test_without_secrets_it_begins_between_two_lines() -> None:
+    connection = server()
+    connection.receive_data(b"{", 0.0)
+    with pytest.raises(LocalProtocolError, match="begins between two lines"):
+        recorded(connection, redactor=Redactor())
+
+
+def test_it_begins_where_a_snapshot_is_allowed() -> None:
+    connection = server()
+    connection.receive_data(b"{}\n", 0.0)
+    with pytest.raises(LocalProtocolError, match="drain the events"):
+        recorded(connection)
+
+
+def test_a_file_that_cannot_be_written_ends_the_recording_alone() -> None:
+    connection = server()
+    lines: list[str] = []
+
+    def write(line: str) -> None:
+        if lines:
+            raise OSError("disk full")
+        lines.append(line)
+
+    observation = observe(connection, Recorder(write))
+    assert len(feed(connection, call(1))) == 1
+    assert str(observation.error) == "disk full"

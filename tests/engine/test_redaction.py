@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcpio.engine.redaction import MARK, Redacting, Redactor
+from mcpio.engine.tap import Tap, observe
+from mcpio.events import Event
+from mcpio.testing import pair
+
+REDACTOR = Redactor()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "password",
+        "Password",
+        "db_password",
+        "userPassword",
+        "token",
+        "access_token",
+        "accessToken",
+        "API_KEY",
+        "apiKey",
+        "X-API-Key",
+        "openai_api_key",
+        "apikey",
+        "clientSecret",
+        "Authorization",
+        "credentials",
+        "set-cookie",
+        "pwd",
+    ],
+)
+def test_members_with_the_name_of_a_secret(name: str) -> None:
+    assert REDACTOR.message({name: "x", "other": "x"}) == {name: MARK, "other": "x"}
+
+
+@pytest.mark.parametrize(
+    "name", ["progressToken", "tokens", "maxTokens", "passwords_changed_at", "name", "", "keyboard"]
+)
+def test_members_with_another_name(name: str) -> None:
+    value = {name: "x"}
+    assert REDACTOR.message(value) is value
+
+
+def test_what_is_redacted_keeps_its_type() -> None:
+    secret = {"a": "x", "b": 5, "c": 1.5, "d": True, "e": None, "f": ["x", {"g": 7}]}
+    assert REDACTOR.message({"secret": secret}) == {
+        "secret": {"a": MARK, "b": 0, "c": 0.0, "d": False, "e": None, "f": [MARK, {"g": 0}]}
+    }
+
+
+def test_paths_lead_to_what_is_secret_as_a_whole() -> None:
+    redactor = Redactor(names=(), patterns=(), paths=("params.arguments.pin", "result.*.iban", "result.list.1"))
+    message = {
+        "params": {"arguments": {"pin": 1234, "pan": 5}, "pin": 5},
+        "result": {"x": {"iban": "DE"}, "list": ["a", "b"]},
+    }
+    assert redactor.message(message) == {
+        "params": {"arguments": {"pin": 0, "pan": 5}, "pin": 5},
+        "result": {"x": {"iban": MARK}, "list": ["a", MARK]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("Authorization: Bearer abcdefghijkl", f"Authorization: {MARK}"),
+        ("use sk-abcdefghijklmnopqrstuv now", f"use {MARK} now"),
+        ("ghp_abcdefghijklmnopqrstuvwxyz", MARK),
+        ("xoxb-1234567890-abc", MARK),
+        ("AKIAABCDEFGHIJKLMNOP", MARK),
+        ("eyJhbGciOiJIUzI1.eyJzdWIi.abc-_", MARK),
+        ("postgres://user:pw@host/db", f"postgres://{MARK}@host/db"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----", MARK),
+        ("nothing of the kind", "nothing of the kind"),
+        ("https://example.com/a:b", "https://example.com/a:b"),
+    ],
+)
+def test_texts_that_look_like_secrets(text: str, redacted: str) -> None:
+    assert REDACTOR.message([text]) == [redacted]
+
+
+def test_json_in_a_text_is_looked_into() -> None:
+    inner = json.dumps({"password": "x", "n": [1]})
+    assert json.loads(REDACTOR.message({"text": inner})["text"]) == {"password": MARK, "n": [1]}
+    assert REDACTOR.message({"text": "{no json"}) == {"text": "{no json"}
+    harmless = {"text": '{"a": 1}'}
+    assert REDACTOR.message(harmless) is harmless
+    deep: Any = {"password": "x"}
+    for _ in range(5):
+        deep = {"text": json.dumps(deep)}
+    assert "password" in json.dumps(REDACTOR.message(deep))
+
+
+def test_texts_of_messages() -> None:
+    assert REDACTOR.text('{"token": "x", "n": 1.0}') == '{"token":"[redacted]","n":1.0}'
+    assert REDACTOR.text('{ "n" : 1 }') == '{ "n" : 1 }'
+    assert REDACTOR.text("log: Bearer abcdefghij") == f"log: {MARK}"
+    assert REDACTOR.data(b'{"token": "x"}') == b'{"token":"[redacted]"}'
+    assert REDACTOR.data(b"\xff") == MARK.encode()
+    harmless = b'{ "n": 1}'
+    assert REDACTOR.data(harmless) is harmless
+
+
+def test_a_pattern_is_a_regular_expression() -> None:
+    with pytest.raises(ValueError, match="'\\(' is no regular expression"):
+        Redactor(patterns=("(",))
+
+
+class Heard(Tap):
+    """Keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def opened(self, connection: Any, now: float) -> None:
+        self.heard.append("opened")
+
+    def received(self, data: bytes | None, now: float) -> None:
+        self.heard.append(("received", data))
+
+    def sent(self, data: bytes | None, now: float) -> None:
+        self.heard.append(("sent", data))
+
+    def message_received(self, text: bytes | str, via: Any, now: float) -> None:
+        self.heard.append(("in", text))
+
+    def message_sent(self, text: bytes, via: Any, now: float) -> None:
+        self.heard.append(("out", text))
+
+    def event(self, event: Event, now: float) -> None:
+        self.heard.append(type(event).__name__)
+
+
+def test_another_tap_hears_of_messages_without_their_secrets() -> None:
+    link = pair()
+    taps = [Heard(), Heard()]
+    observe(link.client, Redacting(taps[0]))
+    observe(link.server, Redacting(taps[1], REDACTOR))
+    link.handshake()
+    link.server.receive_data(b'{"jsonrpc":"2.0","method":"a/b","params":{"token":"x"}}\n', 0.0)
+    link.server.receive_message('{"jsonrpc":"2.0","method":"a/b","params":{"pin":"x"}}', 0.0)
+    link.run()
+    link.client.close(0.0)
+    link.run()
+    assert taps[1].heard[0] == "opened"
+    assert taps[1].heard[4:] == [
+        ("in", '{"jsonrpc":"2.0","method":"a/b","params":{"pin":"x"}}'),
+        ("in", b'{"jsonrpc":"2.0","method":"a/b","params":{"token":"[redacted]"}}'),
+        ("received", None),
+        ("sent", None),
+        "ConnectionClosed",
+    ]
+    assert taps[0].heard[-2:] == [("sent", None), "ConnectionClosed"]

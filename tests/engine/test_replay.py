@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from wires import INFO, call, client, feed, request, server
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.limits import Timeout
+from mcpio.engine.options import Options
+from mcpio.engine.recording import Recorder
+from mcpio.engine.replay import Replay, replay
+from mcpio.engine.table import Phase, Role
+from mcpio.engine.tap import observe
+from mcpio.errors import LocalProtocolError, RequestError
+from mcpio.profiles import Profile
+from mcpio.types import CallToolRequest, CallToolResult, CustomNotification
+
+
+def recording() -> list[str]:
+    connection = server()
+    lines: list[str] = []
+    observe(connection, Recorder(lines.append), now=0.0)
+    (event,) = feed(connection, call(1))
+    connection.send_result(event.id, CallToolResult(()))
+    connection.data_to_send()
+    return lines
+
+
+def test_steps_say_what_came_of_each_call() -> None:
+    played = Replay(recording())
+    assert played.role is Role.SERVER
+    fed, pulled, answered, wrote = played
+    assert (fed.line, fed.verb, fed.event, fed.sent, fed.phase) == (2, "receive_message", None, (), Phase.OPERATING)
+    assert type(pulled.event).__name__ == "RequestReceived"
+    assert answered.arguments["id"] == 1
+    assert wrote.sent == (b'{"jsonrpc":"2.0","id":1,"result":{"content":[]}}\n',)
+    assert played.connection.pending.incoming == ()
+
+
+def test_what_is_given_stands_in_for_what_is_left_out() -> None:
+    options = Options(strict_initialized=True)
+    played = Replay(recording(), options=options, principal="ada")
+    assert played.connection.options is options
+    (event,) = played.events()
+    assert event.context.principal == "ada"  # type: ignore[union-attr]  # a request
+
+
+def test_blank_lines_are_passed_over() -> None:
+    assert len(replay([recording()[0], "\n", *recording()[1:]])) == 1
+
+
+def test_what_differs_is_said() -> None:
+    lines = recording()
+    changed = [json.loads(line) for line in lines]
+    changed[2]["event"] = "ProgressReceived"
+    changed[4]["chunks"] = ["other\n"]
+    changed.insert(3, {"at": 0, "do": "next_event", "event": "Initialized"})
+    changed.append({"at": 0, "do": "respond", "id": 1, "text": {"bytes": '{"id":1,"result":{}}'}})
+    changed.append({"at": 0, "do": "next_message", "text": {"bytes": "x"}})
+    changed.append({"at": 0, "do": "next_event"})
+    changed.append({"at": 0, "do": "receive_message", "text": '{"jsonrpc":"2.0","id":5,"method":"ping"}', "via": None})
+    changed.append({"at": 0, "do": "next_event"})
+    differs = [step.differs for step in Replay(map(json.dumps, changed)) if step.differs]
+    assert differs == [
+        "RequestReceived, where there was ProgressReceived",
+        "no event, where there was Initialized",
+        "what is to be written",
+        "refused: the peer's request 1 was answered before",
+        "what is to be written",
+        "Answered, where there was none",
+    ]
+
+
+def test_an_answer_that_is_written_in_another_way_is_answered_all_the_same() -> None:
+    lines = recording()[:3]
+    text = '{"result": {"a": 1}, "id": 1}'
+    lines.append(json.dumps({"at": 0, "do": "respond", "id": 1, "text": {"bytes": text}}))
+    played = Replay(lines)
+    assert [step.differs for step in played] == [None] * 3
+    assert played.connection.data_to_send() == [b'{"jsonrpc":"2.0","id":1,"result":{"a":1}}\n']
+
+
+def test_every_verb_is_called_again() -> None:
+    connection = client()
+    lines: list[str] = []
+    observe(connection, Recorder(lines.append), now=0.0)
+    related = feed(connection, request("roots/list", 1, _meta={"progressToken": 1}))[0].id
+    first = connection.send_request(CallToolRequest("x"), now=1.0, timeout=Timeout(5, 1), related_to=related)
+    connection.cancel_request(first, "enough")
+    connection.send_request(CallToolRequest("x"), now=1.0, timeout=2.0, cookie="c")
+    connection.send_progress(related, 1)
+    connection.send_notification(CustomNotification("a/b", {"c": 1}), related_to=related)
+    connection.send_error(related, RequestError(1, "no", [1]))
+    connection.receive_data(b"\xff\n", 2.0)
+    connection.receive_message(b"\xff", 2.0)
+    connection.receive_message(b"[]", 2.0)
+    connection.receive_message("\ud800", 2.0)
+    connection.handle_timeout(3.0)
+    list(connection.events())
+    connection.next_message()
+    connection.data_to_send()
+    connection.close(4.0)
+    connection.connection_lost(OSError("gone"), 5.0)
+    connection.abort()
+    list(connection.events())
+    fresh = ClientConnection(INFO)
+    more: list[str] = []
+    observe(fresh, Recorder(more.append), now=0.0)
+    fresh.send_initialize(now=0.0)
+    fresh.receive_data(None, 1.0)
+    list(fresh.events())
+    for recorded in (lines, more):
+        assert [step.differs for step in Replay(recorded) if step.differs] == []
+
+
+def test_options_come_along() -> None:
+    header = json.loads(recording()[0])
+    header["options"] = {
+        "revisions": ["2025-06-18", "2025-11-25"],
+        "limits": {"message_bytes": 5},
+        "request_timeout": {"total": 5, "idle": None},
+        "custom_methods": ["a/b"],
+        "profiles": ["erlmcp"],
+        "emit_profile": "erlmcp",
+        "accept_batches": True,
+    }
+    options = Replay([json.dumps(header)]).connection.options
+    assert (options.limits.message_bytes, options.request_timeout, options.latest.name) == (5, Timeout(5), "2025-11-25")
+    assert (options.custom_methods, options.emit_profile, options.accept_batches) == (
+        frozenset({"a/b"}),
+        Profile.ERLMCP,
+        True,
+    )
+
+
+def test_an_overlong_line_is_fed_by_its_length() -> None:
+    lines = [recording()[0], json.dumps({"at": 0, "do": "receive_data", "overlong": 17 * 1024 * 1024})]
+    lines.append(json.dumps({"at": 0, "do": "next_event", "event": "ProtocolViolated"}))
+    assert [step.differs for step in Replay(lines)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("", "not a recording: the first line is no header"),
+        ("no json", "no header"),
+        ("[]", "no header"),
+        ("{}", "no header"),
+        ('{"recording": true}', "no header"),
+        ('{"recording": 2}', "the recording has version 2; this library reads up to 1"),
+        ('{"recording": 1}', "the header has no proper role"),
+        ('{"recording": 1, "role": "x", "at": 0, "options": {}, "snapshot": {}}', "no proper role"),
+        ('{"recording": 1, "role": "client", "at": "0", "options": {}, "snapshot": {}}', "no proper at"),
+        ('{"recording": 1, "role": "client", "at": 0, "options": {}, "snapshot": {}}', "not a snapshot"),
+        ('{"recording": 1, "role": "client", "at": 0, "options": {"x": 1}, "snapshot": {}}', "the options: "),
+        ('{"recording": 1, "role": "client", "at": 0, "options": {"revisions": ["x"]}, "snapshot": {}}', "revisions"),
+    ],
+)
+def test_what_is_no_recording_is_refused(line: str, fault: str) -> None:
+    with pytest.raises(LocalProtocolError, match=fault):
+        Replay([line])
+    with pytest.raises(LocalProtocolError, match="no header"):
+        Replay([])
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        ("no json", "line 2: "),
+        ("5", "line 2: no call"),
+        ("{}", "line 2: no call"),
+        ('{"at": 0, "do": "fly"}', "line 2: no call"),
+        ('{"at": 0, "do": []}', "line 2: no call"),
+        ('{"at": "x", "do": "abort"}', "line 2: no call"),
+        ('{"at": 0, "do": "receive_data"}', "line 2: receive_data: KeyError"),
+        ('{"at": 0, "do": "receive_data", "data": {"hex": "x"}}', "line 2: receive_data: ValueError"),
+        ('{"at": 0, "do": "send_initialize", "timeout": 5, "cookie": null}', "line 2: send_initialize: TypeError"),
+    ],
+)
+def test_a_malformed_line_is_named(entry: str, fault: str) -> None:
+    with pytest.raises(LocalProtocolError, match=f"malformed recording: {fault}"):
+        replay([recording()[0], entry])
+
+
+def test_a_request_of_a_recording_may_be_refused() -> None:
+    entry: dict[str, Any] = {"method": "roots/list", "params": {}, "timeout": "default", "cookie": None}
+    entry |= {"at": 0, "do": "send_request", "related_to": 7, "progress": False}
+    (step,) = Replay([recording()[0], json.dumps(entry)])
+    assert step.differs is not None
+    assert step.differs.startswith("refused: ")

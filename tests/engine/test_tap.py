@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from wires import INFO, call, client, feed, new_server, request, result, server
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.limits import Limits
+from mcpio.engine.tap import Observation, Tap, observe
+from mcpio.errors import LocalProtocolError, RequestError
+from mcpio.events import IncomingId, OutgoingId
+from mcpio.types import CallToolRequest, CallToolResult, CustomRequest
+from mcpio.types.logging import LoggingMessageNotification
+
+
+class Heard(Tap):
+    """Keeps the calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    def called(self, verb: str, arguments: Any, now: float) -> None:
+        if verb != "next_event":
+            self.calls.append((verb, arguments))
+
+
+def observed(connection: Any) -> Heard:
+    tap = Heard()
+    observe(connection, tap)
+    return tap
+
+
+def test_a_tap_does_nothing_unless_it_is_told_to() -> None:
+    connection = server()
+    observe(connection, Tap())
+    (event,) = feed(connection, call(1))
+    connection.send_result(event.id, CallToolResult(()))
+    assert len(connection.data_to_send()) == 1
+
+
+def test_calls_are_told_in_wire_form() -> None:
+    connection = client()
+    tap = observed(connection)
+    id = connection.send_request(CallToolRequest("x"), now=1.0, timeout=5, cookie="c", progress=True)
+    connection.cancel_request(id, "enough")
+    connection.send_request(CustomRequest("a/b", {"c": 1}), now=1.0)
+    assert tap.calls[0] == (
+        "send_request",
+        {
+            "method": "tools/call",
+            "params": {"name": "x"},
+            "timeout": 5,
+            "cookie": "c",
+            "related_to": None,
+            "progress": True,
+        },
+    )
+    assert tap.calls[1] == ("cancel_request", {"id": id, "reason": "enough"})
+    assert (tap.calls[2][1]["method"], tap.calls[2][1]["params"]) == ("a/b", {"c": 1})
+
+
+def test_what_is_refused_is_not_told() -> None:
+    connection = client()
+    tap = observed(connection)
+    with pytest.raises(LocalProtocolError):
+        connection.cancel_request(OutgoingId(99))
+    with pytest.raises(LocalProtocolError):
+        connection.send_notification(5)
+    assert tap.calls == []
+
+
+def test_answers_are_told_as_the_message_that_they_are() -> None:
+    connection = server()
+    tap = observed(connection)
+    first, second, third, fourth = feed(connection, call(1, progressToken=1), call(2), call(3), call(4))
+    tap.calls.clear()
+    connection.send_progress(first.id, 1, 2, "half")
+    connection.send_result(first.id, CallToolResult(()))
+    connection.send_raw_result(second.id, b'{"a": 1}')
+    connection.send_error(third.id, RequestError(1, "no"))
+    feed(connection, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 4}})
+    connection.send_result(fourth.id, CallToolResult(()))
+    told = [(verb, arguments.get("text")) for verb, arguments in tap.calls if verb != "receive_message"]
+    assert told == [
+        ("send_progress", None),
+        ("respond", b'{"jsonrpc":"2.0","id":1,"result":{"content":[]}}'),
+        ("respond", b'{"jsonrpc":"2.0","id":2,"result":{"a": 1}}'),
+        ("respond", b'{"jsonrpc":"2.0","id":3,"error":{"code":1,"message":"no"}}'),
+    ]
+
+
+def test_everything_else_is_told_too() -> None:
+    connection = new_server(limits=Limits(message_bytes=100))
+    tap = observed(connection)
+    connection.receive_data(b"", 0.0)
+    assert connection.data_to_send() == []
+    connection.receive_data(memoryview(b"x"), 0.0)  # type: ignore[arg-type]  # what some transports have
+    connection.handle_timeout(1.0)
+    connection.receive_message("y" * 200, 1.0)
+    list(connection.events())
+    connection.receive_message("ignored", 1.0)
+    while connection.next_message() is not None:
+        pass
+    list(connection.events())
+    connection.next_message()
+    connection.close(2.0, None)
+    connection.abort(OSError("x"))
+    connection.connection_lost(None, 3.0)
+    verbs = [verb for verb, _ in tap.calls]
+    assert verbs == [
+        "receive_data",
+        "handle_timeout",
+        "receive_message",
+        "next_message",
+        "next_message",
+        "close",
+        "abort",
+        "connection_lost",
+    ]
+    assert tap.calls[0][1] == {"data": b"x"}
+
+
+def test_a_notification_and_a_handshake_are_told() -> None:
+    connection = server()
+    connection.capabilities = attrs.evolve(connection.capabilities, logging={})
+    tap = observed(connection)
+    connection.send_notification(LoggingMessageNotification("info", "x"))
+    assert tap.calls == [
+        (
+            "send_notification",
+            {"method": "notifications/message", "params": {"level": "info", "data": "x"}, "related_to": None},
+        )
+    ]
+    fresh = ClientConnection(INFO)
+    tap = observed(fresh)
+    fresh.send_initialize(now=0.0, cookie="c")
+    assert tap.calls[0][0] == "send_initialize"
+    assert tap.calls[0][1]["cookie"] == "c"
+
+
+class Broken(Tap):
+    """Fails in whatever way it is told to."""
+
+    def __init__(self, fail: Any) -> None:
+        self.fail = fail
+
+    def event(self, event: Any, now: float) -> Any:
+        return self.fail()
+
+
+def raising() -> None:
+    raise RuntimeError("no")
+
+
+async def waiting() -> None:
+    """Be awaited by nobody."""
+
+
+class Awaitable:
+    """Something to await that is no coroutine."""
+
+    def __await__(self) -> Any:
+        return iter(())
+
+
+@pytest.mark.parametrize("fail", [raising, waiting, Awaitable])
+def test_a_tap_that_fails_is_switched_off_and_reported_once(fail: Any) -> None:
+    connection = server()
+    reports: list[tuple[str, BaseException | None]] = []
+    observation = observe(connection, Broken(fail), report=lambda *words: reports.append(words))
+    other = observed(connection)
+    feed(connection, request("ping", 1), request("ping", 2))
+    assert [message for message, _ in reports] == ["a tap failed in event, and is switched off"]
+    assert observation.error is reports[0][1]
+    assert len([verb for verb, _ in other.calls if verb == "receive_message"]) == 2
+
+
+def test_a_report_that_fails_harms_nobody() -> None:
+    connection = server()
+
+    def report(message: str, error: BaseException | None) -> None:
+        raise RuntimeError("nor this")
+
+    for reporter in (report, None):
+        observation = observe(connection, Broken(raising), report=reporter)
+        assert len(feed(connection, request("ping", 1))) == 1
+        assert isinstance(observation.error, RuntimeError)
+
+
+def test_bytes_are_told_in_both_directions() -> None:
+    heard: list[Any] = []
+
+    class Bytes(Tap):
+        def received(self, data: bytes | None, now: float) -> None:
+            heard.append(("in", data))
+
+        def sent(self, data: bytes | None, now: float) -> None:
+            heard.append(("out", data))
+
+        def message_sent(self, text: bytes, via: Any, now: float) -> None:
+            heard.append(text)
+
+    connection = server()
+    observe(connection, Bytes())
+    connection.receive_data(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n', 0.0)
+    connection.receive_data(None, 0.0)
+    list(connection.events())
+    connection.data_to_send()
+    answer = b'{"jsonrpc":"2.0","id":1,"result":{}}'
+    assert heard[1:] == [("in", None), ("out", answer + b"\n"), answer, ("out", None)]
+
+
+def test_a_tap_can_be_taken_off() -> None:
+    connection = server()
+    tap = Heard()
+    observation = observe(connection, tap)
+    observation.stop()
+    observation.stop()
+    feed(connection, call(1))
+    connection.send_result(IncomingId(1), CallToolResult(()))
+    assert tap.calls == []
+    Observation(server(), tap, None).stop()
+
+
+def test_a_tap_that_does_not_open_does_not_observe() -> None:
+    class Closed(Heard):
+        def opened(self, connection: Any, now: float) -> None:
+            raise ValueError("not now")
+
+    connection = client()
+    tap = Closed()
+    with pytest.raises(ValueError, match="not now"):
+        observe(connection, tap)
+    feed(connection, result(99))
+    assert tap.calls == []
+
+
+def test_classes_of_ones_own_stay_what_they_are() -> None:
+    class Mine(ClientConnection):
+        """One with an attribute of its own."""
+
+    connection = Mine(INFO)
+    connection.extra = 5  # type: ignore[attr-defined]  # it has room for more
+    tap = observed(connection)
+    connection.send_initialize(now=0.0)
+    assert isinstance(connection, Mine)
+    assert connection.extra == 5  # type: ignore[attr-defined]  # as above
+    assert len(tap.calls) == 1
