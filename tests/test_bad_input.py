@@ -22,7 +22,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.pending import Pending
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
-from mcpio.errors import InvalidMessage
+from mcpio.errors import InvalidMessage, RequestError
 from mcpio.events import (
     Answered,
     CloseReason,
@@ -208,6 +208,37 @@ def test_an_answer_that_makes_no_sense_ends_its_request(
     assert (failed.id, failed.error.path, failed.raw) == (2, path, json.loads(text))
     _feed(connection, text, channel)
     _check(connection, ["violated -32600: a response to id 2, which was answered before"])
+    _check_alive(connection)
+
+
+@channels
+@roles
+@pytest.mark.parametrize(
+    ("error", "retryable", "seconds"),
+    [
+        (b'"code":1056,"message":"x"', True, None),
+        (b'"code":1056,"message":"x","data":null', True, None),
+        (b'"code":1056,"message":"x","data":[{"retryable":false}]', True, None),
+        (b'"code":1056,"message":"x","data":{"retryable":"false","retry_after":"1"}', True, None),
+        (b'"code":1056,"message":"x","data":{"retryable":null,"retry_after":-1}', True, None),
+        (b'"code":1056,"message":"x","data":{"retry_after":true,"retryAfter":[]}', True, None),
+        (b'"code":1056,"message":"x","data":{"retryable":false,"retry_after":1e308}', False, 1e308),
+        (b'"code":1059,"message":"","data":{"category":7,"severity":{}}', False, None),
+        (b'"code":1006,"message":"unassigned"', False, None),
+        (b'"code":1090,"message":"x"', False, None),
+        (b'"code":%d,"message":"x"' % 10**400, False, None),
+        (b'"code":-32010,"message":"x"', False, None),
+    ],
+)
+def test_a_refusal_with_nonsense_in_it_ends_its_request(
+    role: type[Connection], error: bytes, retryable: bool, seconds: float | None, channel: str
+) -> None:
+    connection = _conversation(role)
+    _feed(connection, HEAD + b'"id":2,"error":{%b}}' % error, channel)
+    (failed,) = connection.events()
+    assert isinstance(failed, RequestFailed)
+    assert isinstance(failed.error, RequestError)
+    assert (failed.error.is_retryable(), failed.error.retry_after) == (retryable, seconds)
     _check_alive(connection)
 
 

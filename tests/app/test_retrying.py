@@ -118,6 +118,22 @@ def test_a_caller_keeps_what_reads_from_being_sent_again() -> None:
         link.do(link.client.get_prompt("hi", retry=False))
 
 
+@pytest.mark.parametrize("data", [{"retryable": True}, {"retryable": True, "retry_after": 0}])
+def test_a_peer_that_always_wants_another_try_gets_no_more_than_the_policy_has(data: Any) -> None:
+    peer = Unsteady(*[RequestError(-32601, "no such prompt", data)] * 1000)
+    link = Link(peer.server, retry=Backoff(tries=5))
+    with pytest.raises(RequestError, match="no such prompt"):
+        after(link, link.start(link.client.get_prompt("hi")))
+    assert len(peer.at) == 6
+
+
+def test_a_peer_that_wants_to_be_left_alone_for_ever_is_not_waited_for() -> None:
+    peer = Unsteady(Refusal(1056, retry_after=1e300))
+    link = Link(peer.server, retry=Backoff())
+    with pytest.raises(RequestError, match="Rate limit exceeded"):
+        link.do(link.client.get_prompt("hi"))
+
+
 def test_without_a_policy_nothing_is_sent_again() -> None:
     peer = Unsteady(BUSY)
     link = Link(peer.server)

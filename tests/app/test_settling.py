@@ -1,14 +1,36 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import types
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from mcpio.app.settling import is_awaitable, settle
+from mcpio.app.settling import is_awaitable, is_of_kind, settle, without_partial
 from mcpio.testing import ManualRuntime
+
+
+class Called:
+    async def __call__(self) -> int:
+        return 5
+
+
+def test_a_function_is_of_a_kind_also_as_a_partial_one_and_as_an_object() -> None:
+    kinds: list[Any] = [
+        coroutine,
+        partial(partial(coroutine)),
+        Called(),
+        partial(Called()),
+        len,
+        partial(len),
+        5,
+        Called,
+    ]
+    assert [is_of_kind(inspect.iscoroutinefunction, each) for each in kinds] == [True] * 4 + [False] * 4
+    assert without_partial(partial(partial(len))) is len
 
 
 def test_a_value_is_converted_at_once() -> None:
