@@ -22,11 +22,18 @@ from mcpio.errors import (
     RequestCancelled,
     RequestError,
     RequestTimeout,
+    SamplingRejected,
     ToolError,
+    URLElicitationRequired,
 )
 from mcpio.refusals import RefusalCode
+from mcpio.types import ElicitURLRequest
+
+VISIT = ElicitURLRequest("Log in", "https://example.com", "1")
 
 ONE_OF_EACH = [
+    SamplingRejected(),
+    URLElicitationRequired([VISIT]),
     AuthorizationRequired("log in"),
     ConnectFailed("no such program"),
     ConnectionLost("closed by the peer"),
@@ -191,3 +198,24 @@ def test_the_codes_of_the_protocol() -> None:
 def test_an_error_crosses_processes(error: McpError) -> None:
     again: Any = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+@pytest.mark.req("SAMP-12")
+def test_the_users_refusal() -> None:
+    assert str(SamplingRejected()) == "User rejected sampling request (-1)"
+    error = SamplingRejected("not this one", {"a": 1})
+    assert isinstance(error, RequestError)
+    assert (error.code, error.message, error.data) == (-1, "not this one", {"a": 1})
+
+
+@pytest.mark.req("ELIC-17")
+def test_addresses_to_visit_first() -> None:
+    error = URLElicitationRequired(iter([VISIT]), "Log in first")
+    assert isinstance(error, RequestError)
+    assert (error.code, error.message, error.elicitations) == (-32042, "Log in first", (VISIT,))
+    said = {"mode": "url", "message": "Log in", "url": "https://example.com", "elicitationId": "1"}
+    assert error.data == {"elicitations": [said]}
+    with pytest.raises(ValueError, match="one web address at least"):
+        URLElicitationRequired([])
+    with pytest.raises(InvalidMessage, match="elicitationId: missing"):
+        URLElicitationRequired([ElicitURLRequest("Log in", "https://example.com")])

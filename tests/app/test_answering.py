@@ -233,8 +233,13 @@ WITH_URL = ClientCapabilities(elicitation=ElicitationCapability(url={}))
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "example.com", "https://a b"])
 def test_what_is_no_web_address_is_not_shown_to_the_user(url: str) -> None:
     asked: list[Any] = []
-    link = Link(Server("s"), elicitation=lambda *asks: asked.append(asks), capabilities=WITH_URL)
-    with pytest.raises(RequestError, match="Invalid params: .*web address") as caught:
+
+    def elicit(*asks: Any) -> ElicitResult:
+        asked.append(asks)
+        return ElicitResult("accept")
+
+    link = Link(Server("s"), elicitation=elicit, capabilities=WITH_URL)
+    with pytest.raises(RequestError, match=r"Invalid params: .*web address") as caught:
         link.do(link.session.request(ElicitURLRequest("Go", url, "1")))
     assert (caught.value.code, asked) == (ErrorCode.INVALID_PARAMS, [])
 

@@ -94,7 +94,10 @@ def test_tool_results_follow_their_uses(messages: list[SamplingMessage], fault: 
     assert fault_in_sampling(CreateMessageRequest(tuple(messages), 10), PLAIN) == fault
 
 
-def asks(mode: Any, tools: Any = (Tool("a", {"type": "object"}),)) -> CreateMessageRequest:
+TOOLS = (Tool("a", {"type": "object"}),)
+
+
+def asks(mode: Any, tools: Any = TOOLS) -> CreateMessageRequest:
     choice = None if mode is ... else ToolChoice(mode)
     return CreateMessageRequest((user(TEXT),), 10, tools=tools, tool_choice=choice)
 

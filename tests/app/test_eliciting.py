@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import attrs
 import pytest
@@ -36,7 +36,7 @@ class Seat(enum.Enum):
 
     title: str
 
-    def __new__(cls, value: str, title: str) -> Seat:
+    def __new__(cls, value: str, title: str) -> Self:
         member = object.__new__(cls)
         member._value_ = value
         member.title = title
@@ -152,7 +152,7 @@ def test_an_answer_of_no_known_form(result: str) -> None:
 
 @pytest.mark.req("ELIC-03", "ELIC-07")
 def test_an_older_client_is_asked_in_its_own_words() -> None:
-    found, link, (request,) = asked(
+    found, link, _ = asked(
         lambda ctx: ctx.elicit("Where to?", Booking),
         ElicitResult("accept", {"to": "Oslo"}),
         revision=REV_2025_06_18,
@@ -236,7 +236,7 @@ def test_the_user_is_sent_to_a_web_address(answer: ElicitResult, meaning: Any) -
 
 
 def test_the_id_may_be_the_servers_own() -> None:
-    found, link, (request,) = asked(
+    found, _, (request,) = asked(
         lambda ctx: ctx.elicit_url("Log in", "https://example.com", elicitation_id="mine"), ElicitResult("accept")
     )
     assert found == Accepted("mine")

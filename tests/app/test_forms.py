@@ -4,7 +4,7 @@ import datetime as dt
 import enum
 import warnings
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict
 
 import attrs
 import pydantic
@@ -28,7 +28,7 @@ class Seat(enum.Enum):
 
     title: str
 
-    def __new__(cls, value: str, title: str) -> Seat:
+    def __new__(cls, value: str, title: str) -> Self:
         member = object.__new__(cls)
         member._value_ = value
         member.title = title
@@ -117,7 +117,7 @@ def test_choices(annotation: Any, schema: dict[str, Any]) -> None:
         (str | None, None, {"type": "string"}),
         (Annotated[int | None, "How many"], None, {"type": "integer", "description": "How many"}),
         (Seat | None, None, {"type": "string", "oneOf": TITLED}),
-        (Literal["a", None], None, {"type": "string", "enum": ["a"]}),
+        (Literal["a", None], None, {"type": "string", "enum": ["a"]}),  # noqa: PYI061 - as some may write it
         (str | None, "a", {"type": "string", "default": "a"}),
     ],
 )
@@ -161,7 +161,7 @@ def test_what_was_filled_in_is_a_value_of_the_class() -> None:
     form = Form(Booking)
     assert form.kind is Booking
     assert form.schema.required == ("to", "day")
-    content = {"to": "Oslo", "day": "2025-06-18", "seat": "window", "extras": ("bag",), "unasked": 5}
+    content: Any = {"to": "Oslo", "day": "2025-06-18", "seat": "window", "extras": ("bag",), "unasked": 5}
     assert form.read(content) == Booking("Oslo", dt.date(2025, 6, 18), Seat.WINDOW, ("bag",))
     assert form.read({"to": "Oslo", "day": "2025-06-18"}).seat is Seat.AISLE
 
@@ -223,14 +223,14 @@ def test_what_does_not_fit_is_refused(content: Any, fault: str) -> None:
     ],
 )
 def test_what_no_form_can_ask_for(annotation: Any, reason: str) -> None:
-    with pytest.raises(TypeError, match="^the form, Sample") as caught:
+    with pytest.raises(TypeError, match=r"^the form, Sample") as caught:
         schema_of(annotation)
     assert reason in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [int, str, list[str], type("Empty", (), {"__attrs_attrs__": ()})])
 def test_what_has_no_fields_is_no_form(kind: Any) -> None:
-    with pytest.raises(TypeError, match="^the form"):
+    with pytest.raises(TypeError, match=r"^the form"):
         Form(kind)
 
 

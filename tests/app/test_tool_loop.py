@@ -59,7 +59,7 @@ def worked(
     **options: Any,
 ) -> tuple[Any, list[CreateMessageRequest]]:
     """Have a model, that says these things and then its last one for ever, work with functions."""
-    server, found = Server("s"), []
+    server, found = Server("s"), list[Any]()
     seen: list[CreateMessageRequest] = []
 
     @server.tool
@@ -79,15 +79,8 @@ def worked(
 
 
 def results_in(request: CreateMessageRequest) -> list[Any]:
-    return [
-        (
-            block.tool_use_id,
-            block.content[0].text if isinstance(block.content[0], TextContent) else None,
-            block.is_error,
-        )
-        for block in request.messages[-1].blocks
-        if isinstance(block, ToolResultContent)
-    ]
+    results = [block for block in request.messages[-1].blocks if isinstance(block, ToolResultContent)]
+    return [(each.tool_use_id, getattr(each.content[0], "text", None), each.is_error) for each in results]
 
 
 @pytest.mark.req("SAMP-08", "SAMP-09", "SAMP-10", "SAMP-11", "TOOL-24")

@@ -4,6 +4,8 @@ import pytest
 
 from mcpio.app.web_address import lint_address, web_address
 
+LOOKS = "the name of the host has letters that may look like others"
+
 
 @pytest.mark.req("ELIC-18")
 @pytest.mark.parametrize(
@@ -17,9 +19,9 @@ from mcpio.app.web_address import lint_address, web_address
         (
             "https://xn--pple-43d.com",
             "xn--pple-43d.com",
-            ("the name of the host has letters that may look like others",),
+            (LOOKS,),
         ),
-        ("https://\u0430pple.com", "\u0430pple.com", ("the name of the host has letters that may look like others",)),
+        ("https://\u0430pple.com", "\u0430pple.com", (LOOKS,)),
         ("https://bank.com@evil.example", "evil.example", ("what stands before the @ is not where the address leads",)),
     ],
 )

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from linked import Link
+
+from mcpio.app.context import Context, RequestScope
+from mcpio.app.server import Server
+from mcpio.errors import (
+    ErrorCode,
+    InvalidMessage,
+    LocalProtocolError,
+    RequestError,
+    RequestTimeout,
+    SamplingRejected,
+    ToolError,
+)
+from mcpio.revisions import REV_2025_06_18
+from mcpio.types import (
+    ClientCapabilities,
+    CreateMessageRequest,
+    CreateMessageResult,
+    ElicitFormRequest,
+    ElicitResult,
+    ElicitSchema,
+    ElicitURLRequest,
+    Root,
+    RootsCapability,
+    SamplingCapability,
+    SamplingMessage,
+    StringSchema,
+    TextContent,
+    ToolChoice,
+)
+
+SAMPLE = CreateMessageRequest((SamplingMessage("user", TextContent("hello")),), 10)
+ELICIT = ElicitFormRequest("Who are you?", ElicitSchema({"name": StringSchema()}))
+
+
+def said(text: str) -> CreateMessageResult:
+    return CreateMessageResult("assistant", TextContent(text), "model")
+
+
+def captured(function: Callable[[Context], Any], **options: Any) -> tuple[Any, Link]:
+    """Call a tool that runs the function with its context; return what that returned or raised, and the link."""
+    server, found = Server("s"), []
+
+    @server.tool
+    async def tool(ctx: Context) -> None:
+        try:
+            value = function(ctx)
+            found.append(await value if hasattr(value, "__await__") else value)
+        except Exception as error:
+            found.append(error)
+
+    link = Link(server, **options)
+    link.call("tool")
+    return found[0], link
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_the_model_is_asked(later: bool) -> None:
+    async def sample_later(scope: RequestScope, request: CreateMessageRequest) -> CreateMessageResult:
+        await scope.run_in_thread(lambda: None)
+        return said("later")
+
+    sample = sample_later if later else lambda _, __: said("at once")
+    found, link = captured(lambda ctx: ctx.sample(SAMPLE), sampling=sample)
+    assert found == said("later" if later else "at once")
+    assert link.reports == []
+
+
+def test_the_user_is_asked() -> None:
+    found, _ = captured(
+        lambda ctx: ctx.elicit(ELICIT), elicitation=lambda _, request: ElicitResult("accept", {"name": request.message})
+    )
+    assert found == ElicitResult("accept", {"name": "Who are you?"})
+
+
+@pytest.mark.req("SAMP-07")
+def test_context_of_servers_is_for_clients_that_declare_it() -> None:
+    asks = CreateMessageRequest(SAMPLE.messages, 10, include_context="thisServer")
+    declared = ClientCapabilities(sampling=SamplingCapability(context={}))
+    reports = []
+    for options in ({}, {"capabilities": declared}, {"revision": REV_2025_06_18}):
+        found, link = captured(lambda ctx: ctx.sample(asks), sampling=lambda *_: said("hi"), **options)
+        assert found == said("hi")
+        reports.append(link.reports)
+    first = (
+        "sampling/createMessage: includeContext thisServer is for clients that declare sampling.context, and this one "
+        "may ignore it"
+    )
+    assert reports == [[first], [], []]
+
+
+@pytest.mark.req("SAMP-08")
+def test_a_models_message_that_breaks_the_rules_is_refused_on_arrival() -> None:
+    server, found = Server("s"), list[Any]()
+
+    @server.tool
+    async def tool(ctx: Context) -> None:
+        with pytest.raises(InvalidMessage, match="the model uses a tool where it may use none") as caught:
+            await ctx.sample(SAMPLE)
+        found.append(caught.value.path)
+
+    async def never(*_: Any) -> Any:
+        await link.runtime.one_shot().wait()
+
+    link = Link(server, sampling=never)
+    link.start(link.client.call_tool("tool"))
+    content = '{"type":"tool_use","id":"1","name":"a","input":{}}'
+    answer = f'{{"jsonrpc":"2.0","id":1,"result":{{"role":"assistant","content":{content},"model":"m"}}}}\n'
+    link.pair.server.receive_data(answer.encode(), link.pair.now)
+    link.run()
+    assert found == ["result.content"]
+
+
+@pytest.mark.req("SAMP-12")
+def test_the_users_refusal_is_an_error_of_its_own() -> None:
+    found, _ = captured(lambda ctx: ctx.sample(SAMPLE), sampling=refuse)
+    assert isinstance(found, SamplingRejected)
+    assert (found.code, found.message) == (-1, "User rejected sampling request")
+
+
+@pytest.mark.req("ROOT-03", "ROOT-06")
+def test_the_roots_are_kept_until_they_change() -> None:
+    server, found = Server("s"), list[Any]()
+    asked: list[int] = []
+
+    @server.tool
+    async def tool(ctx: Context) -> None:
+        found.append(await ctx.roots())
+
+    def roots() -> list[Root]:
+        asked.append(1)
+        return [Root("file:///a")]
+
+    link = Link(server, roots=roots)
+    link.call("tool")
+    link.call("tool")
+    assert (len(asked), found) == (1, [(Root("file:///a"),)] * 2)
+    link.client.set_roots([Root("file:///b")])
+    link.call("tool")
+    assert found[2] == (Root("file:///b"),)
+
+
+def test_the_roots_of_a_client_that_tells_of_no_changes_are_asked_for_every_time() -> None:
+    asked: list[int] = []
+
+    async def twice(ctx: Context) -> Any:
+        await ctx.roots()
+        return await ctx.roots()
+
+    def roots() -> list[Root]:
+        asked.append(1)
+        return [Root("file:///a")]
+
+    found, _ = captured(twice, roots=roots, capabilities=ClientCapabilities(roots=RootsCapability()))
+    assert (found, len(asked)) == ((Root("file:///a"),), 2)
+
+
+@pytest.mark.req("ROOT-02")
+def test_the_roots_are_asked_for() -> None:
+    roots = [Root("file:///a", "A"), Root("file:///b")]
+    found, _ = captured(lambda ctx: ctx.roots(), roots=roots)
+    assert found == tuple(roots)
+
+
+@pytest.mark.req("SAMP-01", "SAMP-05", "ELIC-02", "ROOT-06")
+@pytest.mark.parametrize(
+    ("ask", "reason"),
+    [
+        (lambda ctx: ctx.sample(SAMPLE), "sampling/createMessage needs the capability sampling, which the peer"),
+        (
+            lambda ctx: ctx.sample(CreateMessageRequest(SAMPLE.messages, 10, tool_choice=ToolChoice())),
+            "sampling/createMessage: tools and toolChoice need the capability sampling.tools",
+        ),
+        (lambda ctx: ctx.elicit(ELICIT), "elicitation/create: mode form needs the capability elicitation.form"),
+        (
+            lambda ctx: ctx.elicit(ElicitURLRequest("Go", "https://example.com", "1")),
+            "elicitation/create: mode url needs the capability elicitation.url",
+        ),
+        (lambda ctx: ctx.roots(), "roots/list needs the capability roots, which the peer did not declare"),
+    ],
+)
+def test_what_the_client_did_not_declare_is_refused_here(ask: Callable[[Context], Any], reason: str) -> None:
+    error, link = captured(ask)
+    assert isinstance(error, LocalProtocolError)
+    assert str(error).startswith(reason)
+    assert [event for event in link.pair.client_events if "request" in type(event).__name__.lower()] == []
+
+
+def test_a_question_that_the_revision_has_no_word_for() -> None:
+    error, _ = captured(
+        lambda ctx: ctx.elicit(ElicitURLRequest("Go", "https://example.com", "1")),
+        revision=REV_2025_06_18,
+        capabilities=ClientCapabilities(),
+        elicitation=lambda _, __: ElicitResult("cancel"),
+    )
+    assert isinstance(error, LocalProtocolError)
+
+
+def asking(ask: Callable[[Context], Any], **options: Any) -> Link:
+    """Return a link to a server whose tool asks and lets every failure pass."""
+    server = Server("s")
+
+    @server.tool(name="ask")
+    async def tool(ctx: Context) -> str:
+        return str(await ask(ctx))
+
+    @server.prompt(name="ask")
+    async def prompt(ctx: Context) -> str:
+        return str(await ask(ctx))
+
+    return Link(server, **options)
+
+
+def refuse(*_: Any) -> Any:
+    raise RequestError(ErrorCode.USER_REJECTED, "User rejected sampling request")
+
+
+@pytest.mark.req("SAMP-12", "TOOL-10")
+def test_what_the_client_answered_is_not_passed_back_to_it_as_the_tools_own_error() -> None:
+    link = asking(lambda ctx: ctx.sample(SAMPLE), sampling=refuse)
+    assert link.text("ask") == "failed: ask failed: SamplingRejected: User rejected sampling request (-1)"
+    assert link.reports == ["the tool ask failed"]
+    with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
+        link.do(link.client.get_prompt("ask"))
+    assert link.reports[1:] == ["the handler of prompts/get 'ask' failed"]
+
+
+def test_the_first_of_several_refusals_is_no_error_of_the_tools_either() -> None:
+    async def ask(ctx: Context) -> Any:
+        failures = []
+        for _ in range(2):
+            try:
+                await ctx.sample(SAMPLE)
+            except RequestError as error:
+                failures.append(error)
+        raise failures[0]
+
+    assert asking(ask, sampling=refuse).text("ask").startswith("failed: ask failed: SamplingRejected: User rejected")
+
+
+def test_a_handler_may_say_in_its_own_words_what_the_client_answered() -> None:
+    async def ask(ctx: Context) -> Any:
+        try:
+            return await ctx.sample(SAMPLE)
+        except RequestError as error:
+            raise ToolError(f"the model is away: {error.message}") from error
+
+    link = asking(ask, sampling=refuse)
+    assert link.text("ask") == "failed: the model is away: User rejected sampling request"
+    assert link.reports == []
+
+
+def test_a_question_has_a_key_and_a_time_limit() -> None:
+    async def never(scope: RequestScope, _: Any) -> ElicitResult:
+        seen.append(scope)
+        await link.runtime.one_shot().wait()
+        raise AssertionError
+
+    seen: list[RequestScope] = []
+    link = asking(lambda ctx: ctx.elicit(ELICIT, key="name", timeout=7), elicitation=never)
+    ask = link.start(link.client.call_tool("ask", timeout=None))
+    link.advance(8)
+    assert "RequestTimeout: elicitation/create: no answer within 7 s" in str(ask.result.content)
+    assert seen[0].cancelled
+    assert link.reports == ["the tool ask failed"]
+    assert isinstance(link.errors[0], RequestTimeout)
+
+
+def test_a_question_has_progress() -> None:
+    seen: list[Any] = []
+
+    def sample(scope: RequestScope, _: Any) -> CreateMessageResult:
+        scope.progress(1, 2, "thinking")
+        return said("hi")
+
+    link = asking(lambda ctx: ctx.sample(SAMPLE, on_progress=lambda *said: seen.append(said)), sampling=sample)
+    link.call("ask")
+    assert seen == [(1, 2, "thinking")]
+
+
+def test_giving_up_a_tool_gives_up_what_it_asks() -> None:
+    seen: list[RequestScope] = []
+
+    async def never(scope: RequestScope, _: Any) -> ElicitResult:
+        seen.append(scope)
+        await link.runtime.one_shot().wait()
+        raise AssertionError
+
+    link = asking(lambda ctx: ctx.elicit(ELICIT), elicitation=never)
+    link.start(link.client.call_tool("ask")).cancel()
+    assert seen[0].cancelled
+    assert link.reports == []
+
+
+@pytest.mark.parametrize("end", ["by the client", "at once"])
+@pytest.mark.parametrize("kind", ["tool", "prompt"])
+def test_the_end_of_the_connection_is_no_news_to_the_operator(kind: str, end: str) -> None:
+    async def ask(ctx: Context) -> Any:
+        try:
+            return await ctx.elicit(ELICIT)
+        finally:
+            seen.append(ctx.cancelled)
+            ctx.session.check_open()
+
+    async def never(*_: Any) -> ElicitResult:
+        await link.runtime.one_shot().wait()
+        raise AssertionError
+
+    seen: list[bool] = []
+    link = asking(ask, elicitation=never)
+    link.start(link.client.call_tool("ask") if kind == "tool" else link.client.get_prompt("ask"))
+    if end == "at once":
+        link.session.connection.abort()
+    else:
+        link.client.close(grace=1)
+        link.advance(1)
+    link.run()
+    assert seen == [end == "at once"]
+    assert link.reports == []
