@@ -54,6 +54,24 @@ def test_a_conversation_loads_only_the_features_that_it_uses() -> None:
     assert not {"mcpio.types.sampling", "mcpio.types.elicitation", "mcpio.types.prompts", "mcpio.app"} & loaded
 
 
+APPLICATION = """
+import trio
+from mcpio import Server
+from mcpio.trio import memory_client
+server = Server("s")
+server.tool(lambda: "hi", name="t")
+async def main():
+    async with memory_client(server) as client:
+        assert (await client.call_tool("t")).content[0].text == "hi"
+trio.run(main)
+"""
+UNUSED = {"app.middleware", "app.limiting", "app.retrying", "backoff", "erlmcp_codes", "refusals"}
+
+
+def test_a_call_of_a_tool_loads_nothing_of_middleware_and_refusals() -> None:
+    assert not {f"mcpio.{name}" for name in UNUSED} & _loaded(APPLICATION)
+
+
 def _loaded(program: str) -> set[str]:
     """Return the modules that a program loads beyond those of an empty one."""
     listing = "\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
