@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpio.app.callbacks import check_nothing_waits, checked_callback
+from mcpio.testing import ManualRuntime
+
+
+async def later() -> None: ...
+
+
+def test_a_callback_is_a_plain_function_or_none() -> None:
+    assert checked_callback("on_x", None) is None
+    assert checked_callback("on_x", print) is print
+
+
+@pytest.mark.parametrize("callback", [later, 5, "print"])
+def test_what_would_have_to_be_awaited_is_no_callback(callback: Any) -> None:
+    with pytest.raises(TypeError, match="on_x is a plain function, called without waiting, not "):
+        checked_callback("on_x", callback)
+
+
+def test_a_callback_returns_nothing_to_wait_for() -> None:
+    check_nothing_waits(None)
+    check_nothing_waits(5)
+    for waits in (later(), ManualRuntime().one_shot()):
+        with pytest.raises(TypeError, match="which nobody awaits: make it a plain function"):
+            check_nothing_waits(waits)
