@@ -48,10 +48,9 @@ if TYPE_CHECKING:
     from mcpio.app.logs import LogFilter
     from mcpio.app.middleware import Middleware
     from mcpio.app.saving import SavedSession
-    from mcpio.types.logging import SetLevelRequest
     from mcpio.app.tasks import TaskOptions
-    from mcpio.types.logging import SetLevelRequest
     from mcpio.app.tool_tasks import ToolTasks
+    from mcpio.types.logging import SetLevelRequest
     from mcpio.types.prompts import ListPromptsRequest, ListPromptsResult
     from mcpio.types.resources import (
         ListResourcesRequest,
@@ -93,9 +92,9 @@ class Server:
     lifespan: Lifespan | None
     """What drivers enter around the serving."""
     log_level: LoggingLevel
+    """The least level of log messages that a client gets until it asks for another."""
     log_filter: LogFilter | None
     """What log messages go through on their way out."""
-    """The least level of log messages that a client gets until it asks for another."""
     options: Options
     """Revisions, limits and timeouts of its connections."""
     tools: Tools
@@ -118,6 +117,9 @@ class Server:
     """The tasks; ``None`` as long as no tool may be one and none were asked for."""
     undelivered: int
     """How many notifications for everybody did not reach a client: ``ServerSession.undelivered`` of all sessions."""
+
+    def __init__(
+        self,
         name: str,
         version: str = "0",
         *,
@@ -128,21 +130,23 @@ class Server:
         instructions: str | None = None,
         lifespan: Lifespan | None = None,
         log_level: LoggingLevel = "info",
+        log_filter: LogFilter | None = None,
         page_size: int | None = None,
         mask_errors: bool = False,
-        log_filter: LogFilter | None = None,
         capabilities: ServerCapabilities | None = None,
         middleware: Iterable[Middleware] = (),
+        tasks: TaskOptions | None = None,
         options: Options | None = None,
     ) -> None:
-        tasks: TaskOptions | None = None,
         """Say who the server is.
 
         ``instructions`` is a hint for the client's model. ``log_level`` is the least level that is sent until a client
-        asks for another. ``page_size`` is how many entries one answer to a list request has, ``None`` for all.
-        ``mask_errors`` keeps the text of a tool's exceptions from the client; that of ``ToolError`` is always sent.
-        ``capabilities`` are declared beside those for what is registered: for what is registered later only, and for
-        extensions. ``ValueError`` for a log level or a page size that there is not.
+        asks for another. ``log_filter`` sees every log message before it goes out: without one, values of members that
+        are named like secrets are blanked out (``mcpio.app.redact_secrets``). ``page_size`` is how many entries one
+        answer to a list request has, ``None`` for all. ``mask_errors`` keeps the text of a tool's exceptions from the
+        client; that of ``ToolError`` is always sent. ``capabilities`` are declared beside those for what is registered:
+        for what is registered later only, and for extensions. ``TypeError`` and ``ValueError`` for a filter, a log
+        level or a page size that there is not. ``tasks`` says how tasks are kept, of tools with ``task_support``.
         """
         if page_size is not None and page_size < 1:
             raise ValueError(f"a page has at least 1 entry, not {page_size}")
@@ -152,6 +156,7 @@ class Server:
         self.instructions = instructions
         self.lifespan = lifespan
         self.log_level = checked_level(log_level)
+        self.log_filter = checked_callback("log_filter", log_filter)
         self.options = options or Options()
         self.tools = Tools(lambda: self._broadcast(ToolListChangedNotification()), mask_errors=mask_errors)
         self.resources = Resources(lambda: self._broadcast(types.ResourceListChangedNotification()))
@@ -174,15 +179,15 @@ class Server:
         self.middlewares = ()
         for layer in middleware:
             self.middleware(layer)
+        self.undelivered = 0
+        self.tasks = None
+        if tasks is not None:
+            self._keep_tasks(page_size, tasks)
         self._declared = capabilities or ServerCapabilities()
         self._page_size = page_size
         self._sessions: dict[ServerSession, None] = {}
 
     # Registration
-        self.undelivered = 0
-        self.tasks = None
-        if tasks is not None:
-            self._keep_tasks(page_size, tasks)
 
     @overload
     def tool(self, function: F, **options: Unpack[ToolOptions]) -> F: ...
@@ -281,17 +286,10 @@ class Server:
 
     def _add_tool(self, function: F, options: ToolOptions, level: int) -> F:
         tool = make_tool(function, options, level=level + 1)
-        self.tools.add(tool.description.name, tool)
-        return function
-
-    def _add_prompt(self, function: F, options: PromptOptions) -> F:
-        prompt = make_prompt(function, options)
-        self.prompts.add(prompt.description.name, prompt)
-        return function
         if tool.description.execution is not None and self.tasks is None:
             self._keep_tasks(self._page_size)
-
-    # Changes at run time: in the loop's thread, as everything that touches a session
+        self.tools.add(tool.description.name, tool)
+        return function
 
     def _keep_tasks(self, page_size: int | None, options: TaskOptions | None = None) -> None:
         from mcpio.app.tasks import TaskOptions
@@ -302,15 +300,26 @@ class Server:
         for session in self.sessions:
             self.tasks.attach(session.driver, session.state, session)
 
+    def _add_prompt(self, function: F, options: PromptOptions) -> F:
+        prompt = make_prompt(function, options)
+        self.prompts.add(prompt.description.name, prompt)
+        return function
+
+    # Changes at run time: in the loop's thread, as everything that touches a session
+
     @property
     def sessions(self) -> tuple[ServerSession, ...]:
         """The sessions that are open now, the oldest first."""
         return tuple(self._sessions)
 
-    def notify_resource_updated(self, uri: str) -> int:
-        """Tell the sessions that subscribed to a resource that it changed; return how many (RES-07)."""
+    def notify_resource_updated(self, uri: str, *, within: str | Iterable[str] = ()) -> int:
+        """Tell the sessions that subscribed to a resource that it changed; return how many were told (RES-07).
+
+        ``within`` are resources that it is a part of: who subscribed to one of those hears of ``uri`` too.
+        """
+        wanted = (uri, within) if isinstance(within, str) else (uri, *within)
         update = types.ResourceUpdatedNotification(uri)
-        return sum(session.tell(update) for session in self.sessions if session.is_subscribed(uri))
+        return sum(session.tell_as_all(update) for session in self.sessions if any(map(session.is_subscribed, wanted)))
 
     def notify_elicitation_complete(self, id: str) -> bool:
         """Tell the client whose user was sent to a web address that it is done; return whether that was news (ELIC-16).
@@ -328,6 +337,9 @@ class Server:
     @property
     def capabilities(self) -> ServerCapabilities:
         """What is declared to a client that connects now: what has been registered by now (CAP-03)."""
+        return self._capabilities(told_apart=False)
+
+    def _capabilities(self, *, told_apart: bool) -> ServerCapabilities:
         declared = self._declared
         return attrs.evolve(
             declared,
@@ -336,6 +348,7 @@ class Server:
             prompts=declared.prompts or (PromptsCapability(True) if len(self.prompts) else None),
             completions={} if declared.completions is None and self.completions else declared.completions,
             logging={} if declared.logging is None else declared.logging,
+            tasks=declared.tasks or (None if self.tasks is None else self.tasks.capability(told_apart=told_apart)),
         )
 
     def connection(
@@ -351,7 +364,6 @@ class Server:
         if custom:
             options = attrs.evolve(options, custom_methods=options.custom_methods | custom)
         if saved is not None:
-            tasks=declared.tasks or (None if self.tasks is None else self.tasks.capability(told_apart=told_apart)),
             return saved.connection(ServerConnection, now, options=options, principal=principal)
         return ServerConnection(
             self.info,
@@ -365,26 +377,26 @@ class Server:
         """Return the session of a connection, for the driver to call ``process`` of."""
         session = ServerSession(self, connection, driver, state)
         self._sessions[session] = None
+        if self.tasks is not None:
+            self.tasks.attach(driver, state, session)
         return session
 
     def forget(self, session: ServerSession) -> None:
         """Tell nothing more to a session: it has ended."""
         self._sessions.pop(session, None)
+        if self.tasks is not None:
+            self.tasks.detach(session.driver)
 
     # Handlers
 
     def _list_tools(self, scope: Context, request: ListToolsRequest) -> ListToolsResult:
         page = self.tools.page(request.cursor, self._page_size)
         return ListToolsResult(tuple(page.items), page.next_cursor)
-        if self.tasks is not None:
-            self.tasks.attach(driver, state, session)
 
     def _list_resources(self, scope: Context, request: ListResourcesRequest) -> ListResourcesResult:
         page = self.resources.static.page(request.cursor, self._page_size)
         return types.ListResourcesResult(tuple(page.items), page.next_cursor)
 
-        if self.tasks is not None:
-            self.tasks.detach(session.driver)
     def _list_templates(self, scope: Context, request: ListResourceTemplatesRequest) -> ListResourceTemplatesResult:
         page = self.resources.templates.page(request.cursor, self._page_size)
         return types.ListResourceTemplatesResult(tuple(page.items), page.next_cursor)
@@ -401,7 +413,7 @@ class Server:
 
     def _broadcast(self, notification: Any) -> None:
         for session in self.sessions:
-            session.tell(notification)
+            session.tell_as_all(notification)
 
 
 def _unsubscribe(scope: Context, request: UnsubscribeRequest) -> EmptyResult:

@@ -71,7 +71,7 @@ class Session(TaskCalls):
         self.ended = None
         self._running: dict[IncomingId, tuple[RequestScope, Task]] = {}
         self._visits: Visits | None = None
-        self._peer_faults: PeerFaults | None = None
+        self._faults: PeerFaults | None = None
 
     # For the driver
 
