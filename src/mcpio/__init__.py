@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from mcpio.app.client import CallOptions, Client, ClientOptions
     from mcpio.app.context import Context, RequestScope
+    from mcpio.app.elicited import Accepted, Declined, Dismissed
+    from mcpio.app.forms import Form
     from mcpio.app.server import Lifespan, Server
     from mcpio.backoff import Backoff
     from mcpio.engine.batches import BatchItem
@@ -44,7 +46,9 @@ if TYPE_CHECKING:
         RequestCancelled,
         RequestError,
         RequestTimeout,
+        SamplingRejected,
         ToolError,
+        URLElicitationRequired,
     )
     from mcpio.events import (
         Answered,
@@ -196,6 +200,7 @@ __all__ = [
     "REV_2025_06_18",
     "REV_2025_11_25",
     "REV_2026_07_28",
+    "Accepted",
     "Annotations",
     "Answered",
     "AudioContent",
@@ -226,6 +231,8 @@ __all__ = [
     "CreateMessageResult",
     "CustomNotification",
     "CustomRequest",
+    "Declined",
+    "Dismissed",
     "ElicitFormRequest",
     "ElicitRequest",
     "ElicitResult",
@@ -236,6 +243,7 @@ __all__ = [
     "Era",
     "ErrorCode",
     "Event",
+    "Form",
     "GetPromptRequest",
     "GetPromptResult",
     "Icon",
@@ -321,6 +329,7 @@ __all__ = [
     "RootsListChangedNotification",
     "SamplingCapability",
     "SamplingMessage",
+    "SamplingRejected",
     "Server",
     "ServerCapabilities",
     "ServerConnection",
@@ -335,6 +344,7 @@ __all__ = [
     "ToolError",
     "ToolListChangedNotification",
     "ToolsCapability",
+    "URLElicitationRequired",
     "Unanswered",
     "UnknownContent",
     "UnsubscribeRequest",
@@ -352,7 +362,7 @@ _HOME = {
     "errors": (
         "AuthorizationRequired ConnectFailed ConnectionLost ErrorCode InvalidMessage LocalProtocolError "
         "McpError NoBackChannel ProtocolError Refusal RemoteProtocolError RequestCancelled RequestError "
-        "RequestTimeout ToolError"
+        "RequestTimeout SamplingRejected ToolError URLElicitationRequired"
     ),
     "refusals": "RefusalCode",
     "backoff": "Backoff",
@@ -377,6 +387,8 @@ _HOME = {
     "app.server": "Lifespan Server",
     "app.client": "CallOptions Client ClientOptions",
     "app.context": "Context RequestScope",
+    "app.elicited": "Accepted Declined Dismissed",
+    "app.forms": "Form",
 }
 """The module of each name; all others are payloads."""
 

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from mcpio.app.completion import best_matches
     from mcpio.app.constraints import Constraints
     from mcpio.app.context import AskOptions, Context, RequestScope
+    from mcpio.app.elicited import Accepted, Declined, Dismissed, ElicitAnswer
     from mcpio.app.foreign import ForeignType, register_type
+    from mcpio.app.form_content import check_content, defaults_of
+    from mcpio.app.forms import Form
     from mcpio.app.icons import icon_fault, icon_redirect_fault, icon_type_of
     from mcpio.app.limiting import (
         ConcurrencyLimit,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     )
     from mcpio.app.logs import LogFilter, redact_secrets
     from mcpio.app.middleware import Call, CallNext, Middleware
+    from mcpio.app.models import choose_model
     from mcpio.app.pages import Items
     from mcpio.app.pagination import PageGuard
     from mcpio.app.paths import PathClimbs, UnsafePath, path_segments
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from mcpio.app.resources import Resources
     from mcpio.app.result_checks import CheckResults
     from mcpio.app.retrying import Retry
+    from mcpio.app.root_list import root_of
     from mcpio.app.runtime import Driver, OneShot, Runtime, Task
     from mcpio.app.server import Lifespan, NotificationHandler, Server
     from mcpio.app.serving import ServerSession
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
     from mcpio.app.tools import Tools
     from mcpio.app.uri_template import UriTemplate, UriTemplateError
     from mcpio.app.validation import SchemaError, Validator, ValidatorMissing
+    from mcpio.app.web_address import WebAddress, web_address
 
 else:
 
@@ -65,6 +71,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Accepted",
     "AskOptions",
     "Call",
     "CallNext",
@@ -75,9 +82,13 @@ __all__ = [
     "ConcurrencyLimit",
     "Constraints",
     "Context",
+    "Declined",
+    "Dismissed",
     "Driver",
+    "ElicitAnswer",
     "Elicitor",
     "ForeignType",
+    "Form",
     "Handler",
     "Items",
     "Lifespan",
@@ -113,9 +124,13 @@ __all__ = [
     "UriTemplateError",
     "Validator",
     "ValidatorMissing",
+    "WebAddress",
     "allow",
     "best_matches",
+    "check_content",
+    "choose_model",
     "client_connection",
+    "defaults_of",
     "for_all",
     "icon_fault",
     "icon_redirect_fault",
@@ -127,6 +142,8 @@ __all__ = [
     "per_session",
     "redact_secrets",
     "register_type",
+    "root_of",
+    "web_address",
 ]
 
 _HOME = {
@@ -135,11 +152,15 @@ _HOME = {
     "completion": "best_matches",
     "constraints": "Constraints",
     "context": "AskOptions Context RequestScope",
+    "elicited": "Accepted Declined Dismissed ElicitAnswer",
     "foreign": "ForeignType register_type",
+    "form_content": "check_content defaults_of",
+    "forms": "Form",
     "icons": "icon_fault icon_redirect_fault icon_type_of",
     "limiting": ("ConcurrencyLimit LimitKey RateLimit allow for_all per_method per_name per_principal per_session"),
     "logs": "LogFilter redact_secrets",
     "middleware": "Call CallNext Middleware",
+    "models": "choose_model",
     "pages": "Items",
     "pagination": "PageGuard",
     "paths": "PathClimbs UnsafePath path_segments",
@@ -149,6 +170,7 @@ _HOME = {
     "resources": "Resources",
     "result_checks": "CheckResults",
     "retrying": "Retry",
+    "root_list": "root_of",
     "runtime": "Driver OneShot Runtime Task",
     "server": "Lifespan NotificationHandler Server",
     "serving": "ServerSession",
@@ -156,6 +178,7 @@ _HOME = {
     "tools": "Tools",
     "uri_template": "UriTemplate UriTemplateError",
     "validation": "SchemaError Validator ValidatorMissing",
+    "web_address": "WebAddress web_address",
 }
 """The module of each name."""
 
