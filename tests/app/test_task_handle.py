@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from typing import Any
 
 import pytest
@@ -175,16 +176,24 @@ def test_what_the_peer_tells_is_used_and_not_needed() -> None:
 @pytest.mark.req("TASK-30")
 def test_what_is_told_before_the_handle_is_made_counts() -> None:
     played = client()
-    started = played.start(played.session.start_task(CALL))
-    message = played.asked("tools/call")
+    starts = [played.start(played.session.start_task(CALL)) for _ in range(2)]
+    first, second = played.got()
     for number in range(100):
-        played.say(told("working", id=f"other{number}"))
-    played.connection.receive_data(b"", 0.0)
-    answer = {"id": message["id"], "result": {"task": state()}}
-    played.say(told("completed"), answer)
-    assert started.result.last is not None
-    assert started.result.last.status == "completed"
-    assert started.result.done
+        played.say(told("working", taskId=f"other{number}"))
+    # All in one go: nobody waiting gets a turn before the end of it.
+    for message in (told("completed"), {"id": first["id"], "result": {"task": state()}}):
+        played.connection.receive_message(json.dumps({"jsonrpc": "2.0", **message}), 0.0)
+    played.session.process()
+    played.runtime.run()
+    assert starts[0].result.last is not None
+    assert starts[0].result.last.status == "completed"
+    watch = played.session._task_watch
+    assert watch is not None
+    assert len(watch._early) == 64
+    played.answer(second, task=state(id="t2"))
+    assert starts[1].result.last is not None
+    assert starts[1].result.last.status == "working"
+    assert watch._early == {}
 
 
 def test_a_callback_is_called_though_the_handle_is_gone() -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from wires import INFO, sent
+from wires import INFO, client_of_tasks, created, sent
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import DEFAULT, Connection
@@ -45,7 +45,8 @@ from mcpio.types.lifecycle import (
 )
 from mcpio.types.logging import LoggingMessageNotification
 from mcpio.types.resources import ResourceUpdatedNotification
-from mcpio.types.roots import ListRootsRequest
+from mcpio.types.roots import ListRootsRequest, ListRootsResult
+from mcpio.types.tasks import TaskMetadata
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ToolListChangedNotification
 
 OPTIONS = Options(custom_methods=frozenset({"acme/do"}), request_timeout=Timeout(16.0))
@@ -473,3 +474,26 @@ def test_what_keeps_a_snapshot_from_being_taken_or_restored() -> None:
         ClientConnection.restore({**snapshot, "reason": "?"}, 0.0)
     new = ClientConnection(INFO).snapshot(0.0)
     assert ClientConnection.restore(new, 0.0).revision is None
+
+
+@pytest.mark.req("CANC-04", "TASK-28")
+def test_tasks_are_asked_for_and_cancelled_and_what_belongs_to_one_says_so() -> None:
+    connection = client_of_tasks()
+    asks = CallToolRequest("x", task=TaskMetadata())
+    first, second = (connection.send_request(asks, now=0.0) for _ in range(2))
+    feed(connection, created(first))
+    assert connection.cancel_request(first)
+    assert connection.cancel_request(second)
+    assert not connection.cancel_request(second)
+    assert [message["method"] for message in sent(connection)] == ["tools/call", "tools/call", "tasks/cancel"]
+    mark = {"io.modelcontextprotocol/related-task": {"taskId": "t"}}
+    (asked, *_) = [event for event in feed(connection, roots_list(**mark, progressToken=1)) if event.id != second]
+    connection.send_progress(asked.id, 1)
+    connection.send_notification(CustomNotification("acme/x"), related_to=asked.id)
+    connection.send_request(ListToolsRequest(), now=0.0, related_to=asked.id)
+    connection.send_result(asked.id, ListRootsResult(()))
+    assert [(message.get("params") or message["result"])["_meta"] for message in sent(connection)] == [mark] * 4
+
+
+def roots_list(**meta: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": "roots/list", "params": {"_meta": meta}}

@@ -106,7 +106,8 @@ def test_a_snapshot_holds_every_member_and_survives_as_json() -> None:
     assert snapshot["version"] == VERSION
     assert set(snapshot) == {field.name for field in attrs.fields(SessionState)} | {"version"}
     empty = {name for name, value in snapshot.items() if value in (None, [], {}, "", False, 0)}
-    assert empty == {"peer_instructions", "log_level", "skipping", "ended", "close_left", "dropped_logs", "tasks"}
+    unused = {"tasks", "batches"}
+    assert empty == {"peer_instructions", "log_level", "skipping", "ended", "close_left", "dropped_logs"} | unused
     assert dump(load(wire(snapshot))) == snapshot
 
 
@@ -362,3 +363,13 @@ def test_a_tampered_snapshot_is_refused_or_gives_a_connection_that_works(data: s
 
 SERVER = busy_server().snapshot(4.0)
 CLIENT = busy_client().snapshot(1.0)
+
+
+@pytest.mark.parametrize("tasks", [[None], ["t", "t"]])
+def test_tasks_have_ids_of_their_own(tasks: list[str | None]) -> None:
+    snapshot = busy_client().snapshot(4.0)
+    (request,) = snapshot["outgoing"]
+    snapshot["outgoing"] = []
+    snapshot["tasks"] = [{**request, "id": 1 + place, "task": task} for place, task in enumerate(tasks)]
+    with pytest.raises(LocalProtocolError, match="malformed snapshot: a task without an id of its own"):
+        load(snapshot)

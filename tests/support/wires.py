@@ -74,3 +74,20 @@ def client(revision: str = "2025-11-25", **options: Any) -> ClientConnection:
     feed(connection, result(1, protocolVersion=revision, capabilities=capabilities, serverInfo=info))
     sent(connection)
     return connection
+
+
+def client_of_tasks() -> ClientConnection:
+    """Return a client whose server runs tools as tasks."""
+    connection = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability()))
+    connection.send_initialize(now=0.0)
+    capabilities: dict[str, Any] = {"tools": {}, "tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}}
+    info = {"name": "s", "version": "1"}
+    feed(connection, result(1, protocolVersion="2025-11-25", capabilities=capabilities, serverInfo=info))
+    sent(connection)
+    return connection
+
+
+def created(id: Any, task_id: str = "t1") -> dict[str, Any]:
+    """Return an answer that tells of a new task."""
+    times = {"createdAt": "2025-11-25T10:30:00Z", "lastUpdatedAt": "2025-11-25T10:30:00Z"}
+    return result(id, task={"taskId": task_id, "status": "working", **times, "ttl": None})
