@@ -13,8 +13,8 @@ import requirement_tables
 from tree import ROOT
 
 import mcpio
-from mcpio import ClientConnection, ErrorCode, Event, ServerConnection
-from mcpio.app import completion, limiting, pagination
+from mcpio import ClientConnection, ErrorCode, Event, ServerConnection, files
+from mcpio.app import completion, limiting, pages, pagination, tool_cache, uri_template
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.context import Context
 from mcpio.engine.inbound import QUOTE
@@ -114,6 +114,10 @@ def test_the_environment_of_a_child_process_is_named() -> None:
     [
         ("| pages of one list that a client follows | 1,000 |", pagination.MAX_PAGES == 1000),
         ("| values in an answer to `completion/complete` | 100 |", completion.MOST_VALUES == 100),
+        ("| malformed items of one list that a client keeps | 1,000 |", pages.MOST_MALFORMED == 1000),
+        ("| tools of one server that a client looks up by name | 10,000 |", tool_cache.MOST_TOOLS == 10_000),
+        ("| entries in the listing of a shared directory | 1,000 |", files.MOST_ENTRIES == 1000),
+        ("| a URI that a template is compared with | 65,536 characters |", uri_template.MAX_URI == 65_536),
         ("| keys that a `RateLimit` remembers | 4,096 |", limiting.MOST_KEYS == 4096),
         ("| a child's standard error that is kept | 8 KiB |", TAIL_SIZE == 8192),
         ("| a line of it that a function gets | 64 KiB |", MAX_LINE == 65536),
