@@ -103,7 +103,11 @@ class Telemetry:
         if revision is not None:
             attributes["mcp.protocol.version"] = revision.name
         with self._tracer.start_as_current_span(
-            _name(attributes), kind=SpanKind.CLIENT, attributes=attributes, record_exception=False, set_status_on_exception=False
+            _name(attributes),
+            kind=SpanKind.CLIENT,
+            attributes=attributes,
+            record_exception=False,
+            set_status_on_exception=False,
         ) as span:
             carrier: dict[str, str] = {}
             self._textmap.inject(carrier)
@@ -121,7 +125,12 @@ class Telemetry:
         token = contexts.attach(parent)
         try:
             with self._tracer.start_as_current_span(
-                _name(attributes), kind=SpanKind.SERVER, attributes=attributes, links=links, record_exception=False, set_status_on_exception=False
+                _name(attributes),
+                kind=SpanKind.SERVER,
+                attributes=attributes,
+                links=links,
+                record_exception=False,
+                set_status_on_exception=False,
             ) as span:
                 return await self._timed(scope, span, attributes, SpanKind.SERVER, call_next, request)
         finally:

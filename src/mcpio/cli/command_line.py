@@ -21,6 +21,7 @@ COMMANDS = {
     "call": "call a tool of a server",
     "read": "print a resource of a server",
     "prompt": "print a prompt of a server, filled in",
+    "replay": "show a recorded conversation",
 }
 
 

@@ -13,10 +13,12 @@ from typing import TypeAlias
 
 import mcpio
 from mcpio.app.client import Client
+from mcpio.cli import recording
 from mcpio.cli.console import Console
 from mcpio.cli.failures import Exit, Failure, explained
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
+from mcpio.engine.tap import Tap
 from mcpio.errors import McpError
 from mcpio.trio import open_stdio, run_until_signalled
 from mcpio.types.lifecycle import Implementation
@@ -54,6 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a variable for the server's environment, beside HOME, PATH and the like; may be repeated",
     )
     parser.add_argument("--inherit-env", action="store_true", help="give the server all of this environment")
+    recording.add_option(parser)
     parser.add_argument("--cwd", type=_directory, metavar="DIRECTORY", help="where the server runs")
 
 
@@ -109,6 +112,11 @@ def run(work: Work, options: argparse.Namespace) -> int:
 async def hold(work: Work, options: argparse.Namespace) -> int:
     """Hold the conversation: ``run``, inside a Trio run."""
     console = Console(quiet=options.quiet)
+    with recording.recorder(options.record) as tap:
+        return await _hold(work, options, console, tap)
+
+
+async def _hold(work: Work, options: argparse.Namespace, console: Console, tap: Tap | None) -> int:
     try:
         async with open_stdio(
             options.server,
@@ -121,6 +129,7 @@ async def hold(work: Work, options: argparse.Namespace) -> int:
             info=Implementation("mcpio", mcpio.__version__),
             on_log=console.log,
             options=_engine_options(options.timeout),
+            tap=tap,
         ) as client:
             return await work(client, options, console)
     except McpError as error:

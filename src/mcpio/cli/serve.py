@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 import traceback
+from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from types import ModuleType
@@ -15,6 +16,7 @@ from types import ModuleType
 import trio
 
 from mcpio.app.server import Server
+from mcpio.cli import recording
 from mcpio.cli.console import is_terminal
 from mcpio.cli.failures import Exit, Failure, did_you_mean
 from mcpio.trio import serve_stdio
@@ -35,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE[:NAME]",
         help="a module or a path to a file.py, and the Server in it (default: server)",
     )
+    recording.add_option(parser)
     transports = parser.add_mutually_exclusive_group()
     transports.add_argument(
         "--stdio", action="store_true", help="on standard input and output, for one client; this is the default"
@@ -48,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
         server = load(options.server)
     if is_terminal(sys.stdin):
         print(f"mcpio: serving {server.info.name!r} on standard input, which is a terminal", file=sys.stderr)
-    trio.run(serve_stdio, server)
+    with recording.recorder(options.record) as tap:
+        trio.run(partial(serve_stdio, server, tap=tap))
     return Exit.DONE
 
 

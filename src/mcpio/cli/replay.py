@@ -1,0 +1,91 @@
+"""``mcpio replay``: show a recorded conversation, held again by a fresh engine."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Hashable, Iterable
+from math import inf
+
+from mcpio.cli.demo.view import View
+from mcpio.cli.failures import Exit, Failure
+from mcpio.engine.replay import Replay
+from mcpio.engine.table import Role
+from mcpio.engine.tap import Tap, observe
+from mcpio.errors import LocalProtocolError
+
+__all__ = ["add_arguments", "run", "show"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    parser.add_argument("file", metavar="FILE", help="a recording, as --record or mcpio.Recorder write it")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Be the command."""
+    try:
+        with open(options.file, encoding="utf-8") as file:
+            return show(file, View.for_output())
+    except OSError as error:
+        raise Failure(Exit.NOT_FOUND, f"cannot read {options.file!r}: {error.strerror or error}") from error
+    except (LocalProtocolError, UnicodeDecodeError) as error:
+        raise Failure(Exit.PROTOCOL, f"{options.file}: {error}") from error
+
+
+def show(lines: Iterable[str], view: View) -> int:
+    """Show a recording. ``Failure`` where it comes out differently this time."""
+    replay = Replay(lines)
+    heard = _Messages(replay.role, view)
+    observe(replay.connection, heard)
+    began, ended, differs = inf, -inf, []
+    for call in replay:
+        began, ended = min(began, call.at), max(ended, call.at)
+        heard.flush(call.phase.value)
+        if call.differs is not None:
+            differs.append(f"line {call.line}: {call.verb}: {call.differs}")
+    view.end(f"recorded by the {replay.role.value}", max(0.0, ended - began))
+    if differs:
+        raise Failure(Exit.PROTOCOL, "\n  ".join(["the same calls give something else:", *differs[:_SHOWN]]))
+    return Exit.DONE
+
+
+_SHOWN = 10
+
+
+class _Messages(Tap):
+    """Shows what passes, each message with the phase after it. Of the other side's phase a recording knows nothing."""
+
+    def __init__(self, role: Role, view: View) -> None:
+        self._is_client = role is Role.CLIENT
+        self._view = view
+        self._waiting: list[tuple[bool, str]] = []
+
+    def message_received(self, text: bytes | str, via: Hashable, now: float) -> None:
+        """Keep it until it was acted on."""
+        self._waiting.append((False, text if isinstance(text, str) else text.decode(errors="backslashreplace")))
+
+    def message_sent(self, text: bytes, via: Hashable, now: float) -> None:
+        """Keep it until the call is over."""
+        self._waiting.append((True, text.decode()))
+
+    def received(self, data: bytes | None, now: float) -> None:
+        """Keep the end of input."""
+        if data is None:
+            self._waiting.append((False, "(end of input)"))
+
+    def sent(self, data: bytes | None, now: float) -> None:
+        """Keep the end of output."""
+        if data is None:
+            self._waiting.append((True, "(end of output)"))
+
+    def flush(self, phase: str) -> None:
+        """Show what waits."""
+        for is_own, text in self._waiting:
+            client, server = (phase, "") if self._is_client else ("", phase)
+            if is_own == self._is_client:
+                self._view.sent(text, client)
+                self._view.reported("in", server)
+            else:
+                self._view.received(text, client)
+                self._view.reported("out", server)
+        self._waiting.clear()
