@@ -74,6 +74,10 @@ class RequestScope:
         """The session that the request came in."""
         return self._session
 
+    def now(self) -> float:
+        """Return the time, in seconds on the clock of whatever carries the session."""
+        return self._session.driver.now()
+
     @property
     def cancelled(self) -> bool:
         """Whether the peer gave the request up, or the connection ended. Nobody will read the answer."""

@@ -1,7 +1,7 @@
 """Middleware that refuses: rates, how many at once, and who may. Each answers with a refusal code (TOOL-19, P6).
 
 Every object of these is one set of counters: the same one in several servers limits all of them together. Pings count
-nowhere.
+nowhere. A call that becomes a task counts once for its rate, and how many run at once counts its work.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ class RateLimit(_Counted):
 
     async def __call__(self, ctx: Any, request: Any, call_next: CallNext) -> Any:
         """Be the middleware."""
-        if self.counts(ctx):
+        if self.counts(ctx) and not _is_work(ctx):
             throttle = self._throttle(self.key(ctx, request))
-            if not throttle.admits(ctx.session.driver.now()):
+            if not throttle.admits(ctx.now()):
                 raise Refusal(self._code, retry_after=_rounded_up(throttle.seconds_to_next))
         return await call_next(request)
 
@@ -188,7 +188,7 @@ def allow(
     meant = _checked_methods(methods)
 
     async def check(ctx: Any, request: Any, call_next: CallNext) -> Any:
-        if _is_meant(ctx.method, meant):
+        if _is_meant(ctx.method, meant) and not _is_work(ctx):
             answer: Any = predicate(ctx, request)
             if not (await answer if is_awaitable(answer) else answer):
                 raise Refusal(code, message)
@@ -203,6 +203,11 @@ def _checked_methods(methods: Collection[str] | None) -> Collection[str] | None:
 
 def _is_meant(method: str, methods: Collection[str] | None) -> bool:
     return method in methods if methods is not None else method != "ping"
+
+
+def _is_work(ctx: Any) -> bool:
+    """Tell whether this is the work of a task, whose request came by already."""
+    return getattr(ctx, "task", None) is not None
 
 
 def _rounded_up(seconds: float) -> float:

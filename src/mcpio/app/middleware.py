@@ -4,14 +4,17 @@ A middleware is an async function of three parameters: what it may know of the r
 function that goes on with it. It returns the typed result::
 
     async def timing(ctx, request, call_next):
-        began = ctx.session.driver.now()
+        began = ctx.now()
         try:
             return await call_next(request)
         finally:
-            print(ctx.method, ctx.session.driver.now() - began)
+            print(ctx.method, ctx.now() - began)
 
 It may go on with another request, return another result, not go on at all, or go on several times. What it raises is
 what the handler would have raised: ``Refusal`` and ``RequestError`` are the answer, anything else an internal error.
+
+A request that becomes a task goes through twice: once by itself, with the task for its result, and once more as the
+work of the task, with ``ctx.task`` set and its real result.
 """
 
 from __future__ import annotations
@@ -54,6 +57,10 @@ class Call:
         self.method = method
         self.session = session
         self.retry = retry
+
+    def now(self) -> float:
+        """Return the time, in seconds on the clock of whatever carries the session."""
+        return self.session.driver.now()
 
 
 def checked_middleware(found: Iterable[Any]) -> tuple[Middleware, ...]:

@@ -276,8 +276,10 @@ class Server:
     def middleware(self, function: F) -> F:
         """Put an async function of (ctx, request, call_next) around every request, inside of those that are there.
 
-        Every request means all but those that the engine answers by itself, such as ``ping``. ``ctx`` is a ``Context``;
-        ``mcpio.app.middleware`` says what the function may do. ``TypeError`` for what is no async function.
+        Every request means all but those that the engine answers by itself, such as ``ping``. Of a tool that runs as a
+        task it stands around the request, whose result is the task, and then around the work, where ``ctx.task`` is the
+        task. ``ctx`` is a ``Context``; ``mcpio.app.middleware`` says what the function may do. ``TypeError`` for what
+        is no async function.
         """
         from mcpio.app.middleware import checked_middleware
 
@@ -295,10 +297,19 @@ class Server:
         from mcpio.app.tasks import TaskOptions
         from mcpio.app.tool_tasks import ToolTasks
 
-        self.tasks = ToolTasks(self.tools, self.handlers["tools/call"], options or TaskOptions(), page_size)
+        call = self.handlers["tools/call"]
+        self.tasks = ToolTasks(self.tools, call, partial(self._work, call), options or TaskOptions(), page_size)
         self.handlers.update(self.tasks.handlers)
         for session in self.sessions:
             self.tasks.attach(session.driver, session.state, session)
+
+    def _work(self, call: Handler, scope: Context, request: Any) -> Any:
+        """Do the work of a call that runs as a task, with what stands around it."""
+        if self.middlewares:
+            from mcpio.app.middleware import wrapped
+
+            call = wrapped(call, self.middlewares)
+        return call(scope, request)
 
     def _add_prompt(self, function: F, options: PromptOptions) -> F:
         prompt = make_prompt(function, options)

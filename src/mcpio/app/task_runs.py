@@ -196,6 +196,10 @@ class _InTask(RequestScope):
         """The task that the request became."""
         return self._task
 
+    def now(self) -> float:
+        """Return the time, in seconds on the clock of the place where the task runs."""
+        return self._task.place.now()
+
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report how far the work is. See ``RequestScope.progress``."""
         self.run_in_loop(lambda: self._task.report_progress(progress, total, message))

@@ -30,12 +30,13 @@ _CALL = "tools/call"
 class ToolTasks(TaskReceiver):
     """The tasks of a server: ``Server.tasks``."""
 
-    def __init__(self, tools: Tools, call: Handler, options: TaskOptions, page_size: int | None) -> None:
-        """``call`` serves a call that is no task."""
+    def __init__(self, tools: Tools, call: Handler, work: Handler, options: TaskOptions, page_size: int | None) -> None:
+        """``call`` serves a call that is no task, ``work`` does that of one that is."""
         super().__init__(options, page_size=page_size, resume=self._resumed)
         self.handlers[_CALL] = self._call
         self._tools = tools
         self._plain_call = call
+        self._work_call = work
 
     def capability(self, *, told_apart: bool) -> ServerTasksCapability:
         """Return what is declared (TASK-01). ``told_apart`` says that no client sees another's tasks (TASK-35)."""
@@ -61,7 +62,7 @@ class ToolTasks(TaskReceiver):
     def _work(self, request: CallToolRequest, session: Any, event: RequestReceived) -> Work:
         def work(run: RunningTask) -> Any:
             run.scope = scope = TaskContext(run, session, event)
-            return self._plain_call(scope, request)
+            return self._work_call(scope, request)
 
         return work
 
