@@ -1,0 +1,75 @@
+"""A tool that asks its user: what is missing, by a form that a class describes."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import attrs
+import trio
+
+from mcpio import (
+    Accepted,
+    Context,
+    Declined,
+    Dismissed,
+    ElicitResult,
+    Form,
+    RequestScope,
+    Server,
+)
+from mcpio.app import Constraints, defaults_of
+from mcpio.trio import memory_client
+from mcpio.types import ElicitFormRequest, ElicitURLRequest
+
+server = Server("travel", "1.0")
+
+
+class Seat(Enum):
+    """Where to sit."""
+
+    WINDOW = "window"
+    AISLE = "aisle"
+
+
+@attrs.frozen
+class Booking:
+    """A flight."""
+
+    to: Annotated[str, "Where to", Constraints(min_length=3)]
+    people: Annotated[int, Constraints(ge=1, le=9)] = 1
+    seat: Seat = Seat.AISLE
+
+
+BOOKING = Form(Booking)  # made here, so that what no form can ask for is found at once
+
+
+@server.tool
+async def book(ctx: Context) -> str:
+    """Book a flight."""
+    match await ctx.elicit("Where would you like to go?", BOOKING, timeout=600):
+        case Accepted(Booking(to, people, seat)):
+            return f"{people} to {to}, {seat.value} seat"
+        case Declined():
+            return "nothing booked"
+        case Dismissed():
+            return "nothing booked yet: ask again later"
+
+
+def ask_user(
+    scope: RequestScope, request: ElicitFormRequest | ElicitURLRequest
+) -> ElicitResult:
+    """Stand for a window with the form in it: who asks, what for, and what it begins with."""
+    if not isinstance(request, ElicitFormRequest):
+        return ElicitResult("decline")
+    print(f"{scope.peer.info.name}: {request.message} {defaults_of(request.requested_schema)}")
+    return ElicitResult("accept", {"to": "Oslo", "people": 2})
+
+
+async def main() -> None:
+    async with memory_client(server, elicitation=ask_user) as client:
+        print((await client.call_tool("book")).text)
+
+
+if __name__ == "__main__":
+    trio.run(main)

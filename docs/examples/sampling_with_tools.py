@@ -1,0 +1,68 @@
+"""A tool that lets the client's model work: with two functions, for three rounds at most."""
+
+from __future__ import annotations
+
+import trio
+
+from mcpio import (
+    ClientCapabilities,
+    Context,
+    CreateMessageRequest,
+    CreateMessageResult,
+    RequestScope,
+    SamplingCapability,
+    SamplingMessage,
+    Server,
+    TextContent,
+)
+from mcpio.trio import memory_client
+from mcpio.types import ToolResultContent, ToolUseContent
+
+server = Server("weather", "1.0")
+
+
+def temperature(city: str) -> int:
+    """Tell the temperature in a city, in degrees Celsius."""
+    return {"Oslo": 4, "Rome": 21}[city]
+
+
+def warmer(first: int, second: int) -> bool:
+    """Tell whether the first of two temperatures is higher."""
+    return first > second
+
+
+@server.tool
+async def advise(question: str, ctx: Context) -> str:
+    """Answer a question about the weather."""
+    asked = SamplingMessage("user", TextContent(question))
+    request = CreateMessageRequest((asked,), max_tokens=200)
+    said = await ctx.sample_with_tools(request, [temperature, warmer], rounds=3)
+    return " ".join(block.text for block in said.blocks if isinstance(block, TextContent))
+
+
+def shown(block: object) -> str:
+    """Return what a function returned, as the model reads it."""
+    content = block.content if isinstance(block, ToolResultContent) else ()
+    return " ".join(each.text for each in content if isinstance(each, TextContent))
+
+
+def think(scope: RequestScope, request: CreateMessageRequest) -> CreateMessageResult:
+    """Stand for a model: it looks both cities up, and then it knows."""
+    if len(request.messages) == 1:
+        print("tools:", *[tool.name for tool in request.tools or ()])
+        looked_up = tuple(
+            ToolUseContent(city, "temperature", {"city": city}) for city in ("Oslo", "Rome")
+        )
+        return CreateMessageResult("assistant", looked_up, "a-model", "toolUse")
+    print("results:", *[shown(block) for block in request.messages[-1].blocks])
+    return CreateMessageResult("assistant", TextContent("Go to Rome."), "a-model", "endTurn")
+
+
+async def main() -> None:
+    can = ClientCapabilities(sampling=SamplingCapability(tools={}))
+    async with memory_client(server, sampling=think, capabilities=can) as client:
+        print((await client.call_tool("advise", {"question": "Oslo or Rome?"})).text)
+
+
+if __name__ == "__main__":
+    trio.run(main)
