@@ -156,6 +156,38 @@ def test_calls_of_tools_and_questions_about_tasks_have_a_rate() -> None:
     assert outcomes(link, *"aa") == [0, 1057]
 
 
+@pytest.mark.req("TASK-36")
+def test_a_call_that_becomes_a_task_counts_once_for_its_rate_and_its_work_for_how_many_run() -> None:
+    asked: list[Any] = []
+
+    def may(ctx: Context, _: Any) -> bool:
+        asked.append(ctx.task)
+        return True
+
+    server = Server(
+        "s",
+        middleware=[
+            RateLimit(2, 60, methods="tools/call"),
+            allow(may, methods="tools/call"),
+            ConcurrencyLimit(1, methods="tools/call"),
+        ],
+    )
+
+    @server.tool(task_support="optional")
+    async def work(ctx: Context) -> str:
+        await ctx.session.driver.runtime.sleep(10)
+        return "done"
+
+    link = Link(server)
+    first, second = (link.start(link.client.call_tool("work", task=True)) for _ in range(2))
+    assert isinstance(second.error, RequestError)
+    assert second.error.code == 1060
+    link.advance(20)
+    assert first.state == "returned"
+    assert asked == [None, None]
+    assert outcome(link, link.client.call_tool("work", task=True)) == 1058
+
+
 def test_pings_are_not_counted() -> None:
     link = Link(serving(RateLimit(1)), middleware=[RateLimit(1, per=for_all)])
     for _ in range(3):

@@ -291,6 +291,70 @@ def _requests(link: Link) -> list[Any]:
     return [event for event in link.pair.server_events if hasattr(event, "request")]
 
 
+# Around tasks
+
+
+def test_middleware_stands_around_the_request_of_a_task_and_around_its_work() -> None:
+    server = Server("s")
+    seen: list[Any] = []
+
+    @server.tool(task_support="optional")
+    async def work(ctx: Context) -> str:
+        await ctx.session.driver.runtime.sleep(5)
+        return "secret"
+
+    @server.middleware
+    async def clean(ctx: Context, request: Any, call_next: CallNext) -> Any:
+        result = await call_next(request)
+        if ctx.method != "tools/call":
+            return result
+        seen.append((ctx.task is not None, type(result).__name__, ctx.now()))
+        return attrs.evolve(result, content=(TextContent("***"),)) if ctx.task is not None else result
+
+    link = Link(server)
+    ask = link.start(link.client.call_tool("work", task=True))
+    link.advance(60)
+    assert text(ask.result) == "***"
+    assert seen == [(False, "CreateTaskResult", 0), (True, "CallToolResult", 5)]
+
+
+def test_what_middleware_raises_around_the_work_is_what_the_task_ends_with() -> None:
+    server = Server("s")
+    server.tool(_five, name="work", task_support="required")
+
+    @server.middleware
+    async def refuse(ctx: Context, request: Any, call_next: CallNext) -> Any:
+        if ctx.task is not None:
+            raise Refusal(1014)
+        return await call_next(request)
+
+    link = Link(server)
+    ask = link.start(link.client.call_tool("work", task=True))
+    link.advance(60)
+    assert isinstance(ask.error, RequestError)
+    assert ask.error.code == 1014
+
+
+def test_what_middleware_raises_around_the_request_makes_no_task() -> None:
+    server = Server("s")
+    server.tool(_five, name="work", task_support="required")
+
+    @server.middleware
+    async def refuse(ctx: Context, request: Any, call_next: CallNext) -> Any:
+        if isinstance(request, CallToolRequest):
+            raise Refusal(1014)
+        return await call_next(request)
+
+    link = Link(server, principal="ada")
+    with pytest.raises(RequestError, match="Authorization denied"):
+        link.do(link.client.call_tool("work", task=True))
+    assert link.do(link.client.list_tasks()).tasks == ()
+
+
+async def _five() -> int:
+    return 5
+
+
 # Around what a client sends
 
 
@@ -330,7 +394,7 @@ def test_a_client_keeps_answers_for_a_while() -> None:
     kept: dict[Any, tuple[float, Any]] = {}
 
     async def keep(call: Call, request: Any, call_next: CallNext) -> Any:
-        now, key = call.session.driver.now(), (call.method, request.cursor)
+        now, key = call.now(), (call.method, request.cursor)
         if key not in kept or now - kept[key][0] > 60:
             kept[key] = now, await call_next(request)
         return kept[key][1]
