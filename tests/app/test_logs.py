@@ -51,12 +51,12 @@ def test_a_message_without_secrets_is_handed_on_as_it_is() -> None:
 def test_a_filter_of_ones_own_sees_every_message_first() -> None:
     seen: list[Any] = []
 
-    def filter(session: Any, message: LoggingMessageNotification) -> LoggingMessageNotification | None:  # noqa: A001
+    def chosen(session: Any, message: LoggingMessageNotification) -> LoggingMessageNotification | None:
         seen.append((session, message.level, message.logger))
         return None if message.data == "secret" else attrs.evolve(message, data=f"<{message.data}>")
 
-    chosen: LogFilter = filter
-    link, heard = listening(log_filter=chosen)
+    log_filter: LogFilter = chosen
+    link, heard = listening(log_filter=log_filter)
     link.session.log("info", "secret", "a")
     link.session.log("error", "open", "b")
     link.session.log("debug", "below the level")

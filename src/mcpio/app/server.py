@@ -162,19 +162,7 @@ class Server:
         self.resources = Resources(lambda: self._broadcast(types.ResourceListChangedNotification()))
         self.prompts = Prompts(lambda: self._broadcast(types.PromptListChangedNotification()))
         self.completions = Completions(self.prompts, self.resources)
-        self.handlers = {
-            "tools/list": self._list_tools,
-            "tools/call": self.tools.call,
-            "resources/list": self._list_resources,
-            "resources/templates/list": self._list_templates,
-            "resources/read": self.resources.read,
-            "resources/subscribe": self._subscribe,
-            "resources/unsubscribe": _unsubscribe,
-            "prompts/list": self._list_prompts,
-            "prompts/get": self.prompts.get,
-            "completion/complete": self.completions.complete,
-            "logging/setLevel": _set_level,
-        }
+        self.handlers = self._own_handlers()
         self.notification_handlers = {}
         self.middlewares = ()
         for layer in middleware:
@@ -399,6 +387,21 @@ class Server:
             self.tasks.detach(session.driver)
 
     # Handlers
+
+    def _own_handlers(self) -> dict[str, Handler]:
+        return {
+            "tools/list": self._list_tools,
+            "tools/call": self.tools.call,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self.resources.read,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": _unsubscribe,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self.prompts.get,
+            "completion/complete": self.completions.complete,
+            "logging/setLevel": _set_level,
+        }
 
     def _list_tools(self, scope: Context, request: ListToolsRequest) -> ListToolsResult:
         page = self.tools.page(request.cursor, self._page_size)
