@@ -30,6 +30,7 @@ __all__ = [
     "SamplingRejected",
     "ToolError",
     "URLElicitationRequired",
+    "UnexpectedResponse",
 ]
 
 
@@ -217,6 +218,19 @@ class ConnectionLost(McpError):
 
 class ConnectFailed(McpError):
     """No connection came about: the program does not start, the port refuses, the handshake fails."""
+
+
+class UnexpectedResponse(McpError):
+    """An HTTP server answered with something that is no MCP.
+
+    ``status`` is the status code, ``reason`` says what was there, and ``text`` quotes the beginning of it.
+    """
+
+    def __init__(self, status: int, reason: str, text: str = "") -> None:
+        super().__init__(f"status {status}: {reason}" + (f": {text!r:.200}" if text else ""))
+        self.status = status
+        self.reason = reason
+        self.text = text
 
 
 class AuthorizationRequired(McpError):

@@ -163,6 +163,10 @@ class Connection(Stateful):
             self._fail(request, RequestInput.RECV_LOSS, error)
         return request is not None
 
+    def awaits(self, id: OutgoingId) -> bool:
+        """Whether a request of our own has no outcome yet."""
+        return self._outgoing.get(id) is not None
+
     # Answers
 
     def send_result(self, id: IncomingId, result: Any) -> None:

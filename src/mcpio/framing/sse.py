@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-__all__ = ["EventTooLarge", "ServerSentEvent", "SseParser", "encode_comment", "encode_event"]
+__all__ = ["ServerSentEvent", "SseParser", "encode_comment", "encode_event"]
 
 MIB: Final = 1024 * 1024
 
@@ -31,10 +31,6 @@ class ServerSentEvent:
     """How long to wait before reconnecting, in milliseconds, where this event says so."""
 
 
-class EventTooLarge(ValueError):
-    """An event is longer than the limit. The stream cannot be read on."""
-
-
 class SseParser:
     """Gives the events of one stream. Feed it bytes; take events until there are none."""
 
@@ -49,8 +45,12 @@ class SseParser:
         "_limit",
         "_retry",
         "_size",
+        "is_too_large",
         "last_id",
     )
+
+    is_too_large: bool
+    """Whether an event was longer than the limit: the stream cannot be read on, and what comes is ignored."""
 
     last_id: str | None
     """The id of the last event that was complete, of those without data too: what ``Last-Event-ID`` is to say."""
@@ -68,10 +68,11 @@ class SseParser:
         self._retry: int | None = None
         self._id: str | None = None
         self.last_id = None
+        self.is_too_large = False
 
     def receive(self, data: bytes) -> list[ServerSentEvent]:
-        """Take in bytes; return the events that they complete. ``EventTooLarge`` ends the stream."""
-        text = self._decoder.decode(data)
+        """Take in bytes; return the events that they complete."""
+        text = "" if self.is_too_large else self._decoder.decode(data)
         if not text:
             return []
         if self._is_first:
@@ -86,19 +87,15 @@ class SseParser:
         *lines, rest = _LINE_END.split(text)
         for line in lines:
             self._take_line(line, events)
-        if rest:
-            self._grow(len(rest))
-            self._buffer.append(rest)
+        self._hold(rest)
         return events
 
     def _take_line(self, line: str, events: list[ServerSentEvent]) -> None:
-        if self._buffer:
-            self._buffer.append(line)
-            self._grow(len(line))
-            line = "".join(self._buffer)
-            self._buffer.clear()
-        else:
-            self._grow(len(line))
+        self._hold(line)
+        if self.is_too_large:
+            return
+        line = "".join(self._buffer)
+        self._buffer.clear()
         if not line:
             self._dispatch(events)
             return
@@ -127,12 +124,15 @@ class SseParser:
         self._event = ""
         self._size = 0
 
-    def _grow(self, size: int) -> None:
-        self._size += size
+    def _hold(self, piece: str) -> None:
+        """Keep a piece of a line, within the limit."""
+        self._size += len(piece)
         if self._size > self._limit:
+            self.is_too_large = True
             self._buffer.clear()
             self._data = None
-            raise EventTooLarge(f"an event is longer than {self._limit} bytes")
+        elif piece:
+            self._buffer.append(piece)
 
 
 def encode_event(data: bytes, *, type: str | None = None, id: str | None = None, retry: int | None = None) -> bytes:

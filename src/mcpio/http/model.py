@@ -69,6 +69,8 @@ class Reset:
 
     exchange: Hashable
     """Which exchange."""
+    cause: BaseException | None = None
+    """What broke it, where that is known."""
 
 
 RequestItem: TypeAlias = RequestHead | Body | End | Reset

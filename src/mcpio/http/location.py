@@ -1,0 +1,61 @@
+"""Where a server is: an absolute URL, taken apart, and what may follow from it."""
+
+from __future__ import annotations
+
+from urllib.parse import urljoin, urlsplit
+
+import attrs
+
+__all__ = ["Location"]
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@attrs.frozen
+class Location:
+    """An ``http://`` or ``https://`` URL."""
+
+    scheme: str
+    host: str
+    """The host, without the brackets of an IPv6 address."""
+    port: int
+    target: str
+    """The path with its query: what the request line says."""
+
+    @classmethod
+    def parse(cls, url: str) -> Location:
+        """Take a URL apart. ``ValueError`` says what is wrong with it."""
+        parts = urlsplit(url)
+        if parts.scheme not in _PORTS:
+            raise ValueError(f"a server's URL begins with http:// or https://, not {url!r:.100}")
+        if not parts.hostname:
+            raise ValueError(f"the URL {url!r:.100} names no host")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("a URL must not contain credentials: give them as headers")
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        if not target.isascii() or any(character <= " " for character in target):
+            raise ValueError(f"the URL {url!r:.100} is not encoded: use percent signs for what is no ASCII")
+        return cls(parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme], target)
+
+    @property
+    def authority(self) -> str:
+        """The host, and the port unless it is the usual one: what the ``Host`` field says."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The whole URL."""
+        return f"{self.scheme}://{self.authority}{self.target}"
+
+    def join(self, reference: str) -> Location | None:
+        """Return where a reference leads to from here, or ``None`` when that is another origin, or nowhere (HTTP-38).
+
+        Credentials must not follow to where somebody else may listen.
+        """
+        try:
+            found = Location.parse(urljoin(self.url, reference))
+        except ValueError:
+            return None
+        same = (found.scheme, found.host, found.port) == (self.scheme, self.host, self.port)
+        return found if same else None
