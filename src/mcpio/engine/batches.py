@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from mcpio.engine.limits import DEFAULT, Default, Timeout
-from mcpio.engine.snapshot import BatchState
+
+if TYPE_CHECKING:
+    from mcpio.engine.snapshot import BatchState
 
 __all__ = ["BatchItem", "Batches", "JoinedAnswers", "as_item"]
 
@@ -110,6 +112,8 @@ class Batches:
 
     def save(self) -> list[BatchState]:
         """Return the batches that wait for answers."""
+        from mcpio.engine.snapshot import BatchState  # few connections are ever written out
+
         open_batches = {id(batch): batch for batch in self._by_request.values()}.values()
         return [
             BatchState(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcpio.engine.pending import OutgoingRequest, outgoing_request, outgoing_state
-from mcpio.engine.snapshot import OutgoingState
 from mcpio.types.meta import META_RELATED_TASK
 from mcpio.types.tasks import GetTaskPayloadResult, GetTaskResult, ListTasksResult, TaskStatusNotification
+
+if TYPE_CHECKING:
+    from mcpio.engine.snapshot import OutgoingState
 
 __all__ = ["OutgoingTasks"]
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from mcpio.engine.limits import Timeout
-from mcpio.engine.snapshot import IncomingState, OutgoingState
 from mcpio.engine.table import REQUEST_TABLE, Direction, RequestInput, RequestState
 from mcpio.engine.timers import Timers
 from mcpio.events import IncomingId, OutgoingId
 from mcpio.methods import METHODS, Method
+
+if TYPE_CHECKING:
+    from mcpio.engine.snapshot import IncomingState, OutgoingState
 
 __all__ = [
     "IncomingRequest",
@@ -176,6 +178,8 @@ class OutgoingRequests:
 
 def outgoing_state(request: OutgoingRequest, now: float, due: float | None) -> OutgoingState:
     """Return a request of our own as a snapshot has it."""
+    from mcpio.engine.snapshot import OutgoingState  # few connections are ever written out
+
     return OutgoingState(
         id=int(request.id),
         name=request.name,
@@ -346,6 +350,8 @@ class IncomingRequests:
 
     def save(self) -> list[IncomingState]:
         """Return the running requests."""
+        from mcpio.engine.snapshot import IncomingState  # few connections are ever written out
+
         return [
             IncomingState(
                 id=int(each.id),

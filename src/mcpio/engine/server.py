@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
 from mcpio.codec import codec
 from mcpio.engine.connection import Connection
@@ -10,7 +11,6 @@ from mcpio.engine.inbound import invalid_params
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
 from mcpio.engine.payloads import encode, to_json
-from mcpio.engine.snapshot import SessionState
 from mcpio.engine.table import Input, Phase, Role
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
 from mcpio.events import Negotiated, RequestContext
@@ -23,6 +23,9 @@ from mcpio.types.lifecycle import (
     InitializeResult,
     ServerCapabilities,
 )
+
+if TYPE_CHECKING:
+    from mcpio.engine.snapshot import SessionState
 
 __all__ = ["ServerConnection"]
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mcpio.codec import codec
 from mcpio.engine.channel import CLOSE_TIMER
 from mcpio.engine.groups import Groups
 from mcpio.engine.options import Options
 from mcpio.engine.payloads import encode
-from mcpio.engine.snapshot import SessionState, dump, load
 from mcpio.engine.table import Phase
 from mcpio.errors import InvalidMessage, LocalProtocolError
 from mcpio.events import CloseReason, RequestContext
 from mcpio.revisions import HANDSHAKE_REVISIONS, LATEST_HANDSHAKE
 from mcpio.types.lifecycle import Implementation
+
+if TYPE_CHECKING:
+    from mcpio.engine.snapshot import SessionState
 
 __all__ = ["Stateful"]
 
@@ -35,6 +37,8 @@ class Stateful(Groups):
         ``LocalProtocolError`` while events or output are undrained, after the end, and when a cookie or a ``via`` is
         neither a string nor an integer.
         """
+        from mcpio.engine.snapshot import dump  # few connections are ever written out
+
         if self._phase is Phase.CLOSED:
             raise LocalProtocolError("a closed connection has no state worth keeping")
         if self._undrained or self._inbox.pending or (self._inbox.ended and not self._end_received):
@@ -57,6 +61,8 @@ class Stateful(Groups):
         Requests of our own keep their ids, cookies and remaining time; those of the peer are in ``unanswered``.
         Raises ``LocalProtocolError`` for a snapshot that is malformed, of the other role, or from a newer version.
         """
+        from mcpio.engine.snapshot import load  # few connections are ever written out
+
         state = load(snapshot)
         if state.role != cls.role.value:
             raise LocalProtocolError(f"a snapshot of a {state.role} cannot be restored as a {cls.role.value}")
@@ -73,6 +79,8 @@ class Stateful(Groups):
         return connection
 
     def _save(self, now: float) -> SessionState:
+        from mcpio.engine.snapshot import SessionState  # few connections are ever written out
+
         context, own, settled = self._context, codec(LATEST_HANDSHAKE), self._codec
         outgoing, retired = self._outgoing.save(now)
         close_at = self._timers.get(CLOSE_TIMER)

@@ -6,15 +6,38 @@ same process.
 
 The parts of the stdio drivers are for programs that want something between them: ``open_process_stream`` and
 ``start_process`` give a child process and the stream to it, ``stdio_stream`` is this process's own standard input and
-output, and ``terminate_on_signals`` and ``run_until_signalled`` end a program at SIGINT or SIGTERM.
+output, and ``terminate_on_signals`` and ``run_until_signalled`` end a program at SIGINT or SIGTERM. A name is looked
+up, and its module imported, when it is first used: a server does not pay for what starts processes.
 """
 
-from mcpio.trio._drivers import connect, open_transport, serve
-from mcpio.trio._memory import memory_client
-from mcpio.trio._process import ChildProcess, default_environment, open_process_stream, start_process
-from mcpio.trio._signals import Terminated, run_until_signalled, terminate_on_signals
-from mcpio.trio._stdio import stdio_stream
-from mcpio.trio._stdio_drivers import StdioClient, connect_stdio, open_stdio, serve_stdio
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mcpio.trio._drivers import connect, open_transport, serve
+    from mcpio.trio._memory import memory_client
+    from mcpio.trio._process import ChildProcess, default_environment, open_process_stream, start_process
+    from mcpio.trio._signals import Terminated, run_until_signalled, terminate_on_signals
+    from mcpio.trio._stdio import stdio_stream
+    from mcpio.trio._stdio_drivers import StdioClient, connect_stdio, open_stdio, serve_stdio
+
+else:
+
+    def __getattr__(name: str) -> Any:
+        # Hidden from type checkers, or to them every misspelt name would be there.
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{module}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "ChildProcess",
@@ -34,3 +57,15 @@ __all__ = [
     "stdio_stream",
     "terminate_on_signals",
 ]
+
+_HOME = {
+    "_drivers": "connect open_transport serve",
+    "_memory": "memory_client",
+    "_process": "ChildProcess default_environment open_process_stream start_process",
+    "_signals": "Terminated run_until_signalled terminate_on_signals",
+    "_stdio": "stdio_stream",
+    "_stdio_drivers": "StdioClient connect_stdio open_stdio serve_stdio",
+}
+"""The module of each name."""
+
+_MODULES = {name: module for module, names in _HOME.items() for name in names.split()}

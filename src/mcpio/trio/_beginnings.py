@@ -9,7 +9,6 @@ import attrs
 import trio
 
 from mcpio.app.client import ClientOptions, client_connection
-from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
@@ -20,6 +19,7 @@ from mcpio.trio._report import report
 
 if TYPE_CHECKING:
     from mcpio.app.saving import SavedSession, UnansweredPolicy
+    from mcpio.app.server import Server
     from mcpio.engine.tap import Tap
 
 __all__ = ["Beginning", "ClientBeginning", "ServerBeginning", "TapSource", "begin_client", "begin_server", "watch"]

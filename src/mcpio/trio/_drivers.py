@@ -10,13 +10,12 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 import trio
 
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.runtime import Driver
-from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.trio._beginnings import Beginning, ClientBeginning, ServerBeginning, begin_client, begin_server
 from mcpio.trio._groups import ungrouped
@@ -24,6 +23,9 @@ from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._session import SessionActor
 from mcpio.trio._timekeeper import Timekeeper
 from mcpio.trio._wire import Transport, Wire, wire_for
+
+if TYPE_CHECKING:
+    from mcpio.app.server import Server
 
 __all__ = [
     "ConnectOptions",

@@ -5,13 +5,12 @@ Real bytes go through both engines, but nothing waits for them: what one side ha
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import trio
 
 from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.runtime import checked_grace
-from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
@@ -22,6 +21,9 @@ from mcpio.trio._report import report
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._session import process
 from mcpio.trio._timekeeper import Timekeeper
+
+if TYPE_CHECKING:
+    from mcpio.app.server import Server
 
 __all__ = ["memory_client"]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import trio
 
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.runtime import Driver
-from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel
@@ -22,6 +21,9 @@ from mcpio.trio._process import LAST_WORDS_PATIENCE, ChildProcess, ProcessOption
 from mcpio.trio._signals import terminate_on_signals
 from mcpio.trio._stdio import stdio_stream
 from mcpio.trio._wire import wire_for
+
+if TYPE_CHECKING:
+    from mcpio.app.server import Server
 
 __all__ = ["StdioClient", "StdioOptions", "connect_stdio", "open_stdio", "serve_stdio"]
 
