@@ -377,11 +377,11 @@ class Client(Session):
         A server need not say it: let the user try again, or give up. ``LocalProtocolError`` for an id that the server
         never named, ``ConnectionLost`` when the connection ends first, ``NoBackChannel`` when it has ended.
         """
-        if id not in self.visits:
+        if self._visits is None or id not in self._visits:
             raise LocalProtocolError(f"the server never named the elicitation {id!r:.100}")
-        if not self.visits.is_done(id):
+        if not self._visits.is_done(id):
             self.check_open()
-            await self.visits.wait_for(id, self.driver.runtime.one_shot())
+            await self._visits.wait_for(id, self.driver.runtime.one_shot())
 
     def _items(self, method: str, fetch: Callable[..., Any], items: Callable[[Any], tuple[T, ...]]) -> Items[T]:
         return Items(method, fetch, items, self._report_fault)
@@ -425,9 +425,6 @@ class Client(Session):
             raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {event.raw['method']:.100}")
         layers = self._handler_middleware
         return self._wrapped(event, handler, layers) if layers else handler
-
-    def _begin_visit(self, id: str) -> None:
-        self.visits.begin(id)
 
     def _finish_visit(self, notification: ElicitationCompleteNotification) -> bool:
         return self._visits is not None and self._visits.finish(notification.elicitation_id)

@@ -80,7 +80,7 @@ async def _read(asked: Coroutine[Any, Any, ElicitResult], form: Form[T]) -> Elic
 async def _visited(asked: Coroutine[Any, Any, ElicitResult], id: str | None, session: ServerSession) -> ElicitResult:
     # Before it goes out: whatever the user does there may be done before their client has answered.
     if id is not None:
-        session.visits.begin(id)
+        session.begin_visit(id)
     result = await asked
     return attrs.evolve(result, content=None)
 

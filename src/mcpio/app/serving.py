@@ -57,12 +57,16 @@ class ServerSession(Session):
         A second time nothing is sent (ELIC-16). Raises as ``notify`` does, and ``LocalProtocolError`` for an id that
         this client was never sent, or so long ago that it is forgotten.
         """
-        if id not in self.visits:
+        if self._visits is None or id not in self._visits:
             raise LocalProtocolError(f"this client was never sent the elicitation {id!r:.100}")
-        if self.visits.is_done(id):
+        if self._visits.is_done(id):
             return False
         self.notify(types.ElicitationCompleteNotification(id))
-        return self.visits.finish(id)
+        return self._visits.finish(id)
+
+    def begin_visit(self, id: str) -> None:
+        """Take note that the client is sent an elicitation. Whoever sends it calls."""
+        self._begin_visit(id)
 
     def has_visit(self, id: str) -> bool:
         """Whether this client was sent the elicitation."""

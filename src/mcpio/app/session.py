@@ -194,20 +194,19 @@ class Session(TaskCalls):
         self.driver.close(grace)
         await self.driver.wait_closed()
 
-    @property
-    def visits(self) -> Visits:
-        """The elicitations at web addresses that this session knows of, by their ids."""
+    def _begin_visit(self, id: str) -> None:
+        """Remember an elicitation at a web address by its id."""
         if self._visits is None:
             from mcpio.app.visits import Visits
 
             self._visits = Visits()
-        return self._visits
+        self._visits.begin(id)
 
     def _note_visits(self, error: Exception) -> None:
         """Remember the addresses that an error sends the user to (ELIC-17)."""
         if isinstance(error, URLElicitationRequired):
             for each in error.elicitations:
-                self.visits.begin(str(each.elicitation_id))
+                self._begin_visit(str(each.elicitation_id))
 
     # The session as a value
 
