@@ -50,7 +50,7 @@ def after(link: Link, ask: Ask[Any], seconds: float = 60) -> Any:
 def test_a35_what_is_sent_again_unasked_only_reads(method: str) -> None:
     said = METHODS[method]
     verb = method.rsplit("/", maxsplit=1)[-1]
-    reads = said.kind is Kind.REQUEST and verb in ("list", "read", "get", "ping", "complete")
+    reads = said.kind is Kind.REQUEST and verb in ("list", "read", "get", "ping", "complete", "result")
     assert (method in READING) is (reads and method != "roots/list")
 
 
@@ -109,6 +109,15 @@ def test_a35_a_tool_is_called_again_only_when_its_caller_says_so(retry: bool | N
     link.advance(1)
     assert len(peer.at) == tries
     assert isinstance(ask.error, RequestError) is (tries == 1)
+
+
+def test_a_tool_that_may_be_a_task_is_called_again_too() -> None:
+    peer = Unsteady(BUSY)
+    peer.server.tool(peer.work, name="either", task_support="optional")
+    link = Link(peer.server, retry=Backoff())
+    assert link.do(link.client.tool("either"))
+    assert after(link, link.start(link.client.call_tool("either", retry=True))).content
+    assert len(peer.at) == 2
 
 
 def test_a_caller_keeps_what_reads_from_being_sent_again() -> None:

@@ -25,6 +25,7 @@ READING: Final = frozenset(
         "completion/complete",
         "tasks/get",
         "tasks/list",
+        "tasks/result",
     }
 )
 """The methods that only read: asking twice changes nothing."""

@@ -29,11 +29,11 @@ async def call_as_task(
     meta = options.pop("meta", None)
     if meta is not None:
         request = attrs.evolve(request, meta=meta)
-    options.pop("retry", None)
+    retry = options.pop("retry", None)
     if task is None and not await _must_be_task(client, request):
         if refusal is not None:
             raise refusal
-        plain: CallToolResult = await client.request(request, **options)
+        plain: CallToolResult = await client.request(request, retry=retry, **options)
         return plain
     result: CallToolResult = await run_task(client, True if task is None else task, request, **options)
     return result
