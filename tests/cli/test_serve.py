@@ -116,7 +116,7 @@ def test_the_command_keeps_standard_output_clean(
 ) -> None:
     served = []
 
-    async def serve(server: object) -> None:
+    async def serve(server: object, **_: object) -> None:
         served.append(server)
 
     monkeypatch.setattr("mcpio.cli.serve.serve_stdio", serve)
@@ -128,7 +128,7 @@ def test_the_command_keeps_standard_output_clean(
 def test_people_who_type_at_it_are_told(
     desk: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async def serve(server: object) -> None:
+    async def serve(server: object, **_: object) -> None:
         return
 
     monkeypatch.setattr("mcpio.cli.serve.serve_stdio", serve)

@@ -54,6 +54,13 @@ def test_what_is_redacted_keeps_its_type() -> None:
     }
 
 
+def test_a_schema_says_what_a_secret_is_and_is_none() -> None:
+    schema = {"properties": {"password": {"type": "string"}, "n": {"default": {"token": "x"}}}}
+    redacted = {"properties": {"password": {"type": "string"}, "n": {"default": {"token": MARK}}}}
+    assert REDACTOR.message(schema) == redacted
+    assert REDACTOR.message({"properties": {"password": "x"}}) == {"properties": {"password": MARK}}
+
+
 def test_paths_lead_to_what_is_secret_as_a_whole() -> None:
     redactor = Redactor(names=(), patterns=(), paths=("params.arguments.pin", "result.*.iban", "result.list.1"))
     message = {

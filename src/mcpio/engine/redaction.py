@@ -104,19 +104,20 @@ class Redactor:
         redacted = self.text(text)
         return data if redacted is text else redacted.encode()
 
-    def _within(self, value: Any, paths: tuple[tuple[str, ...], ...], texts: int) -> Any:
+    def _within(self, value: Any, paths: tuple[tuple[str, ...], ...], texts: int, in_schema: bool = False) -> Any:
         if isinstance(value, str):
             return self._in_text(value, texts)
         if isinstance(value, Mapping):
-            members = {name: self._member(name, each, paths, texts) for name, each in value.items()}
+            members = {name: self._member(name, each, paths, texts, in_schema) for name, each in value.items()}
             return value if all(members[name] is each for name, each in value.items()) else members
         if isinstance(value, list | tuple):
             items = [self._step(str(index), each, paths, texts) for index, each in enumerate(value)]
             return value if all(new is old for new, old in zip(items, value, strict=True)) else items
         return value
 
-    def _member(self, name: str, value: Any, paths: tuple[tuple[str, ...], ...], texts: int) -> Any:
-        if self._names_secret(name):
+    def _member(self, name: str, value: Any, paths: tuple[tuple[str, ...], ...], texts: int, in_schema: bool) -> Any:
+        # What a schema says of a secret is none.
+        if self._names_secret(name) and not (in_schema and isinstance(value, Mapping)):
             return _blank(value)
         return self._step(name, value, paths, texts)
 
@@ -124,7 +125,7 @@ class Redactor:
         further = tuple(path[1:] for path in paths if path[0] in (name, "*"))
         if () in further:
             return _blank(value)
-        return self._within(value, further, texts)
+        return self._within(value, further, texts, name == "properties")
 
     def _names_secret(self, name: str) -> bool:
         words = _words(name)

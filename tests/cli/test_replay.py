@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mcpio.cli import main
+from mcpio.cli.demo.view import View
+from mcpio.cli.failures import Exit, Failure
+from mcpio.cli.recording import recorder
+from mcpio.cli.replay import show
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
+from mcpio.engine.recording import Recorder
+from mcpio.engine.table import Role
+from mcpio.engine.tap import observe
+from mcpio.testing import pair
+from mcpio.types import PingRequest
+
+
+def recordings() -> dict[Role, list[str]]:
+    link = pair()
+    lines: dict[Role, list[str]] = {Role.CLIENT: [], Role.SERVER: []}
+    sides: tuple[Connection, ...] = (link.client, link.server)
+    for side in sides:
+        observe(side, Recorder(lines[side.role].append))
+    link.handshake()
+    link.client.send_request(PingRequest(), now=link.now)
+    link.advance(2.0)
+    link.server.receive_message("[]", link.now)
+    link.client.close(link.now)
+    link.run()
+    return lines
+
+
+def shown(lines: list[str]) -> list[str]:
+    out: list[str] = []
+    assert show(lines, View(out.append, 200, colour=False)) == Exit.DONE
+    return [" ".join(str(line).split()) for line in out]
+
+
+def test_a_recording_is_shown_as_the_demo_shows_a_conversation() -> None:
+    found = recordings()
+    client, server = shown(found[Role.CLIENT]), shown(found[Role.SERVER])
+    assert client[2:6] == [
+        'operating --> {"jsonrpc":"2.0","method":"notifications/initialized"}',
+        'operating --> {"jsonrpc":"2.0","id":2,"method":"ping"}',
+        'operating <-- {"jsonrpc":"2.0","id":2,"result":{}}',
+        "closed --> (end of output)",
+    ]
+    assert client[-1] == "Done: 6 messages in 2.0 s; recorded by the client."
+    assert server[4] == '<-- {"jsonrpc":"2.0","id":2,"result":{}} operating'
+    assert "--> [] operating" in server
+    assert server[-1].endswith("recorded by the server.")
+
+
+def test_what_comes_out_differently_is_a_failure() -> None:
+    lines = recordings()[Role.CLIENT]
+    changed = [line.replace("Negotiated", "Initialized") for line in lines]
+    with pytest.raises(Failure, match="next_event: Negotiated, where there was Initialized") as caught:
+        show(changed, View(lambda text: None, 80, colour=False))
+    assert caught.value.status is Exit.PROTOCOL
+
+
+def test_an_empty_recording_is_shown_too() -> None:
+    assert shown(recordings()[Role.CLIENT][:1])[-1] == "Done: 0 messages in 0.0 s; recorded by the client."
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "recording"
+    path.write_text("".join(recordings()[Role.CLIENT]), encoding="utf-8")
+    assert main(["replay", str(path)]) == Exit.DONE
+    assert "6 messages" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "said"),
+    [
+        (None, Exit.NOT_FOUND, "cannot read"),
+        (b"{}", Exit.PROTOCOL, "not a recording"),
+        (b"\xff", Exit.PROTOCOL, "utf-8"),
+    ],
+)
+def test_what_cannot_be_shown(
+    content: bytes | None, status: Exit, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "recording"
+    if content is not None:
+        path.write_bytes(content)
+    assert main(["replay", str(path)]) == status
+    assert said in capsys.readouterr().err
+
+
+def test_a_conversation_is_written_down_without_its_secrets(tmp_path: Path) -> None:
+    path = tmp_path / "recording"
+    with recorder(str(path)) as tap:
+        assert tap is not None
+        connection = ClientConnection(pair().client.info)
+        observe(connection, tap)
+        connection.receive_data(b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"password":"hunter2"}}\n', 0.0)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert "hunter2" not in lines[1]
+    assert json.loads(lines[0])["role"] == "client"
+    with recorder(None) as nothing:
+        assert nothing is None
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="cannot write"), recorder(str(tmp_path)):
+        pass
