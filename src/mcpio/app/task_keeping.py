@@ -94,9 +94,8 @@ class TaskKeeping:
         self._offset = 0.0
         self._now = 0.0
         self._loading: list[OneShot] = []
-        self._flushing: list[OneShot] = []
         self._unwritten: list[StoreEffect] = []
-        self._writer: tuple[TaskPlace, Task] | None = None
+        self._writer: _Writer | None = None
         self._sleeper: tuple[TaskPlace, float, Task] | None = None
         self._is_pumping = False
 
@@ -128,8 +127,8 @@ class TaskKeeping:
     def detach(self, place: TaskPlace) -> None:
         """Use a place no more. What was being written is written again elsewhere, as soon as there is a place."""
         self._places.remove(place)
-        if self._writer is not None and self._writer[0] is place:
-            self._writer[1].cancel()
+        if self._writer is not None and self._writer.place is place:
+            self._writer.cancel()
         if self._sleeper is not None and self._sleeper[0] is place:
             self._sleeper[2].cancel()
             self._sleeper = None
@@ -150,11 +149,15 @@ class TaskKeeping:
         self.pump()
 
     async def flush(self, place: TaskPlace) -> None:
-        """Wait until all that is known is stored, or could not be."""
-        if self._writer is not None:
-            written = place.runtime.one_shot()
-            self._flushing.append(written)
-            await written.wait()
+        """Store all that is known before a place ends, unless there is another from where that can be done.
+
+        It does it by itself: what was spawned at the place may be cancelled by now.
+        """
+        if self._places in ([], [place]):
+            if self._writer is not None:
+                self._writer.cancel()
+            self._writer = _Writer(place)
+            await self._write(self._writer)
 
     def pump(self) -> None:
         """Carry out what the machine wants, and hand on what it says. Due after every call to it."""
@@ -211,25 +214,25 @@ class TaskKeeping:
         self._unwritten = batch
         place = self.place
         if batch and place is not None:
-            self._writer = (place, place.runtime.spawn(self._write(place)))
+            self._writer = _Writer(place)
+            self._writer.task = place.runtime.spawn(self._write(self._writer))
         return False
 
-    async def _write(self, place: TaskPlace) -> None:
+    async def _write(self, writer: _Writer) -> None:
         """Be the task that has the store work in a thread, until there is nothing more to do."""
         try:
             while batch := self._take():
                 self._unwritten = batch
-                values = await place.runtime.to_thread(partial(self._carry_out, batch))
+                values = await writer.place.runtime.to_thread(partial(self._carry_out, batch))
                 self._unwritten = []
                 self._note(batch, values)
                 self.pump()
         finally:
             # Cut off with its place, it leaves the batch to the next: to write it twice does no harm.
-            self._writer = None
-            if not self._unwritten:
-                self._flushing = _set(self._flushing)
-            elif place not in self._places:
-                self.pump()
+            if self._writer is writer:
+                self._writer = None
+                if self._unwritten and writer.place not in self._places:
+                    self.pump()
 
     def _take(self) -> list[StoreEffect]:
         """Return the effects that are next, those first that may not have been carried out."""
@@ -257,6 +260,18 @@ class TaskKeeping:
     def _note(self, batch: Sequence[StoreEffect], values: Sequence[Any]) -> None:
         for effect, value in zip(batch, values, strict=True):
             self.machine.store_done(effect.token, value, self.now())
+
+
+class _Writer:
+    """Who has the store work."""
+
+    def __init__(self, place: TaskPlace) -> None:
+        self.place = place
+        self.task: Task | None = None
+
+    def cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
 
 
 def _set(waiting: list[OneShot]) -> list[OneShot]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mcpio.trio._signals import Terminated, run_until_signalled, terminate_on_signals
     from mcpio.trio._stdio import stdio_stream
     from mcpio.trio._stdio_drivers import StdioClient, connect_stdio, open_stdio, serve_stdio
+    from mcpio.trio._tasks import run_tasks
 
 else:
 
@@ -50,6 +51,7 @@ __all__ = [
     "open_process_stream",
     "open_stdio",
     "open_transport",
+    "run_tasks",
     "run_until_signalled",
     "serve",
     "serve_stdio",
@@ -65,6 +67,7 @@ _HOME = {
     "_signals": "Terminated run_until_signalled terminate_on_signals",
     "_stdio": "stdio_stream",
     "_stdio_drivers": "StdioClient connect_stdio open_stdio serve_stdio",
+    "_tasks": "run_tasks",
 }
 """The module of each name."""
 

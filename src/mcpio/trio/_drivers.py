@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mcpio.app.server import Server
 
 __all__ = [
+    "LAST_STORED",
     "ConnectOptions",
     "Opened",
     "check_options",
@@ -38,6 +39,10 @@ __all__ = [
     "shake_hands",
     "start_client",
 ]
+
+
+LAST_STORED = 1.0
+"""Seconds that a store of tasks has, at the end, to take in how they ended."""
 
 
 class ConnectOptions(ClientOptions, ClientBeginning, total=False):
@@ -69,12 +74,25 @@ async def serve(
         async with lifespan_of(server) as state:
             begun = begin_server(server, principal, **beginning)
             connection: Any = begun.connection
-            await _carry(begun, wire, lambda driver: server.session(connection, driver, state), task_status=task_status)
+            await _carry(
+                begun,
+                wire,
+                lambda driver: server.session(connection, driver, state),
+                partial(_store_tasks, server),
+                task_status=task_status,
+            )
     except BaseException:
         # The lifespan may have failed, or have been cancelled, before anybody held the transport.
         with contextlib.suppress(Exception):
             await trio.aclose_forcefully(transport)
         raise
+
+
+async def _store_tasks(server: Server, session: Session) -> None:
+    """Have a store of tasks take in how those ended that ended with the session."""
+    if server.tasks is not None:
+        with trio.move_on_after(LAST_STORED):
+            await server.tasks.flush(session.driver)
 
 
 async def connect(

@@ -1,0 +1,54 @@
+"""A place for tasks that outlives the sessions that begin them."""
+
+from __future__ import annotations
+
+import trio
+
+from mcpio.app.server import Server
+from mcpio.trio._drivers import LAST_STORED, lifespan_of
+from mcpio.trio._groups import ungrouped
+from mcpio.trio._report import report
+from mcpio.trio._runtime import TrioRuntime
+
+__all__ = ["run_tasks"]
+
+
+async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Run the tasks of a server until cancelled, whatever becomes of the sessions that began them.
+
+    Start it, with ``nursery.start``, before what serves: without it the tasks of a session end with the session. The
+    server's lifespan is entered for it. Tasks that a store has from before, and that their tools resume, go on at once.
+    When it is cancelled, tasks are cut off: those that are not resumed have failed.
+
+    ``TypeError`` for a server that has no tasks.
+    """
+    tasks = server.tasks
+    if tasks is None:
+        raise TypeError("the server has no tasks: give a tool task_support=, or the server tasks=")
+    async with lifespan_of(server) as state:
+        with ungrouped():
+            async with trio.open_nursery() as nursery:
+                place = _Place(TrioRuntime(nursery))
+                try:
+                    tasks.attach(place, state)
+                    task_status.started()
+                    await trio.sleep_forever()
+                finally:
+                    tasks.stop(place)
+                    with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_STORED):
+                        await tasks.flush(place)
+                    tasks.detach(place)
+                    nursery.cancel_scope.cancel()
+
+
+class _Place:
+    """Where tasks run without a session."""
+
+    def __init__(self, runtime: TrioRuntime) -> None:
+        self.runtime = runtime
+
+    def now(self) -> float:
+        return trio.current_time()
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        report(message, error)
