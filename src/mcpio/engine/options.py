@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import attrs
@@ -31,6 +31,10 @@ def _handshake_only(_: object, __: object, revisions: tuple[Revision, ...]) -> N
     if not revisions or any(revision.era is not Era.HANDSHAKE for revision in revisions):
         names = ", ".join(revision.name for revision in HANDSHAKE_REVISIONS)
         raise ValueError(f"revisions must be one or more of {names}")
+
+
+def _as_set(profiles: Iterable[Profile]) -> frozenset[Profile]:
+    return frozenset(profiles)
 
 
 def _sayable(_: object, __: object, profile: Profile | None) -> None:
@@ -63,7 +67,7 @@ class Options:
     join_batch_answers: bool = False
     """Answer a batch with one array, once all of its answers are there, instead of one by one as they come (BATCH-05).
     Answers that wait for others count against ``Limits.queued_bytes``."""
-    profiles: frozenset[Profile] = attrs.field(default=frozenset(), converter=frozenset)
+    profiles: frozenset[Profile] = attrs.field(default=frozenset(), converter=_as_set)
     """Dialects beside the protocol that are understood, for peers that speak them. See ``mcpio.profiles``."""
     emit_profile: Profile | None = attrs.field(default=None, validator=_sayable)
     """The dialect to send notifications and contents in, ``None`` for the protocol's own."""
