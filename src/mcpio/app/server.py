@@ -168,12 +168,12 @@ class Server:
         for layer in middleware:
             self.middleware(layer)
         self.undelivered = 0
-        self.tasks = None
-        if tasks is not None:
-            self._keep_tasks(page_size, tasks)
         self._declared = capabilities or ServerCapabilities()
         self._page_size = page_size
         self._sessions: dict[ServerSession, None] = {}
+        if tasks is not None:
+            self._keep_tasks(tasks)
+        self.tasks = None
 
     # Registration
 
@@ -277,16 +277,16 @@ class Server:
     def _add_tool(self, function: F, options: ToolOptions, level: int) -> F:
         tool = make_tool(function, options, level=level + 1)
         if tool.description.execution is not None and self.tasks is None:
-            self._keep_tasks(self._page_size)
+            self._keep_tasks()
         self.tools.add(tool.description.name, tool)
         return function
 
-    def _keep_tasks(self, page_size: int | None, options: TaskOptions | None = None) -> None:
+    def _keep_tasks(self, options: TaskOptions | None = None) -> None:
         from mcpio.app.tasks import TaskOptions
         from mcpio.app.tool_tasks import ToolTasks
 
         call = self.handlers["tools/call"]
-        self.tasks = ToolTasks(self.tools, call, partial(self._work, call), options or TaskOptions(), page_size)
+        self.tasks = ToolTasks(self.tools, call, partial(self._work, call), options or TaskOptions(), self._page_size)
         self.handlers.update(self.tasks.handlers)
         for session in self.sessions:
             self.tasks.attach(session.driver, session.state, session)
