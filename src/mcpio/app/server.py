@@ -171,9 +171,9 @@ class Server:
         self._declared = capabilities or ServerCapabilities()
         self._page_size = page_size
         self._sessions: dict[ServerSession, None] = {}
+        self.tasks = None
         if tasks is not None:
             self._keep_tasks(tasks)
-        self.tasks = None
 
     # Registration
 
