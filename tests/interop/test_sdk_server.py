@@ -116,6 +116,7 @@ def talk_to_server(kind: str, revision: str) -> Iterator[Talk]:
             roots=[Root("file:///a", "a")],
             on_log=talk.logs.append,
             on_notification=talk.hear,
+            check_results="raise",
             options=Options(revisions=tuple(each for each in HANDSHAKE_REVISIONS if each <= newest)),
         )
         with portal.wrap_async_context_manager(opened) as talk.client:
@@ -205,6 +206,14 @@ def test_tools(talk: Talk) -> None:
     assert add.title == "Sum"
     assert add.output_schema is not None
     assert add.output_schema["required"] == ["result"]
+
+
+@pytest.mark.req("TOOL-14", "PAGE-01")
+def test_a_tool_is_found_by_its_name(talk: Talk) -> None:
+    tool = talk.do(lambda client: client.tool("count"))
+    assert tool is not None
+    assert tool.name == "count"
+    assert talk.do(lambda client: client.tool("no such tool")) is None
 
 
 def test_a_list_comes_in_pages(low: Talk) -> None:
