@@ -11,7 +11,7 @@ from mcpio.app.context import RequestScope
 from mcpio.app.server import Server
 from mcpio.app.web_address import web_address
 from mcpio.engine.table import Role
-from mcpio.errors import ErrorCode, LocalProtocolError, RequestError
+from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.types import (
     BooleanSchema,
     ClientCapabilities,
@@ -297,6 +297,43 @@ def test_roots_may_change() -> None:
     assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS[:1]
     with pytest.raises(LocalProtocolError, match="needs the capability roots"):
         Link(Server("s")).client.notify_roots_changed()
+
+
+@pytest.mark.req("ROOT-03")
+@pytest.mark.parametrize("roots", [list(ROOTS[1:]), lambda: ROOTS[1:]], ids=["list", "function"])
+def test_other_roots_are_told_of(roots: Any) -> None:
+    heard: list[Any] = []
+    server = Server("s")
+    server.notification_handlers["notifications/roots/list_changed"] = lambda _, told: heard.append(told)
+    link = Link(server, roots=ROOTS)
+    link.client.set_roots(roots)
+    link.run()
+    assert heard == [RootsListChangedNotification()]
+    assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS[1:]
+
+
+def test_other_roots_are_not_told_of_by_a_client_that_said_it_would_not() -> None:
+    heard: list[Any] = []
+    server = Server("s")
+    server.notification_handlers["notifications/roots/list_changed"] = lambda _, told: heard.append(told)
+    link = Link(server, roots=ROOTS, capabilities=ClientCapabilities(roots=RootsCapability()))
+    link.client.set_roots([])
+    link.run()
+    assert heard == []
+    assert link.do(link.session.request(ListRootsRequest())).roots == ()
+
+
+def test_what_are_no_roots_changes_nothing() -> None:
+    link = Link(Server("s"), roots=ROOTS)
+    with pytest.raises(ValueError, match="begins with file://"):
+        link.client.set_roots([Root("https://example.com")])
+    assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS
+    with pytest.raises(LocalProtocolError, match="needs the capability roots"):
+        Link(Server("s")).client.set_roots([])
+    link.client.close()
+    link.run()
+    with pytest.raises(NoBackChannel):
+        link.client.set_roots([])
 
 
 @pytest.mark.req("ROOT-02")

@@ -48,6 +48,8 @@ def problem(name: str, limit: Any, family: Family, value: Any, moment: type | No
         ("min_length", 1, "bytes", b"a", b"", "expected at least 1 bytes, got 0"),
         ("max_length", 1, "array", [1], [1, 2], "expected at most 1 items, got 2"),
         ("min_length", 1, "object", {"a": 1}, {}, "expected at least 1 members, got 0"),
+        ("format", "email", "string", "a@b", "a", 'expected an e-mail address, got "a"'),
+        ("format", "uri", "string", "a:b", "a", 'expected a URI such as https://example.com, got "a"'),
         ("pattern", "^a+$", "string", "aa", "b", 'expected a string that matches ^a+$, got "b"'),
     ],
 )

@@ -67,6 +67,7 @@ FIELDS: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.req("ELIC-05", "ELIC-06", "ELIC-07", "ELIC-08")
 @pytest.mark.parametrize(("field", "raw"), FIELDS)
 def test_a_field_of_a_form(field: Any, raw: dict[str, Any]) -> None:
     form = {"type": "object", "properties": {"it": raw}}
@@ -112,6 +113,7 @@ def test_what_a_form_says_of_itself() -> None:
 FORM: dict[str, Any] = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
 
 
+@pytest.mark.req("ELIC-03", "ELIC-04")
 @pytest.mark.parametrize("revision", REVISIONS[2:])
 def test_a_form(revision: Revision) -> None:
     read = codec(revision).decode(FORM, ElicitRequest)
@@ -126,6 +128,7 @@ def test_a_form_that_says_it_is_one() -> None:
     assert codec(REV_2025_11_25).encode(read) == raw
 
 
+@pytest.mark.req("ELIC-14")
 def test_an_address() -> None:
     raw = {"mode": "url", "message": "Go", "url": "https://x/y", "elicitationId": "1"}
     read = codec(REV_2025_11_25).decode(raw, ElicitRequest)
@@ -164,6 +167,7 @@ def test_a_request_that_is_too_new() -> None:
         codec(REV_2025_06_18).encode(ElicitFormRequest("Who?", ElicitSchema({}), task=TaskMetadata()))
 
 
+@pytest.mark.req("ELIC-10")
 @pytest.mark.parametrize("revision", REVISIONS[2:])
 def test_an_answer(revision: Revision) -> None:
     raw = {"action": "accept", "content": {"name": "a", "age": 5, "height": 1.85, "ok": True, "colours": ["r"]}}
@@ -190,6 +194,7 @@ def test_a_faulty_answer(raw: Any, fault: str) -> None:
     assert str(caught.value) == fault
 
 
+@pytest.mark.req("ELIC-16", "ELIC-17")
 def test_what_comes_around_an_address() -> None:
     raw = {"elicitationId": "1"}
     read = codec(REV_2025_11_25).decode(raw, ElicitationCompleteNotification)

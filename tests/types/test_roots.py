@@ -8,6 +8,7 @@ from mcpio.revisions import REV_2024_11_05, REV_2025_11_25, REV_2026_07_28, REVI
 from mcpio.types import ListRootsRequest, ListRootsResult, MalformedItem, Root, RootsListChangedNotification
 
 
+@pytest.mark.req("ROOT-02")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_the_roots(revision: Revision) -> None:
     conversion = codec(revision)

@@ -36,6 +36,7 @@ USE = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1}}
 RETURNED = {"type": "tool_result", "toolUseId": "1", "content": [TEXT], "isError": True}
 
 
+@pytest.mark.req("SAMP-02", "SAMP-13", "SAMP-14")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_question_to_the_model(revision: Revision) -> None:
     conversion = codec(revision)
@@ -56,6 +57,7 @@ def test_a_question_to_the_model(revision: Revision) -> None:
     assert conversion.encode(request) == raw
 
 
+@pytest.mark.req("SAMP-03")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_an_answer_of_the_model(revision: Revision) -> None:
     raw = {"role": "assistant", "content": TEXT, "model": "m", "stopReason": "an own reason"}
@@ -65,6 +67,7 @@ def test_an_answer_of_the_model(revision: Revision) -> None:
     assert codec(revision).encode(result) == raw
 
 
+@pytest.mark.req("SAMP-04")
 @pytest.mark.parametrize("revision", [REV_2025_11_25, REV_2026_07_28])
 @pytest.mark.parametrize("content", [TEXT, [TEXT], [], [USE, TEXT], USE, [RETURNED]])
 def test_one_block_or_several_go_out_as_they_came(content: Any, revision: Revision) -> None:
@@ -74,6 +77,7 @@ def test_one_block_or_several_go_out_as_they_came(content: Any, revision: Revisi
     assert len(message.blocks) == (len(content) if isinstance(content, list) else 1)
 
 
+@pytest.mark.req("SAMP-04")
 @pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS[:3])
 def test_at_first_there_is_one_block(revision: Revision) -> None:
     conversion = codec(revision)
@@ -87,6 +91,7 @@ def test_at_first_there_is_one_block(revision: Revision) -> None:
             conversion.encode(SamplingMessage("user", several))
 
 
+@pytest.mark.req("SAMP-02", "SAMP-08", "SAMP-11")
 def test_tools_the_model_uses() -> None:
     conversion = codec(REV_2025_11_25)
     raw = {"role": "user", "content": [USE, RETURNED]}
@@ -106,6 +111,7 @@ def test_structured_content_of_a_tool_is_anything_later() -> None:
         codec(REV_2025_11_25).decode(raw, ToolResultContent)
 
 
+@pytest.mark.req("SAMP-04")
 def test_content_that_the_revision_does_not_know() -> None:
     assert codec(REV_2025_06_18).decode({"role": "user", "content": USE}, SamplingMessage).content == UnknownContent(
         "tool_use", USE
