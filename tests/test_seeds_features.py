@@ -382,7 +382,8 @@ def test_s4_access_is_controlled_and_calls_are_limited_by_middleware() -> None:
     layers = [allow(lambda ctx, request: ctx.peer.principal == "ada", methods="tools/call"), RateLimit(2, 1)]
     server = everything(middleware=layers)
     ada = Link(server, principal="ada")
-    assert ada.call("add", a=1, b=2).structured_content == {"result": 3}with pytest.raises(RequestError) as refused:
+    assert ada.call("add", a=1, b=2).structured_content == {"result": 3}
+    with pytest.raises(RequestError) as refused:
         Link(server).call("add", a=1, b=2)
     assert refused.value.code == 1014
     ada.advance(1.0)
