@@ -37,6 +37,7 @@ from mcpio.events import (
     RequestFailed,
     ResponseReceived,
 )
+from mcpio.profiles import Profile
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import (
     CallToolRequest,
@@ -152,6 +153,16 @@ def test_in_operation(role: type[Connection], row: Row, channel: str) -> None:
 @pytest.mark.req("BATCH-01", "BATCH-05", "BATCH-07", "RPC-07", "RPC-12")
 def test_in_operation_in_2025_03_26(role: type[Connection], row: Row, channel: str) -> None:
     connection = _conversation(role, "2025-03-26")
+    _feed(connection, row.text, channel)
+    _check(connection, row.outcomes(role))
+    _check_unharmed(connection)
+
+
+@channels
+@roles
+@_rows("In operation, with the profiles")
+def test_in_operation_with_the_profiles(role: type[Connection], row: Row, channel: str) -> None:
+    connection = _conversation(role, profiles=frozenset(Profile))
     _feed(connection, row.text, channel)
     _check(connection, row.outcomes(role))
     _check_unharmed(connection)
@@ -337,17 +348,19 @@ def test_what_the_end_of_the_stream_leaves_unfinished(role: type[Connection], wh
 WHO = {"name": "peer", "version": "1"}
 
 
-def _new(role: type[Connection], limits: Limits | None = None) -> Connection:
-    options = Options(limits=limits or Limits())
+def _new(role: type[Connection], limits: Limits | None = None, **more: Any) -> Connection:
+    options = Options(limits=limits or Limits(), **more)
     if role is ServerConnection:
         capabilities = ServerCapabilities(tools=ToolsCapability())
         return ServerConnection(Implementation("x", "1"), capabilities, options=options)
     return ClientConnection(Implementation("x", "1"), ClientCapabilities(roots=RootsCapability()), options=options)
 
 
-def _conversation(role: type[Connection], revision: str = "2025-11-25", limits: Limits | None = None) -> Connection:
+def _conversation(
+    role: type[Connection], revision: str = "2025-11-25", limits: Limits | None = None, **more: Any
+) -> Connection:
     """A connection in operation: the peer's request 7 runs, and this side's own request 2 waits."""
-    connection = _new(role, limits)
+    connection = _new(role, limits, **more)
     if isinstance(connection, ServerConnection):
         params = {"protocolVersion": revision, "capabilities": {"roots": {}}, "clientInfo": WHO}
         _say(connection, id=0, method="initialize", params=params)
