@@ -7,10 +7,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Limits, Timeout
@@ -19,6 +21,7 @@ from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.errors import RequestError
 from mcpio.events import CancelReceived, Event, Negotiated, ProtocolViolated, RequestFailed, RequestReceived
+from mcpio.profiles import Profile
 from mcpio.types.content import TextContent
 from mcpio.types.lifecycle import (
     ClientCapabilities,
@@ -32,6 +35,7 @@ from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest
 
 INFO = Implementation("test", "1")
 OPTIONS = Options(request_timeout=Timeout(1024.0), limits=Limits(message_bytes=600, resync=True))
+JOINING = attrs.evolve(OPTIONS, join_batch_answers=True, profiles=frozenset(Profile), emit_profile=Profile.ERLMCP)
 TEXT = "Zürich €\U0001f600 \\u2028"
 
 
@@ -128,6 +132,9 @@ class Program:
                 connection.send_progress(event.id, 0.5)
                 connection.send_request(ListRootsRequest(), now=self.now, cookie="for you", related_to=event.id)
                 connection.send_result(event.id, CallToolResult((TextContent(TEXT),)))
+            case Negotiated() if isinstance(connection, ClientConnection) and event.revision.has_batches:
+                first = BatchItem(ListToolsRequest(), cookie=7)
+                connection.send_batch([first, BatchItem(CallToolRequest("x"), 8.0, "x", True)], now=self.now)
             case Negotiated() if isinstance(connection, ClientConnection):
                 connection.send_request(CallToolRequest("x"), now=self.now, progress=True, timeout=Timeout(64.0, 16.0))
                 connection.send_request(ListToolsRequest(), now=self.now, cookie=7)
@@ -150,12 +157,11 @@ class Program:
         return self.events, self.output
 
 
-def server() -> Connection:
-    return ServerConnection(INFO, ServerCapabilities(tools=ToolsCapability()), options=OPTIONS)
-
-
-def client() -> Connection:
-    connection = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability()), options=OPTIONS)
+def made(role: str) -> Connection:
+    options = JOINING if role.endswith("with batches") else OPTIONS
+    if role.startswith("server"):
+        return ServerConnection(INFO, ServerCapabilities(tools=ToolsCapability()), options=options)
+    connection = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability()), options=options)
     connection.send_initialize(now=0.0)
     return connection
 
@@ -163,11 +169,11 @@ def client() -> Connection:
 def moved(connection: Connection, now: float) -> Connection:
     """Return the connection as another process would have it."""
     snapshot = json.loads(json.dumps(connection.snapshot(now), allow_nan=False))
-    return type(connection).restore(snapshot, now, options=OPTIONS)
+    return type(connection).restore(snapshot, now, options=connection.options)
 
 
 def run(role: str, pieces: list[bytes], move: Move | None = None) -> tuple[list[str], bytes]:
-    program = Program(server() if role == "server" else client(), move)
+    program = Program(made(role), move)
     program.write()
     program.now = 8.0
     for piece in pieces:
@@ -175,7 +181,32 @@ def run(role: str, pieces: list[bytes], move: Move | None = None) -> tuple[list[
     return program.finish()
 
 
-STREAMS = {"server": TO_SERVER, "client": TO_CLIENT}
+BATCHED = wire(
+    [call("a", progressToken=TEXT), {"jsonrpc": "2.0", "id": "p", "method": "ping"}, 5, call("b")],
+    note("cancelled", requestId="b"),
+    {"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": "x"}},
+    [call("c"), {"jsonrpc": "2.0", "id": 1, "result": {}}],
+    b'{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":2,"method":"ping"}\n',
+    [{"jsonrpc": "2.0", "id": 1, "result": {"roots": []}}, {"jsonrpc": "2.0", "id": 2, "result": 5}],
+)
+TO_BATCHED_SERVER = b"".join(TO_SERVER.splitlines(keepends=True)[1:3]) + BATCHED
+TO_BATCHING_CLIENT = wire(
+    {"jsonrpc": "2.0", "id": 1, "result": {**WELCOME, "protocolVersion": "2025-03-26"}},
+    note("progress", progressToken=3, progress=1, message=TEXT),
+    [
+        {"jsonrpc": "2.0", "id": 3, "result": {"content": []}},
+        {"jsonrpc": "2.0", "id": 2, "error": {"code": 1, "message": TEXT}},
+        {"jsonrpc": "2.0", "id": 2, "result": {}},
+    ],
+    [],
+)
+
+STREAMS = {
+    "server": TO_SERVER,
+    "client": TO_CLIENT,
+    "server with batches": TO_BATCHED_SERVER,
+    "client with batches": TO_BATCHING_CLIENT,
+}
 WHOLE = {role: run(role, [stream]) for role, stream in STREAMS.items()}
 
 
@@ -185,6 +216,8 @@ def test_the_conversation_has_a_bit_of_everything() -> None:
             "server",
             "Negotiated RequestReceived CancelReceived ProtocolViolated ResponseReceived RequestFailed Answered",
         ),
+        ("server with batches", "RequestReceived CancelReceived ProtocolViolated ResponseReceived Answered"),
+        ("client with batches", "Negotiated ProgressReceived ResponseReceived RequestFailed ProtocolViolated"),
         ("client", "NoiseReceived Negotiated ProgressReceived ResponseReceived RequestFailed RequestReceived Answered"),
     ):
         events, output = WHOLE[role]

@@ -134,6 +134,7 @@ def report(id: int, *progress: Any) -> Act:
 
 UNSAYABLE = [float("nan"), "\ud800", BAD, {1: 2}, [[]] * 3 + [b""]]
 OF_EITHER: list[Act] = [
+    lambda connection: connection.send_batch([PingRequest()], now=2.0),
     ask(EmptyResult()),
     ask(None),
     ask(PingRequest),
