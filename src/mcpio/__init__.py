@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mcpio.app.elicited import Accepted, Declined, Dismissed
     from mcpio.app.forms import Form
     from mcpio.app.server import Lifespan, Server
+    from mcpio.app.task_handle import TaskHandle
     from mcpio.backoff import Backoff
     from mcpio.engine.batches import BatchItem
     from mcpio.engine.client import ClientConnection
@@ -336,6 +337,7 @@ __all__ = [
     "SetLevelRequest",
     "SubscribeRequest",
     "Tap",
+    "TaskHandle",
     "TextContent",
     "TextResourceContents",
     "Timeout",
@@ -387,6 +389,7 @@ _HOME = {
     "app.server": "Lifespan Server",
     "app.client": "CallOptions Client ClientOptions",
     "app.context": "Context RequestScope",
+    "app.task_handle": "TaskHandle",
     "app.elicited": "Accepted Declined Dismissed",
     "app.forms": "Form",
 }

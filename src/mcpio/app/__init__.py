@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from mcpio.app.server import Lifespan, NotificationHandler, Server
     from mcpio.app.serving import ServerSession
     from mcpio.app.session import Handler, ProgressCallback, Session
+    from mcpio.app.task_calls import StatusCallback
+    from mcpio.app.task_handle import TaskHandle
     from mcpio.app.tools import Tools
     from mcpio.app.uri_template import UriTemplate, UriTemplateError
     from mcpio.app.validation import SchemaError, Validator, ValidatorMissing
@@ -116,7 +118,9 @@ __all__ = [
     "Server",
     "ServerSession",
     "Session",
+    "StatusCallback",
     "Task",
+    "TaskHandle",
     "ToolOptions",
     "Tools",
     "UnsafePath",
@@ -175,6 +179,8 @@ _HOME = {
     "server": "Lifespan NotificationHandler Server",
     "serving": "ServerSession",
     "session": "Handler ProgressCallback Session",
+    "task_calls": "StatusCallback",
+    "task_handle": "TaskHandle",
     "tools": "Tools",
     "uri_template": "UriTemplate UriTemplateError",
     "validation": "SchemaError Validator ValidatorMissing",
