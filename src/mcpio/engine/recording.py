@@ -124,6 +124,8 @@ def _redacted(redactor: Redactor, arguments: Mapping[str, Any]) -> dict[str, Any
             found[name] = [None if chunk is None else redactor.data(chunk[:-1]) + b"\n" for chunk in value]
         elif name in ("params", "message", "reason"):
             found[name] = redactor.message({name: value})[name]
+        elif name == "items":
+            found[name] = [{**item, **_redacted(redactor, item)} for item in value]
         elif name == "cause" and value is not None:
             found[name] = redactor.text(f"{type(value).__name__}: {value}")
     return found
@@ -193,6 +195,10 @@ def _said_cause(cause: BaseException | str | None) -> str | None:
     return cause if cause is None or isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
 
 
+def _said_items(items: Iterable[Mapping[str, Any]]) -> list[Any]:
+    return [{name: _SAID.get(name, _as_it_is)(value) for name, value in item.items()} for item in items]
+
+
 def _said_via(via: Any) -> int | str | None:
     return via if via is None or via.__class__ in (int, str) else repr(via)
 
@@ -206,6 +212,7 @@ _SAID: Final[Mapping[str, Callable[[Any], Any]]] = {
     "chunks": _said_chunks,
     "cookie": _scalar,
     "grace": _said_seconds,
+    "items": _said_items,
     "text": _said_text,
     "timeout": _said_timeout,
     "via": _said_via,

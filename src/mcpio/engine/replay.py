@@ -238,6 +238,22 @@ def _ask(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outco
     return _NOTHING
 
 
+def _ask_together(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    from mcpio.engine.batches import BatchItem
+
+    items = [
+        BatchItem(
+            (RawRequest if item["waits"] else RawNotification)(item["method"], item["params"]),
+            _timeout(item["timeout"]),
+            item["cookie"],
+            item["progress"],
+        )
+        for item in entry["items"]
+    ]
+    connection.send_batch(items, now=now, related_to=_incoming(entry["related_to"]))
+    return _NOTHING
+
+
 def _cancel(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
     connection.cancel_request(OutgoingId(entry["id"]), entry["reason"])
     return _NOTHING
@@ -280,6 +296,7 @@ _VERBS: Final[Mapping[str, Callable[[Connection, dict[str, Any], float], _Outcom
     "abort": _abort,
     "send_initialize": _initialize,
     "send_request": _ask,
+    "send_batch": _ask_together,
     "cancel_request": _cancel,
     "respond": _respond,
     "send_progress": _report,

@@ -7,7 +7,7 @@ they did. It stays of that class when the tap is taken off, since somebody may h
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -258,6 +258,27 @@ class Tapped(_Base):
             progress=progress,
         )
         return id
+
+    def send_batch(
+        self, items: Iterable[Any], *, now: float, related_to: IncomingId | None = None
+    ) -> tuple[OutgoingId | None, ...]:
+        """Do it, and tell the taps."""
+        from mcpio.engine.batches import as_item
+
+        batch = [as_item(item) for item in items]
+        ids = super().send_batch(batch, now=now, related_to=related_to)
+        said = [
+            {
+                **self._in_words(item.payload, Kind.NOTIFICATION if id is None else Kind.REQUEST),
+                "waits": id is not None,
+                "timeout": item.timeout,
+                "cookie": item.cookie,
+                "progress": item.progress,
+            }
+            for item, id in zip(batch, ids, strict=True)
+        ]
+        self._told("send_batch", items=said, related_to=related_to)
+        return ids
 
     def cancel_request(self, id: OutgoingId, reason: str | None = None) -> bool:
         """Do it, and tell the taps."""
