@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from linked import Link
@@ -206,3 +207,47 @@ def test_prompts_are_listed() -> None:
     assert second.meta == {"example.com/a": 1}
     (message,) = link.do(link.client.get_prompt("two", {"text": "hi"})).messages
     assert message.content == TextContent("hi")
+
+
+# What clients could not be told
+
+
+@pytest.mark.req("ICON-01", "CONT-04")
+@pytest.mark.parametrize(
+    ("register", "message"),
+    [
+        (lambda made: made.tool(bare, icons=(Icon("file:///i.png"),)), r"icons\[0\].src: must begin with https://"),
+        (lambda made: made.prompt(bare, icons=(Icon("i.png"),)), "must begin with https://"),
+        (lambda made: made.resource("a:b", icons=(Icon(""),))(bare), "must begin with https://"),
+        (lambda made: made.resource("a:b", annotations=Annotations(priority=7))(bare), "priority: must lie in 0..1"),
+        (lambda made: made.resource("a:{text}", annotations=Annotations(last_modified="x"))(echo), "must be an ISO"),
+        (
+            lambda made: made.tool(bare, annotations=ToolAnnotations(cast("Any", 5))),
+            "annotations.title: expected a string",
+        ),
+    ],
+)
+def test_what_no_client_could_be_told_is_refused(register: Callable[[Server], Any], message: str) -> None:
+    made = server()
+    made.tool(echo)
+    with pytest.raises(ValueError, match=f"clients cannot be told of it: .*{message}"):
+        register(made)
+    link = Link(made)
+    assert [tool.name for tool in link.do(link.client.list_tools()).tools] == ["echo"]
+
+
+@pytest.mark.req("SCHEMA-07")
+def test_a_schema_reaches_the_client_byte_by_byte() -> None:
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": {"x": {"$anchor": "n", "type": "null"}, "": {}},
+        "properties": {"b": {"$ref": "#n", "x-own": [1.0, 1, {"z": 0, "a": 0}]}, "a": {"oneOf": [True, False]}},
+        "additionalProperties": False,
+        "default": None,
+    }
+    made = server()
+    made.tool(lambda a, b: None, name="t", input_schema=schema, output_schema=schema)
+    link = Link(made)
+    (tool,) = link.do(link.client.list_tools()).tools
+    assert json.dumps(tool.input_schema) == json.dumps(tool.output_schema) == json.dumps(schema)

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypedDict, get_args
+from typing import Any, TypedDict, TypeVar, get_args
 
 from mcpio import types  # the types of a feature are loaded when there is one of it
 from mcpio.app.endpoint import Endpoint
@@ -15,6 +15,9 @@ from mcpio.app.resources import FunctionResource, FunctionTemplate
 from mcpio.app.results import result_encoder
 from mcpio.app.tools import FunctionTool
 from mcpio.app.uri_template import UriTemplate
+from mcpio.errors import InvalidMessage
+from mcpio.revisions import REVISIONS
+from mcpio.types._fields import Payload
 from mcpio.types.content import Annotations, Icon
 from mcpio.types.tools import TaskSupport, Tool, ToolAnnotations, ToolExecution
 
@@ -29,6 +32,8 @@ __all__ = [
     "make_template",
     "make_tool",
 ]
+
+P = TypeVar("P", bound=Payload)
 
 
 class RegistrationOptions(TypedDict, total=False):
@@ -113,7 +118,7 @@ def make_tool(function: Any, options: ToolOptions, *, level: int) -> FunctionToo
     checks = None if gives is None else _validator("output_schema", gives, "result")
     return FunctionTool(
         endpoint,
-        shown,
+        _sayable(shown, options),
         encoder=encoder,
         accepts=accepts,
         gives=checks,
@@ -125,9 +130,8 @@ def make_tool(function: Any, options: ToolOptions, *, level: int) -> FunctionToo
 def make_resource(uri: str, function: Any, options: ResourceOptions) -> FunctionResource:
     """Return the resource of a function. ``TypeError`` says what to do about what cannot be one."""
     endpoint = _resource_endpoint(function, options, ())
-    return FunctionResource(
-        endpoint, types.Resource(uri, size=options.get("size"), **_resource_members(endpoint, options))
-    )
+    shown = types.Resource(uri, size=options.get("size"), **_resource_members(endpoint, options))
+    return FunctionResource(endpoint, _sayable(shown, options))
 
 
 def make_template(template: UriTemplate, function: Any, options: ResourceOptions) -> FunctionTemplate:
@@ -136,7 +140,7 @@ def make_template(template: UriTemplate, function: Any, options: ResourceOptions
         raise TypeError(f"{template.template}: a template has no size=; what it gives has sizes of its own")
     endpoint = _resource_endpoint(function, options, template.variables)
     shown = types.ResourceTemplate(template.template, **_resource_members(endpoint, options))
-    return FunctionTemplate(endpoint, shown, template)
+    return FunctionTemplate(endpoint, _sayable(shown, options), template)
 
 
 def make_prompt(function: Any, options: PromptOptions) -> FunctionPrompt:
@@ -150,7 +154,7 @@ def make_prompt(function: Any, options: PromptOptions) -> FunctionPrompt:
         icons=options.get("icons") or (),
         **_meta(options),
     )
-    return FunctionPrompt(endpoint, shown)
+    return FunctionPrompt(endpoint, _sayable(shown, options))
 
 
 def checked_uri(uri: Any) -> UriTemplate:
@@ -214,6 +218,18 @@ def _execution(options: ToolOptions) -> ToolExecution | None:
         if options.get(name) and support in (None, "forbidden"):
             raise TypeError(f"{name}= is for tools that may be tasks: give task_support= too")
     return None if support is None else ToolExecution(support)
+
+
+def _sayable(shown: P, options: Mapping[str, Any]) -> P:
+    """Return a description; ``ValueError`` for one that would spoil the whole list whenever a client asks for it."""
+    if options.get("icons") or options.get("annotations"):
+        from mcpio.codec import codec
+
+        try:
+            codec(REVISIONS[-1]).encode(shown)
+        except InvalidMessage as error:
+            raise ValueError(f"clients cannot be told of it: {error}") from error
+    return shown
 
 
 def _meta(options: RegistrationOptions) -> dict[str, Any]:
