@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mcpio.app.retrying import Retry
     from mcpio.app.root_list import root_of
     from mcpio.app.runtime import Driver, OneShot, Runtime, Task
+    from mcpio.app.saving import SavedSession, UnansweredPolicy
     from mcpio.app.server import Lifespan, NotificationHandler, Server
     from mcpio.app.serving import ServerSession
     from mcpio.app.session import Handler, ProgressCallback, Session
@@ -114,6 +115,7 @@ __all__ = [
     "Rooter",
     "Runtime",
     "Sampler",
+    "SavedSession",
     "SchemaError",
     "Server",
     "ServerSession",
@@ -123,6 +125,7 @@ __all__ = [
     "TaskHandle",
     "ToolOptions",
     "Tools",
+    "UnansweredPolicy",
     "UnsafePath",
     "UriTemplate",
     "UriTemplateError",
@@ -176,6 +179,7 @@ _HOME = {
     "retrying": "Retry",
     "root_list": "root_of",
     "runtime": "Driver OneShot Runtime Task",
+    "saving": "SavedSession UnansweredPolicy",
     "server": "Lifespan NotificationHandler Server",
     "serving": "ServerSession",
     "session": "Handler ProgressCallback Session",
