@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from wires import INFO, call, client, feed, new_server, request, server
 
+from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.options import Options
@@ -109,6 +110,15 @@ def test_what_cannot_be_written_of_a_call_is_left_out() -> None:
     assert said == [(None, None), (None, "c"), ([5, 1], 7), ("default", None)]
     assert entries(lines)[-1]["grace"] is None
     assert [step.differs for step in Replay(lines)] == [None] * 5
+
+
+def test_secrets_stay_out_of_batches_too() -> None:
+    connection = client("2025-03-26")
+    lines = recorded(connection, redactor=Redactor())
+    connection.send_batch([BatchItem(CallToolRequest("x", {"password": "hunter2"}), Timeout(5, 1), "c")], now=0.0)
+    ((item,),) = [each["items"] for each in entries(lines) if each.get("do") == "send_batch"]
+    assert (item["method"], item["timeout"], item["cookie"]) == ("tools/call", [5, 1], "c")
+    assert "hunter2" not in "".join(lines)
 
 
 def test_before_the_first_time_is_when_the_recording_began() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from wires import INFO, call, client, feed, request, server
 
+from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
@@ -113,6 +114,18 @@ def test_every_verb_is_called_again() -> None:
     list(fresh.events())
     for recorded in (lines, more):
         assert [step.differs for step in Replay(recorded) if step.differs] == []
+
+
+def test_a_batch_is_sent_again() -> None:
+    connection = client("2025-03-26")
+    lines: list[str] = []
+    observe(connection, Recorder(lines.append), now=0.0)
+    items = [BatchItem(CallToolRequest("x"), Timeout(5.0), "c", True), CustomNotification("a/b", {"c": 1})]
+    connection.send_batch(items, now=1.0)
+    connection.data_to_send()
+    played = Replay(lines)
+    assert [step.differs for step in played if step.differs] == []
+    assert played.connection.pending.outgoing == (2,)
 
 
 def test_options_come_along() -> None:

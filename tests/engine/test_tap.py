@@ -6,12 +6,13 @@ import attrs
 import pytest
 from wires import INFO, call, client, feed, new_server, request, result, server
 
+from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import Limits
 from mcpio.engine.tap import Observation, Tap, observe
 from mcpio.errors import LocalProtocolError, RequestError
 from mcpio.events import IncomingId, OutgoingId
-from mcpio.types import CallToolRequest, CallToolResult, CustomRequest
+from mcpio.types import CallToolRequest, CallToolResult, CustomNotification, CustomRequest
 from mcpio.types.logging import LoggingMessageNotification
 
 
@@ -59,6 +60,18 @@ def test_calls_are_told_in_wire_form() -> None:
     )
     assert tap.calls[1] == ("cancel_request", {"id": id, "reason": "enough"})
     assert (tap.calls[2][1]["method"], tap.calls[2][1]["params"]) == ("a/b", {"c": 1})
+
+
+def test_a_batch_is_told_item_by_item() -> None:
+    connection = client("2025-03-26")
+    tap = observed(connection)
+    items = iter([BatchItem(CallToolRequest("x"), 5, "c", True), CustomNotification("a/b")])
+    assert connection.send_batch(items, now=1.0) == (2, None)
+    ((verb, arguments),) = tap.calls
+    first, second = arguments["items"]
+    assert (verb, arguments["related_to"]) == ("send_batch", None)
+    assert (first["method"], first["waits"], first["timeout"], first["cookie"]) == ("tools/call", True, 5, "c")
+    assert (second["method"], second["waits"], second["params"]) == ("a/b", False, {})
 
 
 def test_what_is_refused_is_not_told() -> None:
