@@ -117,6 +117,7 @@ def test_a_constraint_that_does_not_apply_is_no_rule(name: str, limit: Any, fami
         lambda: Constraints(min_length=True),
         lambda: Constraints(multiple_of=0),
         lambda: Constraints(multiple_of=float("inf")),
+        lambda: Constraints(format=cast("Any", "date")),
         lambda: Constraints(pattern="("),
         lambda: Constraints(pattern=cast("Any", 5)),
         lambda: rule("ge", "a", "number", None),
