@@ -161,6 +161,16 @@ class Context(RequestScope):
         """What the server's ``lifespan`` gave; ``None`` without one."""
         return self._session.state
 
+    def interrupt_stream(self, retry: float | None = None) -> bool:
+        """Over HTTP, end the exchange that waits for this request's answer; the client comes back for the answer.
+
+        For work that takes long, where a connection held open costs more than one that is opened again (HTTP-19).
+        ``retry`` is how many seconds the client is to wait. Returns whether it was done: other transports have no
+        exchanges, and clients of revisions before 2025-11-25 do not come back.
+        """
+        interrupt = getattr(self._session.driver, "interrupt", None)
+        return interrupt is not None and self.run_in_loop(lambda: interrupt(self.peer.via, retry))
+
     def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Send a log message to the client: any value that JSON can say, or else its ``repr``.
 

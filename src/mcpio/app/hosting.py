@@ -170,6 +170,12 @@ class HostedSession:
             self._waiting.append(ended)
             await ended.wait()
 
+    def interrupt(self, via: Hashable, retry: float | None) -> bool:
+        """End the exchange of a request; its answer is fetched later. See ``HttpServer.interrupt``."""
+        done = self._host.machine.interrupt(self._session, via, self.now(), retry=retry)
+        self.wake()
+        return done
+
     def report(self, message: str, error: BaseException | None) -> None:
         """Tell the operator something."""
         self._host.report(message, error)

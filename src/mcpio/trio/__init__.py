@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mcpio.trio._drivers import connect, open_transport, serve
+    from mcpio.trio._http_client import connect_http, open_http
+    from mcpio.trio._http_connection import HttpTimeouts
+    from mcpio.trio._http_exchange import HttpClientTimeouts
+    from mcpio.trio._http_server import HttpListening, serve_http
     from mcpio.trio._memory import memory_client
     from mcpio.trio._process import ChildProcess, default_environment, open_process_stream, start_process
     from mcpio.trio._signals import Terminated, run_until_signalled, terminate_on_signals
@@ -42,18 +46,24 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "ChildProcess",
+    "HttpClientTimeouts",
+    "HttpListening",
+    "HttpTimeouts",
     "StdioClient",
     "Terminated",
     "connect",
+    "connect_http",
     "connect_stdio",
     "default_environment",
     "memory_client",
+    "open_http",
     "open_process_stream",
     "open_stdio",
     "open_transport",
     "run_tasks",
     "run_until_signalled",
     "serve",
+    "serve_http",
     "serve_stdio",
     "start_process",
     "stdio_stream",
@@ -62,6 +72,10 @@ __all__ = [
 
 _HOME = {
     "_drivers": "connect open_transport serve",
+    "_http_client": "connect_http open_http",
+    "_http_connection": "HttpTimeouts",
+    "_http_exchange": "HttpClientTimeouts",
+    "_http_server": "HttpListening serve_http",
     "_memory": "memory_client",
     "_process": "ChildProcess default_environment open_process_stream start_process",
     "_signals": "Terminated run_until_signalled terminate_on_signals",

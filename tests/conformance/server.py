@@ -1,0 +1,267 @@
+"""A server that has everything the official conformance suite asks of one: ``python server.py --port 8000``."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+from typing import Any
+
+import trio
+
+from mcpio import Context, Server, ToolError
+from mcpio.trio import serve_http
+from mcpio.types import (
+    AudioContent,
+    BooleanSchema,
+    CreateMessageRequest,
+    ElicitFormRequest,
+    ElicitSchema,
+    EmbeddedResource,
+    ImageContent,
+    LegacyTitledEnumSchema,
+    MultiSelectItems,
+    NumberSchema,
+    PromptMessage,
+    SamplingMessage,
+    StringSchema,
+    TextContent,
+    TextResourceContents,
+    TitledChoice,
+    TitledItems,
+    TitledMultiSelectEnumSchema,
+    TitledSingleSelectEnumSchema,
+    UntitledMultiSelectEnumSchema,
+    UntitledSingleSelectEnumSchema,
+)
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+"""A picture of one pixel."""
+
+WAV = bytes.fromhex("524946462600000057415645666d74201000000001000100401f0000803e000002001000646174610200000000 00")
+"""One sample of silence."""
+
+server = Server("everything", "1.0.0", title="What the conformance suite asks for")
+
+
+def main() -> None:
+    """Serve until the process is ended."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=8000)
+    trio.run(lambda: serve_http(server, port=parser.parse_args().port))
+
+
+# Tools
+
+
+@server.tool
+def test_simple_text() -> str:
+    """Return some text."""
+    return "This is a simple text response for testing."
+
+
+@server.tool
+def test_image_content() -> ImageContent:
+    """Return an image."""
+    return ImageContent(base64.b64encode(PNG).decode(), "image/png")
+
+
+@server.tool
+def test_audio_content() -> AudioContent:
+    """Return sound."""
+    return AudioContent(base64.b64encode(WAV).decode(), "audio/wav")
+
+
+@server.tool
+def test_embedded_resource() -> EmbeddedResource:
+    """Return a resource in the message itself."""
+    return embedded("test://embedded-resource")
+
+
+@server.tool(structured=False)
+def test_multiple_content_types() -> list[Any]:
+    """Return content of several kinds."""
+    return [TextContent("Several kinds of content:"), test_image_content(), embedded("test://mixed-content")]
+
+
+@server.tool
+async def test_tool_with_logging(ctx: Context) -> str:
+    """Log while it runs."""
+    for step in ("started", "processing", "completed"):
+        ctx.info(f"Tool execution {step}")
+        await trio.sleep(0.05)
+    return "Logged three messages."
+
+
+@server.tool
+def test_error_handling() -> str:
+    """Fail."""
+    raise ToolError("This tool intentionally returns an error for testing")
+
+
+@server.tool
+async def test_tool_with_progress(ctx: Context) -> str:
+    """Report progress while it runs."""
+    for percent in (0, 50, 100):
+        ctx.progress(percent, 100, f"Completed {percent} of 100")
+        await trio.sleep(0.05)
+    return "Reported progress three times."
+
+
+@server.tool
+async def test_sampling(prompt: str, ctx: Context) -> str:
+    """Ask the client's model."""
+    answer = await ctx.sample(CreateMessageRequest((SamplingMessage("user", TextContent(prompt)),), 100))
+    return f"LLM response: {answer.content}"
+
+
+@server.tool
+async def test_elicitation(message: str, ctx: Context) -> str:
+    """Ask the user."""
+    fields = {"username": StringSchema(title="User name"), "email": StringSchema(title="Email", format="email")}
+    answer = await ctx.elicit(ElicitFormRequest(message, ElicitSchema(fields, ("username", "email"))))
+    return f"User response: {answer.action}, {answer.content}"
+
+
+@server.tool
+async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
+    """Ask the user by a form whose fields have defaults."""
+    fields = {
+        "name": StringSchema(default="John Doe"),
+        "age": NumberSchema("integer", default=30),
+        "score": NumberSchema(default=95.5),
+        "status": UntitledSingleSelectEnumSchema(("active", "inactive", "pending"), default="active"),
+        "verified": BooleanSchema(default=True),
+    }
+    answer = await ctx.elicit(ElicitFormRequest("Please review and update these values", ElicitSchema(fields)))
+    return f"Elicitation completed: {answer.action}, {answer.content}"
+
+
+@server.tool
+async def test_elicitation_sep1330_enums(ctx: Context) -> str:
+    """Ask the user to choose, in all five ways."""
+    fields = {
+        "untitledSingle": UntitledSingleSelectEnumSchema(("option1", "option2", "option3")),
+        "titledSingle": TitledSingleSelectEnumSchema(titled("value")),
+        "legacyEnum": LegacyTitledEnumSchema(("opt1", "opt2", "opt3"), ("Option 1", "Option 2", "Option 3")),
+        "untitledMulti": UntitledMultiSelectEnumSchema(MultiSelectItems(("option1", "option2", "option3"))),
+        "titledMulti": TitledMultiSelectEnumSchema(TitledItems(titled("value"))),
+    }
+    answer = await ctx.elicit(ElicitFormRequest("Please choose", ElicitSchema(fields)))
+    return f"Elicitation completed: {answer.action}, {answer.content}"
+
+
+@server.tool
+async def test_reconnection(ctx: Context) -> str:
+    """Have the client come back for the answer."""
+    ctx.interrupt_stream(retry=0.5)
+    await trio.sleep(0.1)
+    return "Delivered after the stream was interrupted."
+
+
+CONTACT = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {
+        "address": {
+            "$anchor": "addressDef",
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+        }
+    },
+    "properties": {
+        "name": {"type": "string"},
+        "address": {"$ref": "#/$defs/address"},
+        "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+        "phone": {"type": "string"},
+        "email": {"type": "string"},
+    },
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]},
+    "else": {"required": ["email"]},
+    "additionalProperties": False,
+}
+
+
+@server.tool(input_schema=CONTACT)
+def json_schema_2020_12_tool(**contact: Any) -> str:
+    """Take what a schema with every keyword of JSON Schema 2020-12 describes."""
+    return f"Got {contact}"
+
+
+# Resources
+
+
+@server.resource("test://static-text", mime_type="text/plain")
+def static_text() -> str:
+    """Return some text that never changes."""
+    return "This is the content of the static text resource."
+
+
+@server.resource("test://static-binary", mime_type="image/png")
+def static_binary() -> bytes:
+    """Return a picture that never changes."""
+    return PNG
+
+
+@server.resource("test://watched-resource", mime_type="text/plain")
+def watched_resource() -> str:
+    """Return what clients subscribe to."""
+    return "This resource may change."
+
+
+@server.resource("test://template/{id}/data", mime_type="application/json")
+def template_data(id: str) -> dict[str, str]:
+    """Return what belongs to an id."""
+    return {"id": id, "data": f"Data for ID: {id}"}
+
+
+# Prompts
+
+
+@server.prompt
+def test_simple_prompt() -> str:
+    """Give a prompt without arguments."""
+    return "This is a simple prompt for testing."
+
+
+@server.prompt
+def test_prompt_with_arguments(arg1: str, arg2: str) -> str:
+    """Give a prompt with two arguments."""
+    return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
+
+
+@server.prompt
+def test_prompt_with_embedded_resource(resourceUri: str) -> list[PromptMessage]:  # noqa: N803  (the suite's name)
+    """Give a prompt with a resource in it."""
+    request = TextContent("Please process the embedded resource above.")
+    return [PromptMessage("user", embedded(resourceUri)), PromptMessage("user", request)]
+
+
+@server.prompt
+def test_prompt_with_image() -> list[PromptMessage]:
+    """Give a prompt with an image in it."""
+    request = TextContent("Please analyze the image above.")
+    return [PromptMessage("user", test_image_content()), PromptMessage("user", request)]
+
+
+@server.completion("arg1", prompt="test_prompt_with_arguments")
+def complete_arg1(value: str) -> list[str]:
+    """Suggest what begins like the text so far."""
+    return [name for name in ("testing", "tester", "tomorrow") if name.startswith(value)]
+
+
+def embedded(uri: str) -> EmbeddedResource:
+    """Return some text as a resource inside a message."""
+    return EmbeddedResource(TextResourceContents(uri, "This is an embedded resource.", "text/plain"))
+
+
+def titled(name: str) -> tuple[TitledChoice, ...]:
+    """Return three choices, each with a title."""
+    return tuple(TitledChoice(f"{name}{number}", f"Choice {number}") for number in (1, 2, 3))
+
+
+if __name__ == "__main__":
+    main()
