@@ -1,0 +1,568 @@
+"""Tools as tasks, seen from the wire (2025-11-25)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from linked import Link
+from tasked import Wire
+
+from mcpio.app.context import Context
+from mcpio.app.server import Server
+from mcpio.app.task_keeping import MemoryTaskStore
+from mcpio.app.tasks import TaskOptions
+from mcpio.engine.task_records import TaskChanged, TaskLimits
+from mcpio.errors import RequestError, ToolError
+from mcpio.revisions import REV_2025_06_18
+from mcpio.types import CallToolResult, ServerCapabilities, TextContent, ToolsCapability
+from mcpio.types.tasks import ServerTasksCapability
+
+RELATED = "io.modelcontextprotocol/related-task"
+
+
+class Mine:
+    """A server with a tool that digs until it is told to stop, and the wire to it."""
+
+    def __init__(
+        self, *, link: dict[str, Any] | None = None, tool: dict[str, Any] | None = None, **options: Any
+    ) -> None:
+        self.changes: list[TaskChanged] = []
+        tasks = TaskOptions(on_change=self.changes.append, **options)
+        self.server = Server("mine", tasks=tasks)
+        self.digs: list[Any] = []
+        self.contexts: list[Context] = []
+        self.ended: list[str] = []
+
+        @self.server.tool(**{"task_support": "optional", **(tool or {})})  # type: ignore[call-overload, untyped-decorator, unused-ignore]
+        async def dig(ctx: Context, depth: int = 1) -> str:
+            self.contexts.append(ctx)
+            done = ctx.session.driver.runtime.one_shot()
+            self.digs.append(done)
+            try:
+                found = await done.wait()
+            except BaseException:
+                self.ended.append("cancelled")
+                raise
+            if isinstance(found, Exception):
+                raise found
+            return f"{found} at {depth}"
+
+        @self.server.tool
+        def look() -> str:
+            return "dark"
+
+        @self.server.tool(task_support="required")
+        def sift(how: str = "well") -> CallToolResult:
+            if how == "badly":
+                raise RequestError(-32001, "no sieve", {"x": 1})
+            return CallToolResult((TextContent(how),), is_error=how == "not", meta={"a.b/c": 1})
+
+        self.connect(**(link or {}))
+
+    def connect(self, **options: Any) -> Wire:
+        self.link = Link(self.server, **options)
+        self.wire = Wire(self.link)
+        return self.wire
+
+    def dug(self, found: Any = "gold") -> None:
+        self.digs.pop(0).set(found)
+        self.wire.look()
+
+
+# What is declared
+
+
+@pytest.mark.req("TASK-01", "TASK-35")
+@pytest.mark.parametrize(
+    ("principal", "alone", "chosen", "lists"),
+    [
+        (None, False, None, False),
+        ("ada", False, None, True),
+        (None, True, None, True),
+        (None, False, True, True),
+        ("ada", True, False, False),
+    ],
+)
+def test_listing_is_declared_where_requestors_can_be_told_apart(
+    principal: Any, alone: bool, chosen: bool | None, lists: bool
+) -> None:
+    server = Mine(list=chosen).server
+    connection = server.connection(principal=principal, alone=alone)
+    tasks = connection.capabilities.tasks
+    assert tasks.list == ({} if lists else None)
+    assert (tasks.cancel, tasks.requests.tools.call) == ({}, {})
+
+
+@pytest.mark.req("TASK-01")
+def test_tasks_are_declared_once_a_tool_may_be_one() -> None:
+    server = Server("s")
+    assert (server.capabilities.tasks, server.tasks) == (None, None)
+
+    @server.tool(task_support="forbidden")
+    def never() -> None: ...
+
+    assert server.capabilities.tasks == ServerTasksCapability(None, {}, None)
+
+    @server.tool(task_support="optional")
+    def maybe() -> None: ...
+
+    tasks = server.capabilities.tasks
+    assert tasks is not None
+    assert tasks.requests is not None
+    own = ServerCapabilities(tools=ToolsCapability(), tasks=ServerTasksCapability())
+    assert Server("s", capabilities=own, tasks=TaskOptions()).capabilities.tasks == ServerTasksCapability()
+
+
+@pytest.mark.req("TASK-06")
+def test_a_tool_says_whether_it_may_be_a_task() -> None:
+    mine = Mine()
+    tools = {each["name"]: each.get("execution") for each in mine.wire.ask("tools/list")["tools"]}
+    assert tools == {"dig": {"taskSupport": "optional"}, "look": None, "sift": {"taskSupport": "required"}}
+
+
+def test_sessions_that_are_open_when_the_first_tool_comes_can_ask_for_tasks() -> None:
+    server = Server("s", capabilities=Mine().server.capabilities)
+    server.tool(lambda: None, name="first")
+    link = Link(server)
+    server.tool(lambda: "x", name="dig", task_support="optional")
+    assert Wire(link).begin()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"task_support": "maybe"}, ValueError),
+        ({"resume": True}, TypeError),
+        ({"immediate_response": "soon", "task_support": "forbidden"}, TypeError),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="task_support"):
+        Server("s").tool(lambda: None, name="x", **options)
+
+
+def test_what_hears_of_changes_is_a_plain_function() -> None:
+    async def hear(change: TaskChanged) -> None: ...
+
+    wrong: Any = hear
+    with pytest.raises(TypeError, match="on_change is a plain function"):
+        TaskOptions(on_change=wrong)
+
+
+# Which calls become tasks
+
+
+@pytest.mark.req("TASK-09", "TASK-11", "TASK-12", "TASK-13", "TASK-32")
+def test_a_call_becomes_a_task_and_is_answered_at_once() -> None:
+    mine = Mine(tool={"immediate_response": "Digging."})
+    answer = mine.wire.ask("tools/call", name="dig", task={"ttl": 60000})
+    task = answer["task"]
+    assert answer == {
+        "task": {
+            "taskId": task["taskId"],
+            "status": "working",
+            "createdAt": "1970-01-01T00:00:00.000Z",
+            "lastUpdatedAt": "1970-01-01T00:00:00.000Z",
+            "ttl": 60000,
+            "pollInterval": 1000,
+        },
+        "_meta": {"io.modelcontextprotocol/model-immediate-response": "Digging."},
+    }
+    assert mine.wire.ask("tasks/get", taskId=task["taskId"]) == task
+    assert len(mine.digs) == 1
+
+
+@pytest.mark.req("TASK-03")
+def test_without_the_capability_a_call_is_just_a_call() -> None:
+    plain = ServerCapabilities(tools=ToolsCapability(), tasks=ServerTasksCapability())
+    server = Server("s", capabilities=plain, tasks=TaskOptions())
+    server.tool(lambda: "done", name="dig", task_support="optional")
+    answer = Wire(Link(server)).ask("tools/call", name="dig", task={"ttl": 1})
+    assert answer == {"content": [{"type": "text", "text": "done"}]}
+
+
+@pytest.mark.req("TASK-03")
+def test_earlier_revisions_have_no_tasks() -> None:
+    mine = Mine(link={"revision": REV_2025_06_18})
+    id = mine.wire.send("tools/call", name="dig", task={"ttl": 1})
+    mine.dug()
+    answer = mine.wire.answer_to(id)
+    assert answer is not None
+    assert answer["result"]["content"] == [{"type": "text", "text": "gold at 1"}]
+    assert mine.wire.ask("tasks/get", taskId="x")["code"] == -32601
+
+
+@pytest.mark.req("TASK-04", "TASK-07")
+@pytest.mark.parametrize(("name", "more"), [("look", {"task": {}}), ("sift", {})])
+def test_the_wrong_kind_of_call_is_refused(name: str, more: Any) -> None:
+    assert Mine().wire.ask("tools/call", name=name, **more)["code"] == -32601
+
+
+@pytest.mark.req("TASK-07")
+def test_the_right_kinds_of_call_are_served() -> None:
+    mine = Mine()
+    assert mine.wire.ask("tools/call", name="look")["content"] == [{"type": "text", "text": "dark"}]
+    assert mine.wire.begin("sift")
+    id = mine.wire.send("tools/call", name="dig")
+    mine.dug()
+    assert mine.wire.answer_to(id) is not None
+    assert mine.wire.ask("tools/call", name="none", task={})["code"] == -32602
+    assert mine.wire.ask("tools/call", name="none")["code"] == -32602
+
+
+@pytest.mark.req("TASK-36")
+def test_too_many_tasks_are_refused() -> None:
+    mine = Mine(limits=TaskLimits(running_per_owner=1))
+    mine.wire.begin()
+    error = mine.wire.ask("tools/call", name="dig", task={})
+    assert (error["code"], error["data"]) == (-32603, {"reason": "too many tasks", "limit": 1})
+    assert mine.wire.ask("tools/call", name="dig", task={"ttl": -1})["code"] == -32602
+
+
+# Results
+
+
+@pytest.mark.req("TASK-20", "TASK-21", "TASK-22")
+def test_the_result_is_what_the_call_would_have_returned() -> None:
+    mine = Mine()
+    id = mine.wire.begin(arguments={"depth": 3})
+    waiting = [mine.wire.send("tasks/result", taskId=id) for _ in range(3)]
+    assert [mine.wire.answer_to(each) for each in waiting] == [None, None, None]
+    mine.dug()
+    result = {"content": [{"type": "text", "text": "gold at 3"}], "_meta": {RELATED: {"taskId": id}}}
+    for each in waiting:
+        answer = mine.wire.answer_to(each)
+        assert answer is not None
+        assert answer["result"] == result
+    assert mine.wire.ask("tasks/result", taskId=id) == result
+    assert mine.wire.status(id) == "completed"
+
+
+@pytest.mark.req("TASK-15", "TASK-21", "TASK-22")
+@pytest.mark.parametrize(("how", "status"), [("well", "completed"), ("not", "failed")])
+def test_a_result_of_the_tools_own_is_kept_as_it_is(how: str, status: str) -> None:
+    mine = Mine()
+    id = mine.wire.begin("sift", arguments={"how": how})
+    assert mine.wire.status(id) == status
+    wrong = {"isError": True} if how == "not" else {}
+    content = [{"type": "text", "text": how}]
+    meta = {"a.b/c": 1, RELATED: {"taskId": id}}
+    assert mine.wire.ask("tasks/result", taskId=id) == {"content": content, "_meta": meta, **wrong}
+
+
+@pytest.mark.req("TASK-15", "TASK-21")
+def test_an_error_is_kept_as_it_is() -> None:
+    mine = Mine()
+    id = mine.wire.begin("sift", arguments={"how": "badly"})
+    task = mine.wire.ask("tasks/get", taskId=id)
+    assert (task["status"], task["statusMessage"]) == ("failed", "no sieve")
+    assert mine.wire.ask("tasks/result", taskId=id) == {"code": -32001, "message": "no sieve", "data": {"x": 1}}
+
+
+@pytest.mark.req("TASK-15", "TASK-38")
+@pytest.mark.parametrize(
+    ("failure", "message"), [(ToolError("rock"), "rock"), (ValueError("rock"), "dig failed: ValueError: rock")]
+)
+def test_a_failure_of_the_tools_own_is_a_result_and_a_failed_task(failure: Exception, message: str) -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    mine.dug(failure)
+    task = mine.wire.ask("tasks/get", taskId=id)
+    assert (task["status"], task["statusMessage"]) == ("failed", message)
+    result = mine.wire.ask("tasks/result", taskId=id)
+    assert (result["isError"], result["content"]) == (True, [{"type": "text", "text": message}])
+    assert ("the tool dig failed" in mine.link.reports) is isinstance(failure, ValueError)
+
+
+@pytest.mark.req("TASK-33")
+@pytest.mark.parametrize("verb", ["get", "result", "cancel"])
+def test_an_unknown_task_is_an_invalid_parameter(verb: str) -> None:
+    error = Mine().wire.ask(f"tasks/{verb}", taskId="unknown")
+    assert (error["code"], error["message"]) == (-32602, "Task not found")
+
+
+@pytest.mark.req("TASK-33")
+@pytest.mark.parametrize("params", [{}, {"taskId": 5}, {"taskId": None}])
+def test_a_task_that_makes_no_sense_is_an_invalid_parameter(params: Any) -> None:
+    assert Mine().wire.ask("tasks/get", **params)["code"] == -32602
+
+
+@pytest.mark.req("TASK-29")
+def test_the_parameter_says_which_task_it_is() -> None:
+    mine = Mine()
+    first, second = mine.wire.begin(), mine.wire.begin()
+    other = {RELATED: {"taskId": second}}
+    task = mine.wire.ask("tasks/get", taskId=first, _meta=other)
+    assert (task["taskId"], "_meta" in task) == (first, False)
+    listed = Mine(list=True).wire.ask("tasks/list", _meta=other)
+    assert listed == {"tasks": []}
+    cancelled = mine.wire.ask("tasks/cancel", taskId=first, _meta=other)
+    assert (cancelled["taskId"], "_meta" in cancelled) == (first, False)
+    assert mine.wire.status(second) == "working"
+    waits = mine.wire.send("tasks/result", taskId=first, _meta=other)
+    assert mine.wire.answer_to(waits)["error"]["data"]["taskId"] == first  # type: ignore[index]  # it is answered
+
+
+# Cancelling
+
+
+@pytest.mark.req("TASK-23", "TASK-25", "TASK-26", "CANC-04")
+def test_a_cancelled_task_stops_and_stays_cancelled() -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    waits = mine.wire.send("tasks/result", taskId=id)
+    answer = mine.wire.ask("tasks/cancel", taskId=id)
+    assert (answer["taskId"], answer["status"]) == (id, "cancelled")
+    assert (mine.ended, mine.contexts[0].cancelled) == (["cancelled"], True)
+    error = {"code": -32603, "message": "Task was cancelled", "data": {"taskId": id, "status": "cancelled"}}
+    waited = mine.wire.answer_to(waits)
+    assert waited is not None
+    assert waited["error"] == error
+    assert mine.wire.ask("tasks/result", taskId=id) == error
+    assert mine.wire.ask("tasks/cancel", taskId=id)["code"] == -32602
+    assert mine.wire.status(id) == "cancelled"
+    assert mine.link.reports == [each for each in mine.link.reports if "never sent" in each]
+
+
+@pytest.mark.req("TASK-25")
+def test_a_result_that_comes_too_late_counts_for_nothing() -> None:
+    mine = Mine()
+
+    @mine.server.tool(task_support="optional")
+    async def stubborn(ctx: Context) -> str:
+        try:
+            await ctx.session.driver.runtime.one_shot().wait()
+        except BaseException:
+            return "all the same"
+        return ""
+
+    id = mine.wire.begin("stubborn")
+    mine.wire.ask("tasks/cancel", taskId=id)
+    assert mine.wire.status(id) == "cancelled"
+    assert mine.wire.ask("tasks/result", taskId=id)["message"] == "Task was cancelled"
+
+
+@pytest.mark.req("CANC-04")
+def test_the_notification_cancels_the_request_and_not_the_task() -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    waits = mine.wire.send("tasks/result", taskId=id)
+    mine.wire.feed(method="notifications/cancelled", params={"requestId": waits})
+    mine.wire.feed(method="notifications/cancelled", params={"requestId": 101})
+    mine.dug()
+    assert (mine.wire.answer_to(waits), mine.wire.status(id)) == (None, "completed")
+
+
+# Lists and owners
+
+
+@pytest.mark.req("TASK-24", "TASK-33")
+def test_tasks_are_listed_in_pages() -> None:
+    server = Server("s", page_size=2, tasks=TaskOptions(list=True))
+    server.tool(lambda: "x", name="dig", task_support="optional")
+    wire = Wire(Link(server))
+    ids = [wire.begin() for _ in range(5)]
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    while cursor is not None:
+        page = wire.ask("tasks/list", **cursor)
+        seen += [task["taskId"] for task in page["tasks"]]
+        wire.begin()
+        if len(seen) == 6:
+            break
+        cursor = {"cursor": page["nextCursor"]}
+    assert seen[:5] == ids
+    assert wire.ask("tasks/list", cursor="made up")["code"] == -32602
+
+
+@pytest.mark.req("TASK-35")
+def test_strangers_get_no_list() -> None:
+    assert Mine().wire.ask("tasks/list")["code"] == -32601
+
+
+@pytest.mark.req("TASK-34", "TASK-18")
+def test_tasks_belong_to_their_principal_in_all_their_sessions() -> None:
+    mine = Mine(link={"principal": "ada"})
+    id = mine.wire.begin()
+    ada = mine.wire
+    again = Wire(Link(mine.server, principal="ada"))
+    bob = Wire(Link(mine.server, principal="bob"))
+    for verb in ("get", "result", "cancel"):
+        assert bob.ask(f"tasks/{verb}", taskId=id)["message"] == "Task not found"
+    assert (bob.ask("tasks/list"), again.status(id)) == ({"tasks": []}, "working")
+    assert [each["taskId"] for each in again.ask("tasks/list")["tasks"]] == [id]
+    waits = again.send("tasks/result", taskId=id)
+    ada.look()
+    mine.dug()
+    again.look()
+    assert again.answer_to(waits) is not None
+
+
+@pytest.mark.req("TASK-34")
+def test_a_principal_may_be_anything_with_a_name() -> None:
+    mine = Mine(link={"principal": ("ada", 5)}, owner=lambda principal: principal and principal[0])
+    mine.wire.begin()
+    assert mine.changes[0].owner == "ada"
+    other = Mine(link={"principal": ("ada", 5)})
+    assert other.wire.ask("tools/call", name="dig", task={})["code"] == -32603
+    assert "an owner is a string" in str(other.link.errors[0])
+
+
+# What belongs to a task says so
+
+
+@pytest.mark.req("TASK-28", "PROG-07")
+def test_progress_goes_on_under_its_token_until_the_task_is_over() -> None:
+    mine = Mine()
+    id = mine.wire.begin(_meta={"progressToken": "t"})
+    (ctx,) = mine.contexts
+    for number in (1, 1, 0.5, 2):
+        ctx.progress(number, 3, "deeper")
+        mine.wire.look()
+    assert mine.wire.notes("progress") == [
+        {"progressToken": "t", "progress": n, "total": 3, "message": "deeper", "_meta": {RELATED: {"taskId": id}}}
+        for n in (1, 2)
+    ]
+    mine.wire.send("tasks/result", taskId=id)
+    ctx.progress(2.5)
+    mine.dug()
+    ctx.progress(3)
+    mine.wire.look()
+    assert len(mine.wire.notes("progress")) == 3
+    mine.wire.begin()
+    mine.contexts[1].progress(1)
+    assert len(mine.wire.notes("progress")) == 3
+
+
+@pytest.mark.req("TASK-28")
+def test_log_messages_of_a_task_say_so() -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    mine.contexts[0].log("info", "deep")
+    mine.wire.look()
+    (note,) = mine.wire.notes("message")
+    assert (note["data"], note["_meta"]) == ("deep", {RELATED: {"taskId": id}})
+
+
+@pytest.mark.req("TASK-29", "TASK-30", "TASK-38")
+def test_changes_are_told_and_heard() -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    task = mine.contexts[0].task
+    assert task is not None
+    assert (task.id, task.is_resumed, task.owner) == (id, False, None)
+    task.say("half way")
+    mine.dug()
+    task.say("more")
+    notes = mine.wire.notes("tasks/status")
+    said = [(note["taskId"], note["status"], note.get("statusMessage")) for note in notes]
+    assert said == [(id, "working", "half way"), (id, "completed", None)]
+    assert all("_meta" not in note for note in notes)
+    mine.link.advance(3601)
+    heard = [(each.change, each.task.status, each.operation) for each in mine.changes]
+    operation = "tools/call 'dig'"
+    assert heard == [
+        ("created", "working", operation),
+        ("status", "working", operation),
+        ("status", "completed", operation),
+        ("expired", "completed", operation),
+    ]
+
+
+@pytest.mark.req("TASK-30")
+def test_nobody_need_be_told() -> None:
+    mine = Mine(notify=False)
+    mine.wire.begin()
+    mine.dug()
+    assert mine.wire.notes("tasks/status") == []
+
+
+@pytest.mark.req("TASK-38")
+def test_an_audit_that_fails_costs_a_report() -> None:
+    def fail(change: TaskChanged) -> None:
+        raise OSError("no paper")
+
+    server = Server("s", tasks=TaskOptions(on_change=fail))
+    server.tool(lambda: "x", name="dig", task_support="optional")
+    wire = Wire(Link(server))
+    assert wire.status(wire.begin()) == "completed"
+    assert "the callback for changes of tasks failed" in wire.link.reports
+
+
+# Time
+
+
+@pytest.mark.req("TASK-32", "TASK-33", "TASK-36")
+def test_a_task_ends_with_its_time() -> None:
+    mine = Mine()
+    id = mine.wire.begin(ttl=5000)
+    waits = mine.wire.send("tasks/result", taskId=id)
+    mine.link.advance(4.9)
+    assert mine.wire.status(id) == "working"
+    mine.link.advance(0.2)
+    mine.wire.look()
+    answer = mine.wire.answer_to(waits)
+    assert answer is not None
+    assert answer["error"]["code"] == -32602
+    assert (mine.ended, mine.wire.status(id)) == (["cancelled"], "-32602")
+
+
+# Ends of sessions and processes
+
+
+def test_a_task_ends_with_its_session_where_nothing_outlives_it() -> None:
+    mine = Mine(link={"principal": "ada"})
+    id = mine.wire.begin()
+    mine.link.pair.server.abort()
+    mine.link.run()
+    assert mine.ended == ["cancelled"]
+    mine.connect(principal="ada")
+    task = mine.wire.ask("tasks/get", taskId=id)
+    assert (task["status"], task["statusMessage"]) == ("failed", "What the task ran in has ended")
+
+
+def test_a_task_goes_on_in_the_next_session_where_its_author_wants_that() -> None:
+    mine = Mine(link={"principal": "ada"}, tool={"resume": True})
+    id = mine.wire.begin(arguments={"depth": 7})
+    mine.link.pair.server.abort()
+    mine.link.run()
+    mine.digs.clear()
+    mine.connect(principal="ada")
+    assert mine.wire.status(id) == "working"
+    task = mine.contexts[-1].task
+    assert task is not None
+    assert (task.id, task.is_resumed, mine.contexts[-1].peer.principal) == (id, True, "ada")
+    mine.contexts[-1].log("info", "again")
+    mine.dug()
+    assert mine.wire.ask("tasks/result", taskId=id)["content"] == [{"type": "text", "text": "gold at 7"}]
+    assert mine.wire.notes("message")[0]["_meta"] == {RELATED: {"taskId": id}}
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_store_brings_tasks_into_the_next_process(resume: bool) -> None:
+    store = MemoryTaskStore()
+    first = Mine(store=store, tool={"resume": resume})
+    done, open_ = first.wire.begin(), first.wire.begin()
+    first.dug()
+    second = Mine(store=store, tool={"resume": resume})
+    assert second.wire.status(done) == "completed"
+    assert second.wire.ask("tasks/result", taskId=done)["content"] == [{"type": "text", "text": "gold at 1"}]
+    assert second.wire.status(open_) == ("working" if resume else "failed")
+    assert len(second.digs) == int(resume)
+
+
+@pytest.mark.parametrize("change", ["tool", "resume", "request"])
+def test_a_task_that_nobody_knows_any_more_is_lost(change: str) -> None:
+    store = MemoryTaskStore()
+    first = Mine(store=store, tool={"resume": True})
+    id = first.wire.begin()
+    if change == "request":
+        ((key, record),) = store.records()
+        store._records[key] = record.replace(b'"params"', b'"nothing"')
+    others: dict[str, Any] = {"tool": {"name": "drill"}, "resume": {"resume": False}, "request": {}}
+    second = Mine(store=store, tool={"resume": True, **others[change]})
+    task = second.wire.ask("tasks/get", taskId=id)
+    assert (task["status"], task["statusMessage"]) == ("failed", "The server does not know how to go on with it")
+
+
