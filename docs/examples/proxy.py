@@ -1,4 +1,4 @@
-"""A proxy: ``python proxy.py PROGRAM [ARG ...]`` is a server that passes everything on to another.
+"""A proxy: ``python proxy.py PROGRAM [ARG ...]`` is a server that asks another for all.
 
 ``Proxy`` is all of it: two engines, and what belongs to what. The rest moves bytes.
 """
