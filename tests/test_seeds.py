@@ -17,7 +17,7 @@ from wires import INFO, INITIALIZED, call, client, feed, new_server, one, reques
 
 from mcpio.backoff import Backoff
 from mcpio.engine.limits import Limits, Timeout
-from mcpio.engine.options import ERLMCP_TIMEOUTS, Options
+from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.errors import RequestError
@@ -244,9 +244,9 @@ def test_a33_shutdown_is_no_method_but_in_the_profile() -> None:
 
 
 def test_a34_the_times_are_a_preset() -> None:
-    options = Options(**ERLMCP_TIMEOUTS)
+    options = Options().with_erlmcp_timeouts()
     assert (options.request_timeout, options.initialize_timeout) == (Timeout(5.0), 30.0)
-    connection = client(**ERLMCP_TIMEOUTS)
+    connection = client(request_timeout=options.request_timeout)
     connection.send_request(PingRequest(), now=0.0)
     assert connection.next_deadline() == 5.0
 

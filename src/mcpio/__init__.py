@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcpio.engine.batches import BatchItem
     from mcpio.engine.client import ClientConnection
     from mcpio.engine.limits import Limits, Timeout
-    from mcpio.engine.options import ERLMCP_TIMEOUTS, Options
+    from mcpio.engine.options import Options
     from mcpio.engine.outbox import Outgoing
     from mcpio.engine.pending import Pending, Unanswered
     from mcpio.engine.recording import Recorder
@@ -192,7 +192,6 @@ else:
 
 __all__ = [
     "ABSENT",
-    "ERLMCP_TIMEOUTS",
     "HANDSHAKE_REVISIONS",
     "LATEST_HANDSHAKE",
     "REVISIONS",
@@ -375,7 +374,7 @@ _HOME = {
     ),
     "engine.client": "ClientConnection",
     "engine.server": "ServerConnection",
-    "engine.options": "ERLMCP_TIMEOUTS Options",
+    "engine.options": "Options",
     "engine.batches": "BatchItem",
     "profiles": "Profile",
     "engine.limits": "Limits Timeout",

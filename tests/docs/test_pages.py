@@ -17,7 +17,7 @@ from mcpio import ClientConnection, ErrorCode, Event, ServerConnection, files
 from mcpio.app import completion, limiting, pages, pagination, tool_cache, uri_template
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.context import Context
-from mcpio.engine.inbound import QUOTE
+from mcpio.engine.inbox import QUOTE
 from mcpio.trio import default_environment, start_process
 from mcpio.trio._platform import INHERITED_VARIABLES
 from mcpio.trio._process import ProcessOptions

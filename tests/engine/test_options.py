@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mcpio.engine.limits import Limits, Timeout
-from mcpio.engine.options import ERLMCP_TIMEOUTS, Options
+from mcpio.engine.options import Options
 from mcpio.profiles import Profile
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2024_11_05, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28
 
@@ -25,11 +25,6 @@ def test_a_dialect_that_is_never_sent_cannot_be_chosen_for_sending() -> None:
     assert Options(emit_profile=Profile.ERLMCP).emit_profile is Profile.ERLMCP
     with pytest.raises(ValueError, match="LSP_ALIASES is understood, where asked for, and never sent"):
         Options(emit_profile=Profile.LSP_ALIASES)
-
-
-def test_the_times_of_erlmcp_are_a_preset() -> None:
-    options = Options(**ERLMCP_TIMEOUTS)
-    assert (options.request_timeout, options.initialize_timeout) == (Timeout(5.0), 30.0)
 
 
 def test_the_latest_is_the_newest_whatever_the_order() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -13,18 +13,7 @@ from mcpio.revisions import HANDSHAKE_REVISIONS, Era, Revision
 if TYPE_CHECKING:
     from mcpio.profiles import Profile
 
-__all__ = ["ERLMCP_TIMEOUTS", "Options", "TimeoutOptions"]
-
-
-class TimeoutOptions(TypedDict, total=False):
-    """The options that are times."""
-
-    request_timeout: Timeout
-    initialize_timeout: float | None
-
-
-ERLMCP_TIMEOUTS: Final[TimeoutOptions] = {"request_timeout": Timeout(5.0), "initialize_timeout": 30.0}
-"""The times that erlmcp keeps: ``Options(**ERLMCP_TIMEOUTS)``."""
+__all__ = ["Options"]
 
 
 def _handshake_only(_: object, __: object, revisions: tuple[Revision, ...]) -> None:
@@ -63,7 +52,6 @@ class Options:
     """Take a JSON array for a batch in every revision, for peers that send what only 2025-03-26 has (BATCH-02)."""
     strict_initialized: bool = False
     """For servers: refuse requests until ``notifications/initialized`` came. Some clients never send it (LIFE-12)."""
-
     join_batch_answers: bool = False
     """Answer a batch with one array, once all of its answers are there, instead of one by one as they come (BATCH-05).
     Answers that wait for others count against ``Limits.queued_bytes``."""
