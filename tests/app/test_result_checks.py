@@ -37,9 +37,9 @@ def fault(checks: ResultChecks, tool: Tool, result: CallToolResult) -> str | Non
     ("schema", "found", "wrong"),
     [
         (NUMBER, result({"n": 1}), None),
-        (NUMBER, result({"n": "1"}), "result.structuredContent.n: '1' is not of type 'integer'"),
-        (NUMBER, result({}), "result.structuredContent: 'n' is a required property"),
-        (NUMBER, result(), "result.structuredContent: missing, though the tool declares an output schema"),
+        (NUMBER, result({"n": "1"}), "structuredContent.n: '1' is not of type 'integer'"),
+        (NUMBER, result({}), "structuredContent: 'n' is a required property"),
+        (NUMBER, result(), "structuredContent: missing, though the tool declares an output schema"),
         (NUMBER, result(is_error=True), None),
         (None, result({"n": "1"}), None),
     ],

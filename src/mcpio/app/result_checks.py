@@ -48,10 +48,10 @@ class ResultChecks:
 
     def _compare(self, tool: Tool, result: CallToolResult) -> None:
         if result.structured_content is ABSENT:
-            raise InvalidMessage("result.structuredContent", "missing, though the tool declares an output schema")
+            raise InvalidMessage("structuredContent", "missing, though the tool declares an output schema")
         validator = self._validator(tool)
         if validator is not None:
-            validator.validate(result.structured_content, "result.structuredContent")
+            validator.validate(result.structured_content, "structuredContent")
 
     def _validator(self, tool: Tool) -> Validator | None:
         known = self._validators.get(tool.name)
