@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from mcpio.codec import codec
-from mcpio.engine.failures import decoded_error, why_no_visits
-from mcpio.errors import ErrorCode, RequestError, SamplingRejected, URLElicitationRequired
+from mcpio.engine.failures import check_error, decoded_error
+from mcpio.errors import ErrorCode, LocalProtocolError, RequestError, SamplingRejected, URLElicitationRequired
 from mcpio.events import RequestContext
 from mcpio.framing import jsonrpc
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, Era
@@ -37,7 +37,7 @@ def test_addresses_to_visit_first_have_a_class() -> None:
     assert (found.message, found.data) == ("no", data)
 
 
-BAD = [
+BAD: list[Any] = [
     None,
     "text",
     {},
@@ -74,15 +74,14 @@ WITH_URL = context(ElicitationCapability(url={}))
 @pytest.mark.parametrize("to", [None, context(None), context(ElicitationCapability(form={}))])
 def test_who_declared_no_visits_is_not_sent_on_one(to: RequestContext | None) -> None:
     asks = URLElicitationRequired([ElicitURLRequest("Log in", "https://example.com", "1")])
-    assert why_no_visits(asks, to, CURRENT) == (
-        "error -32042 needs the capability elicitation.url, which the peer did not declare"
-    )
-    assert why_no_visits(asks, WITH_URL, CURRENT) is None
+    with pytest.raises(LocalProtocolError, match=r"^error -32042 needs the capability elicitation\.url"):
+        check_error(asks, to, CURRENT)
+    check_error(asks, WITH_URL, CURRENT)
+    check_error(RequestError(1, "no"), to, CURRENT)
 
 
 @pytest.mark.req("ELIC-17")
 @pytest.mark.parametrize("data", BAD)
 def test_the_code_is_for_nothing_else(data: Any) -> None:
-    fault = why_no_visits(RequestError(-32042, "no", data), WITH_URL, CURRENT)
-    assert fault is not None
-    assert fault.startswith("the data of error -32042: ")
+    with pytest.raises(LocalProtocolError, match="^the data of error -32042: "):
+        check_error(RequestError(-32042, "no", data), WITH_URL, CURRENT)

@@ -8,7 +8,6 @@ from math import isfinite
 from typing import Any, Final, Literal
 
 from mcpio.app.faults import Fault, expected
-from mcpio.app.formats import check_format
 
 __all__ = ["Constraints", "Family", "collect", "description_of"]
 
@@ -105,6 +104,8 @@ def rule(name: str, limit: Any, family: Family | None, kind: type | None) -> Rul
     if name == "pattern" and family == "string":
         return Rule({"pattern": limit.pattern}, _pattern_check(limit))
     if name == "format" and family == "string":
+        from mcpio.app.formats import check_format  # few forms and tools have one
+
         return Rule({"format": limit}, lambda value: check_format(limit, value))
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mcpio.engine.failures import check_error
 from mcpio.engine.gates import why_no_task, why_not_sent
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.options import Options
@@ -26,7 +27,6 @@ from mcpio.engine.stateful import Stateful
 from mcpio.engine.table import Input, Phase, RequestInput
 from mcpio.errors import (
     ConnectionLost,
-    ErrorCode,
     LocalProtocolError,
     McpError,
     NoBackChannel,
@@ -211,8 +211,7 @@ class Connection(Stateful):
         """
         request = self._to_answer(id)
         if request is not None:
-            if getattr(error, "code", None) == ErrorCode.URL_ELICITATION_REQUIRED:
-                self._check_visits(error)
+            check_error(error, self._context, self._codec)
             self._respond(request, RequestInput.SEND_ERROR, encode_error(request.wire_id, error))
 
     def send_progress(
@@ -306,13 +305,6 @@ class Connection(Stateful):
             fault = why_not_sent(method, self.role, revision, self.capabilities, peer)
             if fault is not None:
                 raise LocalProtocolError(fault)
-
-    def _check_visits(self, error: RequestError) -> None:
-        from mcpio.engine.failures import why_no_visits  # few conversations have one
-
-        fault = why_no_visits(error, self._context, self._codec)
-        if fault is not None:
-            raise LocalProtocolError(fault)
 
     def _check_task(self, method: Method) -> None:
         context = self._context

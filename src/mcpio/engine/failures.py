@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mcpio.codec import Codec
-from mcpio.errors import ErrorCode, InvalidMessage, RequestError, SamplingRejected, URLElicitationRequired
+from mcpio.errors import (
+    ErrorCode,
+    InvalidMessage,
+    LocalProtocolError,
+    RequestError,
+    SamplingRejected,
+    URLElicitationRequired,
+)
 from mcpio.framing import jsonrpc
 from mcpio.methods import declares
-from mcpio.types.elicitation import URLElicitationRequiredData
 
 if TYPE_CHECKING:
     from mcpio.events import RequestContext
 
-__all__ = ["decoded_error", "why_no_visits"]
+__all__ = ["check_error", "decoded_error"]
 
 
 def decoded_error(message: jsonrpc.Error, method: str, codec: Codec) -> RequestError:
@@ -25,19 +31,31 @@ def decoded_error(message: jsonrpc.Error, method: str, codec: Codec) -> RequestE
         return SamplingRejected(message.message, message.data)
     if message.code == ErrorCode.URL_ELICITATION_REQUIRED:
         try:
-            data = codec.decode(message.data, URLElicitationRequiredData)
-            return URLElicitationRequired(data.elicitations, message.message, message.data)
+            return URLElicitationRequired(_visits(message.data, codec), message.message, message.data)
         except (InvalidMessage, ValueError):
             pass
     return RequestError(message.code, message.message, message.data)
 
 
-def why_no_visits(error: RequestError, context: RequestContext | None, codec: Codec) -> str | None:
-    """Return what forbids to answer with error -32042, or ``None`` (ELIC-17)."""
+def check_error(error: RequestError, context: RequestContext | None, codec: Codec) -> None:
+    """Raise ``LocalProtocolError`` for an error that must not answer a request.
+
+    -32042 is for peers that declared ``elicitation.url``, and names addresses (ELIC-17).
+    """
+    if getattr(error, "code", None) != ErrorCode.URL_ELICITATION_REQUIRED:
+        return
     if context is None or not declares(context.capabilities, ("elicitation", "url")):
-        return "error -32042 needs the capability elicitation.url, which the peer did not declare"
+        raise LocalProtocolError("error -32042 needs the capability elicitation.url, which the peer did not declare")
     try:
-        data = codec.decode(error.data, URLElicitationRequiredData)
+        named = _visits(error.data, codec)
     except InvalidMessage as fault:
-        return f"the data of error -32042: {fault}"
-    return None if data.elicitations else "the data of error -32042: elicitations: names none"
+        raise LocalProtocolError(f"the data of error -32042: {fault}") from None
+    if not named:
+        raise LocalProtocolError("the data of error -32042: elicitations: names none")
+
+
+def _visits(data: Any, codec: Codec) -> tuple[Any, ...]:
+    # The types of a feature are loaded by those who use it.
+    from mcpio.types.elicitation import URLElicitationRequiredData
+
+    return codec.decode(data, URLElicitationRequiredData).elicitations

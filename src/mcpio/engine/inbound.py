@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcpio.codec import Codec, codec
 from mcpio.engine.channel import Channel
+from mcpio.engine.failures import decoded_error
 from mcpio.engine.gates import Capabilities, addressed_to, offers, receivable
 from mcpio.engine.inbox import QUOTE, head
 from mcpio.engine.options import Options
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from mcpio.engine.outgoing_tasks import OutgoingTasks
 
 __all__ = ["Inbound"]
-
-_OF_THEIR_OWN = (ErrorCode.URL_ELICITATION_REQUIRED, ErrorCode.USER_REJECTED)
-"""Codes of errors that have classes of their own."""
 
 # Found once, since every message needs them: see the same in ``channel``.
 _RECV_REQUEST, _RECV_RESULT = Input.RECV_REQUEST, RequestInput.RECV_RESULT
@@ -303,11 +301,7 @@ class Inbound(Channel):
         if request is None:
             self._receive_stray(message, via)
             return
-        error = RequestError(message.code, message.message, message.data)
-        if message.code in _OF_THEIR_OWN:
-            from mcpio.engine.failures import decoded_error  # few conversations have one
-
-            error = decoded_error(message, request.name, self._codec)
+        error = decoded_error(message, request.name, self._codec)
         self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
 
     def _receive_stray(self, message: jsonrpc.Result | jsonrpc.Error, via: Hashable) -> None:
