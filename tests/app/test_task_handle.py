@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import gc
-import json
 from typing import Any
 
 import pytest
-from rawpeer import Wait, played_server
 from rawtasks import CALL, DONE, RELATED, begin, client, state, told
 
-from mcpio.app.context import Context
-from mcpio.app.server import Server
+from mcpio.app.task_handle import LONGEST_WAIT
+from mcpio.engine.limits import Timeout
 from mcpio.errors import (
+    ConnectionLost,
+    InvalidMessage,
     LocalProtocolError,
+    NoBackChannel,
+    RequestCancelled,
+    RequestError,
+    RequestTimeout,
 )
 from mcpio.types import (
-    CallToolRequest,
     CallToolResult,
-    CreateMessageRequest,
-    CreateMessageResult,
-    ElicitFormRequest,
-    ElicitResult,
-    ElicitSchema,
-    GetTaskPayloadResult,
-    ListToolsRequest,
-    SamplingMessage,
-    Task,
-    TaskMetadata,
     TextContent,
 )
-
-SAMPLE = CreateMessageRequest((SamplingMessage("user", TextContent("hi")),), 10)
-FORM = ElicitFormRequest("hi", ElicitSchema({}))
 
 
 def test_a_task_from_its_beginning_to_its_result() -> None:
@@ -56,6 +45,21 @@ def test_a_task_from_its_beginning_to_its_result() -> None:
     # It is kept.
     assert played.start(task.result()).result == waiting.result
     assert played.got() == []
+
+
+def test_a_handle_says_what_it_is_of() -> None:
+    played = client()
+    assert repr(begin(played)) == "<TaskHandle 't1' tools/call 'slow': working>"
+    assert repr(played.session.task("t2")) == "<TaskHandle 't2' tasks/result: unseen>"
+
+
+def test_where_no_task_was_made_there_is_only_a_result() -> None:
+    played = client()
+    started = played.start(played.session.start_task(CALL))
+    played.answer(played.asked("tools/call"), content=[])
+    assert played.start(started.result.result()).result == CallToolResult(())
+    with pytest.raises(LocalProtocolError, match="made no task of it"):
+        _ = played.start(started.result.cancel()).result
 
 
 # Looking
@@ -125,51 +129,6 @@ def test_what_the_peer_tells_is_used_and_not_needed() -> None:
     assert seen == ["working", "completed"]
     assert task.last is not None
     assert task.last.status == "completed"
-
-
-@pytest.mark.req("TASK-30")
-def test_what_is_told_before_the_handle_is_made_counts() -> None:
-    played = client()
-    starts = [played.start(played.session.start_task(CALL)) for _ in range(2)]
-    first, second = played.got()
-    for number in range(100):
-        played.say(told("working", taskId=f"other{number}"))
-    # All in one go: nobody waiting gets a turn before the end of it.
-    for message in (told("completed"), {"id": first["id"], "result": {"task": state()}}):
-        played.connection.receive_message(json.dumps({"jsonrpc": "2.0", **message}), 0.0)
-    played.session.process()
-    played.runtime.run()
-    assert starts[0].result.last is not None
-    assert starts[0].result.last.status == "completed"
-    watch = played.session._task_watch
-    assert watch is not None
-    assert len(watch._early) == 64
-    played.answer(second, task=state(id="t2"))
-    assert starts[1].result.last is not None
-    assert starts[1].result.last.status == "working"
-    assert watch._early == {}
-
-
-def test_a_callback_is_called_though_the_handle_is_gone() -> None:
-    played = client()
-    seen: list[Task] = []
-    begin(played, on_status=seen.append)
-    gc.collect()
-    played.say(told("failed", statusMessage="it broke"))
-    assert [each.status for each in seen] == ["working", "failed"]
-    assert seen[1].status_message == "it broke"
-
-
-def test_a_callback_that_fails_costs_a_report() -> None:
-    played = client()
-
-    def fail(_: Task) -> None:
-        raise KeyError("k")
-
-    begin(played, on_status=fail)
-    assert played.reports == ["a callback for the status of a task failed: 'k'"]
-    with pytest.raises(TypeError, match="on_status is a plain function"):
-        _ = played.start(played.session.start_task(CALL, on_status=5)).result  # type: ignore[call-overload]  # the mistake
 
 
 def test_the_states_come_one_after_the_other() -> None:
@@ -249,166 +208,234 @@ def test_a_task_known_by_its_id_is_looked_at_first() -> None:
     assert waiting.result.content == (TextContent("done"),)
 
 
-# What may be a task
+# The outcome
 
 
-@pytest.mark.parametrize(
-    ("ttl", "sent"), [(None, {}), (60, {"ttl": 60000}), (0.5, {"ttl": 500}), (0.0005, {"ttl": 0.5})]
-)
-def test_a_time_to_live_is_in_seconds(ttl: float | None, sent: dict[str, Any]) -> None:
+@pytest.mark.req("TASK-21")
+def test_the_tasks_own_error_is_raised() -> None:
     played = client()
-    played.start(played.session.start_task(CALL, ttl=ttl))
-    assert played.asked("tools/call")["params"]["task"] == sent
+    task = begin(played)
+    waiting = played.start(task.result(poll=False))
+    played.refuse(played.asked("tasks/result"), -32010, "it broke")
+    with pytest.raises(RequestError, match="it broke") as caught:
+        _ = waiting.result
+    assert caught.value.code == -32010
 
 
-def test_a_request_that_asks_by_itself_is_left_as_it_is() -> None:
+@pytest.mark.req("TASK-21", "TASK-15")
+def test_a_failed_tool_is_a_result() -> None:
     played = client()
-    played.start(played.session.start_task(CallToolRequest("slow", task=TaskMetadata(5))))
-    assert played.asked("tools/call")["params"]["task"] == {"ttl": 5}
+    task = begin(played)
+    waiting = played.start(task.result())
+    played.say(told("failed"))
+    played.answer(played.asked("tasks/result"), **DONE, isError=True)
+    assert waiting.result.is_error
 
 
-@pytest.mark.parametrize("ttl", [0, -1, float("inf"), float("nan")])
-def test_a_time_to_live_that_is_none(ttl: float) -> None:
+@pytest.mark.req("TASK-23")
+@pytest.mark.parametrize("code", [-32603, -32602, 5])
+def test_a_cancelled_task_fails_as_such_whatever_the_peer_says(code: int) -> None:
     played = client()
-    with pytest.raises(ValueError, match="a ttl is a number of seconds, more than 0"):
-        _ = played.start(played.session.start_task(CALL, ttl=ttl)).result
+    task = begin(played)
+    waiting = played.start(task.result())
+    played.say(told("cancelled", statusMessage="no more"))
+    played.refuse(played.asked("tasks/result"), code)
+    with pytest.raises(RequestCancelled, match=r"tools/call 'slow': cancelled \(no more\)") as caught:
+        _ = waiting.result
+    assert isinstance(caught.value.__cause__, RequestError)
 
 
-@pytest.mark.req("TASK-08")
-@pytest.mark.parametrize("request_", [ListToolsRequest(), 5])
-def test_other_requests_are_no_tasks(request_: Any) -> None:
+@pytest.mark.req("TASK-23")
+def test_a_cancelled_task_may_have_a_result() -> None:
     played = client()
-    with pytest.raises(LocalProtocolError, match="cannot be a task"):
-        _ = played.start(played.session.start_task(request_)).result
+    task = begin(played)
+    waiting = played.start(task.result())
+    played.say(told("cancelled"))
+    played.answer(played.asked("tasks/result"), **DONE)
+    assert waiting.state == "returned"
 
 
-@pytest.mark.req("TASK-02", "TASK-05")
-@pytest.mark.parametrize("tasks", [None, {}, {"list": {}, "cancel": {}}])
-def test_a_server_that_did_not_declare_it_is_not_asked(tasks: Any) -> None:
-    played = client(tasks)
-    with pytest.raises(LocalProtocolError, match=r"tasks\.requests\.tools\.call"):
-        _ = played.start(played.session.start_task(CALL)).result
+def test_a_result_that_makes_no_sense() -> None:
+    played = client()
+    waiting = played.start(begin(played).result(poll=False))
+    played.answer(played.asked("tasks/result"), content=5)
+    with pytest.raises(InvalidMessage, match="content"):
+        _ = waiting.result
+
+
+def test_a_task_that_the_peer_forgot() -> None:
+    played = client()
+    waiting = played.start(begin(played).result())
+    played.advance(2)
+    played.refuse(played.asked("tasks/get"), -32602, "unknown task")
+    with pytest.raises(RequestError, match="unknown task"):
+        _ = waiting.result
     assert played.got() == []
 
 
-# By id
-
-
-@pytest.mark.req("TASK-19", "TASK-24", "TASK-25", "TASK-29")
-def test_tasks_are_asked_about_by_their_ids() -> None:
+def test_the_connection_ends_before_the_task() -> None:
     played = client()
-    session = played.session
-    calls: list[tuple[Any, str, dict[str, Any], dict[str, Any]]] = [
-        (session.get_task("t1"), "tasks/get", {"taskId": "t1"}, state(more=5)),
-        (session.cancel_task("t1"), "tasks/cancel", {"taskId": "t1"}, state("cancelled")),
-        (session.list_tasks(), "tasks/list", {}, {"tasks": [state(), state(id="t2")]}),
-        (session.list_tasks("next"), "tasks/list", {"cursor": "next"}, {"tasks": []}),
-    ]
-    results = []
-    for call, method, params, answer in calls:
-        asking = played.start(call)
-        message = played.asked(method)
-        assert message.get("params", {}) == params
-        played.answer(message, **answer)
-        results.append(asking.result)
-    assert isinstance(results[0], Task)
-    assert results[0].extra == {"more": 5}
-    assert results[1].status == "cancelled"
-    assert [task.task_id for task in results[2].tasks] == ["t1", "t2"]
-
-
-@pytest.mark.req("TASK-24")
-def test_all_tasks_page_by_page() -> None:
-    played = client()
-
-    async def ids() -> list[str]:
-        return [task.task_id async for task in played.session.tasks()]
-
-    listing = played.start(ids())
-    played.answer(played.asked("tasks/list"), tasks=[state(), {"taskId": 5}], nextCursor="2")
-    message = played.asked("tasks/list")
-    assert message["params"] == {"cursor": "2"}
-    played.answer(message, tasks=[state(id="t2")])
-    assert listing.result == ["t1", "t2"]
-    assert len(played.reports) == 1
-
-
-def test_a_result_by_id_is_of_the_type_that_is_asked_for() -> None:
-    played = client()
-    for result_type, expected in (
-        (None, CallToolResult((TextContent("done"),), meta=DONE["_meta"])),
-        (GetTaskPayloadResult, GetTaskPayloadResult(meta=DONE["_meta"], extra={"content": DONE["content"]})),
-    ):
-        asking: Wait[Any] = played.start(played.session.task_result("t1", result_type))
-        played.answer(played.asked("tasks/get"), **state("completed"))
-        played.answer(played.asked("tasks/result"), **DONE)
-        assert asking.result == expected
-
-
-def test_handles_that_are_gone_leave_nothing_behind() -> None:
-    played = client()
-    for number in range(1000):
-        played.session.task(f"t{number}")
-    watch = played.session._task_watch
-    assert watch is not None
-    assert len(watch._handles) < 200
-    kept = [played.session.task("t1", on_status=lambda _: None) for _ in range(2)]
-    played.say(told("completed"))
-    assert [handle.done for handle in kept] == [True, True]
-    assert not watch._kept
-
-
-# A server asks its client
-
-
-@pytest.mark.req("TASK-31")
-@pytest.mark.parametrize(
-    ("request_", "tasks", "answer", "expected"),
-    [
-        (
-            SAMPLE,
-            {"sampling": {"createMessage": {}}},
-            {"role": "assistant", "content": {"type": "text", "text": "x"}, "model": "m"},
-            CreateMessageResult("assistant", TextContent("x"), "m"),
-        ),
-        (FORM, {"elicitation": {"create": {}}}, {"action": "decline"}, ElicitResult("decline")),
-    ],
-    ids=["sampling", "elicitation"],
-)
-def test_a_server_has_tasks_at_its_client(request_: Any, tasks: Any, answer: dict[str, Any], expected: Any) -> None:
-    played = played_server(
-        Server("s"), {"sampling": {}, "elicitation": {}, "tasks": {"requests": tasks, "cancel": {}, "list": {}}}
-    )
-    task = begin(played, request_)
-    waiting = played.start(task.result())
+    task = begin(played)
+    waits = [played.start(task.result()), played.start(task.result(poll=False))]
+    played.connection.receive_data(None, 0.0)
+    played.session.process()
+    played.runtime.run()
+    with pytest.raises(ConnectionLost):
+        _ = waits[1].result
     played.advance(2)
-    played.answer(played.asked("tasks/get"), **state("completed"))
-    played.answer(played.asked("tasks/result"), **answer)
-    assert waiting.result == expected
-    assert played.session.task("t1")._result_type is GetTaskPayloadResult
+    with pytest.raises(NoBackChannel):
+        _ = waits[0].result
 
 
-@pytest.mark.req("TASK-31")
-def test_what_a_handler_asks_of_its_client_may_be_a_task() -> None:
-    server = Server("s")
+@pytest.mark.req("PROG-07")
+def test_progress_is_heard_of_until_the_task_is_over() -> None:
+    played = client()
+    seen: list[Any] = []
+    task = begin(played, on_progress=lambda *said: seen.append(said))
+    (token,) = played.connection.pending.tasks
 
-    @server.tool
-    async def ask(ctx: Context) -> str:
-        answer = await ctx.elicit(FORM, task=60)
-        message = await ctx.sample(SAMPLE, task=True)
-        return f"{answer.action} {message.model}"
+    def report(value: float) -> dict[str, Any]:
+        meta = {RELATED: {"taskId": "t1"}}
+        return {
+            "method": "notifications/progress",
+            "params": {"progressToken": token, "progress": value, "_meta": meta},
+        }
 
-    requests: dict[str, Any] = {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}
-    played = played_server(server, {"sampling": {}, "elicitation": {}, "tasks": {"requests": requests}})
-    played.say({"id": 5, "method": "tools/call", "params": {"name": "ask"}})
-    for method, ttl, answer in (
-        ("elicitation/create", {"ttl": 60000}, {"action": "accept", "content": {}}),
-        ("sampling/createMessage", {}, {"role": "assistant", "content": {"type": "text", "text": "x"}, "model": "m"}),
-    ):
-        message = played.asked(method)
-        assert message["params"]["task"] == ttl
-        played.answer(message, task=state(id=method))
-        played.say(told("completed", id=method))
-        played.answer(played.asked("tasks/result"), **answer)
-    (result,) = played.got()
-    assert result["result"]["content"][0]["text"] == "accept m"
+    played.say(report(1), report(2), told("completed"), report(3))
+    assert seen == [(1, None, None), (2, None, None)]
+    assert task.done
+
+
+# Giving up
+
+
+@pytest.mark.req("CANC-04")
+@pytest.mark.parametrize("poll", [True, False])
+def test_whoever_gives_up_the_wait_cancels_the_task(poll: bool) -> None:
+    played = client()
+    task = begin(played)
+    waiting = played.start(task.result(poll=poll))
+    asked = played.got()
+    waiting.cancel()
+    assert waiting.state == "cancelled"
+    sent = played.got()
+    assert [message["method"] for message in sent] == ["notifications/cancelled"] * len(asked) + ["tasks/cancel"]
+    assert sent[-1]["params"] == {"taskId": "t1"}
+    for message in sent[:-1]:
+        assert message["params"]["requestId"] == asked[0]["id"]  # that of tasks/result, not of the call
+    played.answer(sent[-1], **state("cancelled"))
+    assert played.reports == []
+
+
+@pytest.mark.req("CANC-04")
+def test_giving_up_before_there_is_a_task_cancels_it_when_there_is() -> None:
+    played = client()
+    started = played.start(played.session.start_task(CALL))
+    message = played.asked("tools/call")
+    started.cancel()
+    assert played.got() == []
+    played.answer(message, task=state())
+    assert played.asked("tasks/cancel")["params"] == {"taskId": "t1"}
+
+
+def test_who_does_not_own_the_task_leaves_it_alone() -> None:
+    played = client()
+    task = begin(played)
+    task.owned = False
+    waiting = played.start(task.result())
+    waiting.cancel()
+    assert played.got() == []
+
+
+def test_a_task_that_is_over_is_not_cancelled() -> None:
+    played = client()
+    waiting = played.start(begin(played).result())
+    played.say(told("completed"))
+    played.asked("tasks/result")
+    waiting.cancel()
+    assert [message["method"] for message in played.got()] == ["notifications/cancelled"]
+
+
+def test_a_peer_that_cancels_nothing_is_not_asked_to() -> None:
+    played = client({"requests": {"tools": {"call": {}}}})
+    task = begin(played)
+    waiting = played.start(task.result())
+    waiting.cancel()
+    assert played.got() == []
+    with pytest.raises(LocalProtocolError, match=r"tasks\.cancel"):
+        _ = played.start(task.cancel()).result
+
+
+@pytest.mark.req("TASK-25", "TASK-26")
+def test_a_task_is_cancelled_by_its_handle() -> None:
+    played = client()
+    task = begin(played)
+    cancelling = played.start(task.cancel())
+    played.answer(played.asked("tasks/cancel"), **state("cancelled"))
+    assert cancelling.result.status == "cancelled"
+    assert task.done
+    again = played.start(task.cancel())
+    played.refuse(played.asked("tasks/cancel"), -32602)
+    with pytest.raises(RequestError):
+        _ = again.result
+
+
+# How long
+
+
+@pytest.mark.req("TASK-37")
+@pytest.mark.parametrize(
+    ("ttl", "timeout", "limit"),
+    [
+        (60_000, "default", 70.0),
+        (10**12, "default", LONGEST_WAIT),
+        (None, "default", LONGEST_WAIT),
+        (60_000, 5, 5.0),
+        (60_000, Timeout(7), 7.0),
+    ],
+)
+@pytest.mark.parametrize("poll", [True, False])
+def test_the_wait_for_a_result_has_an_end(ttl: Any, timeout: Any, limit: float, poll: bool) -> None:
+    played = client()
+    task = begin(played, created=state(ttl=ttl, pollInterval=10**9))
+    options = {} if timeout == "default" else {"timeout": timeout}
+    waiting = played.start(task.result(poll=poll, **options))
+    played.advance(limit - 0.1)
+    assert waiting.state == "waits"
+    played.got()
+    played.advance(0.2)
+    with pytest.raises(RequestTimeout):
+        _ = waiting.result
+    assert played.got()[-1]["method"] == "tasks/cancel"
+
+
+def test_a_wait_without_an_end() -> None:
+    played = client()
+    task = begin(played, created=state(pollInterval=10**9))
+    waiting = played.start(task.result(timeout=None))
+    played.advance(900_000)
+    assert waiting.state == "waits"
+    played.say(told("completed"))
+    message = played.asked("tasks/result")
+    played.advance(900_000)
+    played.answer(message, **DONE)
+    assert waiting.state == "returned"
+
+
+def test_a_look_takes_no_longer_than_the_wait() -> None:
+    played = client()
+    task = begin(played)
+    waiting = played.start(task.result(timeout=5))
+    played.advance(4.5)
+    assert len(played.got()) == 1  # the peer does not answer it
+    played.advance(1)
+    with pytest.raises(RequestTimeout, match="tasks/get: no answer within 3 s"):
+        _ = waiting.result
+
+
+@pytest.mark.parametrize("timeout", [-1, "soon"])
+def test_a_time_that_is_none(timeout: Any) -> None:
+    played = client()
+    task = begin(played)
+    with pytest.raises(LocalProtocolError, match="a time is a number of seconds"):
+        _ = played.start(task.result(timeout=timeout)).result

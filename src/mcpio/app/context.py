@@ -324,7 +324,7 @@ def _way_to(task: Any, session: Session) -> Callable[..., Coroutine[Any, Any, An
     """Return what asks the peer of a session: it answers at once, or does it as a task."""
     if task is None or task is False:
         return session.request
-    from mcpio.app.task_handle import run_task
+    from mcpio.app.task_watch import run_task
 
     return partial(run_task, session, task)
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from mcpio.app.callbacks import ProgressCallback
     from mcpio.app.pages import Items
     from mcpio.app.runtime import Driver
-    from mcpio.app.task_handle import TaskHandle, TaskWatch
+    from mcpio.app.task_handle import TaskHandle
+    from mcpio.app.task_watch import TaskWatch
     from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
     from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
     from mcpio.types.tasks import ListTasksResult, Task
@@ -108,7 +109,7 @@ class TaskCalls(ABC):
         ``LocalProtocolError`` where the peer did not declare that it runs such requests as tasks (TASK-02), and for a
         tool that is no task (TASK-06); ``ValueError`` for a ``ttl`` that is not more than 0.
         """
-        from mcpio.app.task_handle import start_task
+        from mcpio.app.task_watch import start_task
 
         watch = self._watch_tasks()
         fault = await self._fault_in_task(request)
@@ -152,7 +153,7 @@ class TaskCalls(ABC):
         self, id: str, result: type[Any] | None = None, *, timeout: Timeout | float | None | Default = DEFAULT
     ) -> Any:
         """Wait for the result of a task and return it, as ``task(id, result).result()`` does."""
-        return await self.task(id, result).result(timeout=timeout)
+        return await self._watch_tasks().handle(id, result, None).result(timeout=timeout)
 
     async def cancel_task(self, id: str) -> Task:
         """Cancel a task and return its state. ``RequestError`` -32602 for one that is over (TASK-26)."""
@@ -181,7 +182,7 @@ class TaskCalls(ABC):
 
     def _watch_tasks(self) -> TaskWatch:
         if self._task_watch is None:
-            from mcpio.app.task_handle import TaskWatch
+            from mcpio.app.task_watch import TaskWatch
 
             self._task_watch = TaskWatch(self, self._call_back)
         return self._task_watch

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from mcpio.app.task_handle import run_task
+from mcpio.app.task_watch import run_task
 from mcpio.engine.gates import why_no_task
 from mcpio.errors import RequestError
 from mcpio.methods import METHODS
