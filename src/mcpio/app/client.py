@@ -18,7 +18,7 @@ from mcpio.engine.connection import DEFAULT, Default
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectFailed, ErrorCode, LocalProtocolError, RequestError
-from mcpio.events import Initialized, NotificationReceived, Peer, RequestReceived, ResponseReceived
+from mcpio.events import ConnectionClosed, Initialized, NotificationReceived, Peer, RequestReceived, ResponseReceived
 from mcpio.methods import official_name
 from mcpio.types.lifecycle import (
     ClientCapabilities,
@@ -33,6 +33,7 @@ from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest,
 if TYPE_CHECKING:
     from mcpio.app.middleware import Middleware
     from mcpio.app.result_checks import CheckResults, ResultChecks
+    from mcpio.app.tasks import TaskOptions, TaskReceiver
     from mcpio.app.tool_cache import ToolCache
     from mcpio.backoff import Backoff
     from mcpio.events import IncomingId
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         ResourceTemplate,
     )
     from mcpio.types.roots import Root
+    from mcpio.types.tasks import ClientTasksCapability
 
 __all__ = ["CallOptions", "Client", "ClientOptions", "client_connection"]
 
@@ -75,6 +77,8 @@ class ClientOptions(TypedDict, total=False):
     """Hears of the server's log messages. A plain function, called without waiting."""
     on_notification: Callable[[Any], None] | None
     """Hears of all other notifications, typed; without ``on_log`` of log messages too. A plain function."""
+    tasks: TaskOptions | None
+    """Lets the server ask for messages and forms as tasks, and come back for them (2025-11-25)."""
     capabilities: ClientCapabilities | None
     """Declared as they stand, such as ``sampling`` with ``tools``; what they leave out follows from the rest."""
     check_results: CheckResults | None
@@ -126,9 +130,18 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
         sampling=declared.sampling or (SamplingCapability() if "sampling" in given else None),
         elicitation=declared.elicitation or (ElicitationCapability() if "elicitation" in given else None),
         roots=declared.roots or (RootsCapability(list_changed=True) if "roots" in given else None),
+        tasks=declared.tasks or _tasks_capability(options.get("tasks"), given),
     )
     info = options.get("info") or Implementation("mcpio", "0")
     return ClientConnection(info, capabilities, options=options.get("options"))
+
+
+def _tasks_capability(options: TaskOptions | None, given: set[str]) -> ClientTasksCapability | None:
+    if options is None:
+        return None
+    from mcpio.app.client_tasks import client_tasks_capability
+
+    return client_tasks_capability(options, sampling="sampling" in given, elicitation="elicitation" in given)
 
 
 def _middleware_of(options: ClientOptions) -> tuple[tuple[Middleware, ...], tuple[Middleware, ...]]:
@@ -179,6 +192,14 @@ class Client(Session):
             self._handlers["elicitation/create"] = handler
         if roots is not None:
             self._handlers["roots/list"] = roots_handler(roots)
+        self._receiver: TaskReceiver | None = None
+        tasks = options.get("tasks")
+        if tasks is not None:
+            from mcpio.app.client_tasks import ClientTasks
+
+            self._receiver = ClientTasks(tasks, self._handlers, self._handler_middleware)
+            self._handlers.update(self._receiver.handlers)
+            self._receiver.attach(driver, None, self)
 
     @property
     def server(self) -> Peer:
@@ -425,6 +446,11 @@ class Client(Session):
             raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {event.raw['method']:.100}")
         layers = self._handler_middleware
         return self._wrapped(event, handler, layers) if layers else handler
+
+    def _handle_end(self, event: ConnectionClosed) -> None:
+        super()._handle_end(event)
+        if self._receiver is not None:
+            self._receiver.detach(self.driver)
 
     def _finish_visit(self, notification: ElicitationCompleteNotification) -> bool:
         return self._visits is not None and self._visits.finish(notification.elicitation_id)
