@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from linked import Link
 
-from mcpio.app.context import Context
+from mcpio.app.context import Context, RequestScope
 from mcpio.app.server import Server
 from mcpio.app.tasks import TaskOptions
 from mcpio.engine.table import Role
@@ -15,14 +15,18 @@ from mcpio.errors import RequestCancelled, RequestError
 from mcpio.types import (
     CallToolRequest,
     ClientCapabilities,
+    CreateMessageRequest,
+    CreateMessageResult,
     ElicitationCapability,
     ElicitFormRequest,
     ElicitResult,
     ElicitSchema,
+    SamplingMessage,
     TextContent,
 )
 
 FORM = ElicitFormRequest("hi", ElicitSchema({}))
+SAMPLE = CreateMessageRequest((SamplingMessage("user", TextContent("hi")),), 10)
 
 
 def diggers() -> Server:
@@ -133,3 +137,78 @@ def test_tasks_are_listed_and_taken_up_by_their_ids() -> None:
     link.advance(12)
     assert [each.result.content for each in waits] == [(TextContent("1 deep"),)] * 3
     assert link.do(link.client.task_result(ids[0])).content == (TextContent("1 deep"),)
+
+
+# A server asks its client
+
+
+@pytest.mark.req("TASK-01", "TASK-19", "TASK-21", "TASK-31")
+@pytest.mark.parametrize("task", [True, 60, None])
+def test_a_server_asks_its_client_by_a_task(task: Any) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        answer = await ctx.elicit(FORM, task=task)
+        message = await ctx.sample(SAMPLE, task=task)
+        return f"{answer.action} {message.model}"
+
+    async def think(scope: RequestScope, _: CreateMessageRequest) -> CreateMessageResult:
+        await link.runtime.sleep(5)
+        scope.progress(1)
+        return CreateMessageResult("assistant", TextContent("hi"), "model")
+
+    link = Link(server, tasks=TaskOptions(), sampling=think, elicitation=lambda *_: ElicitResult("decline"))
+    call = link.start(link.client.call_tool("ask"))
+    link.advance(10)
+    assert call.result.content == (TextContent("decline model"),)
+    assert link.pair.sent(Role.SERVER).count(b'"tasks/result"') == (0 if task is None else 2)
+    assert link.reports == []
+
+
+@pytest.mark.req("CANC-04", "TASK-31")
+def test_a_server_that_gives_up_its_question_cancels_the_clients_task() -> None:
+    server, over = Server("s"), list[str]()
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        return (await ctx.sample(SAMPLE, task=True)).model
+
+    async def think(_: RequestScope, __: CreateMessageRequest) -> CreateMessageResult:
+        try:
+            await link.runtime.sleep(1000)
+        finally:
+            over.append("given up")
+        return CreateMessageResult("assistant", TextContent("hi"), "model")
+
+    link = Link(server, tasks=TaskOptions(), sampling=think)
+    call = link.start(link.client.call_tool("ask"))
+    assert not over
+    call.cancel()
+    assert over == ["given up"]
+    assert b'"tasks/cancel"' in link.pair.sent(Role.SERVER)
+    assert b"notifications/cancelled" not in link.pair.sent(Role.SERVER)
+
+
+@pytest.mark.req("TASK-24", "TASK-31", "PROG-07")
+def test_a_server_has_the_same_calls() -> None:
+    async def think(scope: RequestScope, _: CreateMessageRequest) -> CreateMessageResult:
+        for number in range(3):
+            scope.progress(number + 1)
+            await link.runtime.sleep(5)
+        return CreateMessageResult("assistant", TextContent("hi"), "model")
+
+    link = Link(Server("s"), tasks=TaskOptions(), sampling=think)
+    progress: list[float] = []
+    begin = link.session.start_task(SAMPLE, on_progress=lambda done, *_: progress.append(done))
+    task = link.do(begin)
+
+    async def listed() -> list[str]:
+        return [each.task_id async for each in link.session.tasks()]
+
+    assert link.do(listed()) == [task.id]
+    other = link.start(link.session.task_result(task.id, CreateMessageResult))
+    waiting = link.start(task.result())
+    link.advance(20)
+    assert waiting.result.model == other.result.model == "model"
+    assert progress == [1, 2, 3]
