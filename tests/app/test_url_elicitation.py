@@ -130,6 +130,32 @@ def test_the_end_of_the_connection_ends_a_wait() -> None:
         link.do(link.client.wait_for_elicitation("1"))
 
 
+@pytest.mark.req("ELIC-20")
+def test_a_page_can_tell_who_was_sent_there() -> None:
+    """Whoever follows the link may be somebody else: the visit is kept by the user who was asked."""
+    server, sent_to = Server("s"), dict[str, Any]()
+
+    @server.tool
+    async def connect(ctx: Context) -> str:
+        def address(id: str) -> str:
+            sent_to[id] = ctx.peer.principal
+            return f"https://example.com/connect/{id}"
+
+        return (await ctx.elicit_url("Log in", address)).action
+
+    def page(id: str, logged_in: str) -> bool:
+        return sent_to.get(id) == logged_in and server.notify_elicitation_complete(id)
+
+    link, heard = linked(server, principal="ada")
+    link.call("connect")
+    (id,) = sent_to
+    assert not page(id, "eve")
+    assert not page("guessed", "ada")
+    assert page(id, "ada")
+    link.run()
+    assert heard == [ElicitationCompleteNotification(id)]
+
+
 # Error -32042
 
 

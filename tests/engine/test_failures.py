@@ -83,5 +83,5 @@ def test_who_declared_no_visits_is_not_sent_on_one(to: RequestContext | None) ->
 @pytest.mark.req("ELIC-17")
 @pytest.mark.parametrize("data", BAD)
 def test_the_code_is_for_nothing_else(data: Any) -> None:
-    with pytest.raises(LocalProtocolError, match="^the data of error -32042: "):
+    with pytest.raises(LocalProtocolError, match=r"^the data of error -32042: "):
         check_error(RequestError(-32042, "no", data), WITH_URL, CURRENT)

@@ -1,4 +1,4 @@
-"""Our client, asked by a server of the official SDK over standard input and output: forms, visits, a model with tools."""
+"""Our client, asked by a server of the official SDK over standard input and output: forms, visits, models."""
 
 from __future__ import annotations
 
