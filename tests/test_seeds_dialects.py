@@ -86,8 +86,10 @@ def test_b6_presence_counts_and_only_the_profile_knows_enabled() -> None:
     assert not declares(event.capabilities, ("roots",))
     assert not declares(event.capabilities, ("sampling",))
     assert event.raw["params"]["capabilities"] == off
-    assert declares(welcomed({"tools": {"enabled": False}}).peer.capabilities, ("tools",))  # type: ignore[union-attr]
-    assert not declares(welcomed({"tools": {"enabled": False}}, ERLMCP).peer.capabilities, ("tools",))  # type: ignore[union-attr]
+    for profiles in (frozenset[Profile](), ERLMCP):
+        peer = welcomed({"tools": {"enabled": False}}, profiles).peer
+        assert peer is not None
+        assert declares(peer.capabilities, ("tools",)) is (profiles != ERLMCP)
 
 
 def test_b7_completion_is_completions_in_the_profile() -> None:
