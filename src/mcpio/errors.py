@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mcpio.refusals import RefusalSeverity
-    from mcpio.types.elicitation import ElicitURLRequest
-
 __all__ = [
     "AuthorizationRequired",
     "ConnectFailed",
@@ -165,27 +163,29 @@ class URLElicitationRequired(RequestError):
     A server's handler raises it with the addresses, each with an id; a client whose call raises it shows them to its
     user and calls again. A client that did not declare ``elicitation.url`` never gets it: the handler's fault.
 
-    ``elicitations`` are the addresses, one at least. ``ValueError`` for none, ``InvalidMessage`` for one without an id.
+    ``elicitations`` are the addresses, each an ``ElicitURLRequest``. ``ValueError`` for none, and for one without an
+    id.
     """
 
-    elicitations: tuple[ElicitURLRequest, ...]
+    elicitations: tuple[Any, ...]
 
     def __init__(
         self,
-        elicitations: Iterable[ElicitURLRequest],
+        elicitations: Iterable[Any],
         message: str = "This request needs the user to visit a web address first",
         data: Any = None,
     ) -> None:
-        # The types of a feature are loaded by those who use it.
-        from mcpio.codec import codec
-        from mcpio.revisions import REV_2025_11_25
-
         self.elicitations = tuple(elicitations)
-        if not self.elicitations:
-            raise ValueError("an error that asks for visits names one web address at least")
-        encode = codec(REV_2025_11_25).encode
-        said = data if data is not None else {"elicitations": [encode(each) for each in self.elicitations]}
-        super().__init__(ErrorCode.URL_ELICITATION_REQUIRED, message, said)
+        if not self.elicitations or any(each.elicitation_id is None for each in self.elicitations):
+            raise ValueError("an error that asks for visits names one web address at least, each with an id")
+        if data is None:
+            data = {
+                "elicitations": [
+                    {"mode": each.mode, "message": each.message, "url": each.url, "elicitationId": each.elicitation_id}
+                    for each in self.elicitations
+                ]
+            }
+        super().__init__(ErrorCode.URL_ELICITATION_REQUIRED, message, data)
 
 
 class RequestTimeout(McpError):
