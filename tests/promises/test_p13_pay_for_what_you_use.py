@@ -66,10 +66,11 @@ async def main():
 trio.run(main)
 """
 UNUSED = {"app.middleware", "app.limiting", "app.retrying", "backoff", "erlmcp_codes", "refusals"}
+TASKS = {"app.task_handle", "app.task_watch", "app.task_tools", "app.bell", "engine.outgoing_tasks", "types.tasks"}
 
 
-def test_a_call_of_a_tool_loads_nothing_of_middleware_and_refusals() -> None:
-    assert not {f"mcpio.{name}" for name in UNUSED} & _loaded(APPLICATION)
+def test_a_call_of_a_tool_loads_nothing_of_middleware_refusals_and_tasks() -> None:
+    assert not {f"mcpio.{name}" for name in UNUSED | TASKS} & _loaded(APPLICATION)
 
 
 def _loaded(program: str) -> set[str]:
