@@ -121,6 +121,14 @@ def test_secrets_stay_out_of_batches_too() -> None:
     assert "hunter2" not in "".join(lines)
 
 
+def test_the_half_close_is_written() -> None:
+    connection = server()
+    lines = recorded(connection)
+    connection.close(0.0)
+    connection.data_to_send()
+    assert entries(lines)[-1]["chunks"] == [None]
+
+
 def test_before_the_first_time_is_when_the_recording_began() -> None:
     connection = ClientConnection(INFO)
     lines = recorded(connection, now=7.0)

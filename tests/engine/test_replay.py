@@ -4,19 +4,21 @@ import json
 from typing import Any
 
 import pytest
-from wires import INFO, call, client, feed, request, server
+from wires import INFO, call, client, feed, new_server, request, server
 
 from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.recording import Recorder
+from mcpio.engine.redaction import Redactor
 from mcpio.engine.replay import Replay, replay
 from mcpio.engine.table import Phase, Role
 from mcpio.engine.tap import observe
-from mcpio.errors import LocalProtocolError, RequestError
+from mcpio.errors import ConnectionLost, LocalProtocolError, RequestError
 from mcpio.profiles import Profile
-from mcpio.types import CallToolRequest, CallToolResult, CustomNotification
+from mcpio.revisions import REV_2025_11_25
+from mcpio.types import CallToolRequest, CallToolResult, ClientCapabilities, CustomNotification, RootsCapability
 
 
 def recording() -> list[str]:
@@ -128,6 +130,43 @@ def test_a_batch_is_sent_again() -> None:
     assert played.connection.pending.outgoing == (2,)
 
 
+def test_batches_and_what_transports_do_come_along() -> None:
+    connection = client("2025-03-26")
+    lines: list[str] = []
+    observe(connection, Recorder(lines.append, redactor=Redactor()), now=0.0)
+    batch = [
+        BatchItem(CallToolRequest("x", {"token": "y"}), 5, "c"),
+        CustomNotification("a/b", {"c": 1}),
+        CallToolRequest("z"),
+    ]
+    first, _, last = connection.send_batch(batch, now=1.0)
+    assert first is not None
+    connection.fail_request(first, ConnectionLost("the stream ended"), 2.0)
+    connection.next_message(via=None)
+    connection.next_message(via="other")
+    events: list[Any] = list(connection.events())
+    played = Replay(lines)
+    again: list[Any] = played.events()
+    assert [(event.id, event.cookie) for event in again] == [(event.id, event.cookie) for event in events] == [(2, "c")]
+    assert played.connection.pending.outgoing == (last,)
+    assert '"token":"[redacted]"' in "".join(lines)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_handshake_that_was_assumed_is_assumed_again(known: bool) -> None:
+    connection = new_server()
+    lines: list[str] = []
+    observe(connection, Recorder(lines.append), now=0.0)
+    if known:
+        connection.assume(REV_2025_11_25, capabilities=ClientCapabilities(roots=RootsCapability()), info=INFO)
+    else:
+        connection.assume(REV_2025_11_25)
+    feed(connection, call(1))
+    played = Replay(lines)
+    assert [step.differs for step in played if step.differs] == []
+    assert played.connection.peer == connection.peer
+
+
 def test_options_come_along() -> None:
     header = json.loads(recording()[0])
     header["options"] = {
@@ -189,12 +228,23 @@ def test_what_is_no_recording_is_refused(line: str, fault: str) -> None:
         ('{"at": "x", "do": "abort"}', "line 2: no call"),
         ('{"at": 0, "do": "receive_data"}', "line 2: receive_data: KeyError"),
         ('{"at": 0, "do": "receive_data", "data": {"hex": "x"}}', "line 2: receive_data: ValueError"),
+        (
+            '{"at": 0, "do": "assume", "revision": "x", "capabilities": null, "info": null}',
+            "line 2: assume: ValueError",
+        ),
         ('{"at": 0, "do": "send_initialize", "timeout": 5, "cookie": null}', "line 2: send_initialize: TypeError"),
     ],
 )
 def test_a_malformed_line_is_named(entry: str, fault: str) -> None:
     with pytest.raises(LocalProtocolError, match=f"malformed recording: {fault}"):
         replay([recording()[0], entry])
+
+
+def test_only_a_server_assumes_a_handshake() -> None:
+    lines: list[str] = []
+    observe(ClientConnection(INFO), Recorder(lines.append), now=0.0)
+    with pytest.raises(LocalProtocolError, match="only a server assumes a handshake"):
+        replay([*lines, '{"at": 0, "do": "assume"}'])
 
 
 def test_a_request_of_a_recording_may_be_refused() -> None:

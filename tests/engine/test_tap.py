@@ -10,9 +10,10 @@ from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import Limits
 from mcpio.engine.tap import Observation, Tap, observe
-from mcpio.errors import LocalProtocolError, RequestError
+from mcpio.errors import ConnectionLost, LocalProtocolError, RequestError
 from mcpio.events import IncomingId, OutgoingId
-from mcpio.types import CallToolRequest, CallToolResult, CustomNotification, CustomRequest
+from mcpio.revisions import REV_2025_11_25
+from mcpio.types import CallToolRequest, CallToolResult, ClientCapabilities, CustomNotification, CustomRequest
 from mcpio.types.logging import LoggingMessageNotification
 
 
@@ -72,6 +73,26 @@ def test_a_batch_is_told_item_by_item() -> None:
     assert (verb, arguments["related_to"]) == ("send_batch", None)
     assert (first["method"], first["waits"], first["timeout"], first["cookie"]) == ("tools/call", True, 5, "c")
     assert (second["method"], second["waits"], second["params"]) == ("a/b", False, {})
+
+
+def test_what_transports_do_is_told() -> None:
+    connection = client()
+    tap = observed(connection)
+    id = connection.send_request(CallToolRequest("x"), now=1.0)
+    lost = ConnectionLost("the stream ended")
+    assert connection.fail_request(id, lost, 2.0)
+    assert tap.calls[1] == ("fail_request", {"id": id, "error": lost})
+    for options, said in (
+        ({}, {"capabilities": None, "info": None}),
+        (
+            {"capabilities": ClientCapabilities(), "info": INFO},
+            {"capabilities": {}, "info": {"name": "test", "version": "1"}},
+        ),
+    ):
+        fresh = new_server()
+        tap = observed(fresh)
+        fresh.assume(REV_2025_11_25, **options)
+        assert tap.calls == [("assume", {"revision": "2025-11-25", **said})]
 
 
 def test_what_is_refused_is_not_told() -> None:

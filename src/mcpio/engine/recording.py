@@ -126,7 +126,7 @@ def _redacted(redactor: Redactor, arguments: Mapping[str, Any]) -> dict[str, Any
             found[name] = redactor.message({name: value})[name]
         elif name == "items":
             found[name] = [{**item, **_redacted(redactor, item)} for item in value]
-        elif name == "cause" and value is not None:
+        elif name in ("cause", "error") and value is not None:
             found[name] = redactor.text(f"{type(value).__name__}: {value}")
     return found
 
@@ -211,6 +211,7 @@ _SAID: Final[Mapping[str, Callable[[Any], Any]]] = {
     "cause": _said_cause,
     "chunks": _said_chunks,
     "cookie": _scalar,
+    "error": _said_cause,
     "grace": _said_seconds,
     "items": _said_items,
     "text": _said_text,

@@ -7,6 +7,9 @@ from typing import Any, Final
 
 import attrs
 
+from mcpio.codec import codec
+from mcpio.engine.batches import BatchItem
+from mcpio.engine.channel import ANY
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.limits import Limits, Timeout
@@ -14,11 +17,12 @@ from mcpio.engine.options import Options
 from mcpio.engine.recording import VERSION, said_bytes
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase, Role
-from mcpio.errors import LocalProtocolError, McpError, RequestError
+from mcpio.errors import ConnectionLost, LocalProtocolError, McpError, RequestError
 from mcpio.events import Event, IncomingId, OutgoingId
 from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.revisions import Revision
 from mcpio.types.custom import RawNotification, RawRequest
+from mcpio.types.lifecycle import ClientCapabilities, Implementation
 
 __all__ = ["Replay", "ReplayedCall", "replay"]
 
@@ -198,7 +202,7 @@ def _write(connection: Connection, entry: Mapping[str, Any], now: float) -> _Out
 
 
 def _write_message(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    message = connection.next_message()
+    message = connection.next_message(via=entry.get("via", ANY))
     text = None if message is None else message.text
     same = text == _text(entry["text"])
     return None, () if text is None else (text,), None if same else "what is to be written"
@@ -239,8 +243,6 @@ def _ask(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outco
 
 
 def _ask_together(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    from mcpio.engine.batches import BatchItem
-
     items = [
         BatchItem(
             (RawRequest if item["waits"] else RawNotification)(item["method"], item["params"]),
@@ -251,6 +253,24 @@ def _ask_together(connection: Connection, entry: Mapping[str, Any], now: float) 
         for item in entry["items"]
     ]
     connection.send_batch(items, now=now, related_to=_incoming(entry["related_to"]))
+    return _NOTHING
+
+
+def _fail(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    connection.fail_request(OutgoingId(entry["id"]), ConnectionLost(entry["error"]), now)
+    return _NOTHING
+
+
+def _assume(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    if not isinstance(connection, ServerConnection):
+        raise TypeError("only a server assumes a handshake")
+    (revision,) = _read_revisions([entry["revision"]])
+    decode, capabilities, info = codec(revision).decode, entry["capabilities"], entry["info"]
+    connection.assume(
+        revision,
+        capabilities=None if capabilities is None else decode(capabilities, ClientCapabilities),
+        info=None if info is None else decode(info, Implementation),
+    )
     return _NOTHING
 
 
@@ -297,6 +317,8 @@ _VERBS: Final[Mapping[str, Callable[[Connection, dict[str, Any], float], _Outcom
     "send_initialize": _initialize,
     "send_request": _ask,
     "send_batch": _ask_together,
+    "fail_request": _fail,
+    "assume": _assume,
     "cancel_request": _cancel,
     "respond": _respond,
     "send_progress": _report,

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from mcpio.engine.batches import as_item
 from mcpio.engine.channel import ANY
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import DEFAULT, Connection, Default
@@ -19,10 +20,14 @@ from mcpio.engine.limits import Timeout
 from mcpio.engine.outbox import Outgoing
 from mcpio.engine.payloads import encode, method_to_send
 from mcpio.engine.pending import IncomingRequest
+from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import RequestInput
+from mcpio.errors import McpError
 from mcpio.events import Event, IncomingId, OutgoingId
 from mcpio.framing.lines import Overlong
 from mcpio.methods import Kind
+from mcpio.revisions import Revision
+from mcpio.types.lifecycle import ClientCapabilities, Implementation
 
 __all__ = ["Observation", "Reporter", "Tap", "observe"]
 
@@ -117,10 +122,12 @@ def observe(connection: Connection, tap: Tap, *, now: float = 0.0, report: Repor
 if TYPE_CHECKING:
     _Base = Connection
     _ClientBase = ClientConnection
+    _ServerBase = ServerConnection
 else:
     # Python lets an object change its class only where the new one adds no base that has room for attributes.
     _Base = object
     _ClientBase = object
+    _ServerBase = object
 
 
 class Tapped(_Base):
@@ -263,8 +270,6 @@ class Tapped(_Base):
         self, items: Iterable[Any], *, now: float, related_to: IncomingId | None = None
     ) -> tuple[OutgoingId | None, ...]:
         """Do it, and tell the taps."""
-        from mcpio.engine.batches import as_item
-
         batch = [as_item(item) for item in items]
         ids = super().send_batch(batch, now=now, related_to=related_to)
         said = [
@@ -279,6 +284,12 @@ class Tapped(_Base):
         ]
         self._told("send_batch", items=said, related_to=related_to)
         return ids
+
+    def fail_request(self, id: OutgoingId, error: McpError, now: float) -> bool:
+        """Do it, and tell the taps."""
+        was_running = super().fail_request(id, error, now)
+        self._told("fail_request", id=id, error=error)
+        return was_running
 
     def cancel_request(self, id: OutgoingId, reason: str | None = None) -> bool:
         """Do it, and tell the taps."""
@@ -317,10 +328,31 @@ class TappedClient(Tapped, _ClientBase):
         return id
 
 
+class TappedServer(Tapped, _ServerBase):
+    """The same for the verb that only a server has."""
+
+    __slots__ = ()
+
+    def assume(
+        self,
+        revision: Revision,
+        *,
+        capabilities: ClientCapabilities | None = None,
+        info: Implementation | None = None,
+    ) -> None:
+        """Do it, and tell the taps."""
+        super().assume(revision, capabilities=capabilities, info=info)
+        said = {
+            "capabilities": None if capabilities is None else encode(self._codec, capabilities),
+            "info": None if info is None else encode(self._codec, info),
+        }
+        self._told("assume", revision=revision.name, **said)
+
+
 @cache
 def _tapped(cls: type[Connection]) -> type[Tapped]:
     """Return the class that an observed connection of a class is of."""
-    base = TappedClient if issubclass(cls, ClientConnection) else Tapped
+    base: type = TappedClient if issubclass(cls, ClientConnection) else TappedServer
     make: Any = type(cls)
     made: type[Tapped] = make(
         f"Tapped{cls.__name__}", (base, cls), {"__slots__": (), "__doc__": cls.__doc__, "__module__": cls.__module__}
