@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mcpio.refusals import RefusalSeverity
+
 __all__ = [
     "AuthorizationRequired",
     "ConnectFailed",
