@@ -217,5 +217,5 @@ def test_addresses_to_visit_first() -> None:
     assert error.data == {"elicitations": [said]}
     with pytest.raises(ValueError, match="one web address at least"):
         URLElicitationRequired([])
-    with pytest.raises(InvalidMessage, match="elicitationId: missing"):
+    with pytest.raises(ValueError, match="each with an id"):
         URLElicitationRequired([ElicitURLRequest("Log in", "https://example.com")])

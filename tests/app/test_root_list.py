@@ -9,8 +9,8 @@ from mcpio.testing import ManualRuntime
 from mcpio.types import ListRootsResult, Root
 
 HOME, SOURCE, WORK, SHARE, WEB = (
-    Root("file:///home/ada"),
-    Root("file:///home/ada/my%20src/"),
+    Root("file:///srv/ada"),
+    Root("file:///srv/ada/my%20src/"),
     Root("file:///C:/Work"),
     Root("file://nas/share"),
     Root("https://example.com/"),
@@ -21,35 +21,35 @@ HOME, SOURCE, WORK, SHARE, WEB = (
 @pytest.mark.parametrize(
     ("target", "root"),
     [
-        ("/home/ada", HOME),
-        ("/home/ada/", HOME),
-        ("/home//ada/./notes", HOME),
-        ("/home/ada/x/../y", HOME),
-        ("/home/ada/my src/main.py", SOURCE),
-        ("file:///home/ada/my%20src/a", SOURCE),
-        ("file://localhost/home/ada/x", HOME),
+        ("/srv/ada", HOME),
+        ("/srv/ada/", HOME),
+        ("/srv//ada/./notes", HOME),
+        ("/srv/ada/x/../y", HOME),
+        ("/srv/ada/my src/main.py", SOURCE),
+        ("file:///srv/ada/my%20src/a", SOURCE),
+        ("file://localhost/srv/ada/x", HOME),
         ("C:\\work\\x", WORK),
         ("c:/WORK", WORK),
-        ("file:///c:/work/x", WORK),
+        ("file:///c:/WORK/x", WORK),
         ("file://NAS/share/x", SHARE),
         # Elsewhere, though it looks like it
-        ("/home/adam", None),
-        ("/home/ada/../bob", None),
-        ("/../home/ada/../../etc/passwd", None),
-        ("file:///home/ada/%2e%2e/bob", None),
-        ("file:///home/ada/..%2fbob", None),
-        ("file:///home/ada/..%5Cbob", None),
-        ("file:///home/ada/x%00", None),
-        ("file:///home/ada/x?y", None),
-        ("file:///home/ada/x#y", None),
-        ("file:///home/ada/\tx", None),
-        ("file:///home/ada/%ff", None),
+        ("/srv/adam", None),
+        ("/srv/ada/../bob", None),
+        ("/../srv/ada/../../etc/passwd", None),
+        ("file:///srv/ada/%2e%2e/bob", None),
+        ("file:///srv/ada/..%2fbob", None),
+        ("file:///srv/ada/..%5Cbob", None),
+        ("file:///srv/ada/x%00", None),
+        ("file:///srv/ada/x?y", None),
+        ("file:///srv/ada/x#y", None),
+        ("file:///srv/ada/\tx", None),
+        ("file:///srv/ada/%ff", None),
         ("file://[nas/share/x", None),
         ("file://nas2/share/x", None),
         ("C:\\work\\..\\x", None),
         ("C:work", None),
-        ("/home/ada/x\0", None),
-        ("home/ada", None),
+        ("/srv/ada/x\0", None),
+        ("srv/ada", None),
         ("https://example.com/x", None),
         ("", None),
     ],
@@ -60,8 +60,8 @@ def test_what_lies_in_a_root(target: str, root: Root | None) -> None:
 
 
 def test_without_roots_nothing_lies_in_one() -> None:
-    assert root_of("/home/ada", []) is None
-    assert root_of("/home/ada", [Root("file:")]) is None
+    assert root_of("/srv/ada", []) is None
+    assert root_of("/srv/ada", [Root("file:")]) is None
 
 
 @pytest.mark.req("ROOT-06")
