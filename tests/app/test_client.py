@@ -14,6 +14,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.table import Role
 from mcpio.errors import (
     ConnectFailed,
+    InvalidMessage,
     LocalProtocolError,
     RequestError,
     RequestTimeout,
@@ -31,6 +32,7 @@ from mcpio.types import (
     Implementation,
     ListToolsResult,
     LoggingMessageNotification,
+    MalformedItem,
     PromptReference,
     ReadResourceResult,
     Root,
@@ -39,6 +41,7 @@ from mcpio.types import (
     SamplingMessage,
     TextContent,
     TextResourceContents,
+    Tool,
     ToolListChangedNotification,
 )
 
@@ -314,3 +317,45 @@ def test_a_notification_that_a_server_does_not_send() -> None:
     link = Link(everything(), on_notification=heard.append)
     link.client.handle(Initialized({"method": "notifications/initialized"}))
     assert heard == []
+
+
+# Tools by name, and what they return
+
+
+def test_a_tool_is_looked_up_in_a_list_that_is_kept() -> None:
+    server = everything()
+    link = Link(server)
+
+    async def names() -> list[str]:
+        found = [await link.client.tool(name) for name in ("echo", "tool0", "more")]
+        return [tool.name for tool in found if tool is not None]
+
+    assert link.do(names()) == ["echo", "tool0"]
+    server.tool(lambda: None, name="more")
+    link.run()
+    assert link.do(names()) == ["echo", "tool0", "more"]
+
+
+def test_results_are_checked_where_that_was_asked_for() -> None:
+    server = everything()
+    wrong = Tool("tool0", {"type": "object"}, output_schema={"type": "object", "required": ["n"]})
+    server.handlers["tools/list"] = lambda ctx, request: ListToolsResult((wrong,))
+    assert not Link(server).call("tool0").is_error
+    link = Link(server, check_results="raise")
+    with pytest.raises(InvalidMessage, match="structuredContent: missing"):
+        link.call("tool0")
+    with pytest.raises(RequestError, match="Unknown tool"):
+        link.call("none")
+
+
+def test_malformed_items_are_reported() -> None:
+    server = everything()
+    bad = MalformedItem(0, {"name": 5}, "")
+    server.handlers["tools/list"] = lambda ctx, request: ListToolsResult((), malformed=(bad,))
+    link = Link(server)
+
+    async def count() -> int:
+        return len([tool async for tool in link.client.tools()])
+
+    assert link.do(count()) == 0
+    assert len(link.reports) == 1

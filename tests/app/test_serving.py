@@ -83,6 +83,17 @@ def test_nothing_is_logged_where_it_was_not_declared() -> None:
     assert link.reports == []
 
 
+def test_logs_are_sent_and_those_that_are_too_many_counted() -> None:
+    heard: list[LoggingMessageNotification] = []
+    link = Link(Server("s", options=Options(limits=Limits(logs_per_second=1))), on_log=heard.append)
+    assert link.session.dropped_logs == 0
+    link.session.log("info", 1)
+    link.session.log("info", 2)
+    link.run()
+    assert [message.data for message in heard] == [1]
+    assert link.session.dropped_logs == 1
+
+
 # Telling
 
 

@@ -453,3 +453,15 @@ def test_a_driver_has_all_events_processed_at_once() -> None:
     link.client.process()
     assert connection.next_event() is None
     assert sum(len(chunk) for chunk in connection.data_to_send() if chunk) > 0
+
+
+def test_what_the_peer_does_wrong_is_reported_and_the_session_goes_on() -> None:
+    link = Link(Server("s"))
+    link.pair.client.receive_data(b"Welcome!\n" * 3 + b"[]\n", 0)
+    link.run()
+    assert link.reports[:3] == ["a line that is no message, 8 bytes: 'Welcome!'"] * 3
+    assert link.reports[3].startswith("the peer broke a rule: ")
+    link.do(link.client.ping())
+    link.client.close()
+    link.run()
+    assert len(link.reports) == 4
