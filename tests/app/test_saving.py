@@ -56,6 +56,17 @@ def test_what_the_client_chose_comes_along() -> None:
     assert server.notify_resource_updated("memo://note") == 1
 
 
+def test_elicitations_at_web_addresses_come_along() -> None:
+    server = serving()
+    link = Link(server)
+    link.session.visits.begin("under way")
+    link.session.visits.begin("done")
+    link.session.visits.finish("done")
+    moved(link, server)
+    assert link.session.visits.save() == {"under way": False, "done": True}
+    assert link.session.has_visit("under way")
+
+
 def test_a_request_that_is_being_served_is_served_again() -> None:
     server = serving()
     runs: list[Any] = []
@@ -198,6 +209,8 @@ def test_a_connection_that_was_restored_by_itself_fails_what_is_left() -> None:
         (lambda value: {**value, "state": {"log_level": []}}, "expected a log level"),
         (lambda value: {**value, "state": {"subscriptions": "x"}}, "expected URIs"),
         (lambda value: {**value, "state": {"subscriptions": [5]}}, "expected URIs"),
+        (lambda value: {**value, "state": {"visits": {"a": 5}}}, "expected elicitations by id"),
+        (lambda value: {**value, "state": {"visits": []}}, "expected elicitations by id"),
     ],
 )
 def test_what_is_no_snapshot_is_refused(change: Any, fault: str) -> None:

@@ -486,3 +486,7 @@ def test_a_task_that_nobody_can_cancel_stays() -> None:
     sent(connection)
     assert one(connection, created(2)).reason is IgnoreReason.LATE_RESPONSE
     assert sent(connection) == []
+
+
+def test_the_options_of_a_connection_can_be_looked_at() -> None:
+    assert server(accept_batches=True).options == Options(accept_batches=True)

@@ -373,3 +373,17 @@ def test_tasks_have_ids_of_their_own(tasks: list[str | None]) -> None:
     snapshot["tasks"] = [{**request, "id": 1 + place, "task": task} for place, task in enumerate(tasks)]
     with pytest.raises(LocalProtocolError, match="malformed snapshot: a task without an id of its own"):
         load(snapshot)
+
+
+def test_something_else_may_stand_for_a_cookie() -> None:
+    connection = client()
+    waiter = object()
+    id = connection.send_request(CallToolRequest("x"), now=0.0, cookie=waiter)
+    connection.data_to_send()
+    with pytest.raises(LocalProtocolError, match="a snapshot keeps a cookie that is a string or an integer"):
+        connection.snapshot(0.0)
+    snapshot = connection.snapshot(0.0, cookies=lambda cookie: "waiter" if cookie is waiter else None)
+    restored = ClientConnection.restore(snapshot, 0.0)
+    restored.cancel_request(id)
+    (failed,) = restored.events()
+    assert failed.cookie == "waiter"  # type: ignore[union-attr]  # it failed

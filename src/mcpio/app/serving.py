@@ -162,7 +162,8 @@ class ServerSession(Session):
     # What the base class asks
 
     def _save_state(self) -> dict[str, Any]:
-        return {"log_level": self.log_level, "subscriptions": list(self.subscriptions)}
+        visits = {} if self._visits is None else {"visits": self._visits.save()}
+        return {"log_level": self.log_level, "subscriptions": list(self.subscriptions), **visits}
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         level, uris = state.get("log_level", self.log_level), state.get("subscriptions", [])
@@ -170,8 +171,13 @@ class ServerSession(Session):
             raise LocalProtocolError("malformed snapshot: expected a log level @ snapshot.state.log_level")
         if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
             raise LocalProtocolError("malformed snapshot: expected URIs @ snapshot.state.subscriptions")
+        visits = state.get("visits", {})
+        if not isinstance(visits, Mapping) or not all(isinstance(is_done, bool) for is_done in visits.values()):
+            raise LocalProtocolError("malformed snapshot: expected elicitations by id @ snapshot.state.visits")
         self.log_level = level
         self._subscriptions = dict.fromkeys(uris) or None
+        if visits:
+            self.visits.load(visits)
 
     def _handler_for(self, event: RequestReceived) -> Handler:
         handler = self.server.handlers.get(official_name(event.request, event.raw["method"]))
