@@ -107,6 +107,7 @@ class Connection(Stateful):
         batch = [as_item(item) for item in items]
         self._check_batch(len(batch))
         parent = None if related_to is None else self._running(related_to)
+        self._check_route(parent)
         asked: list[tuple[OutgoingRequest, Timeout]] = []
         texts: list[bytes] = []
         ids: list[OutgoingId | None] = []
