@@ -59,11 +59,11 @@ def test_what_the_client_chose_comes_along() -> None:
 def test_elicitations_at_web_addresses_come_along() -> None:
     server = serving()
     link = Link(server)
-    link.session.visits.begin("under way")
-    link.session.visits.begin("done")
-    link.session.visits.finish("done")
+    for id in ("under way", "done"):
+        link.session._begin_visit(id)
+    assert link.session.notify_elicitation_complete("done")
     moved(link, server)
-    assert link.session.visits.save() == {"under way": False, "done": True}
+    assert not link.session.notify_elicitation_complete("done")
     assert link.session.has_visit("under way")
 
 

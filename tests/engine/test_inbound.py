@@ -25,6 +25,7 @@ from wires import (
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.errors import InvalidMessage, RequestError

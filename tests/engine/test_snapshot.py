@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
+import wires
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -376,7 +377,7 @@ def test_tasks_have_ids_of_their_own(tasks: list[str | None]) -> None:
 
 
 def test_something_else_may_stand_for_a_cookie() -> None:
-    connection = client()
+    connection = wires.client()
     waiter = object()
     id = connection.send_request(CallToolRequest("x"), now=0.0, cookie=waiter)
     connection.data_to_send()

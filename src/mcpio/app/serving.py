@@ -176,8 +176,10 @@ class ServerSession(Session):
             raise LocalProtocolError("malformed snapshot: expected elicitations by id @ snapshot.state.visits")
         self.log_level = level
         self._subscriptions = dict.fromkeys(uris) or None
-        if visits:
-            self.visits.load(visits)
+        for id, is_done in visits.items():
+            self._begin_visit(id)
+            if is_done and self._visits is not None:
+                self._visits.finish(id)
 
     def _handler_for(self, event: RequestReceived) -> Handler:
         handler = self.server.handlers.get(official_name(event.request, event.raw["method"]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from mcpio.app.runtime import OneShot
@@ -60,12 +59,6 @@ class Visits:
     def save(self) -> dict[str, bool]:
         """Return which ids are known, oldest first, and whether each is done."""
         return {id: visit.is_done for id, visit in self._visits.items()}
-
-    def load(self, known: Mapping[str, bool]) -> None:
-        """Know what ``save`` returned."""
-        for id, is_done in known.items():
-            self.begin(id)
-            self._visits[id].is_done = is_done
 
     def give_up(self, error: Exception) -> None:
         """Wake all who wait with an error: no word can come any more."""
