@@ -125,13 +125,19 @@ class TaskKeeping:
         self.pump()
 
     def detach(self, place: TaskPlace) -> None:
-        """Use a place no more. What was being written is written again elsewhere, as soon as there is a place."""
+        """Use a place no more. What was being written is written again elsewhere, as soon as there is a place.
+
+        A second time does nothing.
+        """
+        if place not in self._places:
+            return
         self._places.remove(place)
         if self._writer is not None and self._writer.place is place:
             self._writer.cancel()
         if self._sleeper is not None and self._sleeper[0] is place:
             self._sleeper[2].cancel()
             self._sleeper = None
+        self.pump()
 
     def now(self) -> float:
         """Return the time on the machine's clock. Without a place it stands still."""

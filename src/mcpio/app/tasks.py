@@ -131,21 +131,22 @@ class TaskReceiver:
         if session is None:
             self._host = place
         self._keeping.attach(place)
-        self._adopt()
+        orphans, self._orphans = self._orphans, {}
+        for event in orphans.values():
+            self._act(event)
+        self._keeping.pump()
 
     def detach(self, place: TaskPlace) -> None:
-        """Let nothing run at a place any more. Its tasks are lost, or wait for another place. Twice does nothing."""
-        if place not in self._places:
-            return
+        """Let nothing run at a place any more. Its tasks are lost, or go on at another place. Twice does nothing."""
         self.stop(place)
-        del self._places[place]
-        if self._host is place:
-            self._host = None
         self._keeping.detach(place)
-        self._adopt()
 
     def stop(self, place: TaskPlace) -> None:
-        """Stop what runs at a place."""
+        """Stop what runs at a place, and begin nothing there. Until it is detached, a store may be written from it."""
+        if self._places.pop(place, None) is None:
+            return
+        if self._host is place:
+            self._host = None
         for run in [run for run in self._runs.values() if run.place is place and not run.is_over]:
             del self._runs[run.id]
             run.stop()
@@ -315,7 +316,7 @@ class TaskReceiver:
         elif isinstance(event, TaskChanged):
             self._changed(event)
         elif isinstance(event, TaskOrphaned):
-            self._orphans[event.id] = event
+            self._adopt(event)
         else:
             self._report("tasks cannot be stored", event.error)
 
@@ -343,18 +344,12 @@ class TaskReceiver:
 
     # Places
 
-    def _adopt(self) -> None:
-        """Go on with the tasks that nobody works on, if there is a place for them."""
-        self._keeping.pump()
-        for event in tuple(self._orphans.values()):
-            place = self._host or next(iter(self._places), None)
-            if place is None:
-                return
-            del self._orphans[event.id]
-            self._adopt_one(event, place)
-        self._keeping.pump()
-
-    def _adopt_one(self, event: TaskOrphaned, place: TaskPlace) -> None:
+    def _adopt(self, event: TaskOrphaned) -> None:
+        """Go on with a task that nobody works on, here and now or at the next place that there is."""
+        place = self._host or next(iter(self._places), None)
+        if place is None:
+            self._orphans[event.id] = event
+            return
         state, session = self._places[place]
         if session is not None and self._owner_of(session) != event.owner:
             session = None
