@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcpio.app.forms import Form
     from mcpio.app.server import Lifespan, Server
     from mcpio.app.task_handle import TaskHandle
+    from mcpio.app.tasks import TaskOptions
     from mcpio.backoff import Backoff
     from mcpio.engine.batches import BatchItem
     from mcpio.engine.client import ClientConnection
@@ -32,6 +33,18 @@ if TYPE_CHECKING:
     from mcpio.engine.server import ServerConnection
     from mcpio.engine.table import Phase
     from mcpio.engine.tap import Observation, Tap, observe
+    from mcpio.engine.task_records import (
+        StoreDelete,
+        StoreLoad,
+        StorePut,
+        TaskChanged,
+        TaskLimits,
+        TaskOrphaned,
+        TaskOutcome,
+        TaskReplied,
+        TaskStoreFailed,
+    )
+    from mcpio.engine.tasks import TaskMachine
     from mcpio.errors import (
         AuthorizationRequired,
         ConnectFailed,
@@ -334,9 +347,20 @@ __all__ = [
     "ServerCapabilities",
     "ServerConnection",
     "SetLevelRequest",
+    "StoreDelete",
+    "StoreLoad",
+    "StorePut",
     "SubscribeRequest",
     "Tap",
+    "TaskChanged",
     "TaskHandle",
+    "TaskLimits",
+    "TaskMachine",
+    "TaskOptions",
+    "TaskOrphaned",
+    "TaskOutcome",
+    "TaskReplied",
+    "TaskStoreFailed",
     "TextContent",
     "TextResourceContents",
     "Timeout",
@@ -391,6 +415,11 @@ _HOME = {
     "app.task_handle": "TaskHandle",
     "app.elicited": "Accepted Declined Dismissed",
     "app.forms": "Form",
+    "app.tasks": "TaskOptions",
+    "engine.tasks": "TaskMachine",
+    "engine.task_records": (
+        "StoreDelete StoreLoad StorePut TaskChanged TaskLimits TaskOrphaned TaskOutcome TaskReplied TaskStoreFailed"
+    ),
 }
 """The module of each name; all others are payloads."""
 

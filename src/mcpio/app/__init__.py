@@ -52,6 +52,10 @@ if TYPE_CHECKING:
     from mcpio.app.session import Handler, ProgressCallback, Session
     from mcpio.app.task_calls import StatusCallback
     from mcpio.app.task_handle import TaskHandle
+    from mcpio.app.task_keeping import MemoryTaskStore, TaskStore
+    from mcpio.app.task_runs import RunningTask, TaskPlace
+    from mcpio.app.tasks import TaskOptions, TaskReceiver
+    from mcpio.app.tool_tasks import ToolTasks
     from mcpio.app.tools import Tools
     from mcpio.app.uri_template import UriTemplate, UriTemplateError
     from mcpio.app.validation import SchemaError, Validator, ValidatorMissing
@@ -97,6 +101,7 @@ __all__ = [
     "Lifespan",
     "LimitKey",
     "LogFilter",
+    "MemoryTaskStore",
     "Middleware",
     "NotificationHandler",
     "OneShot",
@@ -113,6 +118,7 @@ __all__ = [
     "Resources",
     "Retry",
     "Rooter",
+    "RunningTask",
     "Runtime",
     "Sampler",
     "SavedSession",
@@ -123,7 +129,12 @@ __all__ = [
     "StatusCallback",
     "Task",
     "TaskHandle",
+    "TaskOptions",
+    "TaskPlace",
+    "TaskReceiver",
+    "TaskStore",
     "ToolOptions",
+    "ToolTasks",
     "Tools",
     "UnansweredPolicy",
     "UnsafePath",
@@ -189,6 +200,10 @@ _HOME = {
     "uri_template": "UriTemplate UriTemplateError",
     "validation": "SchemaError Validator ValidatorMissing",
     "web_address": "WebAddress web_address",
+    "task_keeping": "MemoryTaskStore TaskStore",
+    "task_runs": "RunningTask TaskPlace",
+    "tasks": "TaskOptions TaskReceiver",
+    "tool_tasks": "ToolTasks",
 }
 """The module of each name."""
 
