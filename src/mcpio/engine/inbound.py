@@ -211,8 +211,9 @@ class Inbound(Channel):
         self._step(_RECV_REQUEST)
         incoming = self._incoming
         record = IncomingRequest(incoming.next_id, message.id, name, method, token, via)
-        if "_meta" in params and self.revision is REV_2025_11_25 and not name.startswith("tasks/"):
-            record.task = _related_task(params["_meta"])
+        meta = params.get("_meta")
+        if meta.__class__ is dict and META_RELATED_TASK in meta:
+            record.task = self._related_task(name, meta)
         reused = incoming.was_used(message.id, via)
         incoming.add(record)
         context: Any = self._context if via is None else self._context_for(via)
@@ -221,6 +222,15 @@ class Inbound(Channel):
         if method is not None and method.task_capability:
             # In other revisions the member is an unknown one, and means nothing.
             record.wants_task = getattr(request, "task", None) is not None
+
+    def _related_task(self, name: str, meta: dict[str, Any]) -> str | None:
+        """Return the task that a request belongs to, for its answer to say the same (TASK-28)."""
+        if self.revision is not REV_2025_11_25 or name.startswith("tasks/"):
+            return None
+        related = meta[META_RELATED_TASK]
+        task_id = related.get("taskId") if isinstance(related, dict) else None
+        return task_id if isinstance(task_id, str) else None
+
     def _why_refused(
         self, message: jsonrpc.Request, row: tuple[Method, tuple[str, ...]] | None, via: Hashable
     ) -> RequestError | None:
@@ -472,13 +482,6 @@ def created_task(result: Mapping[str, Any]) -> str | None:
     """Return the id of the task that a result says was created, ``None`` for a result of another kind (TASK-09)."""
     task = result.get("task")
     task_id = task.get("taskId") if isinstance(task, dict) else None
-    return task_id if isinstance(task_id, str) else None
-
-
-def _related_task(meta: Any) -> str | None:
-    """Return the task that a request belongs to, for its answer to say the same (TASK-28)."""
-    related = meta.get(META_RELATED_TASK) if isinstance(meta, dict) else None
-    task_id = related.get("taskId") if isinstance(related, dict) else None
     return task_id if isinstance(task_id, str) else None
 
 

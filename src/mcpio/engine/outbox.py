@@ -164,6 +164,13 @@ class Outbox:
 
     def pop(self) -> Outgoing | None:
         """Take out the next message, or ``None``."""
+        if self._held == 1 and self._turns is not None and self._turns[0].live:
+            # One alone, as most are: no turns to take.
+            message = self._turns[0]
+            self._lanes = self._turns = None
+            self._held = 0
+            self._leave(message)
+            return message
         while self._turns is not None:
             message = self._take_first()
             if message.live:
