@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from wires import INFO, client_of_tasks, created, sent
+from wires import client as client_in
 
+from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import DEFAULT, Connection
 from mcpio.engine.limits import Limits, Timeout
@@ -32,7 +34,8 @@ from mcpio.events import (
     RequestReceived,
     ResponseReceived,
 )
-from mcpio.types.content import TextContent
+from mcpio.profiles import Profile
+from mcpio.types.content import ResourceLink, TextContent
 from mcpio.types.custom import CustomNotification, CustomRequest
 from mcpio.types.lifecycle import (
     ClientCapabilities,
@@ -497,3 +500,37 @@ def test_tasks_are_asked_for_and_cancelled_and_what_belongs_to_one_says_so() -> 
 
 def roots_list(**meta: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": "roots/list", "params": {"_meta": meta}}
+
+
+@pytest.mark.req("BATCH-01", "BATCH-05")
+def test_a_batch_is_sent_as_a_whole_and_answered_as_a_whole() -> None:
+    connection = client_in("2025-03-26")
+    items: list[Any] = [PingRequest(), BatchItem(PingRequest(), 5.0, "c"), CustomNotification("acme/x")]
+    first, second, none = connection.send_batch(items, now=0.0)
+    assert none is None
+    ((asked, again, told),) = sent(connection)
+    assert (asked["id"], again["id"], "id" in told) == (first, second, False)
+    mistakes: list[list[Any]] = [[], [PingRequest()] * 2000]
+    for mistaken in mistakes:
+        with pytest.raises(LocalProtocolError, match="a batch has 1 to 1024 items"):
+            connection.send_batch(mistaken, now=0.0)
+    with pytest.raises(LocalProtocolError, match="batches are for sessions of 2025-03-26"):
+        client().send_batch([PingRequest()], now=0.0)
+    joins = server("2025-03-26", Options(join_batch_answers=True))
+    feed(joins, [call(1), call(2)])
+    for event_id in joins.pending.incoming:
+        joins.send_result(event_id, CallToolResult(()))
+    assert [[answer["id"] for answer in message] for message in sent(joins)] == [[1, 2]]
+    connection.can_reach = lambda via: via is not None
+    with pytest.raises(NoBackChannel, match="what belongs to no request"):
+        connection.send_batch([PingRequest()], now=0.0)
+
+
+def test_a_dialect_is_spoken_where_asked_for() -> None:
+    connection = server("2025-11-25", Options(emit_profile=Profile.ERLMCP))
+    event = received(connection, call(1, progressToken="p"))
+    connection.send_progress(event.id, 1)
+    connection.send_result(event.id, CallToolResult((ResourceLink("n", "x:y"),)))
+    progress, answer = sent(connection)
+    assert progress["method"] == "progress"
+    assert answer["result"]["content"][0]["type"] == "resource/link"

@@ -44,6 +44,7 @@ from mcpio.events import (
     RequestReceived,
     ResponseReceived,
 )
+from mcpio.profiles import Profile
 from mcpio.types.custom import CustomNotification, CustomRequest
 from mcpio.types.lifecycle import (
     ClientCapabilities,
@@ -491,3 +492,12 @@ def test_a_task_that_nobody_can_cancel_stays() -> None:
 
 def test_the_options_of_a_connection_can_be_looked_at() -> None:
     assert server(accept_batches=True).options == Options(accept_batches=True)
+
+
+def test_a_dialect_is_understood_where_asked_for() -> None:
+    connection = server(profiles={Profile.ERLMCP}, join_batch_answers=True)
+    cancel = {"jsonrpc": "2.0", "method": "requests/cancel", "params": {"requestId": 1}}
+    batch = [call(1), {"jsonrpc": "2.0", "id": 2, "method": "ping"}]
+    events = feed(connection, batch, cancel)
+    assert [type(event) for event in events] == [RequestReceived, Answered, CancelReceived]
+    assert [[answer["id"] for answer in message] for message in sent(connection)] == [[2]]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.engine.inbox import Inbox
+from mcpio.engine.inbox import QUOTE, Inbox, head
 from mcpio.engine.limits import Limits
 from mcpio.framing.lines import Overlong
 
@@ -103,3 +103,8 @@ def test_the_rest_of_a_line_that_is_too_long_is_skipped_in_another_inbox_too() -
     assert drained(second) == [(b"ok", None)]
     second.add_data(b"123456\nok\n")
     assert [type(text) for text, _ in drained(second)] == [Overlong, bytes]
+
+
+def test_an_event_quotes_the_beginning() -> None:
+    assert head("x" * 1000) == "x" * QUOTE
+    assert head(b"\xff" + "ü".encode() * 1000) == "\ufffd" + "ü" * (QUOTE - 1)

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from mcpio.engine.limits import Limits, Timeout, seconds
+from mcpio.engine.limits import DEFAULT, Limits, Timeout, seconds
 
 
 def test_every_bound_has_a_default_and_can_be_set_by_name() -> None:
@@ -41,3 +41,7 @@ def test_what_is_no_time_is_refused(value: Any) -> None:
     for wrong in (lambda: seconds(value), lambda: Timeout(value), lambda: Timeout(None, value)):
         with pytest.raises(ValueError, match="a time is a number of seconds, 0 or more, not "):
             wrong()
+
+
+def test_the_default_timeout_has_a_name() -> None:
+    assert repr(DEFAULT) == "DEFAULT"

@@ -211,3 +211,28 @@ def test_a_response_waits_for_at_most_one_message_of_every_other_lane(lanes: lis
         box.put(b"notification", Kind.NOTIFICATION, related=IncomingId(lane + 2))
     box.put(b"response", Kind.RESPONSE, related=ONE, last=True)
     assert drained(box).index(b"response") <= len(set(lanes))
+
+
+def test_lanes_are_joined_so_that_what_follows_comes_after_all_of_them() -> None:
+    outbox = Outbox(5)
+    for text, lane in ((b"a1", 1), (b"b1", 2), (b"x", 9), (b"a2", 1), (b"b2", 2)):
+        outbox.put(text, Kind.NOTIFICATION, related=IncomingId(lane))
+    size = outbox.size
+    outbox.join_lanes([1, 2, 3], 1)
+    assert outbox.size == size
+    outbox.put(b"end", Kind.RESPONSE, lane=1)
+    texts = []
+    while (message := outbox.pop()) is not None:
+        texts.append(message.text)
+    assert texts == [b"a1", b"x", b"a2", b"b1", b"b2", b"end"]
+
+
+def test_there_may_be_nothing_to_join() -> None:
+    outbox = Outbox(5)
+    outbox.join_lanes([1, 2], 1)
+    outbox.put(b"a", Kind.NOTIFICATION, related=IncomingId(1))
+    outbox.join_lanes([1, 2], 1)
+    message = outbox.pop()
+    assert message is not None
+    assert message.text == b"a"
+    assert outbox.pop() is None

@@ -11,6 +11,7 @@ from mcpio.engine.payloads import (
     coalescing_key,
     encode,
     encode_error,
+    is_notification,
     method_to_send,
     to_json,
     with_progress_token,
@@ -274,3 +275,19 @@ def test_what_tells_only_that_something_changed_coalesces() -> None:
     assert one == three != two
     assert key("notifications/message", {}) is None
     assert coalescing_key(None, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        (ToolListChangedNotification(), True),
+        (CustomNotification("a/b"), True),
+        (RawNotification("a/b"), True),
+        (CallToolRequest("x"), False),
+        (CustomRequest("a/b"), False),
+        (CallToolResult(()), False),
+        (None, False),
+    ],
+)
+def test_notifications_are_told_from_the_rest(payload: Any, expected: bool) -> None:
+    assert is_notification(payload) is expected

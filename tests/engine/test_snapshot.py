@@ -388,3 +388,14 @@ def test_something_else_may_stand_for_a_cookie() -> None:
     restored.cancel_request(id)
     (failed,) = restored.events()
     assert failed.cookie == "waiter"  # type: ignore[union-attr]  # it failed
+
+
+def test_a_batch_waits_for_requests_that_run() -> None:
+    snapshot = busy_server().snapshot(4.0)
+    running = [each["id"] for each in snapshot["incoming"]]
+    for ids, waits in ((running, [*running, 99]), (running, running * 2), (running, []), ([], running)):
+        batch = {"via": None, "ids": ids, "running": waits, "answers": []}
+        with pytest.raises(LocalProtocolError, match="malformed snapshot: a batch"):
+            load({**snapshot, "batches": [batch]})
+    good = {"via": 1, "ids": [*running, 99], "running": running, "answers": ["{}"]}
+    assert load({**snapshot, "batches": [good]}).batches[0].running == running

@@ -1,0 +1,148 @@
+"""A connection as a value: when it can be written out, and that it goes on as it was."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from wires import INFO, call, client, client_of_tasks, created, feed, request, sent, server
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
+from mcpio.engine.options import Options
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase
+from mcpio.errors import LocalProtocolError
+from mcpio.events import IncomingId, RequestFailed
+from mcpio.types.lifecycle import PingRequest
+from mcpio.types.tasks import TaskMetadata
+from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsResult
+
+
+def moved(connection: Any, now: float = 0.0, later: float = 100.0) -> Any:
+    """Return the connection as another process has it, whose clock shows another time."""
+    snapshot = json.loads(json.dumps(connection.snapshot(now), allow_nan=False))
+    return type(connection).restore(snapshot, later, options=connection.options)
+
+
+def test_before_the_handshake_there_is_little_to_remember() -> None:
+    again = moved(ClientConnection(INFO))
+    assert (again.revision, again.phase, again.peer) == (None, Phase.NEW, None)
+    assert again.send_initialize(now=100.0) == 1
+
+
+def test_a_session_goes_on_with_its_requests_its_times_and_half_a_line() -> None:
+    connection = server("2025-06-18")
+    feed(connection, call("a", progressToken=1))
+    id = connection.send_request(PingRequest(), now=0.0, timeout=8.0, cookie="c")
+    sent(connection)
+    text = json.dumps(request("ping", "half")).encode() + b"\n"
+    connection.receive_data(text[:9], 0.0)
+    again = moved(connection, 2.0)
+    assert again.revision is connection.revision
+    assert again.peer == connection.peer
+    assert again.pending == connection.pending
+    assert again.next_deadline() == 106.0
+    again.receive_data(text[9:], 100.0)
+    list(again.events())
+    again.send_result(IncomingId(1), CallToolResult(()))
+    assert [message["id"] for message in sent(again)] == ["half", "a"]
+    again.handle_timeout(106.0)
+    (failed,) = again.events()
+    assert isinstance(failed, RequestFailed)
+    assert (failed.id, failed.cookie) == (id, "c")
+
+
+def test_a_close_that_is_under_way_goes_on() -> None:
+    connection = server()
+    feed(connection, call("a"))
+    connection.close(0.0, grace=4.0)
+    list(connection.events())
+    again = moved(connection, 1.0)
+    assert again.phase is Phase.CLOSING
+    assert again.next_deadline() == 103.0
+    assert again.unanswered[0].method == "tools/call"
+
+
+def test_tasks_and_batches_go_along() -> None:
+    asks = client_of_tasks()
+    first = asks.send_request(CallToolRequest("x", task=TaskMetadata()), now=0.0)
+    feed(asks, created(first))
+    sent(asks)
+    assert moved(asks).pending.tasks == (first,)
+    joins = server("2025-03-26", join_batch_answers=True)
+    feed(joins, [request("tools/list", 1), request("ping", 2)])
+    again = moved(joins)
+    again.send_result(IncomingId(1), ListToolsResult(()))
+    assert [message["id"] for message in sent(again)[0]] == [2, 1]
+
+
+def _fed() -> Connection:
+    connection = client()
+    connection.receive_data(b"{}\n", 0.0)
+    return connection
+
+
+def _ended() -> Connection:
+    connection = client()
+    connection.receive_data(None, 0.0)
+    return connection
+
+
+def _unwritten() -> Connection:
+    connection = client()
+    connection.send_request(PingRequest(), now=0.0)
+    return connection
+
+
+def _closed() -> Connection:
+    connection = client()
+    connection.abort()
+    list(connection.events())
+    return connection
+
+
+def _with(cookie: Any) -> Connection:
+    connection = _unwritten()
+    connection.send_request(PingRequest(), now=0.0, cookie=cookie)
+    sent(connection)
+    return connection
+
+
+def _by(via: Any) -> Connection:
+    connection = server()
+    feed(connection, call(1), via=via)
+    return connection
+
+
+@pytest.mark.parametrize(
+    ("connection", "said"),
+    [
+        (_fed(), "drain the events"),
+        (_ended(), "drain the events"),
+        (_unwritten(), "write the output"),
+        (_closed(), "a closed connection has no state"),
+        (_with(object()), "a snapshot keeps a cookie that is a string or an integer"),
+        (_with(True), "a snapshot keeps a cookie that is a string or an integer"),
+        (_by(("a", 1)), "a snapshot keeps a via that is a string or an integer"),
+    ],
+)
+def test_what_keeps_a_snapshot_from_being_taken(connection: Connection, said: str) -> None:
+    with pytest.raises(LocalProtocolError, match=said):
+        connection.snapshot(0.0)
+
+
+def test_something_may_stand_for_a_cookie() -> None:
+    snapshot = _with(object()).snapshot(0.0, cookies=lambda cookie: None if cookie is None else "it")
+    assert [each["cookie"] for each in snapshot["outgoing"]] == [None, "it"]
+
+
+def test_what_keeps_a_snapshot_from_being_restored() -> None:
+    snapshot = client().snapshot(0.0)
+    with pytest.raises(LocalProtocolError, match="a snapshot of a client cannot be restored as a server"):
+        ServerConnection.restore(snapshot, 0.0)
+    changes: list[dict[str, Any]] = [{"reason": "?"}, {"info": {}}, {"unfinished": "x"}]
+    for change in changes:
+        with pytest.raises(LocalProtocolError, match="malformed snapshot"):
+            ClientConnection.restore({**snapshot, **change}, 0.0, options=Options())
