@@ -11,7 +11,7 @@ from mcpio.app.saving import SavedSession
 from mcpio.app.server import Server
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import LocalProtocolError, RequestError
-from mcpio.types import CustomRequest, ElicitFormRequest, ElicitSchema
+from mcpio.types import ClientCapabilities, CustomRequest, ElicitationCapability, ElicitFormRequest, ElicitSchema
 
 
 def serving() -> Server:
@@ -58,7 +58,7 @@ def test_what_the_client_chose_comes_along() -> None:
 
 def test_elicitations_at_web_addresses_come_along() -> None:
     server = serving()
-    link = Link(server)
+    link = Link(server, capabilities=ClientCapabilities(elicitation=ElicitationCapability(url={})))
     for id in ("under way", "done"):
         link.session._begin_visit(id)
     assert link.session.notify_elicitation_complete("done")
