@@ -172,17 +172,9 @@ class HttpActor:
         self.wake()
 
     def _process(self) -> None:
-        machine, pool = self._machine, self._pool
-        while (event := machine.next_event()) is not None:
-            if isinstance(event, SessionLost):
-                report("the server does not know the session any more", None)
-                continue
-            try:
-                self._session.handle(event)
-            except Exception as error:
-                report("a session failed", error)
-                machine.connection.abort(error)
-        for item in machine.requests_to_send(trio.current_time()):
+        self._act_on_events()
+        pool = self._pool
+        for item in self._machine.requests_to_send(trio.current_time()):
             self._is_touched = True
             if isinstance(item, RequestHead):
                 pool.add(item)
@@ -192,3 +184,20 @@ class HttpActor:
                 pool.run(item.exchange)
             elif isinstance(item, Reset):
                 pool.cut(item.exchange)
+        # To find that nothing is left to send may be what ends the connection, and an event says so.
+        self._is_touched |= self._act_on_events()
+
+    def _act_on_events(self) -> bool:
+        """Act on what happened. Returns whether anything did."""
+        machine, is_new = self._machine, False
+        while (event := machine.next_event()) is not None:
+            is_new = True
+            if isinstance(event, SessionLost):
+                report("the server does not know the session any more", None)
+                continue
+            try:
+                self._session.handle(event)
+            except Exception as error:
+                report("a session failed", error)
+                machine.connection.abort(error)
+        return is_new
