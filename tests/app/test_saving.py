@@ -62,6 +62,7 @@ def test_elicitations_at_web_addresses_come_along() -> None:
     for id in ("under way", "done"):
         link.session._begin_visit(id)
     assert link.session.notify_elicitation_complete("done")
+    link.run()
     moved(link, server)
     assert not link.session.notify_elicitation_complete("done")
     assert link.session.has_visit("under way")

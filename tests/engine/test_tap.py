@@ -82,13 +82,14 @@ def test_what_transports_do_is_told() -> None:
     lost = ConnectionLost("the stream ended")
     assert connection.fail_request(id, lost, 2.0)
     assert tap.calls[1] == ("fail_request", {"id": id, "error": lost})
-    for options, said in (
+    cases: list[tuple[Any, Any]] = [
         ({}, {"capabilities": None, "info": None}),
         (
             {"capabilities": ClientCapabilities(), "info": INFO},
             {"capabilities": {}, "info": {"name": "test", "version": "1"}},
         ),
-    ):
+    ]
+    for options, said in cases:
         fresh = new_server()
         tap = observed(fresh)
         fresh.assume(REV_2025_11_25, **options)
