@@ -191,6 +191,12 @@ def _do(link: Pair, number: int, what: str, choice: Any, first: Any, second: Any
             side.cancel_request(OutgoingId(first), second)
         case "progress":
             side.send_progress(IncomingId(first), second, None, "on the way")
+        case _:
+            _say(link, side, number, what, choice, first, second)
+
+
+def _say(link: Pair, side: Connection, number: int, what: str, choice: Any, first: Any, second: Any) -> None:
+    match what:
         case "notify" if choice == "log":
             link.server.send_notification(LoggingMessageNotification("info", {"n": number}))
         case "notify":
