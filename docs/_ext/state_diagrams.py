@@ -3,7 +3,8 @@
     ```{state-diagram} TABLE CLIENT
     ```
 
-The first word names a table of ``mcpio.engine.table``, the second the member of its keys' first column to show.
+The first word names a table of ``mcpio.engine.table`` or ``task_table``, the second the member of its keys' first
+column to show.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from sphinx.util.docutils import SphinxDirective
 from state_svg import Transition, draw
 from tables import Cell, plain_table
 
-from mcpio.engine import table
+from mcpio.engine import table, task_table
+
+MODULES = (table, task_table)
 
 Table = Mapping[tuple[enum.Enum, enum.Enum, enum.Enum], enum.Enum]
 
 
 def rows(table_name: str, member: str) -> tuple[list[str], list[Transition]]:
     """Return the states of a table in their declared order, and the transitions of one member of its first column."""
-    all_rows: Table = getattr(table, table_name)
+    module = next(each for each in MODULES if hasattr(each, table_name))
+    all_rows: Table = getattr(module, table_name)
     mine = {(state, given): goal for (axis, state, given), goal in all_rows.items() if axis.name == member}
     if not mine:
         raise ValueError(f"{table_name} has no rows for {member}")
@@ -46,7 +50,8 @@ class StateDiagram(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the drawing and the table."""
-        self.env.note_dependency(str(table.__file__))
+        for module in MODULES:
+            self.env.note_dependency(str(module.__file__))
         states, transitions = rows(*self.arguments)
         title = f"{self.arguments[1].capitalize()}: {' → '.join(states)}"
         drawing = nodes.raw("", draw(states, transitions, title), format="html")

@@ -26,7 +26,13 @@ def words(svg: str) -> str:
 
 @pytest.mark.parametrize(
     ("table", "member"),
-    [("TABLE", "CLIENT"), ("TABLE", "SERVER"), ("REQUEST_TABLE", "OUTGOING"), ("REQUEST_TABLE", "INCOMING")],
+    [
+        ("TABLE", "CLIENT"),
+        ("TABLE", "SERVER"),
+        ("REQUEST_TABLE", "OUTGOING"),
+        ("REQUEST_TABLE", "INCOMING"),
+        ("TASK_TABLE", "INCOMING"),
+    ],
 )
 def test_a_drawing_has_every_state_and_every_input(table: str, member: str) -> None:
     states, transitions = state_diagrams.rows(table, member)

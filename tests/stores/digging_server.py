@@ -20,7 +20,7 @@ async def main(folder: Path) -> None:
         async def work(ctx: Context, name: str) -> str:
             assert ctx.task is not None
             ctx.task.say("again" if ctx.task.is_resumed else "at work")
-            while not (folder / name).exists():
+            while not (folder / name).exists():  # noqa: ASYNC110 - the file comes from another process
                 await trio.sleep(0.005)
             return f"{name} {'again' if ctx.task.is_resumed else 'at once'}"
 
