@@ -34,6 +34,7 @@ from mcpio.engine.tasks import TaskMachine
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.methods import METHODS, declares
 from mcpio.revisions import REV_2025_11_25
+from mcpio.types._fields import EMPTY
 from mcpio.types.meta import META_MODEL_IMMEDIATE_RESPONSE, META_PROGRESS_TOKEN
 from mcpio.types.tasks import (
     CancelTaskRequest,
@@ -192,7 +193,7 @@ class TaskReceiver:
         task = _value(replied, Task)
         run = RunningTask(self, id, owner, place, session, _token(scope), state, is_resumed=False)
         self._start(run, work, scope.method)
-        meta = {} if immediate is None else {META_MODEL_IMMEDIATE_RESPONSE: immediate}
+        meta = EMPTY if immediate is None else {META_MODEL_IMMEDIATE_RESPONSE: immediate}
         return CreateTaskResult(task, meta=meta)
 
     # For the work
