@@ -10,6 +10,7 @@ import attrs
 from mcpio.app.plain import to_json
 from mcpio.app.throttle import Throttle
 from mcpio.errors import InvalidMessage
+from mcpio.types._fields import EMPTY
 from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class LogOutlet:
             return
         chosen = session.server.log_filter or redact_secrets
         try:
-            message = chosen(session, LoggingMessageNotification(level, _sayable(data), logger, meta=meta or {}))
+            message = chosen(session, LoggingMessageNotification(level, _sayable(data), logger, meta=meta or EMPTY))
         except Exception as error:
             session.driver.report("the log filter failed, and the message was kept in", error)
             return
