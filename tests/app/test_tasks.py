@@ -1,0 +1,130 @@
+"""What becomes of the work of a task, whatever that does. Most is shown from the wire: see ``test_tool_tasks``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from linked import Link
+from tasked import Wire
+
+from mcpio.app.context import Context
+from mcpio.app.server import Server
+from mcpio.app.task_keeping import MemoryTaskStore
+from mcpio.app.tasks import TaskOptions
+from mcpio.engine.task_records import TaskLimits
+from mcpio.errors import NoBackChannel
+from mcpio.testing import Cancelled
+from mcpio.types import CallToolResult, TextContent
+
+
+def serving(function: Any, link: dict[str, Any] | None = None, **options: Any) -> Wire:
+    server = Server("s", tasks=TaskOptions(**options))
+    server.tool(function, name="dig", task_support="optional")
+    return Wire(Link(server, **(link or {})))
+
+
+class Disk(MemoryTaskStore):
+    """A store that blocks."""
+
+    blocking = True
+
+
+def test_a_store_that_blocks_changes_nothing_for_the_client() -> None:
+    wire = serving(lambda: "gold", store=Disk())
+    id = wire.begin()
+    waits = wire.send("tasks/result", taskId=id)
+    answer = wire.answer_to(waits)
+    assert answer is not None
+    assert (answer["result"]["content"][0]["text"], wire.status(id)) == ("gold", "completed")
+    assert wire.ask("tasks/cancel", taskId=id)["code"] == -32602
+
+
+def test_a_request_that_is_given_up_before_its_task_is_stored_leaves_none() -> None:
+    disk = Disk()
+    wire = serving(lambda: "gold", store=disk)
+    link = wire.link
+    link.pair.server.receive_data(
+        b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"dig","task":{}}}\n'
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}\n',
+        link.pair.now,
+    )
+    wire.look()
+    assert (wire.answer_to(7), list(disk.records())) == (None, [])
+
+
+def test_no_task_begins_in_a_session_that_is_over() -> None:
+    contexts: list[Context] = []
+
+    def dig(ctx: Context) -> str:
+        contexts.append(ctx)
+        return "gold"
+
+    wire = serving(dig)
+    wire.begin()
+    tasks = wire.link.session.server.tasks
+    assert tasks is not None
+    tasks.detach(wire.link.session.driver)
+    error = wire.ask("tools/call", name="dig", task={})
+    assert error["code"] == -32603
+    assert any(isinstance(each, NoBackChannel) for each in wire.link.errors)
+
+
+def test_work_that_holds_up_the_loop_is_reported() -> None:
+    wire: Wire
+
+    def dig() -> str:
+        wire.link.pair.now += 0.06
+        return "gold"
+
+    wire = serving(dig)
+    wire.begin()
+    assert any(each.startswith("the task of tools/call held up everything else") for each in wire.link.reports)
+
+
+def test_a_result_that_json_cannot_say_fails_its_task() -> None:
+    def dig() -> CallToolResult:
+        return CallToolResult((TextContent("gold"),), extra={"x": object()})
+
+    wire = serving(dig)
+    id = wire.begin()
+    assert wire.ask("tasks/result", taskId=id) == {"code": -32603, "message": "Internal error"}
+    assert "the outcome of a task cannot be sent" in wire.link.reports
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_the_end_of_the_program_is_not_kept_from_it(kind: type[BaseException]) -> None:
+    async def dig() -> str:
+        raise kind
+
+    wire = serving(dig)
+    with pytest.raises(kind):
+        wire.begin()
+
+
+def test_work_that_is_cancelled_from_inside_costs_its_task() -> None:
+    async def dig() -> str:
+        raise Cancelled
+
+    wire = serving(dig)
+    id = wire.begin()
+    assert wire.status(id) == "failed"
+    assert "the task of tools/call was cancelled from inside" in wire.link.reports
+
+
+def test_a_store_that_fails_is_reported() -> None:
+    class Broken(MemoryTaskStore):
+        def write(self, changes: Any) -> None:
+            raise OSError("no disk")
+
+    wire = serving(lambda: "gold", store=Broken())
+    error = wire.ask("tools/call", name="dig", task={})
+    assert (error["code"], error["message"]) == (-32603, "The task could not be stored")
+    assert "tasks cannot be stored" in wire.link.reports
+
+
+@pytest.mark.req("TASK-36")
+def test_a_result_that_is_too_large_fails_its_task() -> None:
+    wire = serving(lambda: "gold" * 99, limits=TaskLimits(result_bytes=100))
+    id = wire.begin()
+    assert wire.ask("tasks/result", taskId=id)["data"] == {"reason": "result too large", "limit": 100}
