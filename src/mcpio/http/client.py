@@ -164,8 +164,8 @@ class HttpClient:
     @property
     def _is_held(self) -> bool:
         """Whether nothing may go out now: nothing overtakes the handshake, or the address where it is to go."""
-        if self._is_legacy:
-            return not self._target
+        if self._is_legacy and not self._target:
+            return True
         return not self._is_settled and any(call.is_handshake for call in self._calls.values())
 
     @property
@@ -363,7 +363,7 @@ class HttpClient:
 
     def _fall_back(self, call: Call, head: ResponseHead) -> None:
         """Try the older transport, which begins by listening (FALL-07)."""
-        self._is_legacy, self._is_settled, self._session_id = True, True, None
+        self._is_legacy, self._session_id = True, None
         listening = self._new_call(Purpose.LEGACY, asked=call.asked)
         self._first = call.text
         self._target = ""
