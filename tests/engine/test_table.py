@@ -22,6 +22,7 @@ from mcpio.engine.table import (
 )
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import ConnectionClosed, IncomingId
+from mcpio.revisions import REV_2025_11_25
 from mcpio.types.lifecycle import (
     ClientCapabilities,
     Implementation,
@@ -43,6 +44,7 @@ NEW, INITIALIZING, OPERATING, CLOSING, CLOSED = Phase
 
 EXPECTED: dict[Input, dict[tuple[Role, Phase], Phase]] = {
     Input.SEND_INITIALIZE: {(C, NEW): INITIALIZING},
+    Input.SEND_ASSUMPTION: {(S, NEW): OPERATING},
     Input.SEND_PING: {(role, phase): phase for role in Role for phase in (INITIALIZING, OPERATING)},
     Input.SEND_REQUEST: {(role, OPERATING): OPERATING for role in Role},
     Input.SEND_LOG: {
@@ -181,6 +183,11 @@ def act(connection: Connection, what: Input) -> None:
                 connection.send_initialize(now=0.0)
             else:
                 raise LocalProtocolError("a server has no such verb")
+        case Input.SEND_ASSUMPTION:
+            if isinstance(connection, ServerConnection):
+                connection.assume(REV_2025_11_25)
+            else:
+                raise LocalProtocolError("a client has no such verb")
         case Input.SEND_PING:
             connection.send_request(PingRequest(), now=0.0)
         case Input.SEND_REQUEST:
