@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 from linked import Link
-from tasked import Wire
+from tasked import Mine, Wire
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.app.task_keeping import MemoryTaskStore
 from mcpio.app.tasks import TaskOptions
-from mcpio.engine.task_records import TaskLimits
+from mcpio.engine.task_records import TaskChanged, TaskLimits
 from mcpio.errors import NoBackChannel
 from mcpio.testing import Cancelled
 from mcpio.types import CallToolResult, TextContent
+
+RELATED = "io.modelcontextprotocol/related-task"
 
 
 def serving(function: Any, link: dict[str, Any] | None = None, **options: Any) -> Wire:
@@ -128,3 +130,102 @@ def test_a_result_that_is_too_large_fails_its_task() -> None:
     wire = serving(lambda: "gold" * 99, limits=TaskLimits(result_bytes=100))
     id = wire.begin()
     assert wire.ask("tasks/result", taskId=id)["data"] == {"reason": "result too large", "limit": 100}
+
+
+# What belongs to a task says so
+
+
+@pytest.mark.req("TASK-28", "PROG-07")
+def test_progress_goes_on_under_its_token_until_the_task_is_over() -> None:
+    mine = Mine()
+    id = mine.wire.begin(_meta={"progressToken": "t"})
+    (ctx,) = mine.contexts
+    for number in (1, 1, 0.5, 2):
+        ctx.progress(number, 3, "deeper")
+        mine.wire.look()
+    assert mine.wire.notes("progress") == [
+        {"progressToken": "t", "progress": n, "total": 3, "message": "deeper", "_meta": {RELATED: {"taskId": id}}}
+        for n in (1, 2)
+    ]
+    mine.wire.send("tasks/result", taskId=id)
+    ctx.progress(2.5)
+    mine.dug()
+    ctx.progress(3)
+    mine.wire.look()
+    assert len(mine.wire.notes("progress")) == 3
+    mine.wire.begin()
+    mine.contexts[1].progress(1)
+    assert len(mine.wire.notes("progress")) == 3
+
+
+@pytest.mark.req("TASK-28")
+def test_log_messages_of_a_task_say_so() -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    mine.contexts[0].log("info", "deep")
+    mine.wire.look()
+    (note,) = mine.wire.notes("message")
+    assert (note["data"], note["_meta"]) == ("deep", {RELATED: {"taskId": id}})
+
+
+@pytest.mark.req("TASK-29", "TASK-30", "TASK-38")
+def test_changes_are_told_and_heard() -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    task = mine.contexts[0].task
+    assert task is not None
+    assert (task.id, task.is_resumed, task.owner) == (id, False, None)
+    task.say("half way")
+    mine.dug()
+    task.say("more")
+    notes = mine.wire.notes("tasks/status")
+    said = [(note["taskId"], note["status"], note.get("statusMessage")) for note in notes]
+    assert said == [(id, "working", "half way"), (id, "completed", None)]
+    assert all("_meta" not in note for note in notes)
+    mine.link.advance(3601)
+    heard = [(each.change, each.task.status, each.operation) for each in mine.changes]
+    operation = "tools/call 'dig'"
+    assert heard == [
+        ("created", "working", operation),
+        ("status", "working", operation),
+        ("status", "completed", operation),
+        ("expired", "completed", operation),
+    ]
+
+
+@pytest.mark.req("TASK-30")
+def test_nobody_need_be_told() -> None:
+    mine = Mine(notify=False)
+    mine.wire.begin()
+    mine.dug()
+    assert mine.wire.notes("tasks/status") == []
+
+
+@pytest.mark.req("TASK-38")
+def test_an_audit_that_fails_costs_a_report() -> None:
+    def fail(change: TaskChanged) -> None:
+        raise OSError("no paper")
+
+    server = Server("s", tasks=TaskOptions(on_change=fail))
+    server.tool(lambda: "x", name="dig", task_support="optional")
+    wire = Wire(Link(server))
+    assert wire.status(wire.begin()) == "completed"
+    assert "the callback for changes of tasks failed" in wire.link.reports
+
+
+# Time
+
+
+@pytest.mark.req("TASK-32", "TASK-33", "TASK-36")
+def test_a_task_ends_with_its_time() -> None:
+    mine = Mine()
+    id = mine.wire.begin(ttl=5000)
+    waits = mine.wire.send("tasks/result", taskId=id)
+    mine.link.advance(4.9)
+    assert mine.wire.status(id) == "working"
+    mine.link.advance(0.2)
+    mine.wire.look()
+    answer = mine.wire.answer_to(waits)
+    assert answer is not None
+    assert answer["error"]["code"] == -32602
+    assert (mine.ended, mine.wire.status(id)) == (["cancelled"], "-32602")

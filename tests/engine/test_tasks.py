@@ -3,137 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from task_keeper import BAD, EPOCH, GOOD, WRONG, Keeper, refusal, said
 
 from mcpio.engine.task_records import (
-    Owner,
     StoreDelete,
-    StoreLoad,
     StorePut,
     TaskChanged,
-    TaskEvent,
-    TaskLimits,
     TaskOrphaned,
     TaskOutcome,
     TaskReplied,
     TaskStoreFailed,
 )
-from mcpio.engine.task_table import TASK_TABLE, TaskState
 from mcpio.engine.tasks import ID_BYTES, TaskMachine
 from mcpio.errors import LocalProtocolError, RequestError
 from mcpio.types.tasks import Task
-
-EPOCH = 1_000_000.0
-GOOD = TaskOutcome({"content": []})
-BAD = TaskOutcome({"content": [{"type": "text", "text": "no"}], "isError": True})
-WRONG = TaskOutcome(error=RequestError(-32602, "wrong", {"x": 1}))
-
-
-class Disk:
-    """A store that answers when it is told to."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, bytes] = {}
-        self.payloads: dict[str, bytes] = {}
-
-    def answer(self, effect: Any) -> Any:
-        match effect:
-            case StorePut(_, key, record, payload):
-                self.records[key] = record
-                if payload is not None:
-                    self.payloads[key] = payload
-            case StoreDelete(_, key):
-                self.records.pop(key, None)
-                self.payloads.pop(key, None)
-            case StoreLoad(_, None):
-                return list(self.records.items())
-            case StoreLoad(_, str(key)):
-                return self.payloads.get(key)
-        return None
-
-
-class Keeper:
-    """A machine, its store and what it said."""
-
-    def __init__(self, disk: Disk | None = None, now: float = 0.0, *, load: bool = True, **options: Any) -> None:
-        self.now = now
-        self.disk = disk or Disk()
-        self.bytes = 0
-        limits = TaskLimits(**options.pop("limits", {}))
-        self.machine = TaskMachine(entropy=self._entropy, epoch=EPOCH, limits=limits, **options)
-        self.events: list[TaskEvent] = []
-        if load:
-            self.machine.load()
-            self.settle()
-
-    def _entropy(self, size: int) -> bytes:
-        self.bytes += 1
-        return (self.bytes + id(self) * 1000).to_bytes(size, "big")
-
-    def settle(self) -> list[TaskEvent]:
-        """Carry out every effect, and return what is new."""
-        while (effect := self.machine.next_effect()) is not None:
-            self.machine.store_done(effect.token, self.disk.answer(effect), self.now)
-        return self.drain()
-
-    def drain(self) -> list[TaskEvent]:
-        found = list(self._drained())
-        self.events.extend(found)
-        return found
-
-    def _drained(self) -> Iterator[TaskEvent]:
-        while (event := self.machine.next_event()) is not None:
-            yield event
-
-    def create(self, owner: Owner = None, **options: Any) -> str:
-        id = self.machine.create(owner, "dig", now=self.now, cookie="made", **options)
-        self.settle()
-        return id
-
-    def finish(self, id: str, outcome: TaskOutcome = GOOD) -> bool:
-        done = self.machine.finish(id, outcome, now=self.now)
-        self.settle()
-        return done
-
-    def status(self, id: str, owner: Owner = None) -> str:
-        return self.machine.get(owner, id).status
-
-    def outcome(self, id: str, owner: Owner = None) -> Any:
-        """Ask for the outcome: what the answer is, or ``None`` while there is none."""
-        cookie = object()
-        self.machine.result(owner, id, cookie=cookie)
-        replies = [event for event in self.settle() if isinstance(event, TaskReplied) and event.cookie is cookie]
-        return None if not replies else said(replies[0])
-
-    def changes(self) -> list[str]:
-        return [f"{each.change} {each.task.status}" for each in self.events if isinstance(each, TaskChanged)]
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-        self.machine.handle_timeout(self.now)
-        self.settle()
-
-
-def said(reply: TaskReplied) -> Any:
-    if reply.error is not None:
-        return reply.error.code, reply.error.message
-    if isinstance(reply.value, TaskOutcome) and reply.value.error is not None:
-        return reply.value.error.code, reply.value.error.message
-    return reply.value.result if isinstance(reply.value, TaskOutcome) else reply.value
-
-
-def refusal(keeper: Keeper, verb: str, *arguments: Any, **named: Any) -> tuple[int, str]:
-    with pytest.raises(RequestError) as found:
-        getattr(keeper.machine, verb)(*arguments, **named)
-    return found.value.code, found.value.message
-
 
 # Creation
 
@@ -612,116 +498,3 @@ def test_two_records_of_one_number_cost_the_first() -> None:
     assert [task.task_id for _, task in second.machine.tasks_of(None)] == [two]
     second.advance(2)
     assert second.machine.tasks_of(None) == []
-
-
-# Any order of anything
-
-
-class Life(RuleBasedStateMachine):
-    """One terminal status for each task, and one answer for each cookie, whatever happens in whatever order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        limits = {"running_per_owner": 3, "tasks": 6, "result_bytes": 90}
-        self.keeper = Keeper(limits=limits)
-        self.machine = self.keeper.machine
-        self.ids: list[str] = []
-        self.statuses: dict[str, list[str]] = {}
-        self.cookies: dict[int, int] = {}
-        self.effects: list[Any] = []
-
-    owners = st.sampled_from(["ada", None])
-    picks = st.integers(0, 5)
-
-    def _cookie(self) -> int:
-        cookie = len(self.cookies)
-        self.cookies[cookie] = 0
-        return cookie
-
-    def _try(self, verb: str, *arguments: Any, **named: Any) -> Any:
-        """Call; a caller who is refused at once waits for nothing."""
-        try:
-            return getattr(self.machine, verb)(*arguments, **named)
-        except (RequestError, LocalProtocolError):
-            self.cookies.pop(named.get("cookie", -1), None)
-            return None
-
-    @rule(owner=owners, ttl=st.sampled_from([None, 1000, 3000]), resumable=st.booleans())
-    def create(self, owner: Owner, ttl: Any, resumable: bool) -> None:
-        request = {"x": 1} if resumable else None
-        id = self._try("create", owner, "dig", now=self.keeper.now, cookie=self._cookie(), ttl=ttl, request=request)
-        if id is not None:
-            self.ids.append(id)
-
-    @precondition(lambda self: self.ids)
-    @rule(pick=picks, owner=owners, verb=st.sampled_from(["result", "cancel"]))
-    def ask_for(self, pick: int, owner: Owner, verb: str) -> None:
-        more = {"now": self.keeper.now} if verb == "cancel" else {}
-        self._try(verb, owner, self.ids[pick % len(self.ids)], cookie=self._cookie(), **more)
-
-    @precondition(lambda self: self.ids)
-    @rule(pick=picks, verb=st.sampled_from(["ask", "answered"]))
-    def question(self, pick: int, verb: str) -> None:
-        self._try(verb, self.ids[pick % len(self.ids)], now=self.keeper.now)
-
-    @precondition(lambda self: self.ids)
-    @rule(pick=picks, what=st.sampled_from([GOOD, BAD, WRONG, TaskOutcome({"x": "y" * 99}), "lose", "orphan", "say"]))
-    def work(self, pick: int, what: Any) -> None:
-        id = self.ids[pick % len(self.ids)]
-        if isinstance(what, str):
-            self._try(what, id, "words", now=self.keeper.now)
-        else:
-            self._try("finish", id, what, now=self.keeper.now)
-
-    @rule(seconds=st.sampled_from([0.5, 1, 5]))
-    def wait(self, seconds: float) -> None:
-        self.keeper.now += seconds
-        self.machine.handle_timeout(self.keeper.now)
-
-    @rule()
-    def pull(self) -> None:
-        effect = self.machine.next_effect()
-        if effect is not None:
-            self.effects.append(effect)
-
-    @rule(fails=st.booleans())
-    def store(self, fails: bool) -> None:
-        if self.effects:
-            effect = self.effects.pop(0)
-            # What cannot be deleted stays until the next start.
-            fails = fails and not isinstance(effect, StoreDelete)
-            value = OSError("no disk") if fails else self.keeper.disk.answer(effect)
-            self.machine.store_done(effect.token, value, self.keeper.now)
-
-    @invariant()
-    def each_cookie_is_answered_at_most_once(self) -> None:
-        self.keeper.drain()
-        events, self.keeper.events = self.keeper.events, []
-        for event in events:
-            if isinstance(event, TaskReplied):
-                self.cookies[event.cookie] += 1
-            elif isinstance(event, TaskChanged) and event.change == "status":
-                self.statuses.setdefault(event.task.task_id, ["working"]).append(event.task.status)
-        assert all(count <= 1 for count in self.cookies.values())
-
-    @invariant()
-    def no_status_follows_a_final_one(self) -> None:
-        moves = {(start.value, goal.value) for (_, start, _), goal in TASK_TABLE.items()}
-        reachable = moves | {(state.value, state.value) for state in (TaskState.WORKING, TaskState.INPUT_REQUIRED)}
-        for statuses in self.statuses.values():
-            assert {*pairwise(statuses)} <= reachable
-
-    def teardown(self) -> None:
-        """In the end every task is over, or its time is, and everyone who waited has one answer."""
-        while self.effects:
-            self.store(fails=False)
-        self.keeper.advance(10**6)
-        self.each_cookie_is_answered_at_most_once()
-        self.no_status_follows_a_final_one()
-        assert set(self.cookies.values()) <= {1}
-        assert (self.machine.tasks_of("ada"), self.machine.tasks_of(None), self.keeper.disk.records) == ([], [], {})
-        assert (self.machine._stored, self.machine._running, self.machine._asked) == (0, 0, {})
-
-
-TestLife = pytest.mark.req("TASK-14", "TASK-20")(Life.TestCase)
-TestLife.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -7,7 +7,13 @@ from typing import Any
 
 from linked import Link
 
+from mcpio.app.context import Context
+from mcpio.app.server import Server
+from mcpio.app.tasks import TaskOptions
 from mcpio.engine.table import Role
+from mcpio.engine.task_records import TaskChanged
+from mcpio.errors import RequestError
+from mcpio.types import CallToolResult, TextContent
 
 
 class Wire:
@@ -73,3 +79,54 @@ class Wire:
     def requests(self, method: str) -> list[dict[str, Any]]:
         """Return the requests of one method."""
         return [each for each in self.said if each.get("method") == method]
+
+
+class Mine:
+    """A server with a tool that digs until it is told to stop, and the wire to it."""
+
+    def __init__(
+        self, *, link: dict[str, Any] | None = None, tool: dict[str, Any] | None = None, **options: Any
+    ) -> None:
+        self.changes: list[TaskChanged] = []
+        tasks = TaskOptions(on_change=self.changes.append, **options)
+        self.server = Server("mine", tasks=tasks)
+        self.digs: list[Any] = []
+        self.contexts: list[Context] = []
+        self.ended: list[str] = []
+
+        async def dig(ctx: Context, depth: int = 1) -> str:
+            self.contexts.append(ctx)
+            done = ctx.session.driver.runtime.one_shot()
+            self.digs.append(done)
+            try:
+                found = await done.wait()
+            except BaseException:
+                self.ended.append("cancelled")
+                raise
+            if isinstance(found, Exception):
+                raise found
+            return f"{found} at {depth}"
+
+        options_of_dig: Any = {"task_support": "optional", **(tool or {})}
+        self.server.tool(dig, **options_of_dig)
+
+        @self.server.tool
+        def look() -> str:
+            return "dark"
+
+        @self.server.tool(task_support="required")
+        def sift(how: str = "well") -> CallToolResult:
+            if how == "badly":
+                raise RequestError(-32001, "no sieve", {"x": 1})
+            return CallToolResult((TextContent(how),), is_error=how == "not", meta={"a.b/c": 1})
+
+        self.connect(**(link or {}))
+
+    def connect(self, **options: Any) -> Wire:
+        self.link = Link(self.server, **options)
+        self.wire = Wire(self.link)
+        return self.wire
+
+    def dug(self, found: Any = "gold") -> None:
+        self.digs.pop(0).set(found)
+        self.wire.look()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
 import trio
 
 from mcpio.app.server import Server
+from mcpio.app.tasks import TaskReceiver
 from mcpio.trio._drivers import LAST_STORED, lifespan_of
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._report import report
@@ -27,18 +32,23 @@ async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio
         raise TypeError("the server has no tasks: give a tool task_support=, or the server tasks=")
     async with lifespan_of(server) as state:
         with ungrouped():
-            async with trio.open_nursery() as nursery:
-                place = _Place(TrioRuntime(nursery))
-                try:
-                    tasks.attach(place, state)
-                    task_status.started()
-                    await trio.sleep_forever()
-                finally:
-                    tasks.stop(place)
-                    with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_STORED):
-                        await tasks.flush(place)
-                    tasks.detach(place)
-                    nursery.cancel_scope.cancel()
+            async with trio.open_nursery() as nursery, _attached(tasks, TrioRuntime(nursery), state):
+                task_status.started()
+                await trio.sleep_forever()
+
+
+@asynccontextmanager
+async def _attached(tasks: TaskReceiver, runtime: TrioRuntime, state: Any) -> AsyncIterator[None]:
+    """Let tasks run, for a block; at its end they are stopped, and how they ended is stored."""
+    place = _Place(runtime)
+    try:
+        tasks.attach(place, state)
+        yield
+    finally:
+        tasks.stop(place)
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_STORED):
+            await tasks.flush(place)
+        tasks.detach(place)
 
 
 class _Place:
