@@ -24,6 +24,7 @@ from mcpio.errors import (
     RequestTimeout,
     SamplingRejected,
     ToolError,
+    UnexpectedResponse,
     URLElicitationRequired,
 )
 from mcpio.refusals import RefusalCode
@@ -34,7 +35,7 @@ VISIT = ElicitURLRequest("Log in", "https://example.com", "1")
 ONE_OF_EACH = [
     SamplingRejected(),
     URLElicitationRequired([VISIT]),
-    AuthorizationRequired("log in"),
+    AuthorizationRequired("log in", status=403, challenges=["Bearer"]),
     ConnectFailed("no such program"),
     ConnectionLost("closed by the peer"),
     InvalidMessage("params.items[0].size", "expected a number", "2025-11-25"),
@@ -46,6 +47,7 @@ ONE_OF_EACH = [
     RequestError(-32601, "Method not found"),
     RequestTimeout("tools/call", 1.5),
     ToolError("the file is not there"),
+    UnexpectedResponse(502, "text/html in answer to a request", "<html>"),
 ]
 
 
@@ -68,6 +70,8 @@ def test_every_failure_is_one_exception_of_one_tree() -> None:
         (RequestCancelled("ping", "bored"), "ping: cancelled (bored)"),
         (ConnectionLost("the channel broke"), "the channel broke"),
         (Refusal(1089, "no"), "no (1089)"),
+        (UnexpectedResponse(502, "nothing"), "status 502: nothing"),
+        (UnexpectedResponse(502, "text/html", "<html>"), "status 502: text/html: '<html>'"),
     ],
 )
 def test_an_error_says_in_one_line_what_went_wrong(error: McpError, text: str) -> None:

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         RequestTimeout,
         SamplingRejected,
         ToolError,
+        UnexpectedResponse,
         URLElicitationRequired,
     )
     from mcpio.events import (
@@ -371,6 +372,7 @@ __all__ = [
     "ToolsCapability",
     "URLElicitationRequired",
     "Unanswered",
+    "UnexpectedResponse",
     "UnknownContent",
     "UnsubscribeRequest",
     "VersionMismatched",
@@ -387,7 +389,7 @@ _HOME = {
     "errors": (
         "AuthorizationRequired ConnectFailed ConnectionLost ErrorCode InvalidMessage LocalProtocolError "
         "McpError NoBackChannel ProtocolError Refusal RemoteProtocolError RequestCancelled RequestError "
-        "RequestTimeout SamplingRejected ToolError URLElicitationRequired"
+        "RequestTimeout SamplingRejected ToolError URLElicitationRequired UnexpectedResponse"
     ),
     "refusals": "RefusalCode",
     "backoff": "Backoff",

@@ -235,7 +235,16 @@ class UnexpectedResponse(McpError):
 
 
 class AuthorizationRequired(McpError):
-    """The server wants credentials that this client does not have."""
+    """The server wants credentials that this client does not have.
+
+    ``status`` is the status code of the answer, 401 or 403, and ``challenges`` are its ``WWW-Authenticate`` fields,
+    which say what credentials, and where to get them.
+    """
+
+    def __init__(self, message: str, *, status: int = 401, challenges: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.challenges = tuple(challenges)
 
 
 class NoBackChannel(McpError):
