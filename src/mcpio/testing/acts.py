@@ -45,11 +45,15 @@ class Side:
         """Take the engine's events."""
         events = list(self.connection.events())
         for event in events:
-            if isinstance(event, RequestReceived):
-                wire_id = event.raw["id"]
-                self._requests[type(wire_id), wire_id] = event
-        self.events += events
+            self.take(event)
         return events
+
+    def take(self, event: Event) -> None:
+        """Take in an event that the engine gave."""
+        if isinstance(event, RequestReceived):
+            wire_id = event.raw["id"]
+            self._requests[type(wire_id), wire_id] = event
+        self.events.append(event)
 
     def request(self, act: Act, wire_id: Any) -> RequestReceived:
         """Return the other side's request with that id on the wire, the latest if it was used twice."""

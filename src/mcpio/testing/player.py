@@ -40,7 +40,7 @@ from mcpio.types.lifecycle import ClientCapabilities, Implementation, ServerCapa
 if TYPE_CHECKING:
     from mcpio.events import Event
 
-__all__ = ["Between", "ScriptFailed", "play"]
+__all__ = ["Between", "Player", "ScriptFailed", "play"]
 
 Between: TypeAlias = Callable[[Connection, float], Connection]
 """What happens to an engine between two lines, at a time; returns the engine to go on with."""
@@ -65,11 +65,13 @@ def play(
     is called with each engine and the time before every line that makes something happen, and returns the engine to go
     on with: the same one, or one restored from its snapshot.
     """
-    player = _Player(script, revision or script.revisions[0], chunk, between)
+    player = Player(script, revision or script.revisions[0], chunk, between)
     player.play(engines or script.engines[0])
 
 
-class _Player:
+class Player:
+    """Plays one script by lines of bytes, or by messages. Subclasses carry what is said in other ways."""
+
     def __init__(self, script: Script, revision: Revision, chunk: Chunking | None, between: Between | None) -> None:
         self._script = script
         self._revision = revision
@@ -80,6 +82,7 @@ class _Player:
         self._log: list[str] = []
 
     def play(self, engines: frozenset[Role]) -> None:
+        """Play it, with these engines; what the others say comes from the script."""
         for role in (Role.CLIENT, Role.SERVER):
             if role in engines:
                 self._sides[role] = Side(role, self._engine(role))
@@ -200,13 +203,18 @@ class _Player:
             self._feed(client, encode_result(client.connection.pending.outgoing[0], result) + b"\n")
 
     def _open_as_server(self, server: Side) -> None:
+        for line in self._opening():
+            self._feed(server, line)
+
+    def _opening(self) -> tuple[bytes, bytes]:
+        """Return what a client says in the handshake."""
         params = {
             "protocolVersion": self._revision.name,
             "capabilities": self._script.setups[Role.CLIENT].capabilities,
             "clientInfo": {"name": "client", "version": "1"},
         }
-        self._feed(server, encode_request(1, "initialize", params) + b"\n")
-        self._feed(server, encode_notification("notifications/initialized", None) + b"\n")
+        initialized = encode_notification("notifications/initialized", None)
+        return encode_request(1, "initialize", params) + b"\n", initialized + b"\n"
 
     def _advance_to(self, when: float) -> None:
         while (due := self._next_deadline()) is not None and due <= when:
