@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+import trio
 
-from mcpio.app.settling import is_awaitable, is_of_kind, settle, without_partial
+from mcpio.app.settling import is_awaitable, is_of_kind, is_stopping, settle, without_partial
 from mcpio.testing import ManualRuntime
+from mcpio.trio._runtime import TrioRuntime
 
 
 class Called:
@@ -84,3 +86,19 @@ def test_what_must_be_awaited(make: Callable[[], Any], awaitable: bool) -> None:
         value.close()
     elif isinstance(value, asyncio.Future):
         value.get_loop().close()
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_task_knows_whether_it_is_to_stop(cancelled: bool) -> None:
+    found: list[bool] = []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            runtime = TrioRuntime(nursery)
+            with trio.CancelScope() as scope:
+                if cancelled:
+                    scope.cancel()
+                found.append(await is_stopping(runtime))
+
+    trio.run(main)
+    assert found == [cancelled]

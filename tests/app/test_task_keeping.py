@@ -234,3 +234,22 @@ def test_another_event_loop_may_have_another_clock() -> None:
     second.runtime.advance_to(12)
     keep.keeping.attach(second)
     assert keep.keeping.now() == before + 2
+
+
+def test_a_place_may_be_given_up_twice_and_never_to_have_slept() -> None:
+    keep, place, disk = Keep(MemoryTaskStore()), Place(), Keep()
+    keep.keeping.attach(place)
+    keep.keeping.detach(place)
+    keep.keeping.detach(place)
+    other = Place()
+    disk.keeping.attach(other)
+    # Whoever comes first stores what there is: the writer that was to come finds nothing.
+    other.runtime.complete(disk.keeping.flush(other))
+    assert disk.keeping.machine.loaded
+
+
+def test_nobody_waits_for_what_is_known() -> None:
+    keep, place = Keep(MemoryTaskStore()), Place()
+    keep.keeping.attach(place)
+    place.runtime.complete(keep.keeping.ready(place))
+    assert keep.keeping.place is place

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from linked import Link
-from tasked import Wire
+from tasked import Host, Wire
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server
-from mcpio.app.task_runs import Nobody, TaskContext
+from mcpio.app.task_runs import Nobody, RunningTask, TaskContext, TaskScope
 from mcpio.app.tasks import TaskOptions
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.types import ElicitationCapability, ElicitFormRequest, ElicitSchema
@@ -18,21 +18,6 @@ from mcpio.types.lifecycle import ClientCapabilities
 
 RELATED = "io.modelcontextprotocol/related-task"
 QUESTION = ElicitFormRequest("How deep?", ElicitSchema({}))
-
-
-class Host:
-    """A place for tasks beside all sessions, on the runtime of a link."""
-
-    def __init__(self, link: Link) -> None:
-        self.runtime = link.runtime
-        self.link = link
-        self.reports: list[str] = []
-
-    def now(self) -> float:
-        return self.link.pair.now
-
-    def report(self, message: str, error: BaseException | None) -> None:
-        self.reports.append(message)
 
 
 class Asking:
@@ -266,3 +251,48 @@ def test_a_resumed_task_asks_when_its_requestor_is_back() -> None:
     assert len(questions(again)) == 1
     answer(again, questions(again)[0])
     assert again.status(id) == "completed"
+
+
+@pytest.mark.req("PROG-07")
+def test_progress_goes_the_way_of_the_result_where_somebody_waits_for_it() -> None:
+    asking = Asking()
+    contexts: list[Context] = []
+
+    @asking.server.tool(task_support="optional")
+    async def drill(ctx: Context) -> str:
+        contexts.append(ctx)
+        found: str = await ctx.session.driver.runtime.one_shot().wait()
+        return found
+
+    wire = asking.wire
+    id = wire.begin("drill", _meta={"progressToken": 1})
+    wire.send("tasks/result", taskId=id)
+    contexts[0].progress(1)
+    contexts[0].progress(1)
+    wire.look()
+    assert len(wire.notes("progress")) == 1
+    task = contexts[0].task
+    assert task is not None
+    task.say("deep")
+    assert contexts[0].now() == wire.link.pair.now
+    task.stop()
+    contexts[0].progress(2)
+    wire.look()
+    assert len(wire.notes("progress")) == 1
+
+
+def test_work_that_has_not_begun_can_be_stopped() -> None:
+    link = Link(Server("s", tasks=TaskOptions()))
+    receiver: Any = link.session.server.tasks
+    run = RunningTask(receiver, "id", None, Host(link), None, None, None, is_resumed=False)
+    run.stop()
+    assert run.is_over
+
+
+def test_a_client_answers_in_the_scope_of_its_task() -> None:
+    link = Link(Server("s", tasks=TaskOptions()))
+    receiver: Any = link.session.server.tasks
+    run = RunningTask(receiver, "id", None, Host(link), None, None, None, is_resumed=False)
+    event: Any = None
+    scope = TaskScope(run, link.client, event)
+    assert (scope.task, scope.session) == (run, link.client)

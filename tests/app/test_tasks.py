@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from linked import Link
-from tasked import Mine, Wire
+from tasked import Host, Mine, Wire
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server
@@ -229,3 +229,147 @@ def test_a_task_ends_with_its_time() -> None:
     assert answer is not None
     assert answer["error"]["code"] == -32602
     assert (mine.ended, mine.wire.status(id)) == (["cancelled"], "-32602")
+
+
+# Cancelling
+
+
+@pytest.mark.req("TASK-23", "TASK-25", "TASK-26", "CANC-04")
+def test_a_cancelled_task_stops_and_stays_cancelled() -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    waits = mine.wire.send("tasks/result", taskId=id)
+    answer = mine.wire.ask("tasks/cancel", taskId=id)
+    assert (answer["taskId"], answer["status"]) == (id, "cancelled")
+    assert (mine.ended, mine.contexts[0].cancelled) == (["cancelled"], True)
+    error = {"code": -32603, "message": "Task was cancelled", "data": {"taskId": id, "status": "cancelled"}}
+    waited = mine.wire.answer_to(waits)
+    assert waited is not None
+    assert waited["error"] == error
+    assert mine.wire.ask("tasks/result", taskId=id) == error
+    assert mine.wire.ask("tasks/cancel", taskId=id)["code"] == -32602
+    assert mine.wire.status(id) == "cancelled"
+    assert mine.link.reports == [each for each in mine.link.reports if "never sent" in each]
+
+
+@pytest.mark.req("TASK-25")
+def test_a_result_that_comes_too_late_counts_for_nothing() -> None:
+    mine = Mine()
+
+    @mine.server.tool(task_support="optional")
+    async def stubborn(ctx: Context) -> str:
+        try:
+            await ctx.session.driver.runtime.one_shot().wait()
+        except BaseException:
+            return "all the same"
+        return ""
+
+    id = mine.wire.begin("stubborn")
+    mine.wire.ask("tasks/cancel", taskId=id)
+    assert mine.wire.status(id) == "cancelled"
+    assert mine.wire.ask("tasks/result", taskId=id)["message"] == "Task was cancelled"
+
+
+@pytest.mark.req("CANC-04")
+def test_the_notification_cancels_the_request_and_not_the_task() -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    waits = mine.wire.send("tasks/result", taskId=id)
+    mine.wire.feed(method="notifications/cancelled", params={"requestId": waits})
+    mine.wire.feed(method="notifications/cancelled", params={"requestId": 101})
+    mine.dug()
+    assert (mine.wire.answer_to(waits), mine.wire.status(id)) == (None, "completed")
+
+
+# Lists and owners
+
+
+@pytest.mark.req("TASK-24", "TASK-33")
+def test_tasks_are_listed_in_pages() -> None:
+    server = Server("s", page_size=2, tasks=TaskOptions(list=True))
+    server.tool(lambda: "x", name="dig", task_support="optional")
+    wire = Wire(Link(server))
+    ids = [wire.begin() for _ in range(5)]
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    while cursor is not None:
+        page = wire.ask("tasks/list", **cursor)
+        seen += [task["taskId"] for task in page["tasks"]]
+        wire.begin()
+        if len(seen) == 6:
+            break
+        cursor = {"cursor": page["nextCursor"]}
+    assert seen[:5] == ids
+    assert wire.ask("tasks/list", cursor="made up")["code"] == -32602
+
+
+@pytest.mark.req("TASK-35")
+def test_strangers_get_no_list() -> None:
+    assert Mine().wire.ask("tasks/list")["code"] == -32601
+
+
+@pytest.mark.req("TASK-34", "TASK-18")
+def test_tasks_belong_to_their_principal_in_all_their_sessions() -> None:
+    mine = Mine(link={"principal": "ada"})
+    id = mine.wire.begin()
+    ada = mine.wire
+    again = Wire(Link(mine.server, principal="ada"))
+    bob = Wire(Link(mine.server, principal="bob"))
+    for verb in ("get", "result", "cancel"):
+        assert bob.ask(f"tasks/{verb}", taskId=id)["message"] == "Task not found"
+    assert (bob.ask("tasks/list"), again.status(id)) == ({"tasks": []}, "working")
+    assert [each["taskId"] for each in again.ask("tasks/list")["tasks"]] == [id]
+    waits = again.send("tasks/result", taskId=id)
+    ada.look()
+    mine.dug()
+    again.look()
+    assert again.answer_to(waits) is not None
+
+
+@pytest.mark.req("TASK-34")
+def test_a_principal_may_be_anything_with_a_name() -> None:
+    mine = Mine(link={"principal": ("ada", 5)}, owner=lambda principal: principal and principal[0])
+    mine.wire.begin()
+    assert mine.changes[0].owner == "ada"
+    other = Mine(link={"principal": ("ada", 5)})
+    assert other.wire.ask("tools/call", name="dig", task={})["code"] == -32603
+    assert "an owner is a string" in str(other.link.errors[0])
+
+
+# Places
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_task_that_is_cut_off_goes_on_at_the_next_place_or_is_lost(resume: bool) -> None:
+    mine = Mine(link={"principal": "ada"}, tool={"resume": resume})
+    id = mine.wire.begin()
+    mine.link.pair.server.abort()
+    mine.link.run()
+    # Somebody else's session is a place too, but not the session of the task.
+    bob = mine.connect(principal="bob")
+    assert len(mine.digs) == (2 if resume else 1)
+    assert bob.status(id) == "-32602"
+    ada = mine.connect(principal="ada")
+    assert ada.status(id) == ("working" if resume else "failed")
+
+
+def test_a_task_that_nobody_resumes_is_lost() -> None:
+    store = MemoryTaskStore()
+    mine = Mine(store=store, tool={"resume": True})
+    id = mine.wire.begin()
+    task = Mine(store=store).wire.ask("tasks/get", taskId=id)
+    assert (task["status"], task["statusMessage"]) == ("failed", "The server does not know how to go on with it")
+
+
+def test_a_host_runs_the_tasks_of_all_sessions() -> None:
+    mine = Mine(link={"principal": "ada"})
+    tasks: Any = mine.server.tasks
+    host = Host(mine.link)
+    tasks.attach(host)
+    mine.wire.begin()
+    tasks.stop(host)
+    tasks.detach(host)
+    tasks.detach(host)
+    mine.wire.look()
+    assert mine.ended == ["cancelled"]
+    mine.link.do(tasks.flush(mine.link.session.driver))

@@ -8,7 +8,6 @@ import pytest
 from linked import Link
 from tasked import Mine, Wire
 
-from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.app.task_keeping import MemoryTaskStore
 from mcpio.app.tasks import TaskOptions
@@ -253,111 +252,6 @@ def test_the_parameter_says_which_task_it_is() -> None:
     assert mine.wire.status(second) == "working"
     waits = mine.wire.send("tasks/result", taskId=first, _meta=other)
     assert mine.wire.answer_to(waits)["error"]["data"]["taskId"] == first  # type: ignore[index]  # it is answered
-
-
-# Cancelling
-
-
-@pytest.mark.req("TASK-23", "TASK-25", "TASK-26", "CANC-04")
-def test_a_cancelled_task_stops_and_stays_cancelled() -> None:
-    mine = Mine()
-    id = mine.wire.begin()
-    waits = mine.wire.send("tasks/result", taskId=id)
-    answer = mine.wire.ask("tasks/cancel", taskId=id)
-    assert (answer["taskId"], answer["status"]) == (id, "cancelled")
-    assert (mine.ended, mine.contexts[0].cancelled) == (["cancelled"], True)
-    error = {"code": -32603, "message": "Task was cancelled", "data": {"taskId": id, "status": "cancelled"}}
-    waited = mine.wire.answer_to(waits)
-    assert waited is not None
-    assert waited["error"] == error
-    assert mine.wire.ask("tasks/result", taskId=id) == error
-    assert mine.wire.ask("tasks/cancel", taskId=id)["code"] == -32602
-    assert mine.wire.status(id) == "cancelled"
-    assert mine.link.reports == [each for each in mine.link.reports if "never sent" in each]
-
-
-@pytest.mark.req("TASK-25")
-def test_a_result_that_comes_too_late_counts_for_nothing() -> None:
-    mine = Mine()
-
-    @mine.server.tool(task_support="optional")
-    async def stubborn(ctx: Context) -> str:
-        try:
-            await ctx.session.driver.runtime.one_shot().wait()
-        except BaseException:
-            return "all the same"
-        return ""
-
-    id = mine.wire.begin("stubborn")
-    mine.wire.ask("tasks/cancel", taskId=id)
-    assert mine.wire.status(id) == "cancelled"
-    assert mine.wire.ask("tasks/result", taskId=id)["message"] == "Task was cancelled"
-
-
-@pytest.mark.req("CANC-04")
-def test_the_notification_cancels_the_request_and_not_the_task() -> None:
-    mine = Mine()
-    id = mine.wire.begin()
-    waits = mine.wire.send("tasks/result", taskId=id)
-    mine.wire.feed(method="notifications/cancelled", params={"requestId": waits})
-    mine.wire.feed(method="notifications/cancelled", params={"requestId": 101})
-    mine.dug()
-    assert (mine.wire.answer_to(waits), mine.wire.status(id)) == (None, "completed")
-
-
-# Lists and owners
-
-
-@pytest.mark.req("TASK-24", "TASK-33")
-def test_tasks_are_listed_in_pages() -> None:
-    server = Server("s", page_size=2, tasks=TaskOptions(list=True))
-    server.tool(lambda: "x", name="dig", task_support="optional")
-    wire = Wire(Link(server))
-    ids = [wire.begin() for _ in range(5)]
-    seen: list[str] = []
-    cursor: dict[str, str] = {}
-    while cursor is not None:
-        page = wire.ask("tasks/list", **cursor)
-        seen += [task["taskId"] for task in page["tasks"]]
-        wire.begin()
-        if len(seen) == 6:
-            break
-        cursor = {"cursor": page["nextCursor"]}
-    assert seen[:5] == ids
-    assert wire.ask("tasks/list", cursor="made up")["code"] == -32602
-
-
-@pytest.mark.req("TASK-35")
-def test_strangers_get_no_list() -> None:
-    assert Mine().wire.ask("tasks/list")["code"] == -32601
-
-
-@pytest.mark.req("TASK-34", "TASK-18")
-def test_tasks_belong_to_their_principal_in_all_their_sessions() -> None:
-    mine = Mine(link={"principal": "ada"})
-    id = mine.wire.begin()
-    ada = mine.wire
-    again = Wire(Link(mine.server, principal="ada"))
-    bob = Wire(Link(mine.server, principal="bob"))
-    for verb in ("get", "result", "cancel"):
-        assert bob.ask(f"tasks/{verb}", taskId=id)["message"] == "Task not found"
-    assert (bob.ask("tasks/list"), again.status(id)) == ({"tasks": []}, "working")
-    assert [each["taskId"] for each in again.ask("tasks/list")["tasks"]] == [id]
-    waits = again.send("tasks/result", taskId=id)
-    ada.look()
-    mine.dug()
-    again.look()
-    assert again.answer_to(waits) is not None
-
-
-@pytest.mark.req("TASK-34")
-def test_a_principal_may_be_anything_with_a_name() -> None:
-    mine = Mine(link={"principal": ("ada", 5)}, owner=lambda principal: principal and principal[0])
-    mine.wire.begin()
-    assert mine.changes[0].owner == "ada"
-    other = Mine(link={"principal": ("ada", 5)})
-    assert other.wire.ask("tools/call", name="dig", task={})["code"] == -32603
-    assert "an owner is a string" in str(other.link.errors[0])
 
 
 # Ends of sessions and processes

@@ -81,6 +81,21 @@ class Wire:
         return [each for each in self.said if each.get("method") == method]
 
 
+class Host:
+    """A place for tasks beside all sessions, on the runtime of a link."""
+
+    def __init__(self, link: Link) -> None:
+        self.runtime = link.runtime
+        self.link = link
+        self.reports: list[str] = []
+
+    def now(self) -> float:
+        return self.link.pair.now
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        self.reports.append(message)
+
+
 class Mine:
     """A server with a tool that digs until it is told to stop, and the wire to it."""
 
@@ -96,7 +111,8 @@ class Mine:
 
         async def dig(ctx: Context, depth: int = 1) -> str:
             self.contexts.append(ctx)
-            done = ctx.session.driver.runtime.one_shot()
+            place = ctx.session.driver if ctx.task is None else ctx.task.place
+            done = place.runtime.one_shot()
             self.digs.append(done)
             try:
                 found = await done.wait()
