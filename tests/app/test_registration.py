@@ -11,7 +11,7 @@ from linked import Link
 from mcpio.app.server import Server
 from mcpio.app.uri_template import UriTemplateError
 from mcpio.app.validation import SchemaError
-from mcpio.types import Annotations, Icon, Resource, ResourceTemplate, TextContent, Tool, ToolAnnotations
+from mcpio.types import Annotations, Icon, Resource, ResourceTemplate, TextContent, Tool, ToolAnnotations, ToolExecution
 
 
 def echo(text: str) -> str:
@@ -251,3 +251,17 @@ def test_a_schema_reaches_the_client_byte_by_byte() -> None:
     link = Link(made)
     (tool,) = link.do(link.client.list_tools()).tools
     assert json.dumps(tool.input_schema) == json.dumps(tool.output_schema) == json.dumps(schema)
+
+
+@pytest.mark.req("TASK-06")
+def test_a_tool_may_be_a_task_where_its_author_says_so() -> None:
+    server = Server("s")
+    server.tool(echo, name="a", task_support="required", resume=True, immediate_response="soon")
+    server.tool(echo, name="b", task_support="forbidden")
+    server.tool(echo, name="c")
+    found = {tool.description.name: tool.description.execution for tool in server.tools}
+    assert found == {"a": ToolExecution("required"), "b": ToolExecution("forbidden"), "c": None}
+    with pytest.raises(ValueError, match="task_support is"):
+        server.tool(echo, name="d", task_support=cast("Any", "maybe"))
+    with pytest.raises(TypeError, match="resume= is for tools"):
+        server.tool(echo, name="d", resume=True)

@@ -11,6 +11,7 @@ from mcpio.engine.payloads import (
     coalescing_key,
     encode,
     encode_error,
+    is_created_task,
     is_notification,
     method_to_send,
     to_json,
@@ -32,7 +33,7 @@ from mcpio.types.lifecycle import (
 )
 from mcpio.types.meta import META_RELATED_TASK
 from mcpio.types.resources import ResourceUpdatedNotification
-from mcpio.types.tasks import TaskMetadata
+from mcpio.types.tasks import CreateTaskResult, Task, TaskMetadata
 from mcpio.types.tools import CallToolRequest, CallToolResult, ToolListChangedNotification
 
 LATEST = codec(REV_2025_11_25)
@@ -291,3 +292,18 @@ def test_what_tells_only_that_something_changed_coalesces() -> None:
 )
 def test_notifications_are_told_from_the_rest(payload: Any, expected: bool) -> None:
     assert is_notification(payload) is expected
+
+
+@pytest.mark.req("TASK-09")
+def test_a_created_task_is_told_from_other_results() -> None:
+    assert is_created_task(CreateTaskResult(Task("a", "working", "1", "2", None)))
+    assert not is_created_task(CallToolResult(()))
+
+
+@pytest.mark.req("PROG-07")
+def test_progress_of_a_task_is_a_notification_that_coalesces_by_its_token() -> None:
+    meta = {META_RELATED_TASK: {"taskId": "a"}}
+    method = method_to_send(ProgressNotification("t", 1, meta=meta), Kind.NOTIFICATION)
+    assert coalescing_key(method, {"progressToken": "t"}) == ("notifications/progress", "t")
+    with pytest.raises(LocalProtocolError, match="sent by send_progress"):
+        method_to_send(ProgressNotification("t", 1), Kind.NOTIFICATION)
