@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mcpio.codec import Codec, codec
@@ -69,6 +69,7 @@ class Inbound(Channel):
         "_receivable",
         "_tasks",
         "_translator",
+        "can_reach",
         "capabilities",
         "info",
         "instructions",
@@ -80,9 +81,13 @@ class Inbound(Channel):
     """What this side declares: ``ClientCapabilities`` or ``ServerCapabilities``."""
     instructions: str | None
     """For servers: a hint for the client's model, sent with the answer to ``initialize``."""
+    can_reach: Callable[[Hashable], bool] | None
+    """For transports with exchanges: tells whether a message of our own can get out by an exchange (its ``via``), or by
+    none (``None``), now or later (P11). No part of a snapshot."""
 
     def __init__(self, info: Implementation, capabilities: Capabilities, options: Options) -> None:
         super().__init__(options.limits)
+        self.can_reach = None
         self.info = info
         self.capabilities = capabilities
         self.instructions = None
@@ -214,14 +219,13 @@ class Inbound(Channel):
         meta = params.get("_meta")
         if meta.__class__ is dict and META_RELATED_TASK in meta:
             record.task = self._related_task(name, meta)
+        if method is not None and method.task_capability:
+            # In other revisions the member is an unknown one, and means nothing.
+            record.wants_task = getattr(request, "task", None) is not None
         reused = incoming.was_used(message.id, via)
         incoming.add(record)
         context: Any = self._context if via is None else self._context_for(via)
         self._events.append(RequestReceived(record.id, request, context, message.raw, reused))
-
-        if method is not None and method.task_capability:
-            # In other revisions the member is an unknown one, and means nothing.
-            record.wants_task = getattr(request, "task", None) is not None
 
     def _related_task(self, name: str, meta: dict[str, Any]) -> str | None:
         """Return the task that a request belongs to, for its answer to say the same (TASK-28)."""
@@ -424,7 +428,9 @@ class Inbound(Channel):
         """Send a response that no handler gives. Report first: this may be the end."""
         if self._batches is not None and self._batches.collect(text):
             return
-        self._outbox.put(text, Kind.RESPONSE, via=via, last=True, lane=ANSWERS)
+        # What goes by one exchange must not wait for what goes by another.
+        lane = ANSWERS if via is None else (ANSWERS, via)
+        self._outbox.put(text, Kind.RESPONSE, via=via, last=True, lane=lane)
         self._check_outbox()
 
     def _answer_error(self, wire_id: int | str | None, error: RequestError, via: Hashable) -> None:
