@@ -1,4 +1,4 @@
-"""A proxy: ``python proxy.py PROGRAM [ARG ...]`` is a server that asks another for all.
+"""A proxy: ``python proxy.py PROGRAM [ARG ...]`` is a server that asks another for all, or else the echo server.
 
 ``Proxy`` is all of it: two engines, and what belongs to what. The rest moves bytes.
 """
@@ -171,4 +171,4 @@ async def main(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, sys.argv[1:])
+    trio.run(main, sys.argv[1:] or [sys.executable, "echo_server.py"])
