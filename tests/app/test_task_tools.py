@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 from rawpeer import Played, Wait, played_client
 
@@ -77,6 +78,40 @@ def test_a_tool_that_nobody_has_listed_is_tried_and_then_looked_up() -> None:
     finish(played, call)
     # From here on it is known.
     finish(played, played.start(played.session.call_tool("required")))
+
+
+FAILED: dict[str, Any] = {**DONE, "isError": True}
+
+
+@pytest.mark.req("TASK-06", "TASK-07")
+def test_a_refusal_in_a_result_is_looked_into_as_well() -> None:
+    played = client(listed=False)
+    call = played.start(played.session.call_tool("required"))
+    played.answer(played.asked("tools/call"), **FAILED)
+    played.answer(played.asked("tools/list"), tools=TOOLS)
+    finish(played, call)
+
+
+@pytest.mark.parametrize("name", ["optional", "unknown"])
+def test_a_tool_that_fails_by_itself_has_failed(name: str) -> None:
+    played = client(listed=False)
+    call = played.start(played.session.call_tool(name))
+    played.answer(played.asked("tools/call"), **FAILED)
+    played.answer(played.asked("tools/list"), tools=TOOLS)
+    assert call.result == attrs.evolve(RESULT, is_error=True)
+    assert played.got() == []
+
+
+@pytest.mark.parametrize(
+    ("tasks", "listed", "name", "task"),
+    [(None, False, "required", None), (TASKS, True, "absent", None), (TASKS, False, "required", False)],
+)
+def test_a_failure_is_not_looked_into_where_that_cannot_help(tasks: Any, listed: bool, name: str, task: Any) -> None:
+    played = client(tasks, listed=listed)
+    call = played.start(played.session.call_tool(name, task=task))
+    played.answer(played.asked("tools/call"), **FAILED)
+    assert call.result == attrs.evolve(RESULT, is_error=True)
+    assert played.got() == []
 
 
 @pytest.mark.parametrize("name", ["optional", "unknown"])

@@ -269,14 +269,19 @@ class Client(Session):
 
     async def _call_in_its_mode(self, request: CallToolRequest, task: bool | float | None, call: CallOptions) -> Any:
         known = None if self._tool_cache is None or task is not None else self._tool_cache.at_hand(request.name)
-        refusal = None
+        refusal: Any = None
         if task is False or (task is None and (known is None or known.execution is None)):
             try:
-                return await self._call(request, {**call})
+                refusal = await self._call(request, {**call})
             except RequestError as error:
                 if error.code != ErrorCode.METHOD_NOT_FOUND or task is False:
                     raise
                 refusal = error
+            else:
+                offered: Any = self.server.capabilities
+                if not refusal.is_error or task is False or known is not None or offered.tasks is None:
+                    return refusal
+                # Servers on the official TypeScript SDK refuse like this what they should refuse by an error.
         from mcpio.app.task_tools import call_as_task
 
         return await call_as_task(self, request, task, call, refusal)

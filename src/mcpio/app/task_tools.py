@@ -19,11 +19,15 @@ __all__ = ["call_as_task", "fault_in_task"]
 
 
 async def call_as_task(
-    client: Client, request: CallToolRequest, task: bool | float | None, call: CallOptions, refusal: RequestError | None
+    client: Client,
+    request: CallToolRequest,
+    task: bool | float | None,
+    call: CallOptions,
+    refusal: RequestError | CallToolResult | None,
 ) -> CallToolResult:
     """Call a tool as a task and return its result. ``None`` for ``task`` asks for that only if the tool must be one.
 
-    ``refusal`` is what the server said to a plain call, and is raised if the tool need not be a task.
+    ``refusal`` is what the server said to a plain call. If the tool need not be a task, it is raised or returned.
     """
     options: Any = {**call}
     meta = options.pop("meta", None)
@@ -31,9 +35,9 @@ async def call_as_task(
         request = attrs.evolve(request, meta=meta)
     retry = options.pop("retry", None)
     if task is None and not await _must_be_task(client, request):
-        if refusal is not None:
+        if isinstance(refusal, RequestError):
             raise refusal
-        plain: CallToolResult = await client.request(request, retry=retry, **options)
+        plain: CallToolResult = refusal or await client.request(request, retry=retry, **options)
         return plain
     result: CallToolResult = await run_task(client, True if task is None else task, request, **options)
     return result
