@@ -253,3 +253,29 @@ def test_nobody_waits_for_what_is_known() -> None:
     keep.keeping.attach(place)
     place.runtime.complete(keep.keeping.ready(place))
     assert keep.keeping.place is place
+
+
+def test_what_hears_of_an_event_may_want_more_of_the_machine() -> None:
+    keep, place = Keep(MemoryTaskStore()), Place()
+
+    def act(event: TaskEvent) -> None:
+        keep.events.append(event)
+        keep.keeping.pump()
+
+    keep.keeping._act = act
+    keep.keeping.attach(place)
+    keep.create()
+    assert keep.kinds() == ["TaskChanged", "TaskReplied"]
+
+
+def test_who_stores_what_is_left_can_be_relieved() -> None:
+    keep, place = Keep(), Place()
+    keep.keeping.attach(place)
+
+    async def flush() -> None:
+        await keep.keeping.flush(place)
+
+    place.runtime.spawn(flush())
+    place.runtime.spawn(flush())
+    place.runtime.run()
+    assert keep.keeping.machine.loaded

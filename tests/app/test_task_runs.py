@@ -296,3 +296,18 @@ def test_a_client_answers_in_the_scope_of_its_task() -> None:
     event: Any = None
     scope = TaskScope(run, link.client, event)
     assert (scope.task, scope.session) == (run, link.client)
+
+
+def test_who_gave_up_waiting_is_no_way_to_ask() -> None:
+    link = Link(Server("s", tasks=TaskOptions()))
+    receiver: Any = link.session.server.tasks
+    run = RunningTask(receiver, "id", None, Host(link), None, None, None, is_resumed=False)
+    event: Any = None
+    gone, there = TaskScope(run, link.client, event), TaskScope(run, link.client, event)
+    gone.give_up()
+    run.join(gone)
+    found = link.start(run._route())
+    assert found.state == "waits"
+    run.join(there)
+    link.run()
+    assert found.result is there

@@ -11,11 +11,12 @@ from tasked import Host, Mine, Wire
 from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.app.task_keeping import MemoryTaskStore
-from mcpio.app.tasks import TaskOptions
+from mcpio.app.tasks import TaskOptions, TaskReceiver
+from mcpio.engine.table import Role
 from mcpio.engine.task_records import TaskChanged, TaskLimits
 from mcpio.errors import NoBackChannel
 from mcpio.testing import Cancelled
-from mcpio.types import CallToolResult, TextContent
+from mcpio.types import CallToolResult, ElicitFormRequest, ElicitResult, ElicitSchema, TextContent
 
 RELATED = "io.modelcontextprotocol/related-task"
 
@@ -373,3 +374,71 @@ def test_a_host_runs_the_tasks_of_all_sessions() -> None:
     mine.wire.look()
     assert mine.ended == ["cancelled"]
     mine.link.do(tasks.flush(mine.link.session.driver))
+
+
+# Failures
+
+
+@pytest.mark.req("TASK-15", "TASK-21")
+def test_an_error_that_the_work_means_is_the_outcome() -> None:
+    mine = Mine()
+    id = mine.wire.begin("sift", arguments={"how": "badly"})
+    assert mine.wire.ask("tasks/result", taskId=id) == {"code": -32001, "message": "no sieve", "data": {"x": 1}}
+
+
+@pytest.mark.parametrize("kind", [ValueError, None])
+def test_a_handler_that_fails_or_gives_no_result_costs_its_task(kind: type[Exception] | None) -> None:
+    def answer(scope: Any, request: Any) -> Any:
+        if kind is not None:
+            raise kind("broken")
+        return "no result"
+
+    wire = Wire(Link(Server("s"), elicitation=answer, tasks=TaskOptions()), Role.CLIENT)
+    form = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+    id = wire.ask("elicitation/create", **form, task={})["task"]["taskId"]
+    assert wire.ask("tasks/result", taskId=id) == {"code": -32603, "message": "Internal error"}
+    assert wire.link.reports.count("the task of elicitation/create failed") == 1
+
+
+@pytest.mark.req("TASK-16")
+def test_a_question_changes_the_status_and_back() -> None:
+    async def dig(ctx: Context) -> str:
+        return (await ctx.elicit(ElicitFormRequest("How deep?", ElicitSchema({})))).action
+
+    wire = serving(dig, {"elicitation": lambda scope, request: ElicitResult("decline")})
+    id = wire.begin()
+    assert wire.status(id) == "input_required"
+    wire.send("tasks/result", taskId=id)
+    said = [each["status"] for each in wire.notes("tasks/status")]
+    assert said == ["input_required", "working", "completed"]
+    other = wire.begin()
+    wire.ask("tasks/cancel", taskId=other)
+    assert wire.status(other) == "cancelled"
+
+
+def test_a_failure_while_nothing_runs_is_told_to_nobody() -> None:
+    class Broken(Disk):
+        def write(self, changes: Any) -> None:
+            raise OSError("no disk")
+
+    wire = serving(lambda: "gold", store=Broken())
+    text = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"dig","task":{}}}\n'
+    wire.link.pair.server.receive_data(text, 0.0)
+    wire.link.pair.run()
+    wire.link.pair.server.abort()
+    wire.link.pair.run()
+    tasks: Any = wire.link.session.server.tasks
+    wire.link.do(tasks.flush(wire.link.session.driver))
+    assert "tasks cannot be stored" not in wire.link.reports
+
+
+@pytest.mark.req("TASK-03")
+def test_a_request_that_wants_no_task_is_none() -> None:
+    wire = serving(lambda: "gold")
+    assert "content" in wire.ask("tools/call", name="dig")
+
+
+def test_what_happens_where_nothing_can_run_is_reported_nowhere() -> None:
+    receiver = TaskReceiver(TaskOptions())
+    receiver._report("lost", OSError())
+    assert receiver._keeping.place is None
