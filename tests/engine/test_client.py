@@ -20,6 +20,7 @@ from mcpio.errors import (
 )
 from mcpio.events import (
     Answered,
+    CancelReceived,
     CloseReason,
     ConnectionClosed,
     IgnoreReason,
@@ -48,7 +49,7 @@ from mcpio.types.lifecycle import (
     RootsCapability,
     ServerCapabilities,
 )
-from mcpio.types.roots import RootsListChangedNotification
+from mcpio.types.roots import ListRootsResult, RootsListChangedNotification
 from mcpio.types.tools import ListToolsRequest
 
 INFO = Implementation("client", "1", title="Client")
@@ -344,3 +345,42 @@ def test_the_request_type_itself_is_not_for_send_request() -> None:
     feed(client, result())
     with pytest.raises(LocalProtocolError, match="initialize is sent by send_initialize"):
         client.send_request(InitializeRequest("x", ClientCapabilities(), INFO), now=0.0)
+
+
+@pytest.mark.req("SESS-06")
+def test_a_session_that_the_server_forgot_is_opened_anew_and_nothing_of_it_is_left() -> None:
+    client = opening()
+    feed(client, result(capabilities={"tools": {}}), {"jsonrpc": "2.0", "id": 7, "method": "ping"})
+    client.data_to_send()
+    running = feed(client, {"jsonrpc": "2.0", "id": 8, "method": "roots/list"})
+    asked = client.send_request(ListToolsRequest(), now=1.0, cookie="tools")
+    client.receive_message('{"jsonrpc":"2.0","id":9,"method":"ping"}', 1.0)
+    client.start_anew(2.0)
+    assert (client.phase, client.pending.outgoing, client.pending.incoming) == (Phase.NEW, (), ())
+    events = list(client.events())
+    (failed,) = [event for event in events if isinstance(event, RequestFailed)]
+    assert (failed.id, failed.cookie, type(failed.error)) == (asked, "tools", ConnectionLost)
+    assert running != []
+    assert sent(client) == []
+    assert client.revision is REV_2025_11_25
+    client.start_anew(3.0)
+    assert list(client.events()) == []
+    assert client.send_initialize(now=3.0) == asked + 1
+    (hello,) = sent(client)
+    feed(client, {**result("2025-06-18"), "id": hello["id"]}, now=4.0)
+    assert (client.phase, client.revision) == (Phase.OPERATING, REV_2025_06_18)
+
+
+@pytest.mark.req("SESS-06")
+def test_what_the_server_asked_in_a_session_that_it_forgot_is_given_up_and_answers_go_nowhere() -> None:
+    client = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability()))
+    client.send_initialize(now=0.0)
+    feed(client, result(), {"jsonrpc": "2.0", "id": 8, "method": "roots/list"})
+    client.data_to_send()
+    (id,) = client.pending.incoming
+    client.start_anew(2.0)
+    (given_up,) = client.events()
+    assert (type(given_up), given_up.id) == (CancelReceived, id)
+    client.send_result(id, ListRootsResult(()))
+    client.send_progress(id, 1.0)
+    assert sent(client) == []

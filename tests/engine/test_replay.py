@@ -16,6 +16,7 @@ from mcpio.engine.replay import Replay, replay
 from mcpio.engine.table import Phase, Role
 from mcpio.engine.tap import observe
 from mcpio.errors import ConnectionLost, LocalProtocolError, RequestError
+from mcpio.events import RequestFailed
 from mcpio.profiles import Profile
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import CallToolRequest, CallToolResult, ClientCapabilities, CustomNotification, RootsCapability
@@ -245,6 +246,20 @@ def test_only_a_server_assumes_a_handshake() -> None:
     observe(ClientConnection(INFO), Recorder(lines.append), now=0.0)
     with pytest.raises(LocalProtocolError, match="only a server assumes a handshake"):
         replay([*lines, '{"at": 0, "do": "assume"}'])
+
+
+def test_a_client_that_started_anew_does_so_again() -> None:
+    connection = client()
+    lines: list[str] = []
+    observe(connection, Recorder(lines.append), now=0.0)
+    connection.send_request(CallToolRequest("x"), now=1.0)
+    connection.start_anew(2.0)
+    events = [type(event) for event in connection.events()]
+    played = Replay(lines)
+    assert [type(event) for event in played.events()] == events == [RequestFailed]
+    assert played.connection.phase is Phase.NEW
+    with pytest.raises(LocalProtocolError, match="only a client starts anew"):
+        replay([recording()[0], '{"at": 0, "do": "start_anew"}'])
 
 
 def test_a_request_of_a_recording_may_be_refused() -> None:

@@ -63,6 +63,7 @@ EXPECTED: dict[Input, dict[tuple[Role, Phase], Phase]] = {
     Input.RECV_REQUEST: {(S, INITIALIZING): OPERATING, **{(role, OPERATING): OPERATING for role in Role}},
     Input.RECV_NOTIFICATION: {(role, phase): phase for role in Role for phase in (*OPEN, CLOSING)},
     Input.RECV_END: {(role, phase): CLOSED if phase is CLOSED else CLOSING for role in Role for phase in Phase},
+    Input.RECV_SESSION_LOSS: {(C, OPERATING): NEW},
     Input.RECV_LOSS: {(role, phase): CLOSED for role in Role for phase in Phase},
 }
 
@@ -83,10 +84,11 @@ def test_the_end_is_reached_from_everywhere_and_never_left() -> None:
         assert phase is not CLOSING or to in (CLOSING, CLOSED)
 
 
-def test_every_phase_but_the_first_is_reached_and_none_is_entered_twice() -> None:
+def test_every_phase_but_the_first_is_reached_and_none_is_entered_twice_in_one_session() -> None:
     order = list(Phase)
     for role in Role:
-        steps = [(phase, to) for (who, phase, _), to in TABLE.items() if who is role and phase is not to]
+        rows = [(phase, what, to) for (who, phase, what), to in TABLE.items() if who is role and phase is not to]
+        steps = [(phase, to) for phase, what, to in rows if what is not Input.RECV_SESSION_LOSS]
         assert {to for _, to in steps} == set(Phase) - {NEW}
         assert all(order.index(phase) < order.index(to) for phase, to in steps)
 
@@ -267,6 +269,9 @@ def test_whatever_comes_in_has_a_reaction_in_every_phase(role: Role, phase: Phas
     request = {"jsonrpc": "2.0", "id": "r", "method": "tools/list" if role is S else "roots/list"}
     if what is Input.RECV_LOSS:
         connection.connection_lost(None, 0.0)
+    elif what is Input.RECV_SESSION_LOSS:
+        if isinstance(connection, ClientConnection):
+            connection.start_anew(0.0)
     elif what is Input.RECV_END:
         connection.receive_data(None, 0.0)
     else:
@@ -278,5 +283,5 @@ def test_whatever_comes_in_has_a_reaction_in_every_phase(role: Role, phase: Phas
         assert events == []
     elif to is CLOSED:
         assert isinstance(events[-1], ConnectionClosed)
-    elif what is not Input.RECV_END:
+    elif what not in (Input.RECV_END, Input.RECV_SESSION_LOSS):
         assert events != []

@@ -81,7 +81,8 @@ def test_what_transports_do_is_told() -> None:
     id = connection.send_request(CallToolRequest("x"), now=1.0)
     lost = ConnectionLost("the stream ended")
     assert connection.fail_request(id, lost, 2.0)
-    assert tap.calls[1] == ("fail_request", {"id": id, "error": lost})
+    connection.start_anew(3.0)
+    assert tap.calls[1:] == [("fail_request", {"id": id, "error": lost}), ("start_anew", {})]
     cases: list[tuple[Any, Any]] = [
         ({}, {"capabilities": None, "info": None}),
         (

@@ -15,7 +15,15 @@ from mcpio.engine.payloads import encode
 from mcpio.engine.pending import OutgoingRequest
 from mcpio.engine.table import Input, Phase, RequestInput, Role
 from mcpio.errors import ConnectFailed, ErrorCode, InvalidMessage, RequestError
-from mcpio.events import CloseReason, Negotiated, OutgoingId, RequestContext, ResponseReceived, VersionMismatched
+from mcpio.events import (
+    CancelReceived,
+    CloseReason,
+    Negotiated,
+    OutgoingId,
+    RequestContext,
+    ResponseReceived,
+    VersionMismatched,
+)
 from mcpio.framing import jsonrpc
 from mcpio.methods import METHODS
 from mcpio.revisions import Revision
@@ -76,6 +84,26 @@ class ClientConnection(Connection):
             # It did not fill the output over its limit.
             self._step(Input.SEND_INITIALIZE)
         return id
+
+    def start_anew(self, now: float) -> None:
+        """Forget the session: the server does not know it any more (SESS-06). ``send_initialize`` may follow.
+
+        For transports whose sessions end by themselves. Requests of our own end as lost; those of the peer's are given
+        up, each with a ``CancelReceived``, and what is sent for them is dropped quietly; so is output that waits. Ids
+        go on counting. Until the next handshake ``revision`` and ``peer`` are those of the last one. Does nothing
+        outside of operation. Drain the events, re-arm the deadline.
+        """
+        self._advance(now)
+        while self._parse_one():
+            pass
+        if not self._allows(Input.RECV_SESSION_LOSS):
+            return
+        self._step(Input.RECV_SESSION_LOSS)
+        self._lose_outgoing(CloseReason.LOST, None)
+        for request in self._incoming:
+            self._events.append(CancelReceived(request.id, "the session ended", {}))
+        self._drop_incoming()
+        self._outbox.clear()
 
     def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
         self._refuse(message, RequestError(ErrorCode.METHOD_NOT_FOUND, "Method not found: this is the client"), via)

@@ -274,6 +274,14 @@ def _assume(connection: Connection, entry: Mapping[str, Any], now: float) -> _Ou
     return _NOTHING
 
 
+def _start_anew(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    del entry
+    if not isinstance(connection, ClientConnection):
+        raise TypeError("only a client starts anew")
+    connection.start_anew(now)
+    return _NOTHING
+
+
 def _cancel(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
     connection.cancel_request(OutgoingId(entry["id"]), entry["reason"])
     return _NOTHING
@@ -319,6 +327,7 @@ _VERBS: Final[Mapping[str, Callable[[Connection, dict[str, Any], float], _Outcom
     "send_batch": _ask_together,
     "fail_request": _fail,
     "assume": _assume,
+    "start_anew": _start_anew,
     "cancel_request": _cancel,
     "respond": _respond,
     "send_progress": _report,

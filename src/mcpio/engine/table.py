@@ -76,6 +76,7 @@ class Input(_Word):
     RECV_REQUEST = "receive another request"
     RECV_NOTIFICATION = "receive another notification"
     RECV_END = "receive the end"
+    RECV_SESSION_LOSS = "lose the session"
     RECV_LOSS = "lose the channel"
 
 
@@ -92,6 +93,9 @@ def _session() -> dict[tuple[Role, Phase, Input], Phase]:
     rows(client, Phase.NEW, Input.RECV_PING, Input.RECV_NOTIFICATION)
     rows(client, Phase.INITIALIZING, Input.RECV_INITIALIZE_RESULT, to=Phase.OPERATING)
     rows(client, Phase.INITIALIZING, Input.SEND_PING, Input.RECV_PING, Input.RECV_NOTIFICATION)
+
+    # A channel without connections outlives its session (SESS-06).
+    rows(client, Phase.OPERATING, Input.RECV_SESSION_LOSS, to=Phase.NEW)
 
     rows(server, Phase.NEW, Input.RECV_INITIALIZE, to=Phase.INITIALIZING)
     rows(server, Phase.NEW, Input.SEND_ASSUMPTION, to=Phase.OPERATING)

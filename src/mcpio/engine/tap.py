@@ -315,7 +315,7 @@ class Tapped(_Base):
 
 
 class TappedClient(Tapped, _ClientBase):
-    """The same for the verb that only a client has."""
+    """The same for the verbs that only a client has."""
 
     __slots__ = ()
 
@@ -326,6 +326,11 @@ class TappedClient(Tapped, _ClientBase):
         id = super().send_initialize(now=now, timeout=timeout, cookie=cookie)
         self._told("send_initialize", timeout=timeout, cookie=cookie)
         return id
+
+    def start_anew(self, now: float) -> None:
+        """Do it, and tell the taps."""
+        super().start_anew(now)
+        self._told("start_anew")
 
 
 class TappedServer(Tapped, _ServerBase):
