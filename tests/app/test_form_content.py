@@ -91,7 +91,7 @@ def test_the_place_in_a_list_is_said() -> None:
 def test_what_must_be_there_and_what_need_not() -> None:
     check_content(form(StringSchema()), {})
     check_content(form(StringSchema(), "field"), {"field": "", "other": 5})
-    with pytest.raises(InvalidMessage, match="^content: missing: field$"):
+    with pytest.raises(InvalidMessage, match=r"^content: missing: field$"):
         check_content(form(StringSchema(), "field"), {"other": 5})
 
 

@@ -137,6 +137,17 @@ def test_all_ways_to_register() -> None:
     assert link.call("up", by=5).structured_content == {"result": 16}
 
 
+def test_tools_for_a_model_alone_are_no_tools_of_the_servers() -> None:
+    server = Server("s", mask_errors=True)
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    tools = server.make_tools([add])
+    assert [tool.name for tool in tools.page(None, None).items] == ["add"]
+    assert (tools.masks_errors, list(server.tools)) == (True, [])
+
+
 @pytest.mark.req("TOOL-04")
 def test_a_name_is_taken_once() -> None:
     server = Server("s")

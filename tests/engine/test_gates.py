@@ -159,7 +159,7 @@ def test_what_is_for_both_is_addressed_to_either() -> None:
     assert [addressed_to(METHODS["tools/list"], role) for role in Role] == [False, True]
 
 
-TASKS = {
+TASKS: dict[str, ServerCapabilities | ClientCapabilities] = {
     "tools/call": ServerCapabilities(
         tasks=ServerTasksCapability(requests=ServerTaskRequestsCapability(tools=ToolTasksCapability(call={})))
     ),

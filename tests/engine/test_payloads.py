@@ -37,6 +37,7 @@ from mcpio.types.tasks import CreateTaskResult, Task, TaskMetadata
 from mcpio.types.tools import CallToolRequest, CallToolResult, ToolListChangedNotification
 
 LATEST = codec(REV_2025_11_25)
+NO_PARAMS: Any = 5
 
 
 def test_the_method_follows_from_the_type() -> None:
@@ -165,7 +166,7 @@ def test_what_is_passed_on_goes_out_as_it_came() -> None:
         (RawNotification("notifications/cancelled"), Kind.NOTIFICATION, "is sent by cancel_request"),
         (RawRequest("tools/call", {"_meta": 5}), Kind.REQUEST, "_meta is an object, not 5"),
         (RawRequest("", {}), Kind.REQUEST, "a method is a name, not ''"),
-        (RawRequest("acme", 5), Kind.REQUEST, "the params of acme are a mapping, not 5"),  # type: ignore[arg-type]  # so
+        (RawRequest("acme", NO_PARAMS), Kind.REQUEST, "the params of acme are a mapping, not 5"),
     ],
 )
 def test_what_cannot_be_passed_on(payload: Any, kind: Kind, fault: str) -> None:

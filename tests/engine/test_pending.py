@@ -28,8 +28,8 @@ from mcpio.methods import METHODS
 # Requests of our own
 
 
-def ours(retired: int = 3) -> tuple[OutgoingRequests, Timers]:
-    timers = Timers()
+def ours(retired: int = 3) -> tuple[OutgoingRequests, Timers[int]]:
+    timers: Timers[int] = Timers()
     return OutgoingRequests(timers, retired), timers
 
 

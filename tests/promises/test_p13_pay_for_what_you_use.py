@@ -8,7 +8,20 @@ import sys
 
 import pytest
 
-FOREIGN = {"trio", "anyio", "asyncio", "h11", "h2", "wsproto", "httpx", "starlette", "pydantic", "ssl", "mcp", "opentelemetry"}
+FOREIGN = {
+    "trio",
+    "anyio",
+    "asyncio",
+    "h11",
+    "h2",
+    "wsproto",
+    "httpx",
+    "starlette",
+    "pydantic",
+    "ssl",
+    "mcp",
+    "opentelemetry",
+}
 
 CONVERSATION = """
 from mcpio.testing import pair

@@ -274,6 +274,17 @@ class Server:
         self.middlewares += checked_middleware((function,))
         return function
 
+    def make_tools(self, functions: Iterable[Callable[..., Any]]) -> Tools:
+        """Return tools that no client is offered, such as those for a model alone (``Context.sample_with_tools``).
+
+        ``TypeError`` and ``ValueError`` as ``tool`` has them.
+        """
+        tools = Tools(lambda: None, mask_errors=self.tools.masks_errors)
+        for function in functions:
+            tool = make_tool(function, {}, level=4)
+            tools.add(tool.description.name, tool)
+        return tools
+
     def _add_tool(self, function: F, options: ToolOptions, level: int) -> F:
         tool = make_tool(function, options, level=level + 1)
         if tool.description.execution is not None and self.tasks is None:

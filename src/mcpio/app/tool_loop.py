@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from mcpio.app.registration import make_tool
 from mcpio.app.settling import is_awaitable
-from mcpio.app.tools import Tools
 from mcpio.errors import Refusal, RequestError
 from mcpio.types.content import TextContent
 from mcpio.types.sampling import SamplingMessage, ToolChoice, ToolResultContent, ToolUseContent
@@ -17,6 +15,7 @@ from mcpio.types.tools import CallToolRequest, CallToolResult
 
 if TYPE_CHECKING:
     from mcpio.app.context import AskOptions, Context
+    from mcpio.app.tools import Tools
     from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
 
 __all__ = ["sample_with_tools"]
@@ -32,10 +31,7 @@ async def sample_with_tools(
     """Return the model's last word. See ``Context.sample_with_tools``."""
     if rounds < 1:
         raise ValueError(f"a model gets one round with its tools at least, not {rounds}")
-    tools = Tools(lambda: None, mask_errors=scope.session.server.tools.masks_errors)
-    for function in functions:
-        tool = make_tool(function, {}, level=3)
-        tools.add(tool.description.name, tool)
+    tools = scope.session.server.make_tools(functions)
     request = attrs.evolve(request, tools=tuple(tools.page(None, None).items))
     key = options.get("key")
     asked = 0

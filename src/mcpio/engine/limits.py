@@ -45,8 +45,8 @@ class Limits:
     """How many cancelled or timed-out ids are remembered, so that a late answer is told from a wrong one.
     Beyond: the oldest is forgotten."""
     sessions: int = 10_000
-    """How many sessions an HTTP server keeps. Beyond: the one that was idle for longest ends, and where none is idle the
-    new client is refused with status 503."""
+    """How many sessions an HTTP server keeps. Beyond: the one that was idle for longest ends, and where none is idle
+    the new client is refused with status 503."""
     replay_events: int = 1024
     """How many sent events an HTTP session keeps, for clients whose connection broke. Beyond: the oldest is forgotten,
     and a client that asks for what came after it gets what comes from now on."""
