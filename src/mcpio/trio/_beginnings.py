@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 import attrs
 import trio
 
+from mcpio._driving import report
 from mcpio.app.client import ClientOptions, client_connection
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
@@ -15,7 +16,6 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.errors import LocalProtocolError
-from mcpio.trio._report import report
 
 if TYPE_CHECKING:
     from mcpio.app.saving import SavedSession, UnansweredPolicy

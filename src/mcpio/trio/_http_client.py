@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack
 
 import trio
 
+from mcpio._driving import report
 from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.runtime import checked_grace
 from mcpio.app.session import Session
@@ -19,7 +20,6 @@ from mcpio.http.model import Body, End, RequestHead, Reset, ResponseItem
 from mcpio.trio._drivers import Opened, check_options, shake_hands
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._http_exchange import HttpClientTimeouts, HttpPool
-from mcpio.trio._report import report
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Timekeeper
 

@@ -10,13 +10,13 @@ from typing import Any
 import attrs
 import trio
 
+from mcpio._driving import report
 from mcpio.app.hosting import HttpHost
 from mcpio.app.server import Server
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._drivers import lifespan_of
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._http_connection import HttpConnection, HttpTimeouts
-from mcpio.trio._report import report
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Timekeeper
 

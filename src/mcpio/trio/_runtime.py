@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import trio
 
+from mcpio._driving import report
 from mcpio.errors import NoBackChannel
-from mcpio.trio._report import report
 
 __all__ = ["TrioRuntime"]
 

@@ -12,11 +12,11 @@ from typing import Final
 
 import trio
 
+from mcpio._driving import report
 from mcpio.app.runtime import checked_grace
 from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
-from mcpio.trio._report import report
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Signal, Timekeeper
 from mcpio.trio._wire import Wire

@@ -8,11 +8,11 @@ from typing import Any
 
 import trio
 
+from mcpio._driving import report
 from mcpio.app.server import Server
 from mcpio.app.tasks import TaskReceiver
 from mcpio.trio._drivers import LAST_STORED, lifespan_of
 from mcpio.trio._groups import ungrouped
-from mcpio.trio._report import report
 from mcpio.trio._runtime import TrioRuntime
 
 __all__ = ["run_tasks"]

@@ -1,0 +1,49 @@
+"""What drivers have in common, whatever their event loop: what the operator is told, and errors without groups."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+__all__ = ["first_failure", "report", "unwrapped"]
+
+
+def report(message: str, error: BaseException | None) -> None:
+    """Write to the log, under the name ``mcpio``: a warning, or an error with its traceback.
+
+    It is for what no caller waits for.
+    """
+    if error is None:
+        logging.getLogger("mcpio").warning("%s", message)
+    else:
+        logging.getLogger("mcpio").error("%s", message, exc_info=error)
+
+
+@contextlib.contextmanager
+def unwrapped(cancelled: type[BaseException]) -> Iterator[None]:
+    """Let what is in a group of exceptions leave without it: around what runs tasks, and nothing else (P10).
+
+    It is for tasks that do not raise, so that there is but one exception to speak of: ``cancelled``, which is what the
+    event loop has for a cancellation, or what a handler ended the program with.
+    """
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        failure = first_failure(group, cancelled)
+        context = failure.__context__
+        try:
+            raise failure
+        finally:
+            # Not the group, which would show all of it once more.
+            failure.__context__ = context
+            del failure, context  # They refer to this frame, and this frame to them.
+
+
+def first_failure(group: BaseExceptionGroup[BaseException], cancelled: type[BaseException]) -> BaseException:
+    """Return the first exception in a group that is no cancellation; a cancellation where there is nothing else."""
+    _, failures = group.split(cancelled)
+    found: BaseException = group if failures is None else failures
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
