@@ -40,6 +40,7 @@ from mcpio.types import (
     ElicitSchema,
     GetTaskPayloadRequest,
     GetTaskRequest,
+    ListRootsRequest,
     ListTasksRequest,
     LoggingMessageNotification,
     RawRequest,
@@ -376,6 +377,25 @@ def test_the_answer_and_all_on_its_way_belong_to_the_task_that_the_request_does(
     connection.send_result(asked.id, CreateMessageResult("assistant", TextContent("x"), "m"))
     marks = [(message.get("params") or message["result"])["_meta"] for message in sent(connection)]
     assert marks == [{RELATED: {"taskId": "t1"}}] * 3
+
+
+@pytest.mark.req("TASK-28")
+def test_the_notice_that_a_question_of_a_task_is_given_up_belongs_to_the_task_too() -> None:
+    connection = ServerConnection(INFO, ServerCapabilities())
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {"name": "c", "version": "1"}}
+    feed(connection, request("initialize", 0, **hello), note("initialized"))
+    sent(connection)
+    mark = {RELATED: {"taskId": "t1"}}
+    for meta in (mark, {}):
+        connection.cancel_request(connection.send_request(ListRootsRequest(meta=meta), now=0.0))
+        _, given_up = sent(connection)
+        assert given_up["params"].get("_meta", {}) == meta
+    connection.send_request(ListRootsRequest(meta=mark), now=0.0, timeout=5.0)
+    sent(connection)
+    again = ServerConnection.restore(connection.snapshot(0.0), 0.0)
+    again.handle_timeout(5.0)
+    (timed_out,) = sent(again)
+    assert timed_out["params"]["_meta"] == mark
 
 
 @pytest.mark.req("TASK-28")

@@ -16,6 +16,7 @@ from mcpio.engine.payloads import (
     method_to_send,
     to_json,
     with_progress_token,
+    related_task_of,
     with_related_task,
 )
 from mcpio.errors import LocalProtocolError, McpError, RequestError
@@ -262,8 +263,15 @@ def test_a_request_that_asks_for_a_task_is_of_the_same_method() -> None:
 )
 def test_what_belongs_to_a_task_says_so(members: dict[str, Any], meta: dict[str, Any]) -> None:
     before = json.dumps(members)
+    assert related_task_of(members) == (None if META_RELATED_TASK not in members.get("_meta", {}) else "own")
     assert with_related_task(members, "t") == {"_meta": meta}
+    assert related_task_of(with_related_task(members, "t")) == meta[META_RELATED_TASK]["taskId"]
     assert json.dumps(members) == before
+
+
+@pytest.mark.parametrize("mark", [None, "t", {}, {"taskId": 1}])
+def test_a_mark_that_names_no_task_is_none(mark: Any) -> None:
+    assert related_task_of({"_meta": {META_RELATED_TASK: mark}}) is None
 
 
 def test_what_tells_only_that_something_changed_coalesces() -> None:

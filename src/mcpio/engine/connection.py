@@ -18,6 +18,7 @@ from mcpio.engine.payloads import (
     is_created_task,
     is_notification,
     method_to_send,
+    related_task_of,
     to_json,
     with_progress_token,
     with_related_task,
@@ -362,6 +363,8 @@ class Connection(Stateful):
             params = with_related_task(params, parent.task)
         text = to_json(jsonrpc.encode_request, int(id), name, params or None)
         request = OutgoingRequest(id, name, method, cookie)
+        if "_meta" in params:
+            request.belongs_to = related_task_of(params)
         if "task" in params and method is not None and method.task_capability:
             request.task = ""
         if progress:
@@ -382,6 +385,8 @@ class Connection(Stateful):
         if request.task is not None:
             return None
         params = encode(self._codec, CancelledNotification(request.id, reason))
+        if request.belongs_to is not None:
+            params = with_related_task(params, request.belongs_to)
         return to_json(jsonrpc.encode_notification, "notifications/cancelled", params)
 
     def _send_cancelled(self, request: OutgoingRequest, text: bytes | None) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "is_created_task",
     "is_notification",
     "method_to_send",
+    "related_task_of",
     "to_json",
     "with_progress_token",
     "with_related_task",
@@ -108,6 +109,13 @@ def with_progress_token(params: dict[str, Any], token: int | None) -> dict[str, 
 def with_related_task(members: Mapping[str, Any], task_id: str) -> dict[str, Any]:
     """Return params or a result with the mark of the task that they belong to, unless they have one (TASK-28)."""
     return {**members, "_meta": {META_RELATED_TASK: {"taskId": task_id}, **(members.get("_meta") or {})}}
+
+
+def related_task_of(params: Mapping[str, Any]) -> str | None:
+    """Return the task that params say they belong to, or ``None``."""
+    mark = (params.get("_meta") or {}).get(META_RELATED_TASK)
+    task_id = mark.get("taskId") if isinstance(mark, Mapping) else None
+    return task_id if isinstance(task_id, str) else None
 
 
 def encode_error(wire_id: int | str, error: RequestError) -> bytes:

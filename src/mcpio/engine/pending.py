@@ -52,7 +52,20 @@ NOT_YET = float("-inf")
 class OutgoingRequest:
     """One request of our own that has no outcome yet."""
 
-    __slots__ = ("cookie", "id", "idle", "method", "name", "progress", "related", "task", "total", "total_at", "via")
+    __slots__ = (
+        "belongs_to",
+        "cookie",
+        "id",
+        "idle",
+        "method",
+        "name",
+        "progress",
+        "related",
+        "task",
+        "total",
+        "total_at",
+        "via",
+    )
 
     def __init__(self, id: OutgoingId, name: str, method: Method | None, cookie: Any) -> None:
         self.id: OutgoingId = id
@@ -66,6 +79,7 @@ class OutgoingRequest:
         self.total_at: float | None = None
         self.idle: float | None = None
         self.task: str | None = None  # the task that it became; empty while it only asks to become one
+        self.belongs_to: str | None = None  # the task on whose behalf it is asked
 
 
 class OutgoingRequests:
@@ -193,6 +207,7 @@ def outgoing_state(request: OutgoingRequest, now: float, due: float | None) -> O
         related=None if request.related is None else int(request.related),
         via=request.via,  # type: ignore[arg-type]  # the connection has checked it
         task=request.task,
+        belongs_to=request.belongs_to,
     )
 
 
@@ -201,7 +216,7 @@ def outgoing_request(state: OutgoingState, now: float) -> OutgoingRequest:
     request = OutgoingRequest(OutgoingId(state.id), state.name, METHODS.get(state.name), state.cookie)
     request.related = None if state.related is None else IncomingId(state.related)
     request.via = state.via
-    request.task = state.task
+    request.task, request.belongs_to = state.task, state.belongs_to
     if state.wants_progress:
         request.progress = NOT_YET if state.progress is None else state.progress
     request.total, request.idle = state.total, state.idle

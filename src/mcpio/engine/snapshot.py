@@ -41,6 +41,7 @@ class OutgoingState:
     related: int | None
     via: Scalar
     task: str | None = None
+    belongs_to: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -94,7 +95,7 @@ class SessionState:
     close_left: float | None
     dropped_logs: int
     tasks: list[OutgoingState] = attrs.Factory(list)
-    batches: list[BatchState] = attrs.Factory(list)
+    batches: list[BatchState]
 
     @property
     def cookies(self) -> list[Any]:
@@ -103,11 +104,11 @@ class SessionState:
 
     def with_cookies(self, said: Callable[[Any], Any]) -> SessionState:
         """Return the same with what ``said`` returns in place of each cookie."""
-        return attrs.evolve(
-            self,
-            outgoing=[attrs.evolve(request, cookie=said(request.cookie)) for request in self.outgoing],
-            tasks=[attrs.evolve(request, cookie=said(request.cookie)) for request in self.tasks],
+        outgoing, tasks = (
+            [attrs.evolve(request, cookie=said(request.cookie)) for request in requests]
+            for requests in (self.outgoing, self.tasks)
         )
+        return attrs.evolve(self, outgoing=outgoing, tasks=tasks)
 
 
 def dump(state: SessionState) -> dict[str, Any]:
