@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
-from wires import INFO, client_of_tasks, created, sent
-from wires import client as client_in
+import wires
+from wires import INFO, call, client_of_tasks, created, feed, result, sent
 
 from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
@@ -37,57 +38,19 @@ from mcpio.events import (
 from mcpio.profiles import Profile
 from mcpio.types.content import ResourceLink, TextContent
 from mcpio.types.custom import CustomNotification, CustomRequest
-from mcpio.types.lifecycle import (
-    ClientCapabilities,
-    EmptyResult,
-    PingRequest,
-    ResourcesCapability,
-    RootsCapability,
-    ServerCapabilities,
-    ToolsCapability,
-)
+from mcpio.types.lifecycle import EmptyResult, PingRequest, ResourcesCapability, ServerCapabilities, ToolsCapability
 from mcpio.types.logging import LoggingMessageNotification
 from mcpio.types.resources import ResourceUpdatedNotification
 from mcpio.types.roots import ListRootsRequest, ListRootsResult
 from mcpio.types.tasks import TaskMetadata
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ToolListChangedNotification
 
-OPTIONS = Options(custom_methods=frozenset({"acme/do"}), request_timeout=Timeout(16.0))
-
-
-def call(id: Any = 1, **meta: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "x", "_meta": meta}}
-
-
-def result(id: int, **members: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": int(id), "result": members}
-
-
-def feed(connection: Connection, *messages: Any, now: float = 0.0, via: Any = None) -> list[Any]:
-    for message in messages:
-        connection.receive_message(json.dumps(message), now, via=via)
-    return list(connection.events())
-
-
-def server(revision: str = "2025-11-25", options: Options = OPTIONS) -> ServerConnection:
-    capabilities = ServerCapabilities(
-        tools=ToolsCapability(list_changed=True), resources=ResourcesCapability(subscribe=True), logging={}
-    )
-    connection = ServerConnection(INFO, capabilities, options=options)
-    hello = {"protocolVersion": revision, "capabilities": {"roots": {}}, "clientInfo": {"name": "c", "version": "1"}}
-    feed(connection, {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})
-    feed(connection, {"jsonrpc": "2.0", "method": "notifications/initialized"})
-    sent(connection)
-    return connection
-
-
-def client(options: Options = OPTIONS) -> ClientConnection:
-    connection = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability()), options=options)
-    connection.send_initialize(now=0.0)
-    info = {"name": "s", "version": "1"}
-    feed(connection, result(1, protocolVersion="2025-11-25", capabilities={"tools": {}}, serverInfo=info))
-    sent(connection)
-    return connection
+OFFERS = ServerCapabilities(
+    tools=ToolsCapability(list_changed=True), resources=ResourcesCapability(subscribe=True), logging={}
+)
+OPTIONS = Options(custom_methods=frozenset({"acme/do"}))
+client = partial(wires.client, request_timeout=Timeout(16.0))
+server = partial(wires.server, offers=OFFERS, roots=True, request_timeout=Timeout(16.0), custom_methods={"acme/do"})
 
 
 def received(connection: Connection, message: Any, via: Any = None) -> RequestReceived:
@@ -220,7 +183,7 @@ def test_a_cancellation_never_overtakes_its_request_nor_uses_an_exchange_that_is
 
 
 def test_so_many_requests_may_wait_and_no_more() -> None:
-    connection = client(Options(limits=Limits(outgoing_requests=2)))
+    connection = client(limits=Limits(outgoing_requests=2))
     first = connection.send_request(PingRequest(), now=0.0)
     connection.send_request(PingRequest(), now=0.0)
     with pytest.raises(LocalProtocolError, match="2 requests wait for an answer already"):
@@ -504,7 +467,7 @@ def roots_list(**meta: Any) -> dict[str, Any]:
 
 @pytest.mark.req("BATCH-01", "BATCH-05")
 def test_a_batch_is_sent_as_a_whole_and_answered_as_a_whole() -> None:
-    connection = client_in("2025-03-26")
+    connection = client("2025-03-26")
     items: list[Any] = [PingRequest(), BatchItem(PingRequest(), 5.0, "c"), CustomNotification("acme/x")]
     first, second, none = connection.send_batch(items, now=0.0)
     assert none is None
@@ -516,7 +479,7 @@ def test_a_batch_is_sent_as_a_whole_and_answered_as_a_whole() -> None:
             connection.send_batch(mistaken, now=0.0)
     with pytest.raises(LocalProtocolError, match="batches are for sessions of 2025-03-26"):
         client().send_batch([PingRequest()], now=0.0)
-    joins = server("2025-03-26", Options(join_batch_answers=True))
+    joins = server("2025-03-26", join_batch_answers=True)
     feed(joins, [call(1), call(2)])
     for event_id in joins.pending.incoming:
         joins.send_result(event_id, CallToolResult(()))
@@ -527,7 +490,7 @@ def test_a_batch_is_sent_as_a_whole_and_answered_as_a_whole() -> None:
 
 
 def test_a_dialect_is_spoken_where_asked_for() -> None:
-    connection = server("2025-11-25", Options(emit_profile=Profile.ERLMCP))
+    connection = server(emit_profile=Profile.ERLMCP)
     event = received(connection, call(1, progressToken="p"))
     connection.send_progress(event.id, 1)
     connection.send_result(event.id, CallToolResult((ResourceLink("n", "x:y"),)))

@@ -46,11 +46,7 @@ from mcpio.events import (
 )
 from mcpio.profiles import Profile
 from mcpio.types.custom import CustomNotification, CustomRequest
-from mcpio.types.lifecycle import (
-    ClientCapabilities,
-    PingRequest,
-    RootsCapability,
-)
+from mcpio.types.lifecycle import ClientCapabilities, PingRequest, RootsCapability
 from mcpio.types.roots import RootsListChangedNotification
 from mcpio.types.tasks import CreateTaskResult, GetTaskRequest, TaskMetadata
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest

@@ -19,6 +19,7 @@ from mcpio.types.lifecycle import (
 )
 
 INFO = Implementation("test", "1")
+OFFERS = ServerCapabilities(tools=ToolsCapability(), resources=ResourcesCapability())
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
@@ -53,14 +54,16 @@ def sent(connection: Connection) -> list[Any]:
     return [None if chunk is None else json.loads(chunk) for chunk in connection.data_to_send(10**9)]
 
 
-def new_server(**options: Any) -> ServerConnection:
-    capabilities = ServerCapabilities(tools=ToolsCapability(), resources=ResourcesCapability())
-    return ServerConnection(INFO, capabilities, options=Options(**options))
+def new_server(offers: ServerCapabilities = OFFERS, **options: Any) -> ServerConnection:
+    return ServerConnection(INFO, offers, options=Options(**options))
 
 
-def server(revision: str = "2025-11-25", **options: Any) -> ServerConnection:
-    connection = new_server(**options)
-    hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+def server(
+    revision: str = "2025-11-25", *, offers: ServerCapabilities = OFFERS, roots: bool = False, **options: Any
+) -> ServerConnection:
+    connection = new_server(offers, **options)
+    declared: dict[str, Any] = {"roots": {}} if roots else {}
+    hello = {"protocolVersion": revision, "capabilities": declared, "clientInfo": {"name": "c", "version": "1"}}
     feed(connection, request("initialize", 0, **hello), INITIALIZED)
     sent(connection)
     return connection
