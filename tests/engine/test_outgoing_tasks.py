@@ -382,7 +382,8 @@ def test_the_answer_and_all_on_its_way_belong_to_the_task_that_the_request_does(
 @pytest.mark.req("TASK-28")
 def test_the_notice_that_a_question_of_a_task_is_given_up_belongs_to_the_task_too() -> None:
     connection = ServerConnection(INFO, ServerCapabilities())
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {"name": "c", "version": "1"}}
+    who = {"name": "c", "version": "1"}
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": who}
     feed(connection, request("initialize", 0, **hello), note("initialized"))
     sent(connection)
     mark = {RELATED: {"taskId": "t1"}}
@@ -392,6 +393,7 @@ def test_the_notice_that_a_question_of_a_task_is_given_up_belongs_to_the_task_to
         assert given_up["params"].get("_meta", {}) == meta
     connection.send_request(ListRootsRequest(meta=mark), now=0.0, timeout=5.0)
     sent(connection)
+    list(connection.events())
     again = ServerConnection.restore(connection.snapshot(0.0), 0.0)
     again.handle_timeout(5.0)
     (timed_out,) = sent(again)

@@ -14,9 +14,9 @@ from mcpio.engine.payloads import (
     is_created_task,
     is_notification,
     method_to_send,
+    related_task_of,
     to_json,
     with_progress_token,
-    related_task_of,
     with_related_task,
 )
 from mcpio.errors import LocalProtocolError, McpError, RequestError

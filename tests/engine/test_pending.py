@@ -356,4 +356,4 @@ def test_states_have_the_members_that_a_snapshot_keeps() -> None:
         "via",
         "task",
     ]
-    assert len(attrs.fields(OutgoingState)) == 12
+    assert len(attrs.fields(OutgoingState)) == 13
