@@ -7,13 +7,14 @@ import contextvars
 import gc
 import threading
 import warnings
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeAlias
 
 import pytest
 import trio
 
 from mcpio.app.runtime import OneShot, Runtime, Task
+from mcpio.app.settling import is_stopping
 from mcpio.asyncio import AsyncioRuntime
 from mcpio.testing import ManualRuntime
 from mcpio.trio._runtime import TrioRuntime
@@ -296,6 +297,48 @@ def test_what_is_drawn_is_new_every_time(run: Run) -> None:
 
 
 # Time
+
+
+@runtimes
+def test_a_function_is_called_later_unless_that_is_cancelled(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        seen: list[str] = []
+        called = runtime.one_shot()
+        runtime.call_later(0.001, lambda: seen.append("cancelled")).cancel()
+        runtime.call_later(0.002, lambda: called.set("later"))
+        assert await called.wait() == "later"
+        assert seen == []
+
+    run(main)
+
+
+@loops
+def test_a_task_knows_whether_it_is_to_stop_or_only_what_it_waited_for_did(run: Run) -> None:
+    async def main(runtime: Runtime) -> None:
+        seen: list[bool] = []
+
+        async def work(wait: Callable[[], Awaitable[Any]]) -> None:
+            try:
+                await wait()
+            except BaseException:
+                seen.append(await is_stopping(runtime))
+                raise
+
+        async def cancelled_from_inside() -> None:
+            raise asyncio.CancelledError
+
+        task = runtime.spawn(work(runtime.one_shot().wait))
+        await _turns(runtime)
+        task.cancel()
+        await _turns(runtime)
+        if run is _under_asyncio:
+            runtime.spawn(work(cancelled_from_inside))
+            await _turns(runtime)
+            assert seen == [True, False]
+        else:
+            assert seen == [True]
+
+    run(main)
 
 
 @runtimes

@@ -50,6 +50,9 @@ class Runtime(Protocol):
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Wait for so long. With 0 or less others get a turn, and that is all."""
 
+    def call_later(self, seconds: float, function: Callable[[], None]) -> Task:
+        """Run a function after so many seconds, unless what is returned is cancelled before. Nothing waits for it."""
+
     def entropy(self, size: int) -> bytes:
         """Return that many bytes that nobody can guess. Threads may call it too."""
 

@@ -194,10 +194,10 @@ class TaskKeeping:
             if self._sleeper[1] <= deadline:
                 return
             self._sleeper[2].cancel()
-        self._sleeper = (place, deadline, place.runtime.spawn(self._sleep(place, deadline)))
+        alarm = place.runtime.call_later(min(deadline - self.now(), LONGEST_SLEEP), self._keep_deadlines)
+        self._sleeper = (place, deadline, alarm)
 
-    async def _sleep(self, place: TaskPlace, deadline: float) -> None:
-        await place.runtime.sleep(min(deadline - self.now(), LONGEST_SLEEP))
+    def _keep_deadlines(self) -> None:
         self._sleeper = None
         self.machine.handle_timeout(self.now())
         self.pump()

@@ -58,7 +58,11 @@ class AsyncioOneShot:
             self._future.set_result(value)
 
     def wait(self) -> Awaitable[Any]:
-        """Wait for the value."""
+        """Wait for the value. A task that is to stop does so here too, where nothing would have to be waited for."""
+        if self._future.done():
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError
         return self._future
 
 
@@ -82,6 +86,10 @@ class AsyncioRuntime:
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Wait for so long."""
         return asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> asyncio.TimerHandle:
+        """Run a function after so many seconds."""
+        return self._loop.call_later(seconds, function)
 
     def entropy(self, size: int) -> bytes:
         """Return bytes that nobody can guess."""

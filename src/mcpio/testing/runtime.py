@@ -94,6 +94,15 @@ class ManualRuntime:
         finally:
             self._sleepers = [other for other in self._sleepers if other is not sleeper]
 
+    def call_later(self, seconds: float, function: Callable[[], None]) -> ManualTask:
+        """Run a function after so many seconds."""
+
+        async def wait() -> None:
+            await self.sleep(seconds)
+            function()
+
+        return self.spawn(wait())
+
     def entropy(self, size: int) -> bytes:
         """Return the next number, in so many bytes: the same in every run."""
         self._drawn += 1

@@ -106,6 +106,15 @@ class TrioRuntime:
         """Wait for so long."""
         await trio.sleep(max(0, seconds))
 
+    def call_later(self, seconds: float, function: Callable[[], None]) -> TrioTask:
+        """Run a function after so many seconds."""
+
+        async def wait() -> None:
+            await self.sleep(seconds)
+            function()
+
+        return self.spawn(wait())
+
     def entropy(self, size: int) -> bytes:
         """Return bytes that nobody can guess."""
         return os.urandom(size)
