@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import attrs
 
-__all__ = ["Body", "End", "Headers", "RequestHead", "RequestItem", "Reset", "ResponseHead", "ResponseItem"]
+__all__ = ["Body", "Denied", "End", "Headers", "RequestHead", "RequestItem", "Reset", "ResponseHead", "ResponseItem"]
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 """Names in lower case, values without surrounding space."""
@@ -30,7 +30,19 @@ class RequestHead:
     headers: Headers
     """The header fields."""
     principal: Hashable = None
-    """Whoever was authenticated before this came here; ``None`` for nobody in particular."""
+    """Whoever was authenticated before this came here; ``None`` for nobody in particular, or ``Denied``."""
+
+
+@attrs.frozen
+class Denied:
+    """What stands for the principal of a request that is not to be served, by whoever looked at its credentials."""
+
+    status: int = 401
+    """The status: 401 for nobody that is known, 403 for somebody who may not."""
+    message: str = "Unauthorized"
+    """For the JSON-RPC error in the body."""
+    headers: Headers = ()
+    """More header fields of the response: ``www-authenticate``, for instance."""
 
 
 @attrs.frozen

@@ -20,7 +20,7 @@ from mcpio.events import CancelReceived, Event, ProtocolViolated, RequestReceive
 from mcpio.framing import jsonrpc
 from mcpio.http.checks import Facts, Rejection, first_broken, rejection_body, too_large
 from mcpio.http.cors import cors_headers, preflight_headers
-from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, ResponseItem
+from mcpio.http.model import Body, Denied, End, Headers, RequestHead, RequestItem, ResponseItem
 from mcpio.http.options import HttpOptions
 from mcpio.http.sessions import Exchange, HttpSession, SessionClosed, SessionOpened, Stream
 from mcpio.http.streams import JSON, Due, Streams, session_headers
@@ -222,6 +222,9 @@ class HttpServer:
         if facts.path != options.path:
             return Rejection(404, f"Not found: {facts.path:.100}")
         rejection = first_broken(facts, options, self._limits.message_bytes)
+        if rejection is None and isinstance(exchange.principal, Denied) and facts.method != "OPTIONS":
+            denied = exchange.principal
+            rejection = Rejection(denied.status, denied.message, headers=denied.headers)
         if rejection is None and options.sessions and facts.method != "OPTIONS":
             rejection = self._find_session(exchange)
         if rejection is None and self._closing:
