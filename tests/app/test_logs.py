@@ -6,10 +6,11 @@ import attrs
 import pytest
 from linked import Link
 
-from mcpio.app.logs import REDACTED, LogFilter, redact_secrets
+from mcpio.app.logs import LogFilter, redact_secrets
 from mcpio.app.server import Server
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
+from mcpio.engine.redaction import MARK
 from mcpio.types import LoggingMessageNotification
 
 
@@ -29,16 +30,16 @@ def test_what_json_cannot_say_is_logged_as_text() -> None:
 
 
 @pytest.mark.req("LOG-07", "LOG-09")
-def test_members_that_are_named_like_secrets_are_blanked_out() -> None:
+def test_secrets_are_blanked_out_by_their_names_and_by_their_form() -> None:
     link, heard = listening()
     data = {"user": "ann", "Password": "x", "deep": [{"API-Key": 5, "token_count": 3}], "set_cookie": None}
     link.session.log("info", data)
-    link.session.log("info", "password: x")
+    link.session.log("info", "password: x, Authorization: Bearer abcdefgh")
     link.session.log("info", [["plain"], {"a": 1}])
     link.run()
-    deep = [{"API-Key": REDACTED, "token_count": 3}]
-    expected = {"user": "ann", "Password": REDACTED, "deep": deep, "set_cookie": REDACTED}
-    assert heard == [expected, "password: x", [["plain"], {"a": 1}]]
+    deep = [{"API-Key": 0, "token_count": 3}]
+    expected = {"user": "ann", "Password": MARK, "deep": deep, "set_cookie": None}
+    assert heard == [expected, f"password: x, Authorization: {MARK}", [["plain"], {"a": 1}]]
     assert data["Password"] == "x"
 
 

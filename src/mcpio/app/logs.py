@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
@@ -15,49 +16,24 @@ from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
 
 if TYPE_CHECKING:
     from mcpio.app.serving import ServerSession
+    from mcpio.engine.redaction import Redactor
     from mcpio.events import IncomingId
 
-__all__ = ["REDACTED", "LogFilter", "LogOutlet", "redact_secrets"]
+__all__ = ["LogFilter", "LogOutlet", "redact_secrets"]
 
 LogFilter: TypeAlias = "Callable[[ServerSession, LoggingMessageNotification], LoggingMessageNotification | None]"
 """Takes a log message before it goes out, and returns it, another in its place, or ``None`` to keep it in (LOG-07).
 A plain function, called without waiting. A message that it fails for stays in, and the failure is reported."""
 
-REDACTED: Final = "[redacted]"
-"""What stands in the place of a secret."""
-
-_SECRET: Final = frozenset(
-    (
-        "accesstoken",
-        "apikey",
-        "authorization",
-        "clientsecret",
-        "cookie",
-        "credentials",
-        "idtoken",
-        "passphrase",
-        "passwd",
-        "password",
-        "privatekey",
-        "proxyauthorization",
-        "refreshtoken",
-        "secret",
-        "secretkey",
-        "sessiontoken",
-        "setcookie",
-        "xapikey",
-    )
-)
-"""The names of members that hold secrets, in small letters and without what stands between the words."""
-
 
 def redact_secrets(session: ServerSession | None, message: LoggingMessageNotification) -> LoggingMessageNotification:
-    """Return a log message with the values of members like ``password`` or ``api_key`` replaced, however deep.
+    """Return a log message without its secrets, as ``Redactor()`` finds them.
 
-    This is what servers do unless they have a filter of their own, which may well call it. It goes by names alone:
-    a secret inside a text is for you to leave out.
+    It goes by the names of members, such as ``password`` or ``api_key``, however deep, and by what tokens look like.
+    This is what servers do unless they have a filter of their own, which may well call it. A secret that has neither
+    a telling name nor a well-known form is for you to leave out.
     """
-    found = _without_secrets(message.data)
+    found = _redactor().message(message.data)
     return message if found is message.data else attrs.evolve(message, data=found)
 
 
@@ -106,16 +82,8 @@ def _sayable(data: Any) -> Any:
         return repr(data)
 
 
-def _without_secrets(data: Any) -> Any:
-    """Return plain JSON without secrets; the same object where there are none."""
-    if isinstance(data, dict):
-        found = {name: REDACTED if _is_secret(name) else _without_secrets(value) for name, value in data.items()}
-        return data if all(found[name] is value for name, value in data.items()) else found
-    if isinstance(data, list):
-        items = [_without_secrets(item) for item in data]
-        return data if all(new is old for new, old in zip(items, data, strict=True)) else items
-    return data
+@cache
+def _redactor() -> Redactor:
+    from mcpio.engine.redaction import Redactor  # for those who log
 
-
-def _is_secret(name: str) -> bool:
-    return name.lower().replace("_", "").replace("-", "").replace(" ", "") in _SECRET
+    return Redactor()

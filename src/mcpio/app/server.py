@@ -141,8 +141,8 @@ class Server:
         """Say who the server is.
 
         ``instructions`` is a hint for the client's model. ``log_level`` is the least level that is sent until a client
-        asks for another. ``log_filter`` sees every log message before it goes out: without one, values of members that
-        are named like secrets are blanked out (``mcpio.app.redact_secrets``). ``page_size`` is how many entries one
+        asks for another. ``log_filter`` sees every log message before it goes out: without one, what is named like a
+        secret or looks like one is blanked out (``mcpio.app.redact_secrets``). ``page_size`` is how many entries one
         answer to a list request has, ``None`` for all. ``mask_errors`` keeps the text of a tool's exceptions from the
         client; that of ``ToolError`` is always sent. ``capabilities`` are declared beside those for what is registered:
         for what is registered later only, and for extensions. ``TypeError`` and ``ValueError`` for a filter, a log
