@@ -88,6 +88,12 @@ class HttpHost:
         self.machine.close(self.clock(), grace)
         self._process()
 
+    def fail_abandoned(self) -> None:
+        """Take note that handlers may have been cut off: their requests get an answer that says so (P4)."""
+        for served, hosted in tuple(self._sessions.values()):
+            served.fail_abandoned()
+            hosted.wake()
+
     def touch(self, session: HttpSession) -> None:
         """Take note that something was done to the connection of a session."""
         self._touched[session] = None

@@ -234,6 +234,16 @@ class Session(TaskCalls):
         resume(self, {} if saved is None else saved.running, unanswered)
         self.driver.wake()
 
+    def fail_abandoned(self) -> None:
+        """Answer that they failed to the requests that nobody serves any more: what served them was cut off.
+
+        For drivers whose sessions outlive that.
+        """
+        for id in self.connection.pending.incoming:
+            if id not in self._running:
+                with suppress(LocalProtocolError):
+                    self.connection.send_error(id, internal_error())
+
     # What subclasses say
 
     def _save_state(self) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class TaskOptions:
     """How tasks are kept. The defaults keep them in memory, and fit a server that one user has for itself."""
 
     store: TaskStore | None = None
-    """Where they are kept: in memory, or ``mcpio.stores.SqliteTaskStore`` to outlive the process. A store is for one
+    """Where they are kept: in memory, or ``mcpio.stores.SqliteStore`` to outlive the process. A store is for one
     server at a time."""
     limits: TaskLimits = attrs.field(factory=TaskLimits)
     """How many, how large, how long."""
@@ -156,6 +156,11 @@ class TaskReceiver:
     async def flush(self, place: TaskPlace) -> None:
         """Wait until all that is known is stored, or could not be."""
         await self._keeping.flush(place)
+
+    def abandon(self, was_cut_off: Callable[[Any], bool]) -> None:
+        """Let the tasks fail whose work was cut off, though its place lives on. It is asked of ``RunningTask.handle``."""
+        for run in [run for run in self._runs.values() if not run.is_over and was_cut_off(run.handle)]:
+            self._finish(run, TaskOutcome(error=internal_error()))
 
     # Beginning
 

@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 import attrs
 
+from mcpio.http.options import HostPolicy
+
 __all__ = ["Body", "Denied", "End", "Headers", "RequestHead", "RequestItem", "Reset", "ResponseHead", "ResponseItem"]
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -31,6 +33,8 @@ class RequestHead:
     """The header fields."""
     principal: Hashable = None
     """Whoever was authenticated before this came here; ``None`` for nobody in particular, or ``Denied``."""
+    policy: HostPolicy | None = None
+    """Which ``Host`` and ``Origin`` are served where this came in; ``None`` for what the server's options say."""
 
 
 @attrs.frozen
