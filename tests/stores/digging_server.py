@@ -9,12 +9,12 @@ import trio
 
 from mcpio import Context, Server
 from mcpio.app import TaskOptions
-from mcpio.stores import SqliteTaskStore
+from mcpio.stores import SqliteStore
 from mcpio.trio import serve_stdio
 
 
 async def main(folder: Path) -> None:
-    with SqliteTaskStore(folder / "tasks.db") as store:
+    with SqliteStore(folder / "tasks.db") as store:
         server = Server("mine", tasks=TaskOptions(store=store, poll_interval=0.01))
 
         async def work(ctx: Context, name: str) -> str:

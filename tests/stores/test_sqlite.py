@@ -10,7 +10,7 @@ import pytest
 
 from mcpio.app.task_keeping import MemoryTaskStore
 from mcpio.engine.task_records import StoreDelete, StorePut
-from mcpio.stores import SqliteTaskStore
+from mcpio.stores import SqliteStore
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -18,7 +18,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     if request.param == "memory":
         yield MemoryTaskStore()
     else:
-        with SqliteTaskStore(tmp_path / "tasks.db") as found:
+        with SqliteStore(tmp_path / "tasks.db") as found:
             yield found
 
 
@@ -36,9 +36,9 @@ def test_records_and_payloads_are_kept_by_key(store: Any) -> None:
 
 def test_a_file_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
-    with SqliteTaskStore(path) as store:
+    with SqliteStore(path) as store:
         store.write([StorePut(1, "a", b"one", b"result")])
-    with SqliteTaskStore(str(path)) as store:
+    with SqliteStore(str(path)) as store:
         assert (store.records(), store.payload("a")) == ([("a", b"one")], b"result")
     store.close()
     with pytest.raises(sqlite3.ProgrammingError):
@@ -46,7 +46,7 @@ def test_a_file_is_read_back(tmp_path: Path) -> None:
 
 
 def test_all_changes_are_made_or_none(tmp_path: Path) -> None:
-    with SqliteTaskStore(tmp_path / "tasks.db") as store:
+    with SqliteStore(tmp_path / "tasks.db") as store:
         wrong: Any = StorePut(2, "b", object(), None)  # type: ignore[arg-type]  # what no database takes
         with pytest.raises(sqlite3.Error):
             store.write([StorePut(1, "a", b"one", None), wrong])
@@ -56,26 +56,26 @@ def test_all_changes_are_made_or_none(tmp_path: Path) -> None:
 
 
 def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
-    with SqliteTaskStore(tmp_path / "tasks.db"), pytest.raises(sqlite3.OperationalError, match="locked"):
-        SqliteTaskStore(tmp_path / "tasks.db")
+    with SqliteStore(tmp_path / "tasks.db"), pytest.raises(sqlite3.OperationalError, match="locked"):
+        SqliteStore(tmp_path / "tasks.db")
 
 
 def test_what_is_no_file_of_tasks_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database " * 100)
     with pytest.raises(sqlite3.DatabaseError):
-        SqliteTaskStore(tmp_path / "text")
+        SqliteStore(tmp_path / "text")
     for name, script in (("other", "CREATE TABLE x (y)"), ("newer", "PRAGMA user_version = 2")):
         database = sqlite3.connect(tmp_path / name)
         database.executescript(script)
         database.close()
         with pytest.raises(ValueError, match="expected version 1"):
-            SqliteTaskStore(tmp_path / name)
+            SqliteStore(tmp_path / name)
     with pytest.raises(sqlite3.OperationalError):
-        SqliteTaskStore(tmp_path / "no" / "such" / "folder")
+        SqliteStore(tmp_path / "no" / "such" / "folder")
 
 
 def test_any_thread_may_call(tmp_path: Path) -> None:
-    with SqliteTaskStore(tmp_path / "tasks.db") as store:
+    with SqliteStore(tmp_path / "tasks.db") as store:
         changes = [[StorePut(0, f"{n}-{m}", b"x", None) for m in range(20)] for n in range(4)]
         threads = [threading.Thread(target=store.write, args=(each,)) for each in changes]
         for thread in threads:

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from mcpio import CallToolRequest, Context, Server, TaskOptions
-from mcpio.stores import SqliteTaskStore
+from mcpio.stores import SqliteStore
 from mcpio.trio import memory_client, open_transport, run_tasks, serve
 
 
@@ -93,13 +93,13 @@ def test_a_server_without_tasks_has_nothing_to_run() -> None:
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_store_knows_how_its_tasks_ended(tmp_path: Path, resume: bool) -> None:
     async def main() -> None:
-        with SqliteTaskStore(tmp_path / "tasks.db") as store:
+        with SqliteStore(tmp_path / "tasks.db") as store:
             first = Mine(resume, store=store)
             async with trio.open_nursery() as nursery:
                 await nursery.start(run_tasks, first.server)
                 id = await begin(first)
                 nursery.cancel_scope.cancel()
-        with SqliteTaskStore(tmp_path / "tasks.db") as store:
+        with SqliteStore(tmp_path / "tasks.db") as store:
             second = Mine(resume, store=store)
             async with trio.open_nursery() as nursery:
                 await nursery.start(run_tasks, second.server)

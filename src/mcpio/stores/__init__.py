@@ -1,5 +1,5 @@
-"""Stores that outlive the process. Each is given to whatever keeps things: ``TaskOptions(store=…)``."""
+"""Stores that outlive the process: ``TaskOptions(store=…)`` and ``serve_http(…, store=…)`` take one."""
 
-from mcpio.stores.sqlite import SqliteTaskStore
+from mcpio.stores.sqlite import SqliteStore
 
-__all__ = ["SqliteTaskStore"]
+__all__ = ["SqliteStore"]

@@ -1,4 +1,4 @@
-"""Tasks in an SQLite file."""
+"""Tasks, and sessions over HTTP, in an SQLite file."""
 
 from __future__ import annotations
 
@@ -7,30 +7,51 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias, assert_never
 
 from mcpio.engine.task_records import StoreDelete, StorePut
+from mcpio.http.session_records import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
 
-__all__ = ["SqliteTaskStore"]
+__all__ = ["SqliteStore"]
 
 VERSION: Final = 1
-"""The version of the table, in the file's ``user_version``."""
+"""The version of the tables, in the file's ``user_version``."""
+
+TABLES: Final = {("tasks",), ("sessions",), ("events",)}
 
 _BEGIN = f"""
 CREATE TABLE tasks (key TEXT PRIMARY KEY, record BLOB NOT NULL, payload BLOB) WITHOUT ROWID;
+CREATE TABLE sessions (key TEXT PRIMARY KEY, record BLOB NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE events (
+    session TEXT NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+    stream INTEGER NOT NULL, number INTEGER NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (session, stream, number)
+) WITHOUT ROWID;
 PRAGMA user_version = {VERSION};
 """
 _PUT = """
 INSERT INTO tasks (key, record, payload) VALUES (?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET record = excluded.record, payload = coalesce(excluded.payload, payload)
 """
+_SAVE = """
+INSERT INTO sessions (key, record, at) VALUES (?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET record = excluded.record, at = excluded.at
+"""
+_APPEND = "INSERT OR REPLACE INTO events (session, stream, number, data) VALUES (?, ?, ?, ?)"
+_SWEEP = """
+DELETE FROM sessions WHERE at < ? OR key IN (SELECT key FROM sessions ORDER BY at DESC LIMIT -1 OFFSET ?)
+"""
+
+Change: TypeAlias = StorePut | StoreDelete | SessionSave | SessionDelete | SessionSweep
+"""What the store is told."""
 
 
-class SqliteTaskStore:
-    """Keeps tasks in a file, which is whole again after the process was killed at any moment.
+class SqliteStore:
+    """Keeps tasks, sessions or both in a file, which is whole again after the process was killed at any moment.
 
-    The file belongs to this store alone, and to one process at a time. Close it when serving is over, or use it as a
-    context manager. Its methods may be called from any thread.
+    It is a ``TaskStore`` and a ``SessionStore``, for one server each. The file belongs to this store alone, and to one
+    process at a time. Close it when serving is over, or use it as a context manager. Its methods may be called from any
+    thread.
     """
 
     blocking = True
@@ -75,15 +96,45 @@ class SqliteTaskStore:
         found: bytes | None = None if row is None else row[0]
         return found
 
-    def write(self, changes: Sequence[StorePut | StoreDelete]) -> None:
+    def session(self, key: str) -> StoredSession | None:
+        """Return a session with its events, ``None`` where there is none under this key."""
+        with self._lock, self._database:
+            self._database.execute("BEGIN")
+            found = self._database.execute("SELECT record, at FROM sessions WHERE key = ?", (key,)).fetchone()
+            if found is None:
+                return None
+            query = "SELECT stream, number, data FROM events WHERE session = ? ORDER BY stream, number"
+            return StoredSession(*found, [StoredEvent(*row) for row in self._database.execute(query, (key,))])
+
+    def write(self, changes: Sequence[Change]) -> None:
         """Make the changes in one transaction. What is back from here survives the process, and a power cut."""
         with self._lock, self._database:
             self._database.execute("BEGIN IMMEDIATE")
             for change in changes:
-                if isinstance(change, StoreDelete):
-                    self._database.execute("DELETE FROM tasks WHERE key = ?", (change.key,))
-                else:
-                    self._database.execute(_PUT, (change.key, change.record, change.payload))
+                self._make(change)
+
+    def _make(self, change: Change) -> None:
+        execute = self._database.execute
+        match change:
+            case StorePut():
+                execute(_PUT, (change.key, change.record, change.payload))
+            case StoreDelete():
+                execute("DELETE FROM tasks WHERE key = ?", (change.key,))
+            case SessionSave():
+                self._save(change)
+            case SessionDelete():
+                execute("DELETE FROM sessions WHERE key = ?", (change.key,))
+            case SessionSweep():
+                execute(_SWEEP, (-1e300 if change.before is None else change.before, change.most))
+            case _:
+                assert_never(change)
+
+    def _save(self, change: SessionSave) -> None:
+        database, key = self._database, change.key
+        database.execute(_SAVE, (key, change.record, change.at))
+        database.executemany(_APPEND, [(key, each.stream, each.number, each.data) for each in change.events])
+        gone = [(key, *place) for place in change.forgotten]
+        database.executemany("DELETE FROM events WHERE session = ? AND stream = ? AND number = ?", gone)
 
     def _open(self, path: object) -> None:
         database = self._database
@@ -91,6 +142,7 @@ class SqliteTaskStore:
         database.execute("PRAGMA locking_mode = EXCLUSIVE")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
+        database.execute("PRAGMA foreign_keys = ON")
         with database:
             database.execute("BEGIN IMMEDIATE")
             (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -98,5 +150,5 @@ class SqliteTaskStore:
             if version == 0 and tables == 0:
                 for statement in filter(str.strip, _BEGIN.split(";")):
                     database.execute(statement)
-            elif version != VERSION or database.execute("SELECT name FROM sqlite_master").fetchall() != [("tasks",)]:
-                raise ValueError(f"{path} is no file of tasks, or one of another version: expected version {VERSION}")
+            elif version != VERSION or set(database.execute("SELECT name FROM sqlite_master")) != TABLES:
+                raise ValueError(f"{path} is no file of this store, or of another version: expected version {VERSION}")
