@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import trio
 
-from mcpio import Client, RequestScope
+from mcpio import Client, ElicitResult, RequestScope
 from mcpio.trio import open_http
-from mcpio.types import ElicitResult, SamplingCapability, ElicitationCapability, ClientCapabilities
+from mcpio.types import ElicitFormRequest, ElicitURLRequest
 
 DEADLINE = 30.0
 """Seconds for a whole scenario: nobody else ends a client that hangs."""
@@ -22,15 +21,19 @@ DEADLINE = 30.0
 
 async def main(url: str) -> None:
     """Hold the conversation of one scenario."""
-    scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "initialize")
+    scenario = SCENARIOS.get(os.environ.get("MCP_CONFORMANCE_SCENARIO", ""), list_tools)
     with trio.fail_after(DEADLINE):
         async with open_http(url, elicitation=accept_defaults) as client:
-            await SCENARIOS.get(scenario, list_tools)(client)
+            await scenario(client)
 
 
-def accept_defaults(scope: RequestScope, request: Any) -> ElicitResult:
+def accept_defaults(scope: RequestScope, request: ElicitFormRequest | ElicitURLRequest) -> ElicitResult:
     """Accept a form as it stands: what it has defaults for is filled in with them."""
     return ElicitResult("accept", {})
+
+
+async def do_nothing(client: Client) -> None:
+    """Leave it at the handshake: this server offers nothing."""
 
 
 async def list_tools(client: Client) -> None:
@@ -64,11 +67,13 @@ async def echo_schema(client: Client) -> None:
 
 
 SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
+    "initialize": do_nothing,
     "tools_call": call_tool,
     "elicitation-sep1034-client-defaults": be_asked,
     "sse-retry": come_back,
     "json-schema-2020-12-preservation": echo_schema,
 }
+"""What to do, by the name of the scenario; else, list the tools."""
 
 if __name__ == "__main__":
     trio.run(main, sys.argv[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+from functools import partial
 from typing import Any
 
 import trio
@@ -21,6 +22,7 @@ from mcpio.types import (
     LegacyTitledEnumSchema,
     MultiSelectItems,
     NumberSchema,
+    PrimitiveSchema,
     PromptMessage,
     SamplingMessage,
     StringSchema,
@@ -47,9 +49,16 @@ server = Server("everything", "1.0.0", title="What the conformance suite asks fo
 
 def main() -> None:
     """Serve until the process is ended."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", type=int, default=8000)
-    trio.run(lambda: serve_http(server, port=parser.parse_args().port))
+    parser = argparse.ArgumentParser(description="Serve what the official conformance suite asks for.")
+    parser.add_argument("--port", type=int, default=8000, help="0 for any that is free")
+    trio.run(serve, parser.parse_args().port)
+
+
+async def serve(port: int) -> None:
+    """Serve, and print the URL when clients can come."""
+    async with trio.open_nursery() as nursery:
+        listening = await nursery.start(partial(serve_http, server, port=port))
+        print(listening.url, flush=True)
 
 
 # Tools
@@ -127,7 +136,7 @@ async def test_elicitation(message: str, ctx: Context) -> str:
 @server.tool
 async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
     """Ask the user by a form whose fields have defaults."""
-    fields = {
+    fields: dict[str, PrimitiveSchema] = {
         "name": StringSchema(default="John Doe"),
         "age": NumberSchema("integer", default=30),
         "score": NumberSchema(default=95.5),
@@ -141,7 +150,7 @@ async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
 @server.tool
 async def test_elicitation_sep1330_enums(ctx: Context) -> str:
     """Ask the user to choose, in all five ways."""
-    fields = {
+    fields: dict[str, PrimitiveSchema] = {
         "untitledSingle": UntitledSingleSelectEnumSchema(("option1", "option2", "option3")),
         "titledSingle": TitledSingleSelectEnumSchema(titled("value")),
         "legacyEnum": LegacyTitledEnumSchema(("opt1", "opt2", "opt3"), ("Option 1", "Option 2", "Option 3")),

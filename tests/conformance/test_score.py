@@ -1,0 +1,103 @@
+"""``score.py``: a scenario counts only when there is every reason to count it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCORE = Path(__file__).with_name("score.py")
+EXPECTED = tomllib.loads(Path(__file__).with_name("expected_2025_11_25.toml").read_text())["client"]
+GOOD = [{"id": "a", "status": "SUCCESS"}, {"id": "b", "status": "INFO"}, {"id": "incoming-1", "status": "FAILURE"}]
+BAD = [{"id": "a", "status": "FAILURE"}]
+
+
+def results(directory: Path) -> dict[str, Path]:
+    """Write results that are just as expected, and return where each scenario's are."""
+    found = {}
+    for name in (*EXPECTED["passes"], *EXPECTED["left_out"]):
+        found[name] = directory / f"{name}-2026-01-02T03-04-05-678Z"
+        found[name].mkdir(parents=True)
+        write(found[name], GOOD if name in EXPECTED["passes"] else BAD)
+        (found[name] / "stderr.txt").write_text("\n")
+    return found
+
+
+def write(scenario: Path, checks: list[dict[str, Any]]) -> None:
+    (scenario / "checks.json").write_text(json.dumps(checks))
+
+
+def score(directory: Path) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, str(SCORE), "client", str(directory)], capture_output=True, text=True)
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+def test_results_that_are_as_expected(tmp_path: Path) -> None:
+    results(tmp_path)
+    code, report = score(tmp_path)
+    assert report.endswith(" 0 are not as they must be\n")
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    "checks",
+    [
+        [],
+        [{"id": "a", "status": "SKIPPED"}],
+        [{"id": "outgoing-1", "status": "SUCCESS"}],
+        [*GOOD, {"id": "c", "status": "WARNING"}],
+        [*GOOD, *BAD],
+    ],
+)
+def test_what_does_not_count_as_passed(checks: list[dict[str, Any]], tmp_path: Path) -> None:
+    write(results(tmp_path)["sse-retry"], checks)
+    code, report = score(tmp_path)
+    assert code == 1
+    assert "FAILED" in line(report, "sse-retry")
+
+
+def test_a_client_that_complained_did_not_pass(tmp_path: Path) -> None:
+    (results(tmp_path)["initialize"] / "stderr.txt").write_text("Traceback")
+    code, report = score(tmp_path)
+    assert code == 1
+    assert "complaints FAILED" in line(report, "initialize")
+
+
+def test_what_is_left_out_and_passes_is_a_fault(tmp_path: Path) -> None:
+    write(results(tmp_path)["auth/dpop"], GOOD)
+    code, report = score(tmp_path)
+    assert code == 1
+    assert "PASSES, but is left out: " in line(report, "auth/dpop")
+
+
+@pytest.mark.parametrize("name", ["tools_call", "auth/dpop"])
+def test_what_did_not_run_is_a_fault(name: str, tmp_path: Path) -> None:
+    (results(tmp_path)[name] / "checks.json").unlink()
+    code, report = score(tmp_path)
+    assert code == 1
+    assert "DID NOT RUN" in line(report, name)
+
+
+def test_what_is_not_listed_is_a_fault(tmp_path: Path) -> None:
+    scenario = results(tmp_path)["initialize"].with_name("new-one-2026-01-02T03-04-05-678Z")
+    scenario.mkdir()
+    write(scenario, GOOD)
+    code, report = score(tmp_path)
+    assert code == 1
+    assert "NOT LISTED" in line(report, "new-one")
+
+
+def test_everything_that_is_left_out_has_a_reason() -> None:
+    assert all(EXPECTED["left_out"].values())
+    assert not set(EXPECTED["left_out"]) & set(EXPECTED["passes"])
+
+
+def line(report: str, name: str) -> str:
+    (found,) = [line for line in report.splitlines() if line.startswith(f"{name} ")]
+    return found

@@ -1,0 +1,715 @@
+"""Our client and the reference server ``server-everything``: all that it offers, over each of its transports.
+
+``MCPIO_PEERS_DIR`` names the directory where npm has installed what ``package.json`` here names.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol, Unpack, get_args
+
+import pytest
+import trio
+from everything import MODES, Everything, Heard
+
+from mcpio import (
+    CallToolRequest,
+    CallToolResult,
+    Client,
+    ClientCapabilities,
+    ClientOptions,
+    CreateMessageRequest,
+    CreateMessageResult,
+    ElicitResult,
+    RequestCancelled,
+    RequestError,
+    RequestTimeout,
+    SamplingRejected,
+    TextContent,
+    URLElicitationRequired,
+)
+from mcpio.app import TaskOptions
+from mcpio.types import (
+    Annotations,
+    BlobResourceContents,
+    ElicitAction,
+    ElicitationCapability,
+    ElicitFormRequest,
+    ElicitURLRequest,
+    EmbeddedResource,
+    ImageContent,
+    LoggingLevel,
+    PromptReference,
+    ResourceLink,
+    ResourceListChangedNotification,
+    ResourceTemplateReference,
+    ResourceUpdatedNotification,
+    Root,
+    TaskStatusNotification,
+    TextResourceContents,
+)
+
+PLAIN_TOOLS = {
+    "echo",
+    "get-annotated-message",
+    "get-env",
+    "get-resource-links",
+    "get-resource-reference",
+    "get-structured-content",
+    "get-sum",
+    "get-tiny-image",
+    "gzip-file-as-resource",
+    "simulate-research-query",
+    "toggle-simulated-logging",
+    "toggle-subscriber-updates",
+    "trigger-long-running-operation",
+}
+"""What it offers to every client."""
+
+ASKING_TOOLS = {
+    "get-roots-list",
+    "trigger-elicitation-request",
+    "trigger-elicitation-request-async",
+    "trigger-sampling-request",
+    "trigger-sampling-request-async",
+    "trigger-url-elicitation",
+}
+"""What it offers to a client that can be asked for all there is."""
+
+PROMPTS = {"simple-prompt", "args-prompt", "completable-prompt", "resource-prompt"}
+
+DOCUMENTS = {"architecture", "extension", "features", "how-it-works", "instructions", "startup", "structure"}
+
+TEMPLATES = {"demo://resource/dynamic/text/{resourceId}", "demo://resource/dynamic/blob/{resourceId}"}
+
+LEVELS: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
+
+
+class Talk(Protocol):
+    """Runs a conversation with the server."""
+
+    def __call__(
+        self, conversation: Callable[[Client, Heard], Awaitable[None]], **options: Unpack[ClientOptions]
+    ) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def everything() -> Iterator[Everything]:
+    server = Everything(Path(os.environ["MCPIO_PEERS_DIR"]))
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=MODES)
+def talk(everything: Everything, request: pytest.FixtureRequest) -> Talk:
+    """Give what runs a conversation over each transport."""
+
+    def run(conversation: Callable[[Client, Heard], Awaitable[None]], **options: Unpack[ClientOptions]) -> None:
+        async def main() -> None:
+            heard = Heard()
+            given: ClientOptions = {**options, "on_log": heard.log, "on_notification": heard.tell}
+            with trio.fail_after(30):
+                async with everything.open(request.param, **given) as client:
+                    await conversation(client, heard)
+
+        trio.run(main)
+
+    return run
+
+
+def text_of(result: CallToolResult) -> str:
+    assert not result.is_error, result.text
+    return result.text
+
+
+async def report_of(client: Client, tool: str, arguments: dict[str, Any] | None = None) -> str:
+    return text_of(await client.call_tool(tool, arguments))
+
+
+# What there is
+
+
+def test_who_it_is(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        assert client.connection.revision is not None
+        assert client.connection.revision.name == "2025-11-25"
+        assert (client.server.info.name, client.server.info.version) == ("mcp-servers/everything", "2.0.0")
+        assert client.server.info.title == "Everything Reference Server"
+        assert (client.server.instructions or "").startswith("# Everything Server")
+        await client.ping()
+
+    talk(conversation)
+
+
+def test_nothing_that_it_offers_is_left_out_here(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        assert {tool.name async for tool in client.tools()} == PLAIN_TOOLS
+        assert {prompt.name async for prompt in client.prompts()} == PROMPTS
+        assert {template.uri_template async for template in client.resource_templates()} == TEMPLATES
+        documents = {f"demo://resource/static/document/{name}.md" for name in DOCUMENTS}
+        assert {resource.uri async for resource in client.resources()} == documents
+
+    talk(conversation)
+
+
+def test_each_list_is_one_page(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        assert (await client.list_tools()).next_cursor is None
+        assert (await client.list_prompts()).next_cursor is None
+        assert (await client.list_resources()).next_cursor is None
+        assert (await client.list_resource_templates()).next_cursor is None
+
+    talk(conversation)
+
+
+def test_it_offers_more_to_a_client_that_can_be_asked(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        assert {tool.name async for tool in client.tools()} == PLAIN_TOOLS | ASKING_TOOLS
+
+    talk(conversation, **{**Answers().options(), "roots": []})
+
+
+def test_how_a_tool_is_described(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        weather = await client.tool("get-structured-content")
+        assert weather is not None
+        assert weather.title == "Get Structured Content Tool"
+        assert weather.annotations is not None
+        assert (weather.annotations.read_only_hint, weather.annotations.open_world_hint) == (True, False)
+        assert weather.input_schema["properties"]["location"]["enum"] == ["New York", "Chicago", "Los Angeles"]
+        assert weather.output_schema is not None
+        assert set(weather.output_schema["required"]) == {"temperature", "conditions", "humidity"}
+        research = await client.tool("simulate-research-query")
+        assert research is not None
+        assert research.execution is not None
+        assert research.execution.task_support == "required"
+
+    talk(conversation)
+
+
+# Tools
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "answer"),
+    [
+        ("echo", {"message": "é\u2028\n"}, "Echo: é\u2028\n"),
+        ("get-sum", {"a": 1, "b": 2.5}, "The sum of 1 and 2.5 is 3.5."),
+    ],
+)
+def test_tools_of_text(talk: Talk, tool: str, arguments: dict[str, Any], answer: str) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        assert await report_of(client, tool, arguments) == answer
+
+    talk(conversation)
+
+
+def test_its_environment(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        assert json.loads(await report_of(client, "get-env"))["PATH"]
+
+    talk(conversation)
+
+
+def test_a_structured_result_that_keeps_to_its_schema(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        result = await client.call_tool("get-structured-content", {"location": "Chicago"})
+        assert result.structured_content == {"temperature": 36, "conditions": "Light rain / drizzle", "humidity": 82}
+        assert json.loads(text_of(result)) == result.structured_content
+
+    talk(conversation, check_results="raise")
+
+
+def test_an_image(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        before, image, after = (await client.call_tool("get-tiny-image")).content
+        assert (before, after) == (
+            TextContent("Here's the image you requested:"),
+            TextContent("The image above is the MCP logo."),
+        )
+        assert isinstance(image, ImageContent)
+        assert image.mime_type == "image/png"
+        assert base64.b64decode(image.data).startswith(b"\x89PNG")
+
+    talk(conversation)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "annotations"),
+    [
+        ("error", "Error: Operation failed", Annotations(("user", "assistant"), 1)),
+        ("success", "Operation completed successfully", Annotations(("user",), 0.7)),
+        ("debug", "Debug: Cache hit ratio 0.95, latency 150ms", Annotations(("assistant",), 0.3)),
+    ],
+)
+def test_content_with_annotations(talk: Talk, kind: str, text: str, annotations: Annotations) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        asked = {"messageType": kind, "includeImage": True}
+        said, image = (await client.call_tool("get-annotated-message", asked)).content
+        assert said == TextContent(text, annotations=annotations)
+        assert isinstance(image, ImageContent)
+        assert image.annotations == Annotations(("user",), 0.5)
+
+    talk(conversation)
+
+
+def test_what_a_tool_links_to_can_be_read(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        intro, *links = (await client.call_tool("get-resource-links", {"count": 4})).content
+        assert intro == TextContent("Here are 4 resource links to resources available in this server:")
+        assert len(links) == 4
+        for number, link in enumerate(links, start=1):
+            assert isinstance(link, ResourceLink)
+            (contents,) = (await client.read_resource(link.uri)).contents
+            assert contents.uri == link.uri
+            assert content_of(contents).startswith(f"Resource {number}: ")
+
+    talk(conversation)
+
+
+def content_of(contents: object) -> str:
+    if isinstance(contents, BlobResourceContents):
+        return base64.b64decode(contents.blob).decode()
+    assert isinstance(contents, TextResourceContents)
+    return contents.text
+
+
+@pytest.mark.parametrize("kind", ["Text", "Blob"])
+def test_a_resource_in_a_result(talk: Talk, kind: str) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        asked = {"resourceType": kind, "resourceId": 3}
+        _, embedded, _ = (await client.call_tool("get-resource-reference", asked)).content
+        assert isinstance(embedded, EmbeddedResource)
+        assert embedded.resource.uri == f"demo://resource/dynamic/{kind.lower()}/3"
+        assert content_of(embedded.resource).startswith("Resource 3: ")
+
+    talk(conversation)
+
+
+@pytest.mark.parametrize("kind", ["resource", "resourceLink"])
+def test_a_file_that_becomes_a_resource(talk: Talk, kind: str) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        asked = {"name": "words.gz", "data": "data:text/plain,some%20words", "outputType": kind}
+        (block,) = (await client.call_tool("gzip-file-as-resource", asked)).content
+        uri = "demo://resource/session/words.gz"
+        if isinstance(block, EmbeddedResource):
+            contents = block.resource
+        else:
+            assert block == ResourceLink(uri, "words.gz", mime_type="application/gzip")
+            (contents,) = (await client.read_resource(uri)).contents
+        assert isinstance(contents, BlobResourceContents)
+        assert (contents.uri, contents.mime_type) == (uri, "application/gzip")
+        assert gzip.decompress(base64.b64decode(contents.blob)) == b"some words"
+        await heard.until(lambda: ResourceListChangedNotification() in heard.told)
+        assert uri in {resource.uri async for resource in client.resources()}
+
+    talk(conversation)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "fault"),
+    [
+        ("echo", {}, "Invalid arguments for tool echo"),
+        ("get-resource-reference", {"resourceId": -1}, "Invalid resourceId"),
+        ("gzip-file-as-resource", {"data": "ftp://x.example/"}, "Unsupported URL protocol"),
+        ("none", {}, "Tool none not found"),
+    ],
+)
+def test_a_call_that_fails(talk: Talk, tool: str, arguments: dict[str, Any], fault: str) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        result = await client.call_tool(tool, arguments)
+        assert result.is_error
+        assert fault in result.text
+
+    talk(conversation)
+
+
+def test_progress_of_several_operations_at_once(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        async def operate(steps: int) -> None:
+            reports: list[tuple[float, float | None]] = []
+            answer = await client.call_tool(
+                "trigger-long-running-operation",
+                {"duration": 0.2, "steps": steps},
+                on_progress=lambda progress, total, _: reports.append((progress, total)),
+            )
+            assert text_of(answer) == f"Long running operation completed. Duration: 0.2 seconds, Steps: {steps}."
+            assert reports == [(step, steps) for step in range(1, steps + 1)]
+
+        async with trio.open_nursery() as nursery:
+            for steps in range(1, 6):
+                nursery.start_soon(operate, steps)
+
+    talk(conversation)
+
+
+def test_calls_that_are_given_up(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        endless = {"duration": 0.5, "steps": 1}
+        with trio.move_on_after(0.05) as scope:
+            await client.call_tool("trigger-long-running-operation", endless)
+        assert scope.cancelled_caught
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("trigger-long-running-operation", endless, timeout=0.05)
+        assert await report_of(client, "echo", {"message": "on"}) == "Echo: on"
+
+    talk(conversation)
+
+
+# Logging
+
+
+def test_every_level_of_logging(talk: Talk) -> None:
+    """Its messages are of random levels: whatever comes is at least what was asked for."""
+
+    async def conversation(client: Client, heard: Heard) -> None:
+        for rank, level in enumerate(LEVELS):
+            await client.set_log_level(level)
+            heard.logs.clear()
+            assert (await report_of(client, "toggle-simulated-logging")).startswith("Started")
+            if level == "debug":
+                await heard.until(lambda: bool(heard.logs))
+            assert (await report_of(client, "toggle-simulated-logging")).startswith("Stopped")
+            assert all(LEVELS.index(log.level) >= rank for log in heard.logs)
+
+    talk(conversation)
+
+
+# Resources
+
+
+def test_every_document(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        for name in DOCUMENTS:
+            uri = f"demo://resource/static/document/{name}.md"
+            (contents,) = (await client.read_resource(uri)).contents
+            assert (contents.uri, contents.mime_type) == (uri, "text/markdown")
+            assert content_of(contents).startswith("# Everything Server")
+
+    talk(conversation)
+
+
+def test_every_template(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        for template in TEMPLATES:
+            (contents,) = (await client.read_resource(template.replace("{resourceId}", "7"))).contents
+            assert content_of(contents).startswith("Resource 7: ")
+
+    talk(conversation)
+
+
+@pytest.mark.parametrize("uri", ["demo://resource/none", "demo://resource/dynamic/text/none"])
+def test_a_resource_that_there_is_not(talk: Talk, uri: str) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        with pytest.raises(RequestError, match=uri):
+            await client.read_resource(uri)
+
+    talk(conversation)
+
+
+def test_subscriptions(talk: Talk) -> None:
+    one, other = (f"demo://resource/dynamic/text/{number}" for number in (1, 2))
+
+    async def conversation(client: Client, heard: Heard) -> None:
+        def updates() -> list[str]:
+            return [each.uri for each in heard.told if isinstance(each, ResourceUpdatedNotification)]
+
+        await client.subscribe_resource(one)
+        await client.subscribe_resource(other)
+        assert (await report_of(client, "toggle-subscriber-updates")).startswith("Started")
+        await heard.until(lambda: len(updates()) == 2)
+        assert sorted(updates()) == [one, other]
+        assert (await report_of(client, "toggle-subscriber-updates")).startswith("Stopped")
+
+        heard.told.clear()
+        await client.unsubscribe_resource(one)
+        await report_of(client, "toggle-subscriber-updates")
+        await heard.until(lambda: bool(updates()))
+        await report_of(client, "toggle-subscriber-updates")
+        assert updates() == [other]
+
+    talk(conversation)
+
+
+# Prompts and completion
+
+
+@pytest.mark.parametrize(
+    ("prompt", "arguments", "text"),
+    [
+        ("simple-prompt", None, "This is a simple prompt without arguments."),
+        ("args-prompt", {"city": "Oslo"}, "What's weather in Oslo?"),
+        ("args-prompt", {"city": "Salem", "state": "Oregon"}, "What's weather in Salem, Oregon?"),
+        (
+            "completable-prompt",
+            {"department": "Sales", "name": "Eve"},
+            "Please promote Eve to the head of the Sales team.",
+        ),
+    ],
+)
+def test_prompts_of_text(talk: Talk, prompt: str, arguments: dict[str, str] | None, text: str) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        (message,) = (await client.get_prompt(prompt, arguments)).messages
+        assert (message.role, message.content) == ("user", TextContent(text))
+
+    talk(conversation)
+
+
+@pytest.mark.parametrize("kind", ["Text", "Blob"])
+def test_a_prompt_with_a_resource_in_it(talk: Talk, kind: str) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        asked = {"resourceType": kind, "resourceId": "5"}
+        _, message = (await client.get_prompt("resource-prompt", asked)).messages
+        assert isinstance(message.content, EmbeddedResource)
+        assert content_of(message.content.resource).startswith("Resource 5: ")
+
+    talk(conversation)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "arguments"),
+    [("none", {}), ("args-prompt", {}), ("resource-prompt", {"resourceType": "None", "resourceId": "1"})],
+)
+def test_a_prompt_that_cannot_be_had(talk: Talk, prompt: str, arguments: dict[str, str]) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        with pytest.raises(RequestError):
+            await client.get_prompt(prompt, arguments)
+
+    talk(conversation)
+
+
+@pytest.mark.parametrize(
+    ("reference", "argument", "value", "chosen", "values"),
+    [
+        (PromptReference("completable-prompt"), "department", "S", None, ("Sales", "Support")),
+        (PromptReference("completable-prompt"), "name", "", {"department": "Sales"}, ("David", "Eve", "Frank")),
+        (PromptReference("completable-prompt"), "name", "K", {"department": "Support"}, ("Kim",)),
+        (PromptReference("completable-prompt"), "name", "", None, ()),
+        (PromptReference("resource-prompt"), "resourceType", "B", None, ("Blob",)),
+        (PromptReference("resource-prompt"), "resourceId", "12", None, ("12",)),
+        *[(ResourceTemplateReference(template), "resourceId", "3", None, ("3",)) for template in sorted(TEMPLATES)],
+        *[(ResourceTemplateReference(template), "resourceId", "x", None, ()) for template in sorted(TEMPLATES)],
+    ],
+)
+def test_completion(
+    talk: Talk,
+    reference: PromptReference | ResourceTemplateReference,
+    argument: str,
+    value: str,
+    chosen: dict[str, str] | None,
+    values: tuple[str, ...],
+) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        completion = (await client.complete(reference, argument, value, chosen=chosen)).completion
+        assert (completion.values, completion.total, completion.has_more) == (values, len(values), False)
+
+    talk(conversation)
+
+
+# What it asks
+
+
+class Answers:
+    """What answers the server's questions, and what it asked."""
+
+    def __init__(self, form: ElicitResult | None = None, visit: ElicitAction = "accept") -> None:
+        self.asked: list[Any] = []
+        self._form = form or ElicitResult("accept", {"name": "Ada"})
+        self._visit = visit
+
+    def options(self) -> ClientOptions:
+        return {
+            "sampling": self.sample,
+            "elicitation": self.elicit,
+            "tasks": TaskOptions(poll_interval=0.1),
+            "capabilities": ClientCapabilities(elicitation=ElicitationCapability(form={}, url={})),
+        }
+
+    def sample(self, scope: object, request: CreateMessageRequest) -> CreateMessageResult:
+        self.asked.append(request)
+        if "no" in content_text(request):
+            raise SamplingRejected
+        return CreateMessageResult("assistant", TextContent("4"), "a-model", "endTurn")
+
+    async def elicit(self, scope: object, request: ElicitFormRequest | ElicitURLRequest) -> ElicitResult:
+        self.asked.append(request)
+        if isinstance(request, ElicitURLRequest):
+            return ElicitResult(self._visit)
+        return self._form
+
+
+def content_text(request: CreateMessageRequest) -> str:
+    (block,) = request.messages[0].blocks
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+def test_roots(talk: Talk) -> None:
+    async def conversation(client: Client, heard: Heard) -> None:
+        def updates() -> list[Any]:
+            return [log.data for log in heard.logs if "Roots updated" in str(log.data)]
+
+        await heard.until(lambda: len(updates()) == 1)
+        assert "1. first\n   URI: file:///a" in await report_of(client, "get-roots-list")
+        client.set_roots([Root("file:///b"), Root("file:///c", "third")])
+        await heard.until(lambda: len(updates()) == 2)
+        report = await report_of(client, "get-roots-list")
+        assert "1. Unnamed Root\n   URI: file:///b" in report
+        assert "2. third\n   URI: file:///c" in report
+
+    talk(conversation, roots=[Root("file:///a", "first")])
+
+
+def test_sampling(talk: Talk) -> None:
+    answers = Answers()
+
+    async def conversation(client: Client, heard: Heard) -> None:
+        report = await report_of(client, "trigger-sampling-request", {"prompt": "2+2?", "maxTokens": 7})
+        said = json.loads(report.removeprefix("LLM sampling result: "))
+        assert said["content"] == {"type": "text", "text": "4"}
+        assert (said["role"], said["model"], said["stopReason"]) == ("assistant", "a-model", "endTurn")
+        (request,) = answers.asked
+        assert content_text(request) == "Resource trigger-sampling-request context: 2+2?"
+        assert (request.system_prompt, request.max_tokens) == ("You are a helpful test server.", 7)
+        assert request.temperature == 0.7
+
+        refused = await client.call_tool("trigger-sampling-request", {"prompt": "no"})
+        assert refused.is_error
+        assert "User rejected sampling request" in refused.text
+
+    talk(conversation, **answers.options())
+
+
+@pytest.mark.parametrize(
+    ("answer", "report"),
+    [
+        (ElicitResult("accept", {"name": "Ada", "integer": 7}), "✅ User provided"),
+        (ElicitResult("decline"), "❌ User declined"),
+        (ElicitResult("cancel"), "⚠️ User cancelled"),
+    ],
+)
+def test_a_form(talk: Talk, answer: ElicitResult, report: str) -> None:
+    answers = Answers(answer)
+
+    async def conversation(client: Client, heard: Heard) -> None:
+        said, *_, raw = (await client.call_tool("trigger-elicitation-request")).content
+        assert isinstance(said, TextContent)
+        assert isinstance(raw, TextContent)
+        assert said.text.startswith(report)
+        sent = json.loads(raw.text.partition("Raw result: ")[2])
+        (request,) = answers.asked
+        assert request.requested_schema.required == ("name",)
+        if answer.action == "accept":
+            # What the user left alone is filled in with the form's defaults.
+            assert sent["content"] == {**FORM_DEFAULTS, "name": "Ada", "integer": 7}
+        else:
+            assert sent == {"action": answer.action}
+
+    talk(conversation, **answers.options())
+
+
+FORM_DEFAULTS = {
+    "firstLine": "It was a dark and stormy night.",
+    "integer": 42,
+    "number": 3.14,
+    "untitledSingleSelectEnum": "Monica",
+    "untitledMultipleSelectEnum": ["Guitar"],
+    "titledSingleSelectEnum": "hero-1",
+    "titledMultipleSelectEnum": ["fish-1"],
+    "legacyTitledEnum": "pet-1",
+}
+
+
+@pytest.mark.parametrize(
+    ("action", "report"),
+    [
+        ("accept", "✅ User completed the URL elicitation flow."),
+        ("decline", "❌ User declined to open the URL"),
+        ("cancel", "⚠️ User cancelled the URL elicitation"),
+    ],
+)
+def test_a_visit(talk: Talk, action: ElicitAction, report: str) -> None:
+    answers = Answers(visit=action)
+
+    async def conversation(client: Client, heard: Heard) -> None:
+        asked = {"url": "https://a.example/form", "message": "Please sign.", "elicitationId": "this"}
+        assert report in await report_of(client, "trigger-url-elicitation", asked)
+        (request,) = answers.asked
+        assert (request.url, request.message, request.elicitation_id) == tuple(asked.values())
+
+    talk(conversation, **answers.options())
+
+
+def test_a_visit_that_a_call_needs_first(talk: Talk) -> None:
+    answers = Answers()
+
+    async def conversation(client: Client, heard: Heard) -> None:
+        asked = {"url": "https://a.example/form", "errorPath": True}
+        with pytest.raises(URLElicitationRequired) as caught:
+            await client.call_tool("trigger-url-elicitation", asked)
+        (needed,) = caught.value.elicitations
+        assert needed.url == "https://modelcontextprotocol.io"
+        assert answers.asked == []
+        assert "✅ User completed" in await report_of(client, "trigger-url-elicitation", asked)
+
+    talk(conversation, **answers.options())
+
+
+# Tasks. What it does as a task takes seconds by design, so that it is all done at once.
+
+
+def test_tasks_of_both_sides(talk: Talk) -> None:
+    answers = Answers(ElicitResult("accept", {"name": "Ada", "interpretation": "snake"}))
+
+    async def conversation(client: Client, heard: Heard) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(be_asked_as_tasks, client)
+            nursery.start_soon(research, client)
+            nursery.start_soon(research_what_is_unclear, client, heard)
+            nursery.start_soon(give_research_up, client)
+        statuses = sorted([task.status async for task in client.tasks()])
+        assert statuses == ["cancelled", "completed", "completed"]
+
+    talk(conversation, **answers.options())
+
+
+async def be_asked_as_tasks(client: Client) -> None:
+    report = await report_of(client, "trigger-sampling-request-async", {"prompt": "2+2?"})
+    assert report.startswith("[COMPLETED] Async sampling completed!")
+    assert '"text": "4"' in report
+    report = await report_of(client, "trigger-elicitation-request-async")
+    assert report.startswith("[COMPLETED] User provided the requested information!")
+    assert "- Name: Ada" in report
+
+
+async def research(client: Client) -> None:
+    """Call a tool that must be a task: the client finds that out by itself."""
+    assert (await report_of(client, "simulate-research-query", {"topic": "rivers"})).startswith(
+        "# Research Report: rivers\n"
+    )
+
+
+async def research_what_is_unclear(client: Client, heard: Heard) -> None:
+    """Begin a task, watch it, and be asked in the middle of it."""
+    request = CallToolRequest("simulate-research-query", {"topic": "python", "ambiguous": True})
+    task = await client.start_task(request)
+    assert task.last is not None
+    assert task.last.status == "working"
+    assert task.last.poll_interval == 1000
+    assert "# Research Report: python (snake)" in text_of(await task.result())
+    assert (await client.get_task(task.id)).status == "completed"
+    assert text_of(await client.task_result(task.id)) == text_of(await task.result())
+    told = {each.status for each in heard.told if isinstance(each, TaskStatusNotification) and each.task_id == task.id}
+    assert told == {"working", "input_required", "completed"}
+
+
+async def give_research_up(client: Client) -> None:
+    task = await client.start_task(CallToolRequest("simulate-research-query", {"topic": "lakes"}))
+    assert (await task.cancel()).status == "cancelled"
+    with pytest.raises(RequestCancelled):
+        await task.result()
