@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from mcpio.app.store_work import carry_out
 from mcpio.engine.task_records import StoreDelete, StoreEffect, StoreLoad, StorePut, TaskEvent
 from mcpio.engine.tasks import TaskMachine
 from mcpio.errors import NoBackChannel
@@ -250,20 +251,12 @@ class TaskKeeping:
         return batch
 
     def _carry_out(self, batch: Sequence[StoreEffect]) -> list[Any]:
-        """Return what the store answers to each effect: a value, or the exception that it raised."""
-        store, values = self._store, []
-        changes: list[StorePut | StoreDelete] = []
-        for effect in batch:
-            if not isinstance(effect, StoreLoad):
-                changes.append(effect)
-                continue
-            values += self._change(changes)
-            changes = []
-            values.append(_tried(store.records) if effect.key is None else _tried(partial(store.payload, effect.key)))
-        return values + self._change(changes)
+        return carry_out(batch, self._read, self._store.write)
 
-    def _change(self, changes: list[StorePut | StoreDelete]) -> list[Any]:
-        return [_tried(partial(self._store.write, changes))] * len(changes) if changes else []
+    def _read(self, effect: StoreEffect) -> Callable[[], Any] | None:
+        if not isinstance(effect, StoreLoad):
+            return None
+        return self._store.records if effect.key is None else partial(self._store.payload, effect.key)
 
     def _note(self, batch: Sequence[StoreEffect], values: Sequence[Any]) -> None:
         for effect, value in zip(batch, values, strict=True):
@@ -287,11 +280,3 @@ def _set(waiting: list[OneShot]) -> list[OneShot]:
     for each in waiting:
         each.set(None)
     return []
-
-
-def _tried(call: Callable[[], Any]) -> Any:
-    """Return what a call returns or, in its place, the exception that it raised."""
-    try:
-        return call()
-    except Exception as error:
-        return error
