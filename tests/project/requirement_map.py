@@ -27,6 +27,18 @@ FAMILIES = {
     "PROG": 9,
     "PAGE": 6,
     "STDIO": 13,
+    "TOOL": 24,
+    "CONT": 7,
+    "RES": 12,
+    "PROM": 9,
+    "COMP": 7,
+    "LOG": 9,
+    "SAMP": 18,
+    "ROOT": 6,
+    "ELIC": 24,
+    "TASK": 38,
+    "ICON": 5,
+    "SCHEMA": 9,
 }
 """How many rules each family has; they are numbered from 1."""
 
@@ -58,7 +70,7 @@ def marked_tests() -> dict[str, list[str]]:
 
 
 def markers(source: str) -> Iterator[tuple[str, str]]:
-    """Yield (test, id) for every ``pytest.mark.req`` on or inside a test function, and ("", id) for one elsewhere."""
+    """Yield (test, id) for every ``pytest.mark.req`` on or inside a test function or class, ("", id) elsewhere."""
     yield from _markers(ast.parse(source), "")
 
 
@@ -70,6 +82,8 @@ def _markers(node: ast.AST, test: str) -> Iterator[tuple[str, str]]:
             yield from _markers(child, f"{test}{child.name}")
         elif isinstance(child, ast.ClassDef) and child.name.startswith("Test"):
             yield from _markers(child, f"{child.name}::")
+        elif isinstance(child, ast.Assign) and (name := ast.unparse(child.targets[0])).startswith("Test"):
+            yield from _markers(child, name)
         else:
             yield from _markers(child, test)
 

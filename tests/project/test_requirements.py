@@ -54,11 +54,15 @@ def _exists(test: str) -> bool:
         return name.startswith("tests/conversations/") and (ROOT / name).is_file()
     body = ast.parse((ROOT / name).read_text(encoding="utf-8")).body
     for part in path:
-        defined = {node.name: node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        defined = {node.name: node.body for node in body if isinstance(node, _DEFINITIONS)}
+        defined |= {ast.unparse(node.targets[0]): [] for node in body if isinstance(node, ast.Assign)}
         if part not in defined:
             return False
-        body = defined[part].body
+        body = defined[part]
     return True
+
+
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def test_markers_are_found_on_functions_methods_and_parameters() -> None:
@@ -70,12 +74,15 @@ class TestB:
     @pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.req("RPC-03"))])
     def test_c(self, x): ...
 
+TestD = pytest.mark.req("RPC-05")(Machine.TestCase)
+
 pytestmark = pytest.mark.req("RPC-04")
 """
     assert list(markers(source)) == [
         ("test_a", "RPC-01"),
         ("test_a", "RPC-02"),
         ("TestB::test_c", "RPC-03"),
+        ("TestD", "RPC-05"),
         ("", "RPC-04"),
     ]
 
