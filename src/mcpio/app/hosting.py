@@ -17,6 +17,7 @@ from mcpio.http.sessions import HttpSession, SessionClosed, SessionOpened
 if TYPE_CHECKING:
     from mcpio.app.server import Server
     from mcpio.app.serving import ServerSession
+    from mcpio.engine.server import ServerConnection
     from mcpio.http.model import RequestItem, ResponseItem
     from mcpio.http.options import HttpOptions
 
@@ -41,11 +42,13 @@ class HttpHost:
         report: Callable[[str, BaseException | None], None],
         options: HttpOptions | None = None,
         state: Any = None,
+        on_connection: Callable[[ServerConnection], None] | None = None,
     ) -> None:
         """Serve a server.
 
         ``on_ready`` takes an exchange that has something to send, ``on_deadline`` when to call ``handle_timeout``,
         ``None`` for never. ``clock`` gives the time in seconds; ``state`` is what the server's lifespan gave.
+        ``on_connection`` takes the connection of each session before anything passes it: to put a tap on it.
         """
         self.server = server
         self.runtime = runtime
@@ -53,16 +56,17 @@ class HttpHost:
         self.report = report
         self.state = state
         self.machine = HttpServer(
-            lambda principal: server.connection(principal=principal),
+            self._connect,
             entropy=runtime.entropy,
             options=options,
             limits=server.options.limits,
         )
         self._on_ready = on_ready
         self._on_deadline = on_deadline
+        self._on_connection = on_connection
         self._sessions: dict[int, tuple[ServerSession, HostedSession]] = {}
         self._touched: dict[HttpSession, None] = {}
-        self._is_busy = False
+        self._is_busy = self._is_telling = False
         self._deadline: float | None = None
 
     def receive(self, item: RequestItem) -> None:
@@ -115,12 +119,28 @@ class HttpHost:
                     self.machine.flush(session, self.clock())
         finally:
             self._is_busy = False
-        while (exchange := self.machine.next_ready()) is not None:
-            self._on_ready(exchange)
+        self._tell()
         deadline = self.machine.next_deadline()
         if deadline != self._deadline:
             self._deadline = deadline
             self._on_deadline(deadline)
+
+    def _tell(self) -> None:
+        """Say which exchanges are ready. Whoever is told may write at once, after which there may be more to tell."""
+        if self._is_telling:
+            return
+        self._is_telling = True
+        try:
+            while (exchange := self.machine.next_ready()) is not None:
+                self._on_ready(exchange)
+        finally:
+            self._is_telling = False
+
+    def _connect(self, principal: Hashable) -> ServerConnection:
+        connection = self.server.connection(principal=principal)
+        if self._on_connection is not None:
+            self._on_connection(connection)
+        return connection
 
     def _handle(self, session: HttpSession, event: HttpEvent) -> None:
         if isinstance(event, SessionOpened):

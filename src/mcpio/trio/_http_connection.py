@@ -1,22 +1,26 @@
-"""One HTTP/1.1 connection of a server: h11 on one side, the HTTP machine on the other, and nothing decided here."""
+"""One HTTP/1.1 connection of a server: a parser on one side, the HTTP machine on the other; it decides nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from email.utils import formatdate
-from time import time
+import contextlib
+import os
+from collections.abc import Awaitable, Callable, Hashable
+from enum import IntEnum
+from inspect import isawaitable
+from math import inf
 from typing import Any, Final, TypeAlias
 
 import attrs
-import h11
 import trio
 
+from mcpio._driving import report
 from mcpio.app.hosting import HttpHost
 from mcpio.engine.limits import seconds
-from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
+from mcpio.http.model import Body, Denied, End, RequestHead, Reset, ResponseHead, ResponseItem
+from mcpio.trio._http_parsers import BadRequest, HeadRead, Mark, Parser
 from mcpio.trio._timekeeper import Signal
 
-__all__ = ["HttpConnection", "HttpTimeouts"]
+__all__ = ["FindPrincipal", "HttpConnection", "HttpPeer", "HttpTimeouts"]
 
 RECEIVE: Final = 65536
 """How many bytes to ask for at once."""
@@ -27,245 +31,353 @@ answer: closing while bytes come in would throw the answer away."""
 
 BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
-Identify: TypeAlias = Callable[[h11.Request], Any]
-"""Returns the principal of a request."""
-
 
 @attrs.frozen(kw_only=True)
 class HttpTimeouts:
     """How long a client may take, in seconds; ``None`` for ever."""
 
     head: float | None = attrs.field(default=10.0, converter=seconds)
-    """From the first byte of a request, or the first of a connection, to the end of its head."""
+    """For the handshake of TLS, and for a head: from its first byte, or from the beginning of the connection."""
     body: float | None = attrs.field(default=30.0, converter=seconds)
-    """From one piece of a body to the next."""
+    """For a body, beside the time that it has by ``rate``."""
     idle: float | None = attrs.field(default=75.0, converter=seconds)
-    """From one request of a connection to the next."""
-    write: float | None = attrs.field(default=60.0, converter=seconds)
-    """From one piece of a response to the next: a client that reads nothing is cut off."""
+    """From the end of a response to the next request."""
+    write: float | None = attrs.field(default=30.0, converter=seconds)
+    """For a piece of a response, beside the time that it has by ``rate``: a client that reads nothing is cut off."""
+    rate: float = attrs.field(default=4096.0, validator=attrs.validators.gt(0))
+    """Bytes a second with which bodies and responses have to get on, on the whole. What is longer may take longer."""
+
+
+@attrs.frozen
+class HttpPeer:
+    """Who a client is, as far as its connection tells."""
+
+    address: Any
+    """Where it calls from, as ``socket.getpeername`` has it: the host is the first of it. ``None`` where nothing is
+    known; a string, mostly empty, for a Unix socket."""
+    certificate: Any = None
+    """The certificate that it proved to have, as ``ssl.SSLSocket.getpeercert`` has it; ``None`` without one."""
+
+
+class Stage(IntEnum):
+    """What a client is doing, which bounds how long it may take."""
+
+    IDLE = 0
+    HEAD = 1
+    BODY = 2
+    ANSWER = 3
+
+
+FindPrincipal: TypeAlias = "Callable[[RequestHead, HttpPeer], Hashable | Denied | Awaitable[Hashable | Denied]]"
+"""Returns whose a request is, or ``Denied``."""
 
 
 class HttpConnection:
-    """Serves the requests of one connection, one after the other."""
+    """Serves the requests of one connection, one after the other.
+
+    One task reads. What is ready when a request is read, it writes; what comes later is written where it comes from,
+    as far as the socket takes it. Another task is begun only to wait for a client that reads slowly. While a response
+    is under way the reader goes on reading, to notice a client that goes away; what it reads waits.
+    """
 
     def __init__(
-        self, stream: trio.abc.Stream, host: HttpHost, *, name: int, timeouts: HttpTimeouts, head_bytes: int
+        self,
+        stream: trio.abc.Stream,
+        host: HttpHost,
+        parser: Parser,
+        *,
+        peer: HttpPeer,
+        timeouts: HttpTimeouts,
+        find_principal: FindPrincipal | None = None,
     ) -> None:
+        """Without ``find_principal``, the subject of the client's certificate is the principal."""
+        self.peer = peer
         self._stream = stream
         self._host = host
+        self._parser = parser
         self._timeouts = timeouts
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=head_bytes)
-        self._name = name
+        self._find_principal = find_principal
+        certificate = peer.certificate
+        self._principal: Hashable = certificate["subject"] if certificate else None
+        self._fd = _descriptor(stream)
         self._requests = 0
-        self.exchange: tuple[int, int] | None = None
-        """The exchange that is open."""
-        self._is_head = False
-        self._is_closing = False
+        self._exchange: Hashable = None
+        # How it stands with the exchange.
+        self._is_read = self._has_head = self._is_answered = False
+        # How it stands with the connection.
+        self._is_closing = self._is_over = False
+        # Who is at it.
+        self._is_busy = True
         self._is_writing = False
-        self._wake = Signal()
-        self._complete = trio.Event()
-        self.principal: Any = None
+        self._may_write_at_once = True
+        self._unsent = b""
+        # What the reader waits for, and until when.
+        self._turn = Signal()
+        self._stage = Stage.HEAD
+        self._patience = trio.CancelScope()
 
-    # From the host
+    # From the site
 
-    def wake(self) -> None:
-        """Take note that the response has something to send."""
-        self._wake.set()
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request has begun that is not over."""
+        return self._exchange is None and not self._parser.has_more
 
-    def close_when_idle(self) -> None:
+    def wake(self, exchange: Hashable) -> None:
+        """Take note that a response has something to send."""
+        if exchange != self._exchange or self._is_busy or self._is_writing:
+            return  # Whoever is at it looks again.
+        if self._may_write_at_once:
+            # Once, and then when that is written: what comes in the same turn of the loop goes out together.
+            self._may_write_at_once = False
+            if self._write_now():
+                return
+        self._is_writing = True
+        self._nursery.start_soon(self._write_later)
+
+    def close(self) -> None:
         """Serve what is being served, and nothing after it."""
         self._is_closing = True
-        if self.exchange is None:
-            self._scope.cancel()
+        if self.is_idle:
+            self.abort()
 
-    # The tasks
+    def abort(self) -> None:
+        """End the connection."""
+        self._is_over = True
+        self._patience.cancel()
+
+    # The reader
 
     async def run(self) -> None:
         """Serve until the connection ends; nothing that the client does raises here."""
-        self._scope = trio.CancelScope()
+        self._set_deadline(self._timeouts.head)
         try:
-            with self._scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._write)
-                    await self._read()
-                    nursery.cancel_scope.cancel()
+            async with trio.open_nursery() as self._nursery:
+                with self._patience:
+                    await self._serve()
+                if self._patience.cancelled_caught and not self._is_over:
+                    await self._give_up()
+                self._nursery.cancel_scope.cancel()
         finally:
-            if self.exchange is not None:
-                self._host.receive(Reset(self.exchange))
-                self.exchange = None
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + LINGER):
-                await trio.aclose_forcefully(self._stream)
+            self._lose()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + LINGER), contextlib.suppress(*BROKEN):
+                await self._stream.aclose()
 
-    async def _read(self) -> None:
+    async def _serve(self) -> None:
+        parser, host = self._parser, self._host
         try:
-            while await self._read_request():
-                pass
+            while not self._is_over:
+                event = parser.next_event()
+                if event is None:
+                    await self._read_on()
+                elif isinstance(event, bytes):
+                    host.receive(Body(self._exchange, event))
+                elif isinstance(event, HeadRead):
+                    await self._begin(event)
+                elif event is Mark.END:
+                    self._is_read = True
+                    host.receive(End(self._exchange))
+                    await self._write_all()
+                    await self._see_out()
+                else:
+                    return
+        except BadRequest as error:
+            await self._refuse(error.status, str(error))
         except BROKEN:
             return
 
-    async def _read_request(self) -> bool:
-        """Read one request and see its response out; return whether another may follow."""
-        http, deadline = self._http, self._timeouts.head if self._requests == 0 else self._timeouts.idle
-        while True:
-            try:
-                event = http.next_event()
-            except h11.RemoteProtocolError as error:
-                await self._refuse(error.error_status_hint, str(error))
-                return False
-            if event is h11.NEED_DATA:
-                if http.they_are_waiting_for_100_continue:
-                    await self._send(http.send(h11.InformationalResponse(status_code=100, headers=[])))
-                if not await self._receive(deadline):
-                    return False
-                if self.exchange is None:
-                    deadline = self._timeouts.head
-            elif isinstance(event, h11.Request):
-                self._begin(event)
-                deadline = self._timeouts.body
-                if await self._is_answered_early():
-                    return False
-            elif isinstance(event, h11.Data):
-                self._host.receive(Body(self.exchange, bytes(event.data)))
-                if await self._is_answered_early():
-                    return False
-            elif isinstance(event, h11.EndOfMessage):
-                self._host.receive(End(self.exchange))
-                return await self._see_out()
-            else:
-                return False  # the client closed the connection
-
-    def _begin(self, request: h11.Request) -> None:
+    async def _begin(self, head: HeadRead) -> None:
         self._requests += 1
-        self.exchange = (self._name, self._requests)
-        self._is_head = request.method == b"HEAD"
-        self._complete = trio.Event()
-        headers = request.headers
-        method, target = request.method.decode("latin-1"), request.target.decode("latin-1")
-        self._host.receive(RequestHead(self.exchange, method, target, tuple(headers), self.principal))
+        exchange = (self, self._requests)
+        item = RequestHead(exchange, head.method, head.target, head.headers, self._principal)
+        if self._find_principal is not None:
+            self._enter(Stage.ANSWER)
+            item = attrs.evolve(item, principal=await self._find(self._find_principal, item))
+        self._is_read = self._has_head = self._is_answered = False
+        self._may_write_at_once = True
+        self._exchange = exchange
+        self._host.receive(item)
 
-    async def _receive(self, timeout: float | None) -> bool:
-        """Feed what comes; return whether anything may still come."""
-        with trio.CancelScope() as scope:
-            if timeout is not None:
-                scope.deadline = trio.current_time() + timeout
-            data = await self._stream.receive_some(RECEIVE)
-            self._http.receive_data(bytes(data))
-            return True
-        if self._http.their_state is h11.SEND_BODY:
-            await self._refuse(408, "the body of the request took too long")
-        elif self._http.trailing_data[0] or self._requests == 0:
-            await self._refuse(408, "the head of the request took too long")
-        return False
+    async def _find(self, find: FindPrincipal, item: RequestHead) -> Hashable:
+        try:
+            found = find(item, self.peer)
+            return (await found) if isawaitable(found) else found
+        except Exception as error:
+            report("the principal of a request could not be found", error)
+            return Denied(500, "Internal error")
 
-    async def _see_out(self) -> bool:
-        """Wait for the end of the response; return whether another request may follow."""
-        await self._send_responses()
-        while not self._complete.is_set():
-            if self._http.trailing_data[0]:
-                # The next request is here already. It waits its turn.
-                await self._complete.wait()
-                break
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch, nursery.cancel_scope)
-                await self._complete.wait()
-                nursery.cancel_scope.cancel()
-        if self._is_closing or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
-            return False
-        self._http.start_next_cycle()
-        return True
-
-    async def _watch(self, scope: trio.CancelScope) -> None:
-        """Notice a client that goes away while it waits."""
-        data = await self._stream.receive_some(RECEIVE)
-        if not data:
-            self._scope.cancel()
+    async def _read_on(self) -> None:
+        """Let more of a request come. One that is answered before it is complete is the last."""
+        if self._exchange is None:
+            if self._parser.has_more:
+                self._enter(Stage.HEAD)
+            await self._receive()
             return
-        self._http.receive_data(bytes(data))
+        await self._write_all()
+        if self._is_over:
+            await self._linger()
+            return
+        self._enter(Stage.BODY)
+        if self._parser.wants_continue:
+            await self._send(self._parser.leave_to_continue())
+        self._patience.deadline += await self._receive() / self._timeouts.rate
 
-    async def _is_answered_early(self) -> bool:
-        """Whether the response is complete before the request is: the connection is no good for another."""
-        await self._send_responses()
-        if not self._complete.is_set():
-            return False
+    async def _see_out(self) -> None:
+        """Wait until the response is out. The client may go away meanwhile, or ask for more, which waits its turn."""
+        while self._exchange is not None and not self._is_over:
+            self._enter(Stage.ANSWER)
+            if self._parser.has_more:
+                self._is_busy = False
+                await self._turn.wait()
+                self._is_busy = True
+            elif not await self._receive() and self._exchange is not None:
+                self._is_over = True
+        if self._parser.has_more:
+            await trio.lowlevel.checkpoint()
+
+    async def _receive(self) -> int:
+        """Feed what comes, and return how many bytes that were: 0 for the end."""
+        self._is_busy = False
+        data = await self._stream.receive_some(RECEIVE)
+        self._is_busy = True
+        self._parser.feed(bytes(data))
+        return len(data)
+
+    async def _give_up(self) -> None:
+        """Act on a client that took too long."""
+        self._is_busy = True
+        if self._stage is Stage.BODY:
+            await self._refuse(408, "the body of the request took too long")
+        elif self._stage is Stage.HEAD and self._parser.has_more:
+            await self._refuse(408, "the head of the request took too long")
+
+    async def _refuse(self, status: int, message: str) -> None:
+        """Answer what is no HTTP, or came too slowly."""
+        may_answer = not self._has_head
+        self._lose()
+        if not may_answer:
+            return
+        body = message.encode()
+        headers = ((b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body)))
+        parser = self._parser
+        with contextlib.suppress(*BROKEN):
+            await self._send(parser.head(status, headers, closes=True) + parser.body(body) + parser.end())
+            await self._linger()
+
+    async def _linger(self) -> None:
+        """Read what still comes, for a while, so that the client can read our answer."""
         with trio.move_on_after(LINGER):
             if isinstance(self._stream, trio.SocketStream):
                 await self._stream.send_eof()
             while await self._stream.receive_some(RECEIVE):
                 pass
-        return True
+
+    def _enter(self, stage: Stage) -> None:
+        """Have the deadline of a stage hold, from its beginning."""
+        if stage is not self._stage:
+            self._stage = stage
+            timeouts = self._timeouts
+            self._set_deadline((timeouts.idle, timeouts.head, timeouts.body, None)[stage])
+
+    def _set_deadline(self, timeout: float | None) -> None:
+        self._since = trio.current_time()
+        self._patience.deadline = inf if timeout is None else self._since + timeout
 
     # Writing
 
-    async def _write(self) -> None:
-        while True:
-            await self._wake.wait()
-            try:
-                await self._send_responses()
-            except BROKEN:
-                self._scope.cancel()
-                return
+    async def _write_all(self) -> None:
+        """Write what is ready."""
+        if not self._write_now():
+            self._is_writing = True
+            await self._write_later()
 
-    async def _send_responses(self) -> None:
-        """Send what there is of the response. One task at a time does."""
-        if self._is_writing:
-            return
-        self._is_writing = True
+    def _write_now(self) -> bool:
+        """Write what is ready, as far as it finds room; return whether all of it did. What did not is ``_unsent``."""
+        while data := self._pull():
+            sent = self._try_to_send(data)
+            if sent < len(data):
+                self._unsent = data[sent:]
+                return False
+        if self._is_answered and self._exchange is not None:
+            self._finish()
+        return True
+
+    async def _write_later(self) -> None:
+        """Write what did not find room, and what came after it."""
         try:
-            while self.exchange is not None:
-                items = self._host.responses_to_send(self.exchange)
-                if not items:
-                    return
-                await self._send(b"".join(self._encode(item) for item in items))
-                if self.exchange is None:
-                    self._complete.set()
+            while not self._is_over:
+                data, self._unsent = self._unsent, b""
+                if data:
+                    await self._send(data)
+                if self._write_now():
+                    break
+        except BROKEN:
+            self.abort()
         finally:
             self._is_writing = False
+            self._may_write_at_once = True
+
+    def _pull(self) -> bytes:
+        """Take something of the response from the machine, and return its bytes."""
+        if self._exchange is None or self._is_answered:
+            return b""
+        try:
+            return b"".join([self._encode(item) for item in self._host.responses_to_send(self._exchange)])
+        except Exception as error:
+            report("a response could not be written", error)
+            self.abort()
+            return b""
 
     def _encode(self, item: ResponseItem) -> bytes:
         if isinstance(item, ResponseHead):
-            headers = [*item.headers, (b"date", _date())]
-            if self._is_closing or self._http.their_state is not h11.DONE:
-                headers.append((b"connection", b"close"))
-            return self._http.send(h11.Response(status_code=item.status, headers=headers)) or b""
+            self._has_head = True
+            return self._parser.head(item.status, item.headers, closes=self._is_closing or not self._is_read)
         if isinstance(item, Body):
-            return b"" if self._is_head else self._http.send(h11.Data(data=item.data)) or b""
-        self.exchange = None
+            return self._parser.body(item.data)
+        self._is_answered = True
         if isinstance(item, End):
-            return self._http.send(h11.EndOfMessage()) or b""
-        self._scope.cancel()
+            return self._parser.end()
+        self.abort()
         return b""
 
-    async def _refuse(self, status: int, message: str) -> None:
-        """Answer what is no HTTP, or came too slowly."""
-        if self.exchange is not None:
-            self._host.receive(Reset(self.exchange))
-            self.exchange = None
-        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+    def _finish(self) -> None:
+        """Go on to the next request, if there may be one: the response is out."""
+        self._exchange = None
+        if self._is_closing or not self._is_read or not self._parser.next_cycle():
+            self._is_over = True
+            if not self._is_busy:
+                self._patience.cancel()
             return
-        body = message.encode()
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
-        response = h11.Response(status_code=status, headers=[*headers, (b"connection", b"close")])
-        parts = [self._http.send(response), self._http.send(h11.Data(data=body)), self._http.send(h11.EndOfMessage())]
-        await self._send(b"".join(part or b"" for part in parts))
+        # Where nothing had to be waited for, a deadline of a moment ago will do: setting one costs more than this.
+        if self._stage is not Stage.IDLE or trio.current_time() > self._since + 1:
+            self._stage = Stage.IDLE
+            self._set_deadline(self._timeouts.idle)
+        self._turn.set()
 
-    async def _send(self, data: bytes | None) -> None:
-        if not data:
-            return
-        with trio.CancelScope() as scope:
-            if self._timeouts.write is not None:
-                scope.deadline = trio.current_time() + self._timeouts.write
+    def _try_to_send(self, data: bytes) -> int:
+        """Write without waiting, where that can be done; return how many bytes found room."""
+        if self._fd is None:
+            return 0
+        try:
+            return os.write(self._fd, data)
+        except OSError:
+            return 0  # Whoever waits for room will meet it again, if it was more than that there is none.
+
+    async def _send(self, data: bytes) -> None:
+        """Write, for as long as the client may take."""
+        timeouts = self._timeouts
+        limit = inf if timeouts.write is None else timeouts.write + len(data) / timeouts.rate
+        with trio.move_on_after(limit) as scope:
             await self._stream.send_all(data)
-            return
-        self._scope.cancel()
+        if scope.cancelled_caught:
+            self.abort()
+
+    def _lose(self) -> None:
+        if self._exchange is not None:
+            exchange, self._exchange = self._exchange, None
+            self._host.receive(Reset(exchange))
 
 
-def _date() -> bytes:
-    """Return the time as HTTP has it."""
-    now = int(time())
-    if _last[0] != now:
-        _last[:] = [now, formatdate(now, usegmt=True).encode()]
-    date: bytes = _last[1]
-    return date
-
-
-_last: list[Any] = [0, b""]
+def _descriptor(stream: trio.abc.Stream) -> int | None:
+    """Return what can be written to without waiting; ``None`` for a stream that is more than a socket."""
+    return stream.socket.fileno() if os.name == "posix" and isinstance(stream, trio.SocketStream) else None

@@ -1,26 +1,29 @@
-"""``serve_http``: a server over Streamable HTTP, through h11."""
+"""``serve_http``: a server over Streamable HTTP."""
 
 from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import Callable, Hashable
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import trio
 
-from mcpio._driving import report
 from mcpio.app.hosting import HttpHost
 from mcpio.app.server import Server
 from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.trio._beginnings import TapSource
 from mcpio.trio._drivers import lifespan_of
-from mcpio.trio._groups import ungrouped
-from mcpio.trio._http_connection import HttpConnection, HttpTimeouts
-from mcpio.trio._runtime import TrioRuntime
-from mcpio.trio._timekeeper import Timekeeper
+from mcpio.trio._http_connection import FindPrincipal, HttpTimeouts
+from mcpio.trio._http_parsers import ParserName, new_parser
+from mcpio.trio._http_site import LAST_WRITES, Site, SiteOptions
+from mcpio.trio._signals import terminate_on_signals
 
 __all__ = ["HttpListening", "serve_http"]
+
+BACKLOG = 1024
+"""How many clients the system lets wait to be accepted."""
 
 
 @attrs.frozen
@@ -28,11 +31,11 @@ class HttpListening:
     """A server that listens."""
 
     url: str
-    """Where clients find it."""
-    port: int
-    """The port; the one that was found, where it was asked for port 0."""
+    """Where clients find it. With ``listeners`` that have no address of their own, the path of the endpoint only."""
+    port: int | None
+    """The port, also where port 0 was asked for; ``None`` for what is no TCP socket."""
     host: HttpHost = attrs.field(repr=False)
-    """The sessions, and ``close`` to end them in order."""
+    """The sessions. To end it all in order, cancel ``serve_http``."""
 
 
 async def serve_http(
@@ -40,149 +43,85 @@ async def serve_http(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
+    listeners: Sequence[trio.abc.Listener[Any]] | None = None,
     options: HttpOptions | None = None,
     ssl_context: ssl.SSLContext | None = None,
+    principal: FindPrincipal | None = None,
     timeouts: HttpTimeouts | None = None,
     max_connections: int = 1024,
+    max_per_address: int | None = None,
     head_bytes: int = 65536,
-    grace: float = 5.0,
+    parser: ParserName = "h11",
+    tap: TapSource | None = None,
+    handle_signals: bool = False,
+    grace: float = 0.5,
     task_status: trio.TaskStatus[HttpListening] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve any number of clients over HTTP, until cancelled; then in order, for at most ``grace`` seconds.
+    """Serve any number of clients over HTTP until cancelled. Then it ends in order, for at most ``grace`` seconds.
 
-    Without ``options``, whoever is on this machine is served, and pages of other origins are not. With ``ssl_context``
-    it is HTTPS, and a client's certificate, where the context asks for one, is the principal. With ``nursery.start``
-    it returns what listens. Beyond ``max_connections``, further clients wait.
+    In order means: nothing new is accepted; what runs is answered, or cut off when the grace is over; streams end with
+    their last chunk. With ``handle_signals``, SIGINT and SIGTERM begin that, and then end the process: see
+    ``terminate_on_signals``. Leave it out where something else in the process looks after signals. With
+    ``nursery.start`` it returns what listens.
 
-    Raises ``OSError`` when the address cannot be had. What the server's lifespan raises leaves as it is.
+    Without a policy in ``options``, what the bound address is decides who is served: on loopback, programs on this
+    machine, and no pages of other origins. ``listeners`` are used in place of ``host`` and ``port``, and are closed in
+    the end. With ``ssl_context`` it is HTTPS.
+
+    The principal of a request, which its session is bound to, is what ``principal`` says, a function or coroutine
+    function of the request's head and the ``HttpPeer``; it may return ``Denied``. Without one it is the subject of the
+    certificate that the client showed, where ``ssl_context`` asks for one, and otherwise ``None``.
+
+    Beyond ``max_connections`` clients wait to be accepted, unless a connection between two requests can be closed for
+    them; a client with more than ``max_per_address`` connections from one address is turned away. Heads of requests
+    longer than about ``head_bytes`` are refused; bodies by ``Limits.message_bytes``. ``parser`` may be ``"httptools"``
+    where that extra is installed. ``tap`` hears of each session: see ``mcpio.Tap``.
+
+    Tasks of tools outlive the sessions that began them, and end with this. Raises ``OSError`` when the address cannot
+    be had. What the server's lifespan raises leaves as it is. ``ValueError`` and ``ImportError`` for a parser that
+    there is not.
     """
-    listeners = await trio.open_tcp_listeners(port, host=host)
-    found: int = listeners[0].socket.getsockname()[1]
-    chosen = options or HttpOptions()
-    if chosen.policy == HostPolicy(None, None):
-        chosen = attrs.evolve(chosen, policy=HostPolicy.for_address(host, found))
+    new_parser(parser, head_bytes)  # To fail now, and not at the first client.
+    site_options = SiteOptions(
+        timeouts or HttpTimeouts(), head_bytes, parser, max_connections, max_per_address, ssl_context, principal, tap
+    )
     scheme = "http" if ssl_context is None else "https"
-    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{found}{chosen.path}"
-    site = _Site(timeouts or HttpTimeouts(), head_bytes, max_connections, ssl_context)
-    with ungrouped():
-        async with contextlib.AsyncExitStack() as stack:
-            for listener in listeners:
-                stack.push_async_callback(listener.aclose)
-            state = await stack.enter_async_context(lifespan_of(server))
-            await site.run(
-                server,
-                listeners,
-                chosen,
-                state,
-                grace,
-                lambda hosting: task_status.started(HttpListening(url, found, hosting)),
-            )
+    async with contextlib.AsyncExitStack() as stack:
+        if handle_signals:
+            stack.enter_context(terminate_on_signals(patience=grace + LAST_WRITES))
+        bound = await _listen(host, port) if listeners is None else listeners
+        for listener in bound:
+            stack.push_async_callback(listener.aclose)
+        address = _address(bound[0])
+        chosen = options or HttpOptions()
+        if address is None:
+            url, found = chosen.path, None
+        else:
+            name, found = (address[0] if listeners is not None else host), address[1]
+            url = f"{scheme}://{f'[{name}]' if ':' in name else name}:{found}{chosen.path}"
+            if chosen.policy == HostPolicy(None, None):
+                chosen = attrs.evolve(chosen, policy=HostPolicy.for_address(name, found))
+        state = await stack.enter_async_context(lifespan_of(server))
+        site = Site(server, chosen, site_options, state)
+        await site.run(bound, grace, lambda hosting: task_status.started(HttpListening(url, found, hosting)))
 
 
-class _Site:
-    """The connections of one server."""
-
-    def __init__(
-        self, timeouts: HttpTimeouts, head_bytes: int, max_connections: int, ssl_context: ssl.SSLContext | None
-    ) -> None:
-        self._timeouts = timeouts
-        self._head_bytes = head_bytes
-        self._ssl_context = ssl_context
-        self._room = trio.Semaphore(max_connections)
-        self._connections: dict[int, HttpConnection] = {}
-        self._last = 0
-        self._all_gone = trio.Event()
-
-    async def run(
-        self,
-        server: Server,
-        listeners: list[trio.SocketListener],
-        options: HttpOptions,
-        state: Any,
-        grace: float,
-        started: Callable[[HttpHost], None],
-    ) -> None:
-        """Listen and serve."""
-        timekeeper = Timekeeper()
-        async with trio.open_nursery() as handlers:
-            handlers.start_soon(timekeeper.run)
-            host = HttpHost(
-                server,
-                TrioRuntime(handlers),
-                clock=trio.current_time,
-                on_ready=self._wake,
-                on_deadline=lambda deadline: timekeeper.arm(host, deadline),
-                report=report,
-                options=options,
-                state=state,
-            )
-            async with trio.open_nursery() as connections:
-                try:
-                    started(host)
-                    async with trio.open_nursery() as accepting:
-                        for listener in listeners:
-                            accepting.start_soon(self._accept, listener, host, connections)
-                finally:
-                    with trio.CancelScope(shield=True, deadline=trio.current_time() + grace):
-                        await self._close(host, listeners, grace)
-                    connections.cancel_scope.cancel()
-            handlers.cancel_scope.cancel()
-
-    async def _accept(self, listener: trio.SocketListener, host: HttpHost, nursery: trio.Nursery) -> None:
-        while True:
-            await self._room.acquire()
-            try:
-                stream: trio.abc.Stream = await listener.accept()
-            except OSError as error:
-                self._room.release()
-                report("a connection could not be accepted", error)
-                await trio.sleep(0.1)
-                continue
-            except BaseException:
-                self._room.release()
-                raise
-            nursery.start_soon(self._serve, stream, host)
-
-    async def _serve(self, stream: trio.abc.Stream, host: HttpHost) -> None:
-        self._last += 1
-        name = self._last
-        try:
-            principal = None
-            if self._ssl_context is not None:
-                secured = trio.SSLStream(stream, self._ssl_context, server_side=True, https_compatible=True)
-                with trio.fail_after(self._timeouts.head or float("inf")):
-                    await secured.do_handshake()
-                stream, principal = secured, _certified(secured)
-            connection = HttpConnection(stream, host, name=name, timeouts=self._timeouts, head_bytes=self._head_bytes)
-            connection.principal = principal
-            self._connections[name] = connection
-            await connection.run()
-        except (trio.TooSlowError, trio.BrokenResourceError, OSError):
-            await trio.aclose_forcefully(stream)
-        finally:
-            self._connections.pop(name, None)
-            if not self._connections:
-                self._all_gone.set()
-            self._room.release()
-
-    async def _close(self, host: HttpHost, listeners: list[trio.SocketListener], grace: float) -> None:
-        """End in order: no new connections, no new requests; what runs is answered and streams end."""
-        for listener in listeners:
+async def _listen(host: str, port: int) -> Sequence[trio.SocketListener]:
+    """Listen at every address that a name has; with port 0, at one of them, for only one has the port that is found."""
+    listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    if port == 0:
+        for listener in listeners[1:]:
             await listener.aclose()
-        host.close(grace)
-        for connection in tuple(self._connections.values()):
-            connection.close_when_idle()
-        while self._connections:
-            self._all_gone = trio.Event()
-            await self._all_gone.wait()
-
-    def _wake(self, exchange: Hashable) -> None:
-        connection = self._connections.get(exchange[0])  # type: ignore[index]  # the exchanges are named by connections
-        if connection is not None and connection.exchange == exchange:
-            connection.wake()
+        del listeners[1:]
+    return listeners
 
 
-def _certified(stream: Any) -> Any:
-    """Return whom a client's certificate is for, as something that can be compared."""
-    certificate = stream.getpeercert()
-    return None if not certificate else certificate.get("subject")
+def _address(listener: trio.abc.Listener[Any]) -> tuple[str, int] | None:
+    """Return the host and the port of a listener on TCP."""
+    if not isinstance(listener, trio.SocketListener) or listener.socket.family not in (
+        trio.socket.AF_INET,
+        trio.socket.AF_INET6,
+    ):
+        return None
+    host, port, *_ = listener.socket.getsockname()
+    return host, port

@@ -15,15 +15,16 @@ from mcpio.trio._drivers import LAST_STORED, lifespan_of
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._runtime import TrioRuntime
 
-__all__ = ["run_tasks"]
+__all__ = ["attached", "run_tasks"]
 
 
 async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
     """Run the tasks of a server until cancelled, whatever becomes of the sessions that began them.
 
-    Start it, with ``nursery.start``, before what serves: without it the tasks of a session end with the session. The
-    server's lifespan is entered for it. Tasks that a store has from before, and that their tools resume, go on at once.
-    When it is cancelled, tasks are cut off: those that are not resumed have failed.
+    Start it, with ``nursery.start``, before what serves: without it the tasks of a session end with the session. Not
+    with ``serve_http``, which does the same. The server's lifespan is entered for it. Tasks that a store has from
+    before, and that their tools resume, go on at once. When it is cancelled, tasks are cut off: those that are not
+    resumed have failed.
 
     ``TypeError`` for a server that has no tasks.
     """
@@ -32,13 +33,13 @@ async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio
         raise TypeError("the server has no tasks: give a tool task_support=, or the server tasks=")
     async with lifespan_of(server) as state:
         with ungrouped():
-            async with trio.open_nursery() as nursery, _attached(tasks, TrioRuntime(nursery), state):
+            async with trio.open_nursery() as nursery, attached(tasks, TrioRuntime(nursery), state):
                 task_status.started()
                 await trio.sleep_forever()
 
 
 @asynccontextmanager
-async def _attached(tasks: TaskReceiver, runtime: TrioRuntime, state: Any) -> AsyncIterator[None]:
+async def attached(tasks: TaskReceiver, runtime: TrioRuntime, state: Any) -> AsyncIterator[None]:
     """Let tasks run, for a block; at its end they are stopped, and how they ended is stored."""
     place = _Place(runtime)
     try:
