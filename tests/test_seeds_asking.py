@@ -78,7 +78,7 @@ def test_c26_a_message_is_asked_for_with_preferences_and_limits() -> None:
     ],
     ids=["C38", "C39", "C26"],
 )
-def test_a_server_is_not_asked(method: str, params: Any) -> None:
+def test_c38_c39_a_server_is_not_asked(method: str, params: Any) -> None:
     link = Link(Server("s"), roots=[Root("file:///a")])
     link.pair.server.receive_data(_line({"jsonrpc": "2.0", "id": "x", "method": method, "params": params}), 0)
     link.run()
@@ -151,7 +151,7 @@ def test_c41_a_user_is_asked_by_a_form_and_at_an_address() -> None:
         ("roots/list", [], "params is not an object"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_shown_to_nobody(method: str, params: Any, reason: str) -> None:
+def test_c27_c40_a_question_that_makes_no_sense_is_shown_to_nobody(method: str, params: Any, reason: str) -> None:
     answer, seen, _ = asked(method, params)
     assert answer["error"]["code"] == -32602
     assert reason in answer["error"]["message"]

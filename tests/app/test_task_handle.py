@@ -114,7 +114,7 @@ def test_the_waiting_may_be_left_to_the_peer() -> None:
     assert [each.state for each in waits] == ["returned"] * 2
 
 
-@pytest.mark.req("TASK-30")
+@pytest.mark.req("TASK-30", "TASK-38")
 def test_what_the_peer_tells_is_used_and_not_needed() -> None:
     played = client()
     seen: list[str] = []
