@@ -71,12 +71,15 @@ class AsyncioRuntime:
 
     __slots__ = ("_group", "_loop")
 
-    def __init__(self, group: asyncio.TaskGroup) -> None:
+    def __init__(self, group: asyncio.TaskGroup | None) -> None:
+        """Without a group there are no tasks."""
         self._group = group
         self._loop = asyncio.get_running_loop()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> AsyncioTask:
         """Run a coroutine as a task of its own."""
+        if self._group is None:
+            raise RuntimeError("there is no group for a task to run in")
         return AsyncioTask(coroutine, self._group)
 
     def one_shot(self) -> AsyncioOneShot:

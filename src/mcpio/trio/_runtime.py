@@ -88,12 +88,15 @@ class TrioRuntime:
 
     __slots__ = ("_nursery", "_token")
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery | None) -> None:
+        """Without a nursery there are no tasks."""
         self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> TrioTask:
         """Run a coroutine as a task of its own."""
+        if self._nursery is None:
+            raise RuntimeError("there is no nursery for a task to run in")
         task = TrioTask(coroutine)
         self._nursery.start_soon(task.run)
         return task

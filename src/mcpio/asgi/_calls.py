@@ -1,0 +1,115 @@
+"""One call of an ASGI application, and the tasks that live in it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from contextvars import ContextVar
+from typing import Any
+
+from mcpio.app.runtime import OneShot, Runtime, Task
+
+__all__ = ["Call", "CallTask", "acting"]
+
+
+class Call:
+    """One call of the application, or the lifespan around all of them: what begins in it lives in it.
+
+    Tasks need a group of the event loop. Requests that are answered at once begin none, so a call does without until
+    ``open`` gives it one.
+    """
+
+    __slots__ = ("_waiting", "exchange", "is_done", "is_head", "is_over", "is_ready", "queue", "running", "runtime")
+
+    exchange: int
+    """The exchange, as the machine knows it."""
+    is_ready: bool
+    """Whether something happened since ``wait`` returned: there may be something to send."""
+    is_over: bool
+    """Whether the response is complete, or nobody is there to read it."""
+    is_done: bool
+    """Whether it has returned: nothing can begin in it any more."""
+    queue: list[CallTask]
+    """The tasks that wait for ``open``."""
+    running: dict[CallTask, None]
+    """The tasks that are not over."""
+    runtime: Runtime | None
+    """The event loop with the call's own group of tasks."""
+
+    def __init__(self, exchange: int, *, is_head: bool = False) -> None:
+        """``is_head`` says that the response is to have no body."""
+        self.exchange = exchange
+        self.is_head = is_head
+        self.is_ready = self.is_over = self.is_done = False
+        self.queue = []
+        self.running = {}
+        self.runtime = None
+        self._waiting: OneShot | None = None
+
+    def add(self, task: CallTask) -> None:
+        """Let a task run in this call."""
+        if self.runtime is None:
+            self.queue.append(task)
+        else:
+            task.start(self, self.runtime)
+
+    def open(self, runtime: Runtime) -> None:
+        """Start what waits, in the group of ``runtime``, and have it ready for more."""
+        self.runtime = runtime
+        queue, self.queue = self.queue, []
+        for task in queue:
+            task.start(self, runtime)
+
+    def wake(self) -> None:
+        """Take note that something happened."""
+        self.is_ready = True
+        if self._waiting is not None:
+            self._waiting.set(None)
+
+    async def wait(self, runtime: Runtime) -> None:
+        """Wait until something happened."""
+        if not self.is_ready:
+            self._waiting = runtime.one_shot()
+            try:
+                await self._waiting.wait()
+            finally:
+                self._waiting = None
+        self.is_ready = False
+
+
+acting: ContextVar[Call | None] = ContextVar("mcpio.asgi.acting", default=None)
+"""The call in which the present code runs."""
+
+
+class CallTask:
+    """A coroutine that runs in a call, from the time on when the call can run it."""
+
+    __slots__ = ("_coroutine", "_is_cancelled", "_task", "call")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._coroutine = coroutine
+        self._is_cancelled = False
+        self._task: Task | None = None
+        self.call: Call | None = None
+
+    def cancel(self) -> None:
+        """Ask it to stop at its next wait."""
+        self._is_cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def start(self, call: Call, runtime: Runtime) -> None:
+        """Run it in a call."""
+        self.call = call
+        call.running[self] = None
+        self._task = runtime.spawn(self._run(call))
+        if self._is_cancelled:
+            self._task.cancel()
+
+    async def _run(self, call: Call) -> None:
+        acting.set(call)  # whoever spawned it may have acted in another one
+        try:
+            await self._coroutine
+        finally:
+            del call.running[self]
+            if not call.running:
+                call.wake()

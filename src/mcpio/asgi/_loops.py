@@ -1,0 +1,94 @@
+"""What is different between the event loops under an ASGI application."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+
+import attrs
+
+from mcpio._driving import unwrapped
+from mcpio.app.runtime import Runtime
+
+__all__ = ["Loop", "loop_identity", "running_loop"]
+
+
+@attrs.frozen
+class Loop:
+    """An event loop that runs."""
+
+    identity: object
+    """It is the same for the same loop, and no other's."""
+    clock: Callable[[], float]
+    """Its time, in seconds."""
+    runtime: Runtime
+    """The seam to it, which has no place for tasks."""
+    group: Callable[[], AbstractAsyncContextManager[Runtime]]
+    """A block in which tasks can run, by the runtime that it gives. It is left when they are over, or cancelled because
+    the body raised. What the body raises leaves as it is, and so does what ends the program."""
+    last_moment: Callable[[float], AbstractAsyncContextManager[None]]
+    """A block that takes at most so many seconds, and is not cut off by a cancellation that has come already."""
+
+
+def loop_identity() -> object:
+    """Return what the loop in which this is called is known by."""
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_task():
+        return trio.lowlevel.current_trio_token()
+    import asyncio
+
+    return asyncio.get_running_loop()
+
+
+def running_loop() -> Loop:
+    """Return the loop in which this is called."""
+    trio = sys.modules.get("trio")
+    return _trio_loop() if trio is not None and trio.lowlevel.in_trio_task() else _asyncio_loop()
+
+
+def _trio_loop() -> Loop:
+    import trio
+
+    from mcpio.trio._runtime import TrioRuntime
+
+    @contextlib.asynccontextmanager
+    async def group() -> AsyncIterator[Runtime]:
+        with unwrapped(trio.Cancelled):
+            async with trio.open_nursery() as nursery:
+                yield TrioRuntime(nursery)
+
+    @contextlib.asynccontextmanager
+    async def last_moment(seconds: float) -> AsyncIterator[None]:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + seconds):
+            yield
+
+    return Loop(loop_identity(), trio.current_time, TrioRuntime(None), group, last_moment)
+
+
+def _asyncio_loop() -> Loop:
+    import asyncio
+
+    from mcpio.asyncio._runtime import AsyncioRuntime
+
+    @contextlib.asynccontextmanager
+    async def group() -> AsyncIterator[Runtime]:
+        with unwrapped(asyncio.CancelledError):
+            async with asyncio.TaskGroup() as tasks:
+                try:
+                    yield AsyncioRuntime(tasks)
+                except (Exception, asyncio.CancelledError):
+                    # The group cancels its tasks now. Those that have not begun would never get to what they must do
+                    # in any case.
+                    await asyncio.sleep(0)
+                    raise
+
+    @contextlib.asynccontextmanager
+    async def last_moment(seconds: float) -> AsyncIterator[None]:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                yield
+
+    loop = asyncio.get_running_loop()
+    return Loop(loop, loop.time, AsyncioRuntime(None), group, last_moment)

@@ -1,0 +1,103 @@
+"""Deadlines: one of the calls that are open watches those of all; without any, the next call that comes looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mcpio.app.runtime import Runtime, Task
+from mcpio.asgi._calls import Call
+from mcpio.engine.timers import Timers
+
+__all__ = ["Alarm", "Watch"]
+
+
+class Watch:
+    """The deadline of the host, and functions that are to be called later."""
+
+    def __init__(self, now: Callable[[], float], expire: Callable[[], None]) -> None:
+        """``now`` gives the time; ``expire`` lets the deadlines of the host expire."""
+        self._now = now
+        self._expire = expire
+        self._watching: dict[Call, None] = {}
+        self._deadline: float | None = None
+        self._timers: Timers[int] = Timers()
+        self._alarms: dict[int, Callable[[], None]] = {}
+        self._last = 0
+        self._sleeper: tuple[Call, float, Task] | None = None
+
+    @property
+    def somebody(self) -> Call | None:
+        """A call that watches, or would."""
+        return next(iter(self._watching), None)
+
+    def begin(self, call: Call) -> None:
+        """Have a call watch, which is open, if none does."""
+        self._watching[call] = None
+        self._arm()
+
+    def end(self, call: Call) -> None:
+        """Have another watch from here on."""
+        del self._watching[call]
+        if self._sleeper is not None and self._sleeper[0] is call:
+            self._sleeper[2].cancel()
+            self._sleeper = None
+            self._arm()
+
+    def look(self) -> None:
+        """Act on the deadlines that have come."""
+        self._expire()
+        for number in self._timers.pop_expired(self._now()):
+            alarm = self._alarms.pop(number, None)
+            if alarm is not None:
+                alarm()
+        self._arm()
+
+    def take_deadline(self, deadline: float | None) -> None:
+        """Take the deadline of the host in place of its earlier one."""
+        self._deadline = deadline
+        self._arm()
+
+    def set(self, when: float, function: Callable[[], None]) -> Alarm:
+        """Call a function at a time, unless what is returned is cancelled before."""
+        self._last += 1
+        self._timers.set(self._last, when)
+        self._alarms[self._last] = function
+        self._arm()
+        return Alarm(self, self._last)
+
+    def clear(self, number: int) -> None:
+        """Do not call a function."""
+        self._timers.clear(number)
+        self._alarms.pop(number, None)
+
+    def _arm(self) -> None:
+        deadline = min((when for when in (self._deadline, self._timers.next()) if when is not None), default=None)
+        # Whoever sleeps until an earlier time finds nothing to do then, and that costs less than to wake up.
+        if deadline is None or (self._sleeper is not None and self._sleeper[1] <= deadline):
+            return
+        if self._sleeper is not None:
+            self._sleeper[2].cancel()
+            self._sleeper = None
+        call = self.somebody
+        if call is not None and call.runtime is not None:
+            sleeper = call.runtime.spawn(self._sleep(call.runtime, deadline))
+            self._sleeper = (call, deadline, sleeper)
+
+    async def _sleep(self, runtime: Runtime, until: float) -> None:
+        await runtime.sleep(until - self._now())
+        self._sleeper = None
+        self.look()
+
+
+class Alarm:
+    """A function that is to be called later."""
+
+    __slots__ = ("_number", "_watch")
+
+    def __init__(self, watch: Watch, number: int) -> None:
+        self._watch = watch
+        self._number = number
+
+    def cancel(self) -> None:
+        """Do not call it."""
+        self._watch.clear(self._number)
