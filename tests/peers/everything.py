@@ -7,19 +7,46 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Protocol, Unpack
 
 import trio
 
-from mcpio import Client, ClientOptions
+from mcpio import CallToolResult, Client, ClientOptions
 from mcpio.trio import open_http, open_stdio
 from mcpio.types import LoggingMessageNotification
 
 MODES = {"stdio": "", "streamableHttp": "/mcp", "sse": "/sse"}
 """The ways in which it serves, and the paths that it serves at."""
+
+PLAIN_TOOLS = {
+    "echo",
+    "get-annotated-message",
+    "get-env",
+    "get-resource-links",
+    "get-resource-reference",
+    "get-structured-content",
+    "get-sum",
+    "get-tiny-image",
+    "gzip-file-as-resource",
+    "simulate-research-query",
+    "toggle-simulated-logging",
+    "toggle-subscriber-updates",
+    "trigger-long-running-operation",
+}
+"""What it offers to every client."""
+
+ASKING_TOOLS = {
+    "get-roots-list",
+    "trigger-elicitation-request",
+    "trigger-elicitation-request-async",
+    "trigger-sampling-request",
+    "trigger-sampling-request-async",
+    "trigger-url-elicitation",
+}
+"""What it offers to a client that can be asked for all there is."""
 
 START = 20.0
 """Seconds that it may take to listen."""
@@ -46,6 +73,25 @@ class Heard:
         while not is_there():
             self._news = trio.Event()
             await self._news.wait()
+
+
+class Talk(Protocol):
+    """Runs a conversation with the server."""
+
+    def __call__(
+        self, conversation: Callable[[Client, Heard], Awaitable[None]], **options: Unpack[ClientOptions]
+    ) -> None: ...
+
+
+def text_of(result: CallToolResult) -> str:
+    """Return the text of a result that is no failure."""
+    assert not result.is_error, result.text
+    return result.text
+
+
+async def report_of(client: Client, tool: str, arguments: dict[str, Any] | None = None) -> str:
+    """Call a tool that does not fail, and return its text."""
+    return text_of(await client.call_tool(tool, arguments))
 
 
 class Everything:
