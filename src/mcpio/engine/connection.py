@@ -169,6 +169,10 @@ class Connection(Stateful):
         """Whether a request of our own has no outcome yet."""
         return self._outgoing.get(id) is not None
 
+    def owes(self, id: IncomingId) -> bool:
+        """Whether a request of the peer's waits for its answer, and the peer for it."""
+        return self._incoming.get(id) is not None
+
     # Answers
 
     def send_result(self, id: IncomingId, result: Any) -> None:

@@ -36,7 +36,8 @@ class Groups(Inbound):
             fault = "the batch is empty"
         elif len(batch.items) > self._limits.batch_items:
             fault = f"the batch has more than {self._limits.batch_items} items"
-        elif self._options.join_batch_answers:
+        elif self._options.join_batch_answers or via is not None:
+            # An exchange has one answer (BATCH-06).
             self._receive_joined(batch, via)
             return
         else:

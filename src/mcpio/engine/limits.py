@@ -47,6 +47,11 @@ class Limits:
     sessions: int = 10_000
     """How many sessions an HTTP server keeps. Beyond: the one that was idle for longest ends, and where none is idle
     the new client is refused with status 503."""
+    streams: int = 1024
+    """How many requests of one HTTP session may be open at once, with those that were broken off and may be taken up
+    again. Beyond: status 503."""
+    exchanges: int = 20_000
+    """How many HTTP requests a server works on at once, over all sessions. Beyond: status 503."""
     replay_events: int = 1024
     """How many sent events an HTTP session keeps, for clients whose connection broke. Beyond: the oldest is forgotten,
     and a client that asks for what came after it gets what comes from now on."""

@@ -54,7 +54,8 @@ class Options:
     """For servers: refuse requests until ``notifications/initialized`` came. Some clients never send it (LIFE-12)."""
     join_batch_answers: bool = False
     """Answer a batch with one array, once all of its answers are there, instead of one by one as they come (BATCH-05).
-    Answers that wait for others count against ``Limits.queued_bytes``."""
+    Transports with exchanges, as HTTP, do so in any case. Answers that wait for others count against
+    ``Limits.queued_bytes``."""
     profiles: frozenset[Profile] = attrs.field(default=frozenset(), converter=_as_set)
     """Dialects beside the protocol that are understood, for peers that speak them. See ``mcpio.profiles``."""
     emit_profile: Profile | None = attrs.field(default=None, validator=_sayable)

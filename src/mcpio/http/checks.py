@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 
 from mcpio.errors import ErrorCode
 from mcpio.framing import jsonrpc
-from mcpio.http.model import Headers, RequestHead
-from mcpio.http.options import HttpOptions
+from mcpio.http.model import Denied, Headers, RequestHead
+from mcpio.http.options import Answers, HostPolicy, HttpOptions
 from mcpio.revisions import Era, Revision
 
-__all__ = ["Facts", "Rejection", "first_broken", "rejection_body", "too_large"]
+__all__ = [
+    "HEALTH_LADDER",
+    "LEGACY_LADDER",
+    "MCP_LADDER",
+    "Facts",
+    "Rejection",
+    "Rules",
+    "acceptable_answers",
+    "first_broken",
+    "rejection_body",
+    "too_large",
+]
+
+
+Rung: TypeAlias = "Callable[[Facts, Rules], Rejection | None]"
+"""One check: why a request is not served, or ``None``."""
 
 
 @attrs.frozen
@@ -41,6 +56,8 @@ class Facts:
         "method",
         "origin",
         "path",
+        "policy",
+        "principal",
         "query",
         "session_id",
         "version",
@@ -49,6 +66,8 @@ class Facts:
     def __init__(self, head: RequestHead) -> None:
         self.method = head.method
         self.path, _, self.query = head.target.partition("?")
+        self.principal = head.principal
+        self.policy = head.policy
         found: dict[bytes, bytes] = {}
         for name, value in head.headers:
             found[name] = value if name not in found else found[name] + b", " + value
@@ -63,13 +82,26 @@ class Facts:
         self.last_event_id = text.get(b"last-event-id")
 
 
-def first_broken(facts: Facts, options: HttpOptions, max_bytes: int) -> Rejection | None:
+@attrs.frozen
+class Rules:
+    """What one endpoint asks of a request."""
+
+    ladder: tuple[Rung, ...]
+    """Its checks, in their order."""
+    methods: tuple[str, ...]
+    """The methods that it serves, beside OPTIONS where pages of other origins may ask."""
+    options: HttpOptions
+    max_bytes: int
+    """The longest body that is taken in."""
+
+
+def first_broken(facts: Facts, rules: Rules) -> Rejection | None:
     """Return the answer of the first rung that breaks, or ``None`` for a request that may go on.
 
-    The rungs that need the body, or a session, are ``HttpServer``'s.
+    The rungs that need the body, or a session, are those of each endpoint.
     """
-    for rung in _LADDER:
-        rejection = rung(facts, options, max_bytes)
+    for rung in rules.ladder:
+        rejection = rung(facts, rules)
         if rejection is not None:
             return rejection
     return None
@@ -80,71 +112,96 @@ def rejection_body(rejection: Rejection) -> bytes:
     return jsonrpc.encode_error(None, rejection.code, rejection.message, with_null_id=False)
 
 
-def _method(facts: Facts, options: HttpOptions, _: int) -> Rejection | None:
-    """Require one of three methods (HTTP-01), or OPTIONS where pages of other origins may ask."""
-    allowed = ["POST"]
-    if options.sessions:
-        allowed += ["GET", "DELETE"] if options.listening else ["DELETE"]
-    if options.cors is not None:
-        allowed.append("OPTIONS")
+def acceptable_answers(facts: Facts, options: HttpOptions) -> Answers:
+    """Return how the answer to a POST may look that passed the ladder."""
+    if facts.accept == _USUAL_ACCEPT or options.strict_accept or not facts.accept:
+        return options.answers
+    takes_json, takes_events = (_accepts(facts, kind) for kind in (_JSON, _EVENTS))
+    if takes_json and takes_events:
+        return options.answers
+    return "json" if takes_json else "sse"
+
+
+# The rungs
+
+
+def _host(facts: Facts, rules: Rules) -> Rejection | None:
+    """Require that the client calls us by a name of ours (HTTP-04)."""
+    hosts = _policy(facts, rules).hosts
+    if hosts is None or (facts.host is not None and facts.host.lower() in hosts):
+        return None
+    return Rejection(403, "Forbidden: this Host is not served here")
+
+
+def _origin(facts: Facts, rules: Rules) -> Rejection | None:
+    """Require that a page that calls is of a welcome origin (HTTP-02, HTTP-03)."""
+    origin, cors = facts.origin, rules.options.cors
+    if origin is None or origin.lower() in _welcome(facts, _policy(facts, rules)):
+        return None
+    if cors is not None and (cors.origins == "*" or origin.lower() in cors.origins):
+        return None
+    return Rejection(403, "Forbidden: this Origin is not welcome here")
+
+
+def _policy(facts: Facts, rules: Rules) -> HostPolicy:
+    return facts.policy or rules.options.policy
+
+
+def _welcome(facts: Facts, policy: HostPolicy) -> frozenset[str] | tuple[str, ...]:
+    if policy.origins is not None:
+        return policy.origins
+    host = (facts.host or "").lower()
+    return (f"http://{host}", f"https://{host}")
+
+
+def _method(facts: Facts, rules: Rules) -> Rejection | None:
+    """Require one of the methods of the endpoint (HTTP-01)."""
+    allowed = rules.methods if rules.options.cors is None else (*rules.methods, "OPTIONS")
     if facts.method in allowed:
         return None
     allow = ((b"allow", ", ".join(allowed).encode()),)
     return Rejection(405, f"Method not allowed: {facts.method:.20}", headers=allow)
 
 
-def _host(facts: Facts, options: HttpOptions, _: int) -> Rejection | None:
-    """Require that the client calls us by a name of ours (HTTP-04)."""
-    hosts = options.policy.hosts
-    if hosts is None or (facts.host is not None and facts.host.lower() in hosts):
+def _principal(facts: Facts, _: Rules) -> Rejection | None:
+    """Require that whoever looked at the credentials did not refuse them. Browsers ask beforehand without any."""
+    denied = facts.principal
+    if not isinstance(denied, Denied) or facts.method == "OPTIONS":
         return None
-    return Rejection(403, "Forbidden: this Host is not served here")
+    return Rejection(denied.status, denied.message, headers=denied.headers)
 
 
-def _origin(facts: Facts, options: HttpOptions, _: int) -> Rejection | None:
-    """Require that a page that calls is of a welcome origin (HTTP-02, HTTP-03)."""
-    origin = facts.origin
-    if origin is None or origin.lower() in _welcome(facts, options):
+def _accept(facts: Facts, rules: Rules) -> Rejection | None:
+    """Require that the client can read what may be answered (HTTP-07, HTTP-26)."""
+    if facts.accept == _USUAL_ACCEPT:
         return None
-    if options.cors is not None and (options.cors.origins == "*" or origin.lower() in options.cors.origins):
+    wanted = {"POST": (_JSON, _EVENTS), "GET": (_EVENTS,)}.get(facts.method, ())
+    accepted = [_accepts(facts, kind) for kind in wanted]
+    if all(accepted) or (not rules.options.strict_accept and (any(accepted) or not facts.accept)):
         return None
-    return Rejection(403, "Forbidden: this Origin is not welcome here")
+    return Rejection(406, f"Not acceptable: Accept must list {' and '.join(wanted)}")
 
 
-def _welcome(facts: Facts, options: HttpOptions) -> frozenset[str] | tuple[str, ...]:
-    if options.policy.origins is not None:
-        return options.policy.origins
-    host = (facts.host or "").lower()
-    return (f"http://{host}", f"https://{host}")
-
-
-def _accept(facts: Facts, options: HttpOptions, _: int) -> Rejection | None:
-    """Require that the client can read what we may answer (HTTP-07, HTTP-26)."""
-    wanted = {"POST": ("application/json", "text/event-stream"), "GET": ("text/event-stream",)}.get(facts.method, ())
-    if not wanted or facts.accept == _USUAL_ACCEPT:
-        return None
+def _accepts(facts: Facts, kind: str) -> bool:
     offered = {part.partition(";")[0].strip().lower() for part in facts.accept.split(",")}
-    for kind in wanted:
-        if not offered & {kind, "*/*", kind.partition("/")[0] + "/*"}:
-            return Rejection(406, f"Not acceptable: Accept must list {' and '.join(wanted)}")
-    return None
+    return not offered.isdisjoint((kind, "*/*", kind.partition("/")[0] + "/*"))
 
 
-def _content_type(facts: Facts, options: HttpOptions, _: int) -> Rejection | None:
+def _content_type(facts: Facts, rules: Rules) -> Rejection | None:
     """Require that a message comes as JSON (HTTP-08)."""
-    if facts.method != "POST" or facts.content_type == "application/json":
+    if facts.method != "POST" or facts.content_type == _JSON:
         return None
-    if facts.content_type.partition(";")[0].strip().lower() == "application/json":
+    if facts.content_type.partition(";")[0].strip().lower() == _JSON:
         return None
     return Rejection(415, "Unsupported media type: Content-Type must be application/json")
 
 
-def _length(facts: Facts, options: HttpOptions, max_bytes: int) -> Rejection | None:
+def _length(facts: Facts, rules: Rules) -> Rejection | None:
     """Require that a body is not announced as too long: it need not come (HTTP-14)."""
     length = facts.content_length
     if length is None or not (length.isascii() and length.isdigit()):
         return None
-    return too_large(max_bytes) if len(length) > 18 or int(length) > max_bytes else None
+    return too_large(rules.max_bytes) if len(length) > _LENGTH_DIGITS or int(length) > rules.max_bytes else None
 
 
 def too_large(max_bytes: int) -> Rejection:
@@ -152,7 +209,7 @@ def too_large(max_bytes: int) -> Rejection:
     return Rejection(413, f"Invalid request: a message is longer than {max_bytes} bytes")
 
 
-def _version(facts: Facts, options: HttpOptions, _: int) -> Rejection | None:
+def _version(facts: Facts, rules: Rules) -> Rejection | None:
     """Require that the revision that a client says it speaks is one that has sessions (HTTP-31)."""
     version = facts.version
     revision = None if version is None else Revision.parse(version)
@@ -161,16 +218,23 @@ def _version(facts: Facts, options: HttpOptions, _: int) -> Rejection | None:
     return Rejection(400, f"Invalid request: MCP-Protocol-Version {version!r:.60} is not supported")
 
 
-_LADDER: Final[tuple[Callable[[Facts, HttpOptions, int], Rejection | None], ...]] = (
+MCP_LADDER: Final[tuple[Rung, ...]] = (
     _host,
     _origin,
     _method,
+    _principal,
     _accept,
     _content_type,
     _length,
     _version,
 )
-"""In this order: who may ask comes before what they ask. The path comes before both, for each has its own ladder."""
+"""Who may ask comes before what they ask. The path comes before both, for each has its own rules."""
+
+LEGACY_LADDER: Final[tuple[Rung, ...]] = (_host, _origin, _method, _principal, _content_type, _length, _version)
+"""The same for clients of 2024-11-05, who need not say what they accept."""
+
+HEALTH_LADDER: Final[tuple[Rung, ...]] = (_method,)
+"""Whoever watches over servers may call them by any name, and learns nothing but that they are there."""
 
 _FIELDS: Final = frozenset(
     {
@@ -184,4 +248,7 @@ _FIELDS: Final = frozenset(
         b"last-event-id",
     }
 )
-_USUAL_ACCEPT: Final = "application/json, text/event-stream"
+_JSON: Final = "application/json"
+_EVENTS: Final = "text/event-stream"
+_USUAL_ACCEPT: Final = f"{_JSON}, {_EVENTS}"
+_LENGTH_DIGITS: Final = 18

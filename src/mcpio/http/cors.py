@@ -17,12 +17,12 @@ def cors_headers(facts: Facts, options: HttpOptions) -> Headers:
     allowed = b"*" if cors.origins == "*" else origin.encode("latin-1")
     return (
         (b"access-control-allow-origin", allowed),
-        (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version"),
+        (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version, www-authenticate"),
         (b"vary", b"origin"),
     )
 
 
-def preflight_headers(facts: Facts, options: HttpOptions) -> Headers:
+def preflight_headers(options: HttpOptions) -> Headers:
     """Return what a browser that asks beforehand is told, beside ``cors_headers``."""
     if options.cors is None:
         return ()

@@ -26,25 +26,24 @@ class HostPolicy:
     hosts: frozenset[str] | None
     """The ``Host`` values that are served, in lower case with their port; ``None`` for any."""
     origins: frozenset[str] | None
-    """The ``Origin`` values that are served; ``None`` for the origin that the request itself is addressed to."""
+    """The ``Origin`` values that are served, in lower case; ``None`` for the origin that the request itself is
+    addressed to. With ``hosts`` that are ``None`` too, that keeps no page away whose name was made to point here."""
 
     @classmethod
     def for_address(cls, host: str, port: int, *, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> HostPolicy:
         """Return the policy for a bound address; ``hosts`` and ``origins`` are served as well.
 
         Bound to loopback, only the names of this machine are served: a name that somebody else made to point here is
-        how DNS rebinding works. Bound to anything else, any ``Host`` is served unless ``hosts`` are given.
+        how DNS rebinding works. Bound to anything else, any ``Host`` is served unless ``hosts`` are given. Pages are
+        served where their origin is one of ``origins``, one of ``hosts``, or an address that nobody else can point
+        here: the bound one, or one of loopback.
         """
-        names = [f"[{host}]" if ":" in host else host]
-        is_local = names[0] in _LOOPBACK or host.startswith("127.") or not host
-        more_hosts, more_origins = frozenset(map(str.lower, hosts)), frozenset(map(str.lower, origins))
-        if not is_local:
-            return cls(more_hosts or None, more_origins or None)
-        local = [f"{name}{suffix}" for name in {*names, *_LOOPBACK} - {""} for suffix in ("", f":{port}")]
-        return cls(
-            frozenset(local) | more_hosts,
-            frozenset(f"{scheme}://{name}" for name in local for scheme in ("http", "https")) | more_origins,
-        )
+        name = f"[{host}]" if ":" in host else host
+        own = frozenset(f"{each}{suffix}" for each in {name, *_LOOPBACK} - {""} for suffix in ("", f":{port}"))
+        named = frozenset(map(str.lower, hosts))
+        pages = frozenset(f"{scheme}://{each}" for each in own | named for scheme in ("http", "https"))
+        is_local = name in _LOOPBACK or host.startswith("127.") or not host
+        return cls(own | named if is_local else named or None, pages | frozenset(map(str.lower, origins)))
 
 
 @attrs.frozen(kw_only=True)
@@ -68,6 +67,9 @@ class HttpOptions:
     answers: Answers = "auto"
     """``"auto"`` answers with JSON unless something comes before the answer, or it takes longer than ``sse_after``;
     ``"json"`` never streams: what handlers tell before their answer is left out; ``"sse"`` always streams."""
+    strict_accept: bool = True
+    """Whether a POST must accept both JSON and streams, as the protocol asks of clients (HTTP-07). Without this, a
+    client that accepts one of them gets just that, and one that does not say gets what ``answers`` says."""
     sse_after: float | None = attrs.field(default=0.5, converter=seconds)
     """Seconds after which an answer that is not ready becomes a stream; ``None`` waits for it."""
     sessions: bool = True
@@ -75,11 +77,12 @@ class HttpOptions:
     session_idle: float | None = attrs.field(default=1800.0, converter=seconds)
     """Seconds without a request after which a session ends; ``None`` for never."""
     listening: bool = True
-    """Whether clients may listen with GET."""
+    """Whether clients of sessions may listen with GET."""
     resumable: bool = True
-    """Whether streams have event ids, so that a client whose connection broke can go on where it was."""
+    """Whether streams have event ids, so that a client whose connection broke can go on where it was. It comes back
+    with GET, so without ``listening`` there are none."""
     resume_within: float | None = attrs.field(default=60.0, converter=seconds)
-    """Seconds for which sent events are kept for that."""
+    """Seconds for which sent events, and broken streams, are kept for that; ``None`` as long as the session."""
     keep_alive: float | None = attrs.field(default=15.0, converter=seconds)
     """Seconds after which a quiet stream gets a comment, so that nothing between takes it for dead."""
     cors: Cors | None = None
@@ -87,4 +90,10 @@ class HttpOptions:
     health: str | None = None
     """A path that answers GET with ``{"status":"ok"}``, for whoever watches over servers."""
     legacy: tuple[str, str] | None = None
-    """The two paths of the HTTP+SSE transport of 2024-11-05, ``("/sse", "/messages")``, to serve old clients too."""
+    """The two paths of the HTTP+SSE transport of 2024-11-05, ``("/sse", "/messages")``, to serve old clients too
+    (FALL-05): the first to listen by GET, the second to POST to."""
+
+    @property
+    def resumes(self) -> bool:
+        """Whether a client may go on with a stream after a break."""
+        return self.resumable and self.listening and self.sessions

@@ -46,23 +46,19 @@ class ReplayBuffer:
         while len(self._events) > self._most or self.size > self._most_bytes:
             self._forget()
 
-    def after(self, stream: int, number: int) -> list[SentEvent] | None:
-        """Return the events of a stream after the one of that number, or ``None`` when that one is not here.
-
-        Events go in the order in which they came. So where it is here, none of those after it is missing.
-        """
+    def after(self, stream: int, number: int) -> list[SentEvent]:
+        """Return the events of a stream after the one of that number, as far as they are here, in order."""
         found: list[SentEvent] = []
         for event in reversed(self._events):
-            if event.stream != stream:
-                continue
-            if event.number <= number:
-                return found[::-1] if event.number == number else None
-            found.append(event)
-        return None
+            if event.stream == stream:
+                if event.number <= number:
+                    break
+                found.append(event)
+        return found[::-1]
 
-    def expire(self, before: float) -> None:
-        """Forget what was sent before that time."""
-        while self._events and self._events[0].sent_at < before:
+    def expire(self, now: float, window: float) -> None:
+        """Forget what was sent ``window`` seconds ago, or earlier."""
+        while self._events and self._events[0].sent_at + window <= now:
             self._forget()
 
     @property
@@ -73,8 +69,10 @@ class ReplayBuffer:
     def __iter__(self) -> Iterator[SentEvent]:
         return iter(self._events)
 
-    def _forget(self) -> None:
-        self.size -= len(self._events.popleft().data)
+    def _forget(self) -> SentEvent:
+        event = self._events.popleft()
+        self.size -= len(event.data)
+        return event
 
 
 def event_id(stream: int, number: int) -> str:

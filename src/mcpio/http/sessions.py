@@ -10,15 +10,17 @@ import attrs
 
 from mcpio.engine.server import ServerConnection
 from mcpio.events import IncomingId
-from mcpio.http.checks import Facts
-from mcpio.http.model import Body, End, Headers, Reset, ResponseHead, ResponseItem
+from mcpio.http.checks import Facts, Rejection, rejection_body
+from mcpio.http.model import Body, End, Headers, ResponseHead, ResponseItem
+from mcpio.http.options import Answers
 from mcpio.http.replay import ReplayBuffer
 
-__all__ = ["LISTENING", "Exchange", "HttpSession", "SessionClosed", "SessionOpened", "Stream"]
+__all__ = ["JSON", "LISTENING", "Exchange", "HttpSession", "SessionClosed", "SessionOpened", "Stream"]
 
-LISTENING = 0
+LISTENING: Final = 0
 """The stream of what belongs to no request of the client's, for which it listens with GET."""
 
+JSON: Final = (b"content-type", b"application/json")
 
 NO_CONTENT: Final = 204
 """The status that has no length either."""
@@ -41,6 +43,7 @@ class HttpSession:
         "connection",
         "exchanges",
         "id",
+        "is_legacy",
         "key",
         "next_stream",
         "principal",
@@ -53,15 +56,21 @@ class HttpSession:
     connection: ServerConnection
     """The engine. After acting on it, call ``HttpServer.flush``."""
     id: str | None
-    """What the client calls it; ``None`` for a request that stands alone."""
+    """What the client calls it; ``None`` before it was told, and for a request that stands alone."""
+    is_legacy: bool
+    """Whether it is one of 2024-11-05: all that the server says goes out by listening."""
     key: int
     """What the server calls it: never used twice."""
     principal: Hashable
     """Whose it is: nobody else may use it (SESS-09)."""
     streams: dict[int, Stream]
     """Those that are not over, by number."""
+    next_stream: int
+    """The number of the next stream. None is used twice, so that event ids are unique (RESUME-01)."""
     exchanges: int
     """How many exchanges are open."""
+    replay: ReplayBuffer | None
+    """What was sent, for clients that come back; ``None`` while there is nothing."""
     undelivered: int
     """How many messages had no way to the client, and were dropped (P11)."""
     used_at: float
@@ -71,13 +80,14 @@ class HttpSession:
         self.key = key
         self.connection = connection
         self.id = None
+        self.is_legacy = False
         self.principal = principal
         self.streams = {}
         self.next_stream = LISTENING + 1
         self.exchanges = 0
         self.undelivered = 0
         self.used_at = now
-        self.replay: ReplayBuffer | None = None
+        self.replay = None
 
     def stream_of(self, via: Hashable) -> Stream | None:
         """Return the stream of an exchange, as the engine calls it."""
@@ -93,28 +103,38 @@ class HttpSession:
 class Stream:
     """What goes out by one POST, or by listening: messages in order, which may outlive the exchange they began by."""
 
-    __slots__ = ("answers", "exchange", "is_batch", "is_resumable", "next_number", "number", "running", "unsent")
+    __slots__ = ("exchange", "is_resumable", "next_number", "number", "requests", "unsent")
 
     number: int
     """Its name in the session, and the ``via`` of the messages that belong to it."""
     exchange: Exchange | None
     """What carries it at the moment."""
-    running: set[IncomingId]
-    """The requests that are to be answered on it."""
-    answers: list[bytes]
-    """The answers so far, as long as they may still go out as one JSON body."""
+    is_resumable: bool
+    """Whether its events have ids: a client that lost the exchange may go on where it was."""
+    next_number: int
+    """The number of its next event, from 1."""
+    requests: set[IncomingId]
+    """The requests that came by it. Those that are over go out of it as soon as somebody looks."""
     unsent: deque[bytes]
     """Encoded events that wait for the exchange to take them."""
 
-    def __init__(self, number: int, exchange: Exchange | None, *, is_batch: bool = False) -> None:
+    def __init__(self, number: int, exchange: Exchange | None) -> None:
         self.number = number
         self.exchange = exchange
-        self.is_batch = is_batch
         self.is_resumable = False
-        self.running = set()
-        self.answers = []
-        self.unsent = deque()
         self.next_number = 1
+        self.requests = set()
+        self.unsent = deque()
+
+    @property
+    def via(self) -> int | None:
+        """Its name, as the engine calls it."""
+        return None if self.number == LISTENING else self.number
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much waits for the exchange."""
+        return sum(map(len, self.unsent))
 
 
 class Exchange:
@@ -122,10 +142,13 @@ class Exchange:
 
     __slots__ = (
         "_headers",
+        "_ready",
+        "answers",
         "body",
         "facts",
         "id",
         "is_answered",
+        "is_complete",
         "is_stream",
         "items",
         "principal",
@@ -138,26 +161,50 @@ class Exchange:
     """What the adapter calls it."""
     facts: Facts
     """What the head of the request says."""
+    principal: Hashable
+    """Who asks."""
+    answers: Answers
+    """How the response may look."""
+    body: list[bytes]
+    """What came of the body so far."""
+    size: int
+    """How many bytes that are."""
+    session: HttpSession | None
+    """The session that it belongs to, as soon as that is known."""
+    stream: Stream | None
+    """The stream that it carries."""
+    items: deque[ResponseItem]
+    """What waits for the adapter."""
+    is_complete: bool
+    """Whether all of the request came."""
     is_stream: bool
     """Whether the response is a stream of events that has begun."""
     is_answered: bool
     """Whether the end of the response is said, or waits to be."""
-    items: deque[ResponseItem]
-    """What waits for the adapter."""
 
-    def __init__(self, id: Hashable, facts: Facts, principal: Hashable, headers: Headers = ()) -> None:
-        """``headers`` are in the response, whatever it is."""
+    def __init__(
+        self,
+        id: Hashable,
+        facts: Facts,
+        principal: Hashable,
+        *,
+        headers: Headers,
+        answers: Answers,
+        ready: dict[Hashable, None],
+    ) -> None:
+        """``headers`` are in the response, whatever it is. ``ready`` takes its name when there is something to send."""
         self._headers = headers
+        self._ready = ready
         self.id = id
         self.facts = facts
         self.principal = principal
-        self.body: list[bytes] = []
+        self.answers = answers
+        self.body = []
         self.size = 0
-        self.session: HttpSession | None = None
-        self.stream: Stream | None = None
+        self.session = None
+        self.stream = None
         self.items = deque()
-        self.is_stream = False
-        self.is_answered = False
+        self.is_complete = self.is_stream = self.is_answered = False
 
     def respond(self, status: int, headers: Headers, body: bytes = b"") -> None:
         """Answer in one piece."""
@@ -167,21 +214,27 @@ class Exchange:
             self.items.append(Body(self.id, body))
         self.finish()
 
+    def reject(self, rejection: Rejection) -> None:
+        """Answer what is not served."""
+        self.respond(rejection.status, (JSON, *rejection.headers), rejection_body(rejection))
+
     def begin_stream(self, headers: Headers) -> None:
         """Answer with events, as they come."""
         self.is_stream = True
         self.items.append(ResponseHead(self.id, 200, (*headers, *self._headers)))
+        self.wake()
 
     def send(self, data: bytes) -> None:
         """Send some bytes of a stream."""
         self.items.append(Body(self.id, data))
+        self.wake()
 
     def finish(self) -> None:
         """End the response."""
         self.is_answered = True
         self.items.append(End(self.id))
+        self.wake()
 
-    def cut_off(self) -> None:
-        """Break the response off: its end cannot be told any more."""
-        self.is_answered = True
-        self.items.append(Reset(self.id))
+    def wake(self) -> None:
+        """Take note that there is something to send: here, or in its stream."""
+        self._ready[self.id] = None

@@ -1,0 +1,154 @@
+"""The one endpoint of Streamable HTTP: POST, GET and DELETE, with sessions or without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Final, Protocol, TypeAlias
+
+from mcpio.engine.limits import Limits
+from mcpio.engine.server import ServerConnection
+from mcpio.errors import ErrorCode, RemoteProtocolError
+from mcpio.framing import jsonrpc
+from mcpio.http.checks import MCP_LADDER, Rejection, Rules
+from mcpio.http.model import Headers
+from mcpio.http.options import HttpOptions
+from mcpio.http.registry import NO_SESSION, Sessions
+from mcpio.http.sessions import JSON, Exchange, HttpSession, Stream
+from mcpio.http.streams import is_running, session_headers
+from mcpio.revisions import REV_2025_03_26, Revision
+
+__all__ = ["CLOSING", "LATER", "TOO_MANY_SESSIONS", "Connect", "Endpoint", "Mcp"]
+
+LATER: Final[Headers] = ((b"retry-after", b"5"),)
+CLOSING: Final = Rejection(503, "Service unavailable: the server is closing", ErrorCode.INTERNAL_ERROR)
+TOO_MANY_SESSIONS: Final = Rejection(503, "Service unavailable: too many sessions", ErrorCode.INTERNAL_ERROR, LATER)
+
+
+Connect: TypeAlias = Callable[[Hashable], ServerConnection]
+"""Makes an engine, for a client with that principal."""
+
+
+class Endpoint(Protocol):
+    """What serves the requests for one path."""
+
+    rules: Rules
+    """What it asks of them."""
+
+    def admit(self, exchange: Exchange) -> Rejection | None:
+        """Look at the head of a request that keeps the rules; return why it is not served, or ``None``."""
+
+    def serve(self, exchange: Exchange) -> None:
+        """Act on a whole request that was admitted."""
+
+
+class Mcp:
+    """The endpoint."""
+
+    def __init__(self, connect: Connect, options: HttpOptions, limits: Limits, sessions: Sessions) -> None:
+        methods: tuple[str, ...] = ("POST", "GET", "DELETE") if options.listening else ("POST", "DELETE")
+        self._connect = connect
+        self._options = options
+        self._limits = limits
+        self._sessions = sessions
+        if not options.sessions:
+            methods = ("POST",)
+        self.rules = Rules(MCP_LADDER, methods, options, limits.message_bytes)
+
+    def admit(self, exchange: Exchange) -> Rejection | None:
+        """Require that the session that is named is one of ours, and of whoever asks (SESS-04, SESS-05, SESS-09)."""
+        facts = exchange.facts
+        if not self._options.sessions:
+            return None
+        if facts.session_id is None:
+            return None if facts.method == "POST" else _SESSION_REQUIRED
+        session = self._sessions.find(facts.session_id, exchange.principal)
+        if session is None or session.is_legacy:
+            return NO_SESSION
+        revision = session.connection.revision
+        if facts.version is not None and revision is not None and facts.version != revision.name:
+            return Rejection(400, f"Invalid request: this session speaks {revision}, not {facts.version}")
+        if facts.method == "POST" and len(session.streams) >= self._limits.streams:
+            return _TOO_MANY_STREAMS
+        self._sessions.enter(session, exchange)
+        return None
+
+    def serve(self, exchange: Exchange) -> None:
+        """Act on a request: a message, the wish to listen, or the end of a session."""
+        session = exchange.session
+        if session is not None and not self._sessions.is_open(session):
+            # It ended while the request came.
+            exchange.reject(NO_SESSION)
+        elif exchange.facts.method == "POST":
+            self._post(exchange)
+        elif session is not None and exchange.facts.method == "GET":
+            self._sessions.streams.listen(session, exchange)
+            self._sessions.flush(session)
+        elif session is not None:
+            exchange.respond(204, session_headers(session, exchange))
+            self._sessions.end(session)
+
+    # A message
+
+    def _post(self, exchange: Exchange) -> None:
+        body = b"".join(exchange.body)
+        exchange.body.clear()
+        if exchange.session is None:
+            rejection = self._begin_session(exchange, jsonrpc.parse(body))
+            if rejection is not None:
+                exchange.reject(rejection)
+        if exchange.session is not None:
+            self._feed(exchange, exchange.session, body)
+
+    def _begin_session(self, exchange: Exchange, message: jsonrpc.Message) -> Rejection | None:
+        """Begin a session for a request that names none, or say why not."""
+        is_initialize = isinstance(message, jsonrpc.Request) and message.method == "initialize"
+        if isinstance(message, jsonrpc.Malformed):
+            return Rejection(400, message.reason, message.code)
+        if self._options.sessions and not is_initialize:
+            return _SESSION_REQUIRED
+        if self._sessions.is_closing:
+            return CLOSING
+        if self._options.sessions and not self._sessions.make_room():
+            return TOO_MANY_SESSIONS
+        connection = self._connect(exchange.principal)
+        version = exchange.facts.version
+        # Of a client that says nothing, and whose handshake we do not know, the one that had no such field (HTTP-32).
+        revision = REV_2025_03_26 if version is None else Revision.parse(version)
+        if not is_initialize or version is not None:
+            if revision is None or revision not in connection.options.revisions:
+                return Rejection(400, f"Invalid request: revision {revision} is not served here")
+            if not is_initialize:
+                connection.assume(revision)
+        self._sessions.enter(self._sessions.begin(connection, exchange.principal), exchange)
+        return None
+
+    def _feed(self, exchange: Exchange, session: HttpSession, body: bytes) -> None:
+        """Hand a message to the engine, and tell from what becomes of it what the response is."""
+        connection, streams = session.connection, self._sessions.streams
+        stream = streams.open(session, exchange)
+        connection.receive_message(body, streams.now, via=stream.via)
+        drained = self._sessions.drain(session)
+        if session.id is None and self._options.sessions and connection.revision is not None:
+            self._sessions.name(session)
+        if drained.faults and not drained.has_others:
+            self._refuse(exchange, session, stream, drained.faults[0])
+        elif not is_running(session, stream) and stream.via not in connection.waiting():
+            # Notifications and responses (HTTP-09).
+            exchange.respond(202, session_headers(session, exchange))
+            streams.close(session, stream)
+        self._sessions.flush(session)
+
+    def _refuse(self, exchange: Exchange, session: HttpSession, stream: Stream, fault: RemoteProtocolError) -> None:
+        """Answer what is no message, or none that can be accepted (HTTP-10, HTTP-13)."""
+        answer = session.connection.next_message(via=stream.via)
+        self._sessions.streams.close(session, stream)
+        if answer is not None:
+            exchange.respond(400, (JSON, *session_headers(session, exchange)), answer.text)
+        else:
+            exchange.reject(Rejection(400, str(fault), fault.code))
+
+
+_SESSION_REQUIRED: Final = Rejection(400, "Invalid request: Mcp-Session-Id is required: initialize first")
+_TOO_MANY_STREAMS: Final = Rejection(
+    503, "Service unavailable: too many requests in this session", ErrorCode.INTERNAL_ERROR, LATER
+)

@@ -1,0 +1,239 @@
+"""The sessions of one server: how they begin, what follows from what their engines did, and how they end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Final, TypeAlias
+
+import attrs
+
+from mcpio.engine.limits import Limits
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase
+from mcpio.engine.timers import Timers
+from mcpio.errors import RemoteProtocolError
+from mcpio.events import CancelReceived, Event, ProtocolViolated, RequestReceived
+from mcpio.http.checks import Rejection
+from mcpio.http.options import HttpOptions
+from mcpio.http.sessions import Exchange, HttpSession, SessionClosed, SessionOpened
+from mcpio.http.streams import Due, Streams
+
+__all__ = ["NO_SESSION", "Drained", "HttpEvent", "Sessions"]
+
+HttpEvent: TypeAlias = "Event | SessionOpened | SessionClosed"
+"""What happens in a session: what its connection reports, and that it began or is over."""
+
+ID_BYTES: Final = 16
+"""Bytes of entropy in the id of a session (SESS-02)."""
+
+NO_SESSION: Final = Rejection(404, "Session not found: it is over, or was never there")
+
+
+@attrs.frozen
+class Drained:
+    """What an engine reported since it was last asked."""
+
+    faults: list[RemoteProtocolError]
+    """What the client did wrong."""
+    has_others: bool
+    """Whether there was anything else."""
+
+
+class Sessions:
+    """The sessions of one server, those included that are one request only."""
+
+    events: deque[tuple[HttpSession, HttpEvent]]
+    """What happened, for the caller to take."""
+    is_closing: bool
+    """Whether no new ones begin."""
+
+    def __init__(self, options: HttpOptions, limits: Limits, entropy: Callable[[int], bytes]) -> None:
+        self._options = options
+        self._limits = limits
+        self._entropy = entropy
+        self._by_key: dict[int, HttpSession] = {}
+        # In the order of their last use: whoever has to make room looks at the first.
+        self._by_id: dict[str, HttpSession] = {}
+        self._next_key = 1
+        self.timers: Timers[tuple[int, int, int]] = Timers()
+        self.streams = Streams(options, limits, self.timers)
+        self.events = deque()
+        self.is_closing = False
+
+    def advance(self, now: float) -> None:
+        """Take note of the time."""
+        self.streams.now = max(now, self.streams.now)
+
+    # Begin
+
+    def begin(self, connection: ServerConnection, principal: Hashable) -> HttpSession:
+        """Begin a session. As long as it has no id, it ends with its request."""
+        session = HttpSession(self._next_key, connection, principal, self.streams.now)
+        self._next_key += 1
+        connection.can_reach = partial(self.streams.can_reach, session)
+        self._by_key[session.key] = session
+        self.events.append((session, SessionOpened()))
+        return session
+
+    def make_room(self) -> bool:
+        """Whether there may be one more with an id: the one that was idle for longest ends for it, if need be (P6)."""
+        if len(self._by_id) < self._limits.sessions:
+            return True
+        for session in self._by_id.values():
+            if session.is_idle:
+                self.end(session)
+                return True
+        return False
+
+    def name(self, session: HttpSession) -> str:
+        """Give a session the id that its client is to use from now on (SESS-01, SESS-02)."""
+        id = session.id = self._entropy(ID_BYTES).hex()
+        self._by_id[id] = session
+        self._arm_idle(session)
+        return id
+
+    # Use
+
+    def find(self, id: str, principal: Hashable) -> HttpSession | None:
+        """Return the session of that id, if it is that principal's (SESS-05, SESS-09)."""
+        session = self._by_id.get(id)
+        return None if session is None or session.principal != principal else session
+
+    def enter(self, session: HttpSession, exchange: Exchange) -> None:
+        """Take note that an exchange belongs to a session."""
+        exchange.session = session
+        session.exchanges += 1
+
+    def leave(self, session: HttpSession) -> None:
+        """Take note that an exchange of a session is over."""
+        session.exchanges -= 1
+        session.used_at = self.streams.now
+        if session.id is not None and session.id in self._by_id:
+            self._by_id[session.id] = self._by_id.pop(session.id)
+        if session.id is None or session.connection.phase is Phase.CLOSING:
+            self.flush(session)
+
+    def is_open(self, session: HttpSession) -> bool:
+        """Whether a session is not over."""
+        return session.key in self._by_key
+
+    def drain(self, session: HttpSession) -> Drained:
+        """Pass on what the engine of a session reports, and note whom it is to answer."""
+        faults: list[RemoteProtocolError] = []
+        has_others = was_cancelled = False
+        while (event := session.connection.next_event()) is not None:
+            self.events.append((session, event))
+            if isinstance(event, ProtocolViolated):
+                faults.append(event.error)
+                continue
+            has_others = True
+            if isinstance(event, RequestReceived):
+                stream = session.stream_of(event.context.via)
+                if stream is not None:
+                    stream.requests.add(event.id)
+            was_cancelled = was_cancelled or isinstance(event, CancelReceived)
+        if was_cancelled:
+            self.streams.end_unasked(session)
+        return Drained(faults, has_others)
+
+    def flush(self, session: HttpSession) -> None:
+        """See to what follows from what was done to the connection of a session."""
+        if not self.is_open(session):
+            return
+        connection = session.connection
+        self.drain(session)
+        self.streams.advance(session)
+        if connection.phase is Phase.CLOSING:
+            self._see_out(session)
+        self.drain(session)
+        if connection.phase is Phase.CLOSED:
+            self._forget(session)
+        elif session.id is None and session.is_idle:
+            self.end(session)
+        else:
+            self._arm_engine(session)
+
+    # End
+
+    def end(self, session: HttpSession) -> None:
+        """End a session at once (SESS-05)."""
+        session.connection.abort()
+        self.flush(session)
+
+    def lose(self, session: HttpSession, cause: BaseException | None) -> None:
+        """Take note that the channel of a session of 2024-11-05 broke, which is its end."""
+        session.connection.connection_lost(cause, self.streams.now)
+        self.flush(session)
+
+    def close(self, grace: float | None) -> None:
+        """Begin nothing new; end every session in order, within ``grace`` seconds."""
+        self.is_closing = True
+        for session in self.all:
+            session.connection.close(self.streams.now, grace)
+            self.streams.abandon(session)
+            self.flush(session)
+
+    def _see_out(self, session: HttpSession) -> None:
+        """Let a session that is closing end as soon as everything is out."""
+        self.streams.drop_unheard(session)
+        if not session.connection.waiting():
+            # Asking for more is how the engine hears of it.
+            session.connection.next_message()
+
+    def _forget(self, session: HttpSession) -> None:
+        """Forget a session whose connection has ended."""
+        del self._by_key[session.key]
+        if session.id is not None:
+            del self._by_id[session.id]
+        for exchange in self.streams.end(session):
+            exchange.reject(NO_SESSION)
+        for due in (Due.ENGINE, Due.IDLE):
+            self.timers.clear((due, session.key, 0))
+        session.connection.can_reach = None
+        self.events.append((session, SessionClosed()))
+
+    # Time
+
+    def handle_timeout(self, now: float) -> None:
+        """Let deadlines up to ``now`` expire."""
+        for due, key, number in self.timers.pop_expired(now):
+            session = self._by_key.get(key)
+            if session is None:
+                continue  # it ended on the way
+            if due == Due.IDLE:
+                self._expire(session)
+                continue
+            if due == Due.ENGINE:
+                session.connection.handle_timeout(now)
+            else:
+                self.streams.handle_timeout(due, session, number)
+            self.flush(session)
+
+    def _expire(self, session: HttpSession) -> None:
+        idle = self._options.session_idle
+        if idle is not None and session.is_idle and session.used_at + idle <= self.streams.now:
+            self.end(session)
+        else:
+            self._arm_idle(session)
+
+    def _arm_idle(self, session: HttpSession) -> None:
+        # One deadline at a time, looked at again when it comes: a session that is used need not set it anew.
+        if self._options.session_idle is not None:
+            since = session.used_at if session.is_idle else self.streams.now
+            self.timers.set((Due.IDLE, session.key, 0), since + self._options.session_idle)
+
+    def _arm_engine(self, session: HttpSession) -> None:
+        key, deadline = (Due.ENGINE, session.key, 0), session.connection.next_deadline()
+        if deadline is None:
+            self.timers.clear(key)
+        elif deadline != self.timers.get(key):
+            self.timers.set(key, deadline)
+
+    # Look
+
+    @property
+    def all(self) -> tuple[HttpSession, ...]:
+        """Those that are not over, the oldest first."""
+        return tuple(self._by_key.values())
