@@ -67,6 +67,8 @@ class Dialect:
     """Error codes of its own, by what they are for."""
     batches: bool = False
     """Whether arrays are batches in every revision."""
+    any_event_type: bool = False
+    """Whether server-sent events of every type are messages. In the protocol those of type ``message`` are."""
     run_together: bool = False
     """Whether messages may follow each other on one line."""
 
@@ -104,6 +106,7 @@ DIALECTS: Final[Mapping[Profile, Dialect]] = MappingProxyType(
             },
             batches=True,
             run_together=True,
+            any_event_type=True,
         ),
         Profile.LSP_ALIASES: Dialect(
             notifications={

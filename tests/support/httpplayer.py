@@ -11,7 +11,8 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
 from mcpio.framing.json import loads
 from mcpio.framing.sse import SseParser, encode_event
-from mcpio.http.client import HttpClient, SessionLost
+from mcpio.http.client import HttpClient
+from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 from mcpio.http.options import Answers, HttpOptions
@@ -91,7 +92,7 @@ class HttpPlayer(Player):
         seen = len(side.events)
         if side.role is Role.CLIENT and self._client is not None:
             while (event := self._client.next_event()) is not None:
-                if not isinstance(event, SessionLost):
+                if not isinstance(event, SessionLost | MessageRefused | ListeningEnded):
                     side.take(event)
         elif self._server is not None:
             for session in self._server.sessions:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import enum
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
 
+from mcpio.errors import AuthorizationRequired, ConnectionLost, McpError, RequestError, UnexpectedResponse
 from mcpio.events import OutgoingId
+from mcpio.framing import jsonrpc
 from mcpio.framing.sse import SseParser
 from mcpio.http.model import Headers, ResponseHead
 
-__all__ = ["Call", "Purpose", "header", "media_type"]
+if TYPE_CHECKING:
+    from mcpio.profiles import Profile
+
+__all__ = ["Call", "Purpose", "header", "headers_named", "media_type", "takes_any_event_type"]
 
 
 class Purpose(enum.Enum):
@@ -40,10 +48,12 @@ class Call:
 
     __slots__ = (
         "asked",
+        "began",
         "body",
         "head",
         "is_handshake",
         "number",
+        "owed",
         "parser",
         "purpose",
         "redirects",
@@ -54,20 +64,27 @@ class Call:
         "target",
         "text",
         "tries",
+        "was_open",
     )
 
     asked: tuple[OutgoingId, ...]
     """The requests of the engine's whose answers it is to bring."""
+    owed: int
+    """How many of them have no outcome yet."""
     resumes: str | None
     """The id of the last event that was seen of the stream that it takes up."""
     is_handshake: bool
-    """Whether nothing else may go out before it is done."""
+    """Whether it is ``initialize``: nothing else may go out before that is done."""
     session_id: str | None
     """The session that it names."""
+    began: float
+    """When it went out."""
     tries: int
     """How often in a row the stream was taken up without anything coming of it."""
     retry: float | None
     """Seconds to wait before it is taken up, as the server said."""
+    was_open: bool
+    """Whether the stream was open before."""
 
     def __init__(
         self,
@@ -75,25 +92,26 @@ class Call:
         purpose: Purpose,
         target: str,
         *,
-        text: bytes,
-        asked: tuple[OutgoingId, ...],
-        resumes: str | None,
+        text: bytes = b"",
+        asked: tuple[OutgoingId, ...] = (),
+        resumes: str | None = None,
     ) -> None:
         self.number = number
         self.purpose = purpose
         self.target = target
         self.text = text
         self.asked = asked
+        self.owed = len(asked)
         self.resumes = resumes
-        self.is_handshake = False
-        self.session_id = None
+        self.is_handshake = self.was_open = False
         self.redirects = self.tries = 0
         self.retry = None
-        self.begin(None)
+        self.begin(None, 0.0)
 
-    def begin(self, session_id: str | None) -> None:
+    def begin(self, session_id: str | None, now: float) -> None:
         """Forget what came of an earlier attempt: it goes out now, in that session."""
         self.session_id = session_id
+        self.began = now
         self.head: ResponseHead | None = None
         self.parser: SseParser | None = None
         self.body: list[bytes] = []
@@ -117,19 +135,90 @@ class Call:
 
     @property
     def last_id(self) -> str | None:
-        """The id of the last event that was seen of the stream, here or before."""
+        """The id of the last event that was seen of the stream, here or before; ``None`` for what is no use as one.
+
+        An empty one takes back the others, and what no header field can hold cannot be asked for.
+        """
         found = None if self.parser is None else self.parser.last_id
-        return self.resumes if found is None else found
+        if found is None:
+            return self.resumes
+        return found if _USABLE_ID.fullmatch(found) else None
+
+    # What came of it
+
+    @property
+    def text_received(self) -> bytes:
+        """The body of the response."""
+        return b"".join(self.body)
+
+    def holds_answer(self, head: ResponseHead) -> bool:
+        """Whether the body is the answer to one of its requests."""
+        message = self._message(head)
+        return isinstance(message, jsonrpc.Error | jsonrpc.Result) and message.id in self.asked
+
+    def refusal(self, head: ResponseHead) -> McpError:
+        """Return what a status that says no amounts to: the server's own error, if it gave one."""
+        message = self._message(head)
+        if isinstance(message, jsonrpc.Error):
+            error = RequestError(message.code, message.message, message.data)
+            error.__cause__ = self.unexpected(head)
+            return error
+        return self.unexpected(head)
+
+    def unauthorized(self, head: ResponseHead) -> AuthorizationRequired:
+        """Return what 401 and 403 amount to."""
+        challenges = headers_named(head, b"www-authenticate")
+        said = "; ".join(challenges) or self._quote() or "it does not say what it wants"
+        text = f"the server refuses {self.purpose.value} with status {head.status}: {said}"
+        return AuthorizationRequired(text, status=head.status, challenges=challenges)
+
+    def unexpected(self, head: ResponseHead, reason: str | None = None) -> UnexpectedResponse:
+        """Return the error that such a response is."""
+        what = reason or f"{media_type(head) or 'nothing'} in answer to {self.purpose.value}"
+        return UnexpectedResponse(head.status, what, self._quote())
+
+    def lost(self, cause: BaseException | None) -> McpError:
+        """Return the error that it broke off, or never began."""
+        if isinstance(cause, McpError) and self.purpose in (Purpose.ASK, Purpose.TELL):
+            # The driver knows better: nothing was sent, for instance.
+            return cause
+        detail = "" if cause is None else f": {cause}"
+        error = ConnectionLost(f"the exchange for {self.purpose.value} broke off{detail}")
+        error.__cause__ = cause
+        return error
+
+    def _message(self, head: ResponseHead) -> object:
+        return jsonrpc.parse(self.text_received) if media_type(head) == "application/json" else None
+
+    def _quote(self) -> str:
+        return self.text_received[:_QUOTE].decode(errors="replace")
+
+
+def headers_named(head: ResponseHead, name: bytes) -> list[str]:
+    """Return the values of all header fields of a name."""
+    return [value.decode("latin-1") for each, value in head.headers if each == name]
 
 
 def header(head: ResponseHead, name: bytes) -> str | None:
     """Return the value of a header field, ``None`` without it."""
-    for each, value in head.headers:
-        if each == name:
-            return value.decode("latin-1")
-    return None
+    values = headers_named(head, name)
+    return values[0] if values else None
 
 
 def media_type(head: ResponseHead) -> str:
     """Return the media type of a response, in lower case and without parameters."""
     return (header(head, b"content-type") or "").partition(";")[0].strip().lower()
+
+
+def takes_any_event_type(profiles: Collection[Profile]) -> bool:
+    """Whether a dialect is understood whose messages come as server-sent events of any type (D12)."""
+    if not profiles:
+        return False
+    from mcpio.profiles import DIALECTS
+
+    return any(DIALECTS[profile].any_event_type for profile in profiles)
+
+
+_QUOTE: Final = 200
+_USABLE_ID = re.compile(r"[^\x00-\x20\x7f]([^\x00-\x1f\x7f]{0,1022}[^\x00-\x20\x7f])?")
+"""What can stand in a header field as it is, and is short enough for one."""

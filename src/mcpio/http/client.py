@@ -8,37 +8,32 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, TypeAlias
 
-import attrs
-
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.outbox import Outgoing
 from mcpio.engine.table import Phase
-from mcpio.engine.timers import Timers
-from mcpio.errors import AuthorizationRequired, ConnectionLost, McpError, UnexpectedResponse
-from mcpio.events import Event, OutgoingId
-from mcpio.framing import jsonrpc
+from mcpio.errors import ConnectionLost, McpError, UnexpectedResponse
+from mcpio.events import Event, OutgoingId, RequestFailed, ResponseReceived
 from mcpio.framing.sse import ServerSentEvent, SseParser
-from mcpio.http.calls import Call, Purpose, header, media_type
+from mcpio.http.calls import Call, Purpose, header, media_type, takes_any_event_type
+from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost, TransportEvent
 from mcpio.http.client_options import HttpClientOptions
+from mcpio.http.exchanges import LEAVING, Exchanges
 from mcpio.http.location import Location
-from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
+from mcpio.http.model import Body, End, RequestItem, Reset, ResponseHead, ResponseItem
 
-__all__ = ["HttpClient", "HttpClientEvent", "SessionLost"]
+__all__ = ["HttpClient", "HttpClientEvent"]
 
-
-@attrs.frozen
-class SessionLost:
-    """The server does not know the session any more (SESS-06). What waited has failed; a new client may begin anew."""
-
-
-HttpClientEvent: TypeAlias = "Event | SessionLost"
-"""What ``next_event`` gives: what the connection reports, and that its session was lost."""
+HttpClientEvent: TypeAlias = Event | TransportEvent
+"""What ``next_event`` gives: what the connection reports, and what only this transport knows."""
 
 FAREWELL: Final = 5.0
-"""Seconds to wait for the answer to the end of a session (SESS-08)."""
+"""Seconds in all for the last messages, and for the end of a session (SESS-08)."""
 
 STRAGGLE: Final = 2.0
-"""Seconds that a stream may stay open after everything that it owed came, before it is cut off."""
+"""Seconds that a response may go on after everything that it owed came, before it is cut off."""
+
+HEARING: Final = 0.5
+"""Seconds that requests wait for the server to let us listen: what it says before that may be lost."""
 
 FALLBACK: Final = (400, 404, 405)
 """What a server says to ``initialize`` that may know only the transport of 2024-11-05 (FALL-07)."""
@@ -49,8 +44,14 @@ class HttpClient:
 
     Act on ``connection``; ``requests_to_send`` then gives what to ask of the server, and ``receive`` takes what comes
     back. Each exchange is a request of its own, and any number may be open at once. It reads no clock and waits for
-    nothing.
+    nothing. Requests of the protocol go side by side; notifications and answers one after the other, so that they
+    arrive in their order; and nothing overtakes the handshake.
     """
+
+    _session_id: str | None
+    _has_asked: bool
+    _is_open: bool
+    _opened_at: float
 
     def __init__(
         self, connection: ClientConnection, location: Location, *, options: HttpClientOptions | None = None
@@ -58,64 +59,63 @@ class HttpClient:
         self.connection = connection
         self._location = location
         self._options = options or HttpClientOptions()
-        self._max_bytes = connection.options.limits.message_bytes
-        self._calls: dict[int, Call] = {}
-        self._next_call = 1
-        self._items: deque[RequestItem] = deque()
-        self._lost: deque[SessionLost] = deque()
-        self._told: deque[Outgoing] = deque()
-        self._owed: list[Call] = []
-        self._undelivered = 0
-        self._again: dict[int, Call] = {}
-        self._timers: Timers[int] = Timers()
-        self._now = float("-inf")
-        self._target = location.target
-        self._session_id: str | None = None
+        self._limits = connection.options.limits
+        self._exchanges = Exchanges(location.target, self._options.headers)
+        self._events: deque[TransportEvent] = deque()
+        self._asks: deque[Outgoing] = deque()
+        self._tells: deque[Outgoing] = deque()
+        self._queued_bytes = 0
+        self._asked: dict[OutgoingId, Call] = {}
+        self._owing: list[Call] = []
+        self._telling: Call | None = None
+        self._hearing: Call | None = None
+        self._is_deaf = False
         self._is_legacy = False
-        self._first = b""
-        self._is_settled = False
-        self._said_goodbye = False
-        self._extra = tuple((name.lower().encode(), value.encode()) for name, value in self._options.headers.items())
+        self._before_endpoint: tuple[Call, McpError] | None = None
+        self._is_leaving = self._has_left = False
+        self._fruitless = 0
+        self._any_event_type = takes_any_event_type(connection.options.profiles)
+        self._forget_session()
 
     # Pull
 
     def next_event(self) -> HttpClientEvent | None:
         """Return what happened next, or ``None`` for "feed me"."""
         event = self.connection.next_event()
-        return event if event is not None else self._lost.popleft() if self._lost else None
+        if event is None:
+            return self._events.popleft() if self._events else None
+        if isinstance(event, ResponseReceived | RequestFailed):
+            self._settle(event)
+        return event
 
     def requests_to_send(self, now: float) -> list[RequestItem]:
         """Return what to ask of the server, in order: whole requests, and ``Reset`` for those to break off.
 
-        Drain the events before. A request may go out at once; any number may be under way.
+        Drain the events before, and after: to find that nothing is left to send may be what ends the connection.
         """
-        self._advance(now)
+        self._exchanges.now = max(now, self._exchanges.now)
         self._see_what_is_owed()
-        while not self._is_held and (message := self.connection.next_message()) is not None:
-            if message.asked or not self._is_settled:
-                self._post(message)
-            else:
-                # One after the other, so that they arrive in their order.
-                self._told.append(message)
-        if self._told and not self._is_telling:
-            self._post(self._told.popleft())
-        self._cut_stragglers()
-        if self.connection.phase is Phase.CLOSED and not self._told and not self._is_telling:
-            self._say_goodbye()
-        items = list(self._items)
-        self._items.clear()
-        return items
+        while (message := self.connection.next_message()) is not None:
+            (self._asks if message.asked else self._tells).append(message)
+            self._queued_bytes += len(message.text)
+        if self._queued_bytes > self._limits.queued_bytes:
+            self.connection.abort(ConnectionLost("the server does not take what it is sent"))
+        if self._exchanges.target:
+            self._send_what_may_go()
+        if self.connection.phase is Phase.CLOSED:
+            self._leave()
+        return self._exchanges.pop_items()
 
     # Feed
 
     def receive(self, item: ResponseItem, now: float) -> None:
         """Take in what came of a response. Never raises for what a server sends.
 
-        ``Reset`` says that the exchange broke, or that there was no connection for it. What belongs to no open exchange
-        is ignored.
+        ``Reset`` says that the exchange broke, or that there was no connection for it. Its cause becomes the error of
+        whoever waits where it is an ``McpError``. What belongs to no open exchange is ignored.
         """
-        self._advance(now)
-        call = self._calls.get(item.exchange) if isinstance(item.exchange, int) else None
+        self._exchanges.now = max(now, self._exchanges.now)
+        call = self._exchanges.get(item.exchange)
         if call is None:
             return
         if isinstance(item, ResponseHead):
@@ -123,109 +123,139 @@ class HttpClient:
         elif isinstance(item, Body):
             self._take_body(call, item.data)
         else:
-            self._forget(call)
+            self._exchanges.forget(call)
             if isinstance(item, End) and call.head is not None:
                 self._complete(call, call.head)
             else:
                 self._break(call, item.cause if isinstance(item, Reset) else None)
+            if self._has_left and not len(self._exchanges):
+                self._exchanges.timers.clear(LEAVING)
 
     # Time
 
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` is due, on the caller's clock, or ``None``. Every call may change it."""
-        own, engine = self._timers.next(), self.connection.next_deadline()
+        own, engine = self._exchanges.timers.next(), self.connection.next_deadline()
         return own if engine is None else engine if own is None else min(own, engine)
 
     def handle_timeout(self, now: float) -> None:
         """Let deadlines up to ``now`` expire. Early or repeated calls do nothing."""
-        self._advance(now)
+        self._exchanges.now = max(now, self._exchanges.now)
         self.connection.handle_timeout(now)
-        for number in self._timers.pop_expired(now):
-            waiting = self._again.pop(number, None)
-            if waiting is not None:
-                self._request(waiting)
-            elif number in self._calls:
-                self._cut(self._calls[number])
+        for number in self._exchanges.timers.pop_expired(now):
+            if number == LEAVING:
+                self._tells.clear()
+                self._exchanges.cut_all()
+            elif (due := self._exchanges.pop_due(number)) is not None:
+                self._request(due)
+            elif (call := self._exchanges.get(number)) is not None:
+                self._let_expire(call)
 
     # Look
 
     @property
     def closed(self) -> bool:
         """Whether everything is over: the connection has ended, and the server was told."""
-        return self.connection.closed and self._said_goodbye and not self._calls and not self._items
+        return self.connection.closed and self._has_left and self._exchanges.is_idle
 
     @property
-    def undelivered(self) -> int:
-        """How many notifications and responses the server did not take."""
-        return self._undelivered
+    def session_id(self) -> str | None:
+        """The session that the server opened, as it names it; ``None`` without one. It is a secret (SESS-09)."""
+        return self._session_id
 
     # Requests
 
-    @property
-    def _is_held(self) -> bool:
-        """Whether nothing may go out now: nothing overtakes the handshake, or the address where it is to go."""
-        if self._is_legacy and not self._target:
-            return True
-        return not self._is_settled and any(call.is_handshake for call in self._calls.values())
+    def _send_what_may_go(self) -> None:
+        if self._tells and not self._is_telling:
+            self._post(self._tells.popleft())
+        settled = not self._tells and not self._is_telling
+        if not self._is_open and settled and self.connection.phase is Phase.OPERATING:
+            # ``notifications/initialized`` has arrived.
+            self._is_open = True
+            self._opened_at = self._exchanges.now
+            if self._options.listen and not self._is_legacy:
+                self._hearing = self._listen()
+                self._exchanges.timers.set(self._hearing.number, self._exchanges.now + HEARING)
+        while self._asks and self._may_ask:
+            self._post(self._asks.popleft())
 
     @property
     def _is_telling(self) -> bool:
-        return any(call.purpose is Purpose.TELL for call in self._calls.values())
+        return self._telling in self._exchanges
+
+    @property
+    def _may_ask(self) -> bool:
+        if not self._is_open:
+            return not self._has_asked
+        return self._hearing not in self._exchanges and len(self._exchanges) < self._options.max_requests
 
     def _post(self, message: Outgoing) -> None:
-        purpose = Purpose.ASK if message.asked else Purpose.TELL
-        call = self._new_call(purpose, text=message.text, asked=message.asked)
-        call.is_handshake = not self._is_settled
-        self._request(call)
+        self._queued_bytes -= len(message.text)
+        if not message.asked:
+            self._telling = self._exchanges.new(Purpose.TELL, text=message.text)
+            self._request(self._telling)
+            self._limit_telling(self._telling)
+        elif any(map(self.connection.awaits, message.asked)):  # others were given up before they could go
+            call = self._exchanges.new(Purpose.ASK, text=message.text, asked=message.asked)
+            call.is_handshake = not self._is_open
+            self._has_asked = True
+            self._asked.update(dict.fromkeys(message.asked, call))
+            self._request(call)
 
-    def _new_call(
-        self, purpose: Purpose, *, text: bytes = b"", asked: tuple[OutgoingId, ...] = (), resumes: str | None = None
-    ) -> Call:
-        call = Call(self._next_call, purpose, self._target, text=text, asked=asked, resumes=resumes)
-        self._next_call += 1
+    def _limit_telling(self, call: Call) -> None:
+        self._exchanges.timers.set(call.number, self._exchanges.now + self._options.tell_timeout)
+
+    def _listen(self) -> Call:
+        self._is_deaf = False
+        call = self._exchanges.new(Purpose.LISTEN)
+        self._request(call)
         return call
 
     def _request(self, call: Call) -> None:
         """Make a request: for the first time, or again somewhere else."""
-        self._calls[call.number] = call
-        call.begin(self._session_id)
-        headers = [*self._extra, *call.headers()]
-        revision = self.connection.revision
-        if revision is not None:
-            headers.append((b"mcp-protocol-version", revision.name.encode()))
-        self._items.append(RequestHead(call.number, call.purpose.method, call.target, headers))
-        if call.text:
-            self._items.append(Body(call.number, call.text))
-        self._items.append(End(call.number))
-
-    def _listen(self) -> None:
-        if self._options.listen and not self._is_legacy:
-            self._request(self._new_call(Purpose.LISTEN))
+        revision = None if call.is_handshake else self.connection.revision
+        self._exchanges.make(call, self._session_id, None if revision is None else revision.name)
 
     # Responses, as they come
 
     def _take_head(self, call: Call, head: ResponseHead) -> None:
         call.head = head
+        if call is self._hearing:
+            self._hearing = None
+            self._exchanges.timers.clear(call.number)
+        encoding = header(head, b"content-encoding") or "identity"
+        opens = call.is_handshake and call.purpose is Purpose.ASK and not self._is_legacy
+        if opens and head.status == 200 and not self._take_session_id(call, head):
+            return
+        if call is self._telling and 200 <= head.status < 300:
+            # That was all to know. Whatever follows must not hold up the next one.
+            self._telling = None
+            self._exchanges.timers.set(call.number, self._exchanges.now + STRAGGLE)
+        elif head.status == 200 and encoding.strip().lower() != "identity":
+            self._refuse(call, head, f"a response in the encoding {encoding!r:.60}, which was not asked for")
+        elif head.status == 200 and media_type(head) == "text/event-stream" and call.purpose is not Purpose.TELL:
+            call.parser = SseParser(self._limits.message_bytes)
+            call.was_open = True
+
+    def _take_session_id(self, call: Call, head: ResponseHead) -> bool:
+        """Note the session that the server opens (SESS-01, SESS-02)."""
         id = header(head, b"mcp-session-id")
-        if call.is_handshake and call.asked and head.status == 200 and id is not None:
-            if not id or not all("!" <= character <= "~" for character in id):
-                self._fail(call, UnexpectedResponse(200, "a session id that is no visible ASCII", id))
-                self._cut(call)
-                return
-            self._session_id = id
-        if head.status == 200 and media_type(head) == "text/event-stream":
-            call.parser = SseParser(self._max_bytes)
+        if id is not None and not (id and all("!" <= character <= "~" for character in id)):
+            self._refuse(call, head, f"the session id {id!r:.60}, which is no visible ASCII")
+            return False
+        self._session_id = id
+        return True
 
     def _take_body(self, call: Call, data: bytes) -> None:
-        if call.parser is None:
-            call.size += len(data)
-            call.body.append(data)
-        else:
+        most = self._limits.message_bytes
+        if call.parser is not None:
             for event in call.parser.receive(data):
                 self._take_event(call, event)
-        if call.size > self._max_bytes or (call.parser is not None and call.parser.is_too_large):
-            self._fail(call, UnexpectedResponse(200, f"an answer of more than {self._max_bytes} bytes"))
-            self._cut(call)
+        elif call.purpose is not Purpose.TELL or call is self._telling:
+            call.size += len(data)
+            call.body.append(data)
+        if call.head is not None and (call.size > most or (call.parser is not None and call.parser.is_too_large)):
+            self._refuse(call, call.head, f"a response of more than {most} bytes")
 
     def _take_event(self, call: Call, event: ServerSentEvent) -> None:
         call.tries = 0
@@ -233,194 +263,231 @@ class HttpClient:
             call.retry = event.retry / 1000
         if call.purpose is Purpose.LEGACY and event.type == "endpoint":
             self._take_endpoint(call, event.data or "")
-        elif event.data and event.type == "message":
+        elif event.data and (event.type == "message" or self._any_event_type):
             # One without data tells its id only: it is no message (RESUME-07).
-            self.connection.receive_message(event.data, self._now)
+            self.connection.receive_message(event.data, self._exchanges.now)
+
+    def _refuse(self, call: Call, head: ResponseHead, reason: str) -> None:
+        """Give up on a response in the middle of it."""
+        self._exchanges.cut(call)
+        self._fail(call, call.unexpected(head, reason))
+
+    def _settle(self, event: ResponseReceived | RequestFailed) -> None:
+        """Note that one of our requests has its outcome."""
+        call = self._asked.pop(event.id, None)
+        if call is None:
+            return
+        call.owed -= 1
+        if isinstance(event, ResponseReceived) and not call.is_handshake:
+            self._fruitless = 0
+            if self._is_deaf:
+                self._listen()
+        if not call.owed:
+            self._exchanges.end_soon(call, STRAGGLE)
+
+    # Responses, when they are whole
 
     def _complete(self, call: Call, head: ResponseHead) -> None:
-        """Act on a whole response."""
         if call.purpose is Purpose.END:
-            return
+            return  # 405 is as good as any other: there is nobody left to care (SESS-08)
         if head.status in _REDIRECTS:
             self._follow(call, head)
-        elif head.status == 404 and call.session_id is not None:
+        elif head.status == 404 and self._is_session_gone(call):
             self._lose_session()
         elif head.status in (401, 403):
-            challenge = header(head, b"www-authenticate") or "no challenge"
-            self._fail(call, AuthorizationRequired(f"the server answered with status {head.status}: {challenge}"))
+            self._fail(call, call.unauthorized(head))
         elif not 200 <= head.status < 300:
             self._reject(call, head)
-        elif call.purpose is Purpose.TELL:
-            if call.is_handshake:
-                self._is_settled = True
-                self._listen()
         elif call.parser is not None:
-            self._owed.append(call)
-        elif call.purpose is Purpose.ASK and call.body and media_type(head) == "application/json":
-            self.connection.receive_message(b"".join(call.body), self._now)
-            self._owed.append(call)
-        elif not (call.purpose is Purpose.ASK and self._is_legacy):
-            self._fail(call, _unexpected(call, head))
+            self._owing.append(call)
+        elif call.purpose is Purpose.ASK and call.size and media_type(head) == "application/json":
+            self.connection.receive_message(call.text_received, self._exchanges.now)
+            self._owing.append(call)
+        elif call.purpose is not Purpose.TELL and not (call.purpose is Purpose.ASK and self._is_legacy):
+            self._fail(call, call.unexpected(head))
+
+    def _is_session_gone(self, call: Call) -> bool:
+        """Whether 404 says so (SESS-06). Some servers say it to whoever wants to listen, and mean 405 (HTTP-27)."""
+        named = call.session_id is not None and call.session_id == self._session_id
+        return named and (call.purpose is not Purpose.LISTEN or call.was_open)
 
     def _reject(self, call: Call, head: ResponseHead) -> None:
         """Act on a status that says that the server did not do it."""
-        body = b"".join(call.body)
-        if call.asked and media_type(head) == "application/json" and _answers(body, call.asked):
-            self.connection.receive_message(body, self._now)
-            self._owed.append(call)
-        elif call.is_handshake and call.asked and head.status in FALLBACK and self._options.fall_back:
-            self._fall_back(call, head)
+        is_temporary = head.status >= 500 or head.status == 429
+        if call.holds_answer(head):
+            self.connection.receive_message(call.text_received, self._exchanges.now)
+            self._owing.append(call)
+        elif call.is_handshake and head.status in FALLBACK and self._options.fall_back and not self._is_legacy:
+            self._fall_back(call, call.refusal(head))
+        elif call.purpose is Purpose.RESUME or (call.purpose is Purpose.LISTEN and call.was_open):
+            self._take_up(call, call.unexpected(head), is_worth_it=is_temporary)
         elif call.purpose is not Purpose.LISTEN:
             # Not to let anybody listen is a server's right (HTTP-27).
-            self._fail(call, _unexpected(call, head))
+            self._fail(call, call.refusal(head))
 
     def _follow(self, call: Call, head: ResponseHead) -> None:
         """Go where the server points, within its origin (HTTP-38)."""
-        location = self._location.join(header(head, b"location") or "")
+        reference = header(head, b"location") or ""
+        location = self._location.at(call.target).join(reference)
         keeps_method = head.status in (307, 308) or call.purpose.method == "GET"
         call.redirects += 1
         if location is None or not keeps_method or call.redirects > self._options.redirects:
-            self._fail(call, _unexpected(call, head))
+            self._fail(call, call.unexpected(head, f"a redirect that is not followed, to {reference!r:.200}"))
             return
-        if head.status == 308:
-            self._target = location.target
+        if head.status == 308 and call.target == self._exchanges.target:
+            self._exchanges.target = location.target
         call.target = location.target
         self._request(call)
+        if call is self._telling:
+            self._limit_telling(call)
 
     def _fail(self, call: Call, error: McpError) -> None:
         """End what a request was for."""
-        if call.purpose is Purpose.LEGACY or (call.is_handshake and not call.asked):
-            self.connection.connection_lost(error, self._now)
-        elif call.purpose is Purpose.TELL:
-            self._undelivered += 1
+        if call.purpose is Purpose.RESUME and isinstance(error, UnexpectedResponse):
+            error = call.lost(error)
+        if call.purpose is Purpose.TELL:
+            self._events.append(MessageRefused(error))
+        elif call.purpose is Purpose.LISTEN:
+            self._is_deaf = call.was_open
+            self._events.append(ListeningEnded(error))
         for id in call.asked:
-            self.connection.fail_request(id, error, self._now)
+            self.connection.fail_request(id, error, self._exchanges.now)
+        if call.purpose is Purpose.LEGACY:
+            self._lose_legacy(call, error)
+        elif call.is_handshake:
+            self.connection.connection_lost(error, self._exchanges.now)
+
+    # Sessions
 
     def _lose_session(self) -> None:
-        if self._session_id is None:
+        """Act on a session that the server does not know any more (SESS-06)."""
+        self._exchanges.cut_all()
+        self._owing.clear()
+        self._asked.clear()
+        self._asks.clear()
+        self._tells.clear()
+        self._queued_bytes = 0
+        options = self._options
+        if self._exchanges.now - self._opened_at >= options.reconnect_at_most:
+            self._fruitless = 0
+        self._forget_session()
+        if not options.reinitialize or self._fruitless >= options.reconnect_tries:
+            error = ConnectionLost("the server does not know the session any more")
+            self.connection.connection_lost(error, self._exchanges.now)
+            self._events.append(SessionLost(None))
             return
+        self.connection.start_anew(self._exchanges.now)
+        wait = self._options.delay(self._fruitless - 1) if self._fruitless else 0.0
+        self._fruitless += 1
+        self._events.append(SessionLost(wait))
+
+    def _forget_session(self) -> None:
         self._session_id = None
-        self._lost.append(SessionLost())
-        self.connection.connection_lost(ConnectionLost("the server does not know the session any more"), self._now)
+        self._has_asked = self._is_open = self._is_deaf = False
+        self._opened_at = self._exchanges.now
 
     # Streams that break
 
     def _break(self, call: Call, cause: BaseException | None) -> None:
         """Act on an exchange that broke."""
-        if call.purpose in _STREAMS and (call.last_id is not None or call.purpose is not Purpose.ASK):
+        if call.purpose in (Purpose.RESUME, Purpose.LISTEN) or (
+            call.purpose is Purpose.ASK and call.last_id is not None
+        ):
             self._take_up(call, cause)
-        elif call.purpose is not Purpose.END:
-            self._fail(call, _lost(call, cause))
+        elif call.purpose is not Purpose.END and (call.purpose is not Purpose.TELL or call is self._telling):
+            self._fail(call, call.lost(cause))
 
     def _see_what_is_owed(self) -> None:
         """Look, now that its messages were acted on, whether a response brought everything that it should have."""
-        owed, self._owed = self._owed, []
-        for call in owed:
+        owing, self._owing = self._owing, []
+        for call in owing:
             if call.purpose is Purpose.LEGACY:
-                self._fail(call, _lost(call, None))
+                self._fail(call, call.lost(None))
             elif call.purpose is Purpose.LISTEN or any(map(self.connection.awaits, call.asked)):
-                if call.last_id is not None or call.purpose is Purpose.LISTEN:
+                if call.purpose is not Purpose.ASK or call.last_id is not None:
                     self._take_up(call, None)
                 else:
-                    self._fail(call, _lost(call, None))
+                    self._fail(call, ConnectionLost("the response ended without the answer"))
 
-    def _take_up(self, call: Call, cause: BaseException | None) -> None:
-        """Come back for the rest of a stream, in a while (RESUME-03, HTTP-21)."""
+    def _take_up(self, call: Call, cause: BaseException | None, *, is_worth_it: bool = True) -> None:
+        """Come back for the rest of a stream, in a while (RESUME-03, RESUME-06, HTTP-21)."""
         if self.connection.phase in (Phase.CLOSING, Phase.CLOSED):
             return
-        if call.tries >= self._options.reconnect_tries:
-            self._fail(call, _lost(call, cause))
+        if self._exchanges.now - call.began >= self._options.reconnect_at_most:
+            call.tries = 0  # some are cut off for being quiet
+        if not is_worth_it or call.tries >= self._options.reconnect_tries:
+            self._fail(call, call.lost(cause))
             return
         purpose = Purpose.LISTEN if call.purpose is Purpose.LISTEN else Purpose.RESUME
-        again = self._new_call(purpose, asked=call.asked, resumes=call.last_id)
-        again.retry = call.retry
-        delay = call.retry
-        if delay is None:
-            options = self._options
-            delay = min(options.reconnect_after * 2.0**call.tries, options.reconnect_at_most)
-        again.tries = call.tries + 1
-        self._again[again.number] = again
-        self._timers.set(again.number, self._now + delay)
+        again = self._exchanges.new(purpose, asked=call.asked, resumes=call.last_id)
+        again.owed, again.retry, again.tries = call.owed, call.retry, call.tries + 1
+        again.was_open, again.is_handshake = call.was_open, call.is_handshake
+        self._asked.update({id: again for id in call.asked if id in self._asked})
+        self._exchanges.make_later(again, self._options.delay(call.tries) if call.retry is None else call.retry)
 
-    def _cut_stragglers(self) -> None:
-        """Give streams that brought everything a moment to end by themselves, then end them."""
-        for call in self._calls.values():
-            if not call.asked or call.parser is None or self._timers.get(call.number) is not None:
-                continue
-            if not any(map(self.connection.awaits, call.asked)):
-                self._timers.set(call.number, self._now + STRAGGLE)
-
-    def _cut(self, call: Call) -> None:
-        if call.number in self._calls:
-            self._forget(call)
-            self._items.append(Reset(call.number))
-
-    def _forget(self, call: Call) -> None:
-        del self._calls[call.number]
-        self._timers.clear(call.number)
+    def _let_expire(self, call: Call) -> None:
+        if call is self._hearing:
+            self._hearing = None
+            return
+        self._exchanges.cut(call)
+        if call is self._telling:
+            limit = self._options.tell_timeout
+            self._fail(call, ConnectionLost(f"the server took no note of it within {limit:g} s"))
 
     # The transport of 2024-11-05
 
-    def _fall_back(self, call: Call, head: ResponseHead) -> None:
-        """Try the older transport, which begins by listening (FALL-07)."""
+    def _fall_back(self, call: Call, error: McpError) -> None:
+        """Try the older transport, which begins by listening (FALL-07). ``error`` stands if that leads nowhere."""
         self._is_legacy, self._session_id = True, None
-        listening = self._new_call(Purpose.LEGACY, asked=call.asked)
-        self._first = call.text
-        self._target = ""
+        listening = self._exchanges.new(Purpose.LEGACY)
+        self._before_endpoint = call, error
         self._request(listening)
+        self._exchanges.target = ""
 
     def _take_endpoint(self, call: Call, reference: str) -> None:
         """Learn where messages go (FALL-01, FALL-02)."""
-        location = self._location.join(reference)
-        if self._target:
-            return
+        if self._before_endpoint is None or call.head is None:
+            return  # a second one
+        location = self._location.at(call.target).join(reference)
         if location is None:
-            self._fail(call, UnexpectedResponse(200, "an endpoint of another origin", reference))
-            self._cut(call)
+            self._refuse(call, call.head, f"an endpoint of another origin: {reference!r:.200}")
             return
-        self._target = location.target
-        first, asked = self._first, call.asked
-        call.asked = ()
-        self._request(self._new_call(Purpose.ASK, text=first, asked=asked))
+        first, _ = self._before_endpoint
+        self._before_endpoint = None
+        self._exchanges.target = first.target = location.target
+        self._request(first)
+
+    def _lose_legacy(self, call: Call, error: McpError) -> None:
+        """Act on the end of the stream that carries everything."""
+        if self._before_endpoint is not None:
+            first, refusal = self._before_endpoint
+            # Where there is no stream, the first answer says more; where there is one, what is wrong with it does.
+            error = error if call.was_open else refusal
+            for id in first.asked:
+                self.connection.fail_request(id, error, self._exchanges.now)
+        self.connection.connection_lost(error, self._exchanges.now)
 
     # The end
 
-    def _say_goodbye(self) -> None:
-        """Break off what is under way, and end the session at the server (SESS-08, HTTP-36)."""
-        if self._said_goodbye:
+    def _leave(self) -> None:
+        """Break off what is under way, let the last messages out, and end the session (SESS-08, HTTP-36)."""
+        if not self._is_leaving:
+            self._is_leaving = True
+            self._asks.clear()
+            self._exchanges.cut_all(but=self._telling)
+            if not self._exchanges.target:
+                self._tells.clear()
+            self._exchanges.timers.set(LEAVING, self._exchanges.now + FAREWELL)
+        if self._has_left or self._tells or self._is_telling:
             return
-        self._said_goodbye = True
-        for number in self._again:
-            self._timers.clear(number)
-        self._again.clear()
-        for call in tuple(self._calls.values()):
-            self._cut(call)
+        self._has_left = True
+        self._exchanges.cut_all()
+        if self._exchanges.timers.get(LEAVING) is None:
+            return
         if self._session_id is not None:
-            farewell = self._new_call(Purpose.END)
-            self._request(farewell)
-            self._timers.set(farewell.number, self._now + FAREWELL)
-
-    def _advance(self, now: float) -> None:
-        self._now = max(now, self._now)
-
-
-def _unexpected(call: Call, head: ResponseHead) -> UnexpectedResponse:
-    text = b"".join(call.body)[:_QUOTE].decode(errors="replace")
-    return UnexpectedResponse(head.status, f"{media_type(head) or 'nothing'} in answer to {call.purpose.value}", text)
-
-
-def _lost(call: Call, cause: BaseException | None) -> ConnectionLost:
-    error = ConnectionLost(f"the exchange for {call.purpose.value} broke off")
-    error.__cause__ = cause
-    return error
-
-
-def _answers(body: bytes, asked: tuple[OutgoingId, ...]) -> bool:
-    """Whether a body is the answer to one of these requests."""
-    message = jsonrpc.parse(body)
-    return isinstance(message, jsonrpc.Error | jsonrpc.Result) and message.id in asked
+            self._request(self._exchanges.new(Purpose.END))
+        else:
+            self._exchanges.timers.clear(LEAVING)
 
 
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
-_STREAMS: Final = (Purpose.ASK, Purpose.RESUME, Purpose.LISTEN)
-_QUOTE: Final = 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import attrs
@@ -13,48 +14,76 @@ __all__ = ["HttpClientOptions"]
 _OWN = frozenset(
     {
         "accept",
+        "accept-encoding",
+        "cache-control",
         "connection",
         "content-length",
         "content-type",
+        "expect",
         "host",
+        "keep-alive",
         "last-event-id",
         "mcp-protocol-version",
         "mcp-session-id",
+        "te",
+        "trailer",
         "transfer-encoding",
+        "upgrade",
     }
 )
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[!-~]([\t -~]*[!-~])?")
 
 
 def _usable(_: object, __: object, headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            raise ValueError(f"{name!r:.60} is no name of a header")
         if name.lower() in _OWN:
             raise ValueError(f"the header {name} is the client's own to set")
-        if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
-            raise ValueError(f"{name!r:.60} is no name of a header")
-        if not all(character == "\t" or " " <= character <= "~" for character in value):
-            raise ValueError(f"the value of the header {name} contains what is no printable ASCII")
+        # What it says stays out of the message: it may be a secret.
+        if not isinstance(value, str) or _VALUE.fullmatch(value) is None:
+            raise ValueError(f"the value of the header {name} is no line of printable ASCII without space around it")
+
+
+def _count(_: object, field: attrs.Attribute[int], value: object) -> None:
+    least = 1 if field.name == "max_requests" else 0
+    if not isinstance(value, int) or value < least:
+        raise ValueError(f"{field.name} is an integer of {least} or more, not {value!r:.60}")
+
+
+def _time(_: object, field: attrs.Attribute[float], value: object) -> None:
+    if seconds(value) is None:
+        raise ValueError(f"{field.name} is a number of seconds")
 
 
 @attrs.frozen(kw_only=True)
 class HttpClientOptions:
-    """Choices of a client."""
+    """Choices of a client. ``ValueError`` for what makes no sense."""
 
     headers: Mapping[str, str] = attrs.field(factory=dict, validator=_usable, repr=False)
-    """Header fields of every request, such as ``Authorization``. ``ValueError`` for those that cannot be."""
+    """Header fields of every request, such as ``Authorization``."""
     listen: bool = True
     """Whether to listen for what belongs to no request, where the server offers that (HTTP-26)."""
+    reinitialize: bool = True
+    """Whether to open a session anew when the server does not know it any more (SESS-06). What waits then fails with
+    ``ConnectionLost``. Otherwise the connection ends."""
     fall_back: bool = True
     """Whether to try the HTTP+SSE transport of 2024-11-05 where a server knows no other (FALL-07)."""
-    reconnect_after: float = 1.0
+    reconnect_after: float = attrs.field(default=1.0, validator=_time)
     """Seconds before a broken stream is taken up again, where the server does not say; each time twice as many."""
-    reconnect_at_most: float = 30.0
+    reconnect_at_most: float = attrs.field(default=30.0, validator=_time)
     """Seconds that this may grow to."""
-    reconnect_tries: int = 5
-    """How often in a row a stream is taken up without anything coming of it, before it is given up."""
-    redirects: int = 5
+    reconnect_tries: int = attrs.field(default=5, validator=_count)
+    """How often in a row a stream is taken up, or a session opened anew, without anything coming of it, before that is
+    given up."""
+    redirects: int = attrs.field(default=5, validator=_count)
     """How many redirects in a row are followed, within the server's origin (HTTP-38)."""
+    max_requests: int = attrs.field(default=64, validator=_count)
+    """How many requests may be under way at once. Beyond: they wait. Answers and notifications do not wait for them."""
+    tell_timeout: float = attrs.field(default=30.0, validator=_time)
+    """Seconds for the server to take a notification or an answer. Beyond: it is given up, and reported."""
 
-    def __attrs_post_init__(self) -> None:
-        for name in ("reconnect_after", "reconnect_at_most"):
-            if seconds(getattr(self, name)) is None:
-                raise ValueError(f"{name} must be a number of seconds")
+    def delay(self, tries: int) -> float:
+        """Return how many seconds to wait before the next try, after so many that came to nothing."""
+        return min(self.reconnect_after * 2.0 ** min(tries, 64), self.reconnect_at_most)

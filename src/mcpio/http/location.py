@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urljoin, urlsplit
 
 import attrs
@@ -9,6 +10,7 @@ import attrs
 __all__ = ["Location"]
 
 _PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(r"[A-Za-z0-9._~%:-]+")
 
 
 @attrs.frozen
@@ -17,7 +19,7 @@ class Location:
 
     scheme: str
     host: str
-    """The host, without the brackets of an IPv6 address."""
+    """The host, in ASCII and without the brackets of an IPv6 address."""
     port: int
     target: str
     """The path with its query: what the request line says."""
@@ -32,10 +34,13 @@ class Location:
             raise ValueError(f"the URL {url!r:.100} names no host")
         if parts.username is not None or parts.password is not None:
             raise ValueError("a URL must not contain credentials: give them as headers")
+        host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode()
+        if _HOST.fullmatch(host) is None:
+            raise ValueError(f"the URL {url!r:.100} names a host that cannot be")
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        if not target.isascii() or any(character <= " " for character in target):
+        if not target.isascii() or any(character <= " " or character == "\x7f" for character in target):
             raise ValueError(f"the URL {url!r:.100} is not encoded: use percent signs for what is no ASCII")
-        return cls(parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme], target)
+        return cls(parts.scheme, host, parts.port or _PORTS[parts.scheme], target)
 
     @property
     def authority(self) -> str:
@@ -47,6 +52,10 @@ class Location:
     def url(self) -> str:
         """The whole URL."""
         return f"{self.scheme}://{self.authority}{self.target}"
+
+    def at(self, target: str) -> Location:
+        """Return another place of the same origin."""
+        return attrs.evolve(self, target=target)
 
     def join(self, reference: str) -> Location | None:
         """Return where a reference leads to from here, or ``None`` when that is another origin, or nowhere (HTTP-38).

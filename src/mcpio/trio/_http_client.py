@@ -13,7 +13,8 @@ from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.runtime import checked_grace
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
-from mcpio.http.client import HttpClient, SessionLost
+from mcpio.http.client import HttpClient
+from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseItem
@@ -192,7 +193,7 @@ class HttpActor:
         machine, is_new = self._machine, False
         while (event := machine.next_event()) is not None:
             is_new = True
-            if isinstance(event, SessionLost):
+            if isinstance(event, SessionLost | MessageRefused | ListeningEnded):
                 report("the server does not know the session any more", None)
                 continue
             try:
