@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from asgiwire import LOOPS, Asgi
 from httpwire import Adapter, InMemory
 
-ADAPTERS: dict[str, Adapter] = {"in memory": InMemory()}
+ADAPTERS: dict[str, Adapter] = {
+    "in memory": InMemory(),
+    **{f"ASGI on {loop.name}": Asgi(loop) for loop in LOOPS},
+    **{f"ASGI on {loop.name} with a lifespan": Asgi(loop, with_lifespan=True) for loop in LOOPS},
+}
 
 
 @pytest.fixture(params=ADAPTERS)

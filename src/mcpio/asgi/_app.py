@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from mcpio.app.runtime import checked_grace
 from mcpio.asgi._site import Receive, Scope, Send, Site
 from mcpio.http.options import HostPolicy, HttpOptions
 
@@ -78,6 +79,17 @@ class AsgiApp:
         finally:
             self._is_entered = False
             self._site = self._new_site()
+
+    def close(self, grace: float | None = 5.0) -> None:
+        """Serve nothing new, answer what runs for at most ``grace`` seconds, and end all streams: at the next turn.
+
+        Returns at once. For the moment when a server is told to end, before it waits for its open requests: legal from
+        any task, thread and signal handler, any number of times (P9). ``LocalProtocolError`` for a grace that is no
+        number of 0 or more.
+        """
+        limit = checked_grace(grace)
+        if self._site is not None:
+            self._site.close(limit)
 
     def _new_site(self) -> Site | None:
         """Return where requests are served outside of a lifespan, ``None`` where that cannot be."""

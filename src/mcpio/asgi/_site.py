@@ -166,6 +166,13 @@ class Site:
         if call is not None:
             call.wake()
 
+    def close(self, grace: float | None) -> None:
+        """End in order, at the loop's next turn."""
+        if self._loop is None:
+            self._host.close(grace)
+        else:
+            self._loop.runtime.call_soon(lambda: self._host.close(grace))
+
     # The life around the calls
 
     @contextlib.asynccontextmanager
