@@ -1,7 +1,7 @@
 """A proxy: ``python proxy.py PROGRAM [ARG ...]`` is a server that asks another for all.
 
-Without a program it asks the echo server. ``Proxy`` is all of it: two engines, and what belongs to
-what. The rest moves bytes.
+Without a program it asks the echo server. ``Proxy`` is all of it: two engines, and what belongs
+to what. The rest moves bytes.
 """
 
 from __future__ import annotations
