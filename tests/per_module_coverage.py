@@ -54,28 +54,41 @@ def _does_something(path: Path) -> bool:
     return any(not isinstance(node, idle) for node in ast.parse(path.read_text(encoding="utf-8")).body)
 
 
-def own_test(module: Path) -> Path:
-    """Return the test file of a module: ``framing/lines.py`` -> ``tests/framing/test_lines.py``."""
-    return ROOT / "tests" / module.parent / f"test_{module.stem.strip('_')}.py"
+def own_tests(module: Path) -> list[Path]:
+    """Return the test files of a module: for ``framing/lines.py`` it is ``tests/framing/test_lines.py``.
+
+    Where that would be too long, ``test_lines_endless.py`` is another, unless there is a module ``lines_endless``.
+    """
+    name = module.stem.strip("_")
+    others = {path.stem.strip("_") for path in (PACKAGE / module.parent).iterdir()}
+    found = (ROOT / "tests" / module.parent).glob(f"test_{name}*.py")
+    stems = {path.stem.removeprefix("test_"): path for path in found}
+    return [path for stem, path in sorted(stems.items()) if _belongs(stem, name, others)]
+
+
+def _belongs(stem: str, name: str, modules: set[str]) -> bool:
+    """Tell whether of all modules whose names a test file's name begins with, ``name`` is the longest."""
+    longest = max((module for module in modules if f"{stem}_".startswith(f"{module}_")), key=len, default="")
+    return longest == name
 
 
 def measure(module: Path) -> Outcome:
     """Run a module's own test file and return what it left uncovered in the module."""
-    test = own_test(module)
-    if not test.exists():
-        return Outcome(module.as_posix(), 0, f"has no {test.relative_to(ROOT).as_posix()}")
+    files = own_tests(module)
+    if not files:
+        return Outcome(module.as_posix(), 0, f"has no tests/{module.parent.as_posix()}/test_{module.stem}.py")
     with tempfile.TemporaryDirectory() as folder:
         settings, report = Path(folder, "settings"), Path(folder, "report.json")
         settings.write_text(_settings(PACKAGE / module, Path(folder, "data")), encoding="utf-8")
         coverage = [sys.executable, "-m", "coverage"]
-        tests = [f"--rcfile={settings}", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]
+        tests = [f"--rcfile={settings}", "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)]
         run = subprocess.run([*coverage, "run", *tests], cwd=ROOT, capture_output=True, text=True, check=False)
         if run.returncode:
             return Outcome(module.as_posix(), 0, f"its tests fail:\n{run.stdout[-3000:]}{run.stderr[-2000:]}")
         write = [*coverage, "json", "-q", f"--rcfile={settings}", "-o", str(report)]
         subprocess.run(write, cwd=ROOT, capture_output=True, check=False)
         if not report.exists():
-            return Outcome(module.as_posix(), 0, f"{test.relative_to(ROOT).as_posix()} does not run any of it")
+            return Outcome(module.as_posix(), 0, f"{files[0].relative_to(ROOT).as_posix()} does not run any of it")
         (measured,) = json.loads(report.read_text())["files"].values()
     lines = [str(line) for line in measured["missing_lines"]]
     branches = [f"{start}->{'exit' if end < 0 else end}" for start, end in measured["missing_branches"]]

@@ -217,6 +217,7 @@ def test_addresses_to_visit_first() -> None:
     error = URLElicitationRequired(iter([VISIT]), "Log in first")
     assert isinstance(error, RequestError)
     assert (error.code, error.message, error.elicitations) == (-32042, "Log in first", (VISIT,))
+    assert URLElicitationRequired([VISIT], data={"x": 1}).data == {"x": 1}
     said = {"mode": "url", "message": "Log in", "url": "https://example.com", "elicitationId": "1"}
     assert error.data == {"elicitations": [said]}
     with pytest.raises(ValueError, match="one web address at least"):

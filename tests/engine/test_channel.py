@@ -147,7 +147,8 @@ def test_messages_with_boundaries_come_with_their_exchange_and_answers_go_back_t
     assert isinstance(received, RequestReceived)
     assert (answered.via, received.context.via) == ("one", "two")
     server.send_result(received.id, CallToolResult(()))
-    first, second = server.next_message(), server.next_message()
+    assert server.waiting() == ["one", "two"]
+    first, second = server.next_message(via="one"), server.next_message()
     assert first is not None
     assert second is not None
     assert (first.via, first.related, first.last) == ("one", None, True)

@@ -390,8 +390,9 @@ def test_a_batch_is_its_elements_in_order() -> None:
     assert isinstance(answered, Answered)
     assert isinstance(faulty, ProtocolViolated)
     assert (cancelled.id, second.context.via) == (first.id, "e")
+    assert sent(connection) == []
     connection.send_result(second.id, CallToolResult(()))
-    answers = sent(connection)
+    (answers,) = sent(connection)  # an exchange has one answer
     assert {answer["id"] for answer in answers} == {2, 3, None}
 
 

@@ -236,3 +236,26 @@ def test_there_may_be_nothing_to_join() -> None:
     assert message is not None
     assert message.text == b"a"
     assert outbox.pop() is None
+
+
+def test_a_message_is_taken_by_its_exchange() -> None:
+    box = Outbox(1)
+    assert (box.pop_by("a"), box.vias()) == (None, [])
+    box.put(b"log", Kind.LOG, via="a", lane=1)
+    box.put(b"newer log", Kind.LOG, via="a", lane=1)
+    box.put(b"nowhere in particular", Kind.NOTIFICATION)
+    box.put(b"b1", Kind.RESPONSE, via="b", lane=2)
+    box.put(b"b2", Kind.RESPONSE, via="b", lane=3)
+    assert box.vias() == ["a", None, "b"]
+    taken = [box.pop_by(via) for via in ("b", "a", "b", "a", None, None)]
+    texts = [message and message.text for message in taken]
+    assert texts == [b"b1", b"newer log", b"b2", None, b"nowhere in particular", None]
+    assert (box.vias(), bool(box)) == ([], False)
+
+
+def test_what_goes_by_another_exchange_keeps_its_turn() -> None:
+    box = Outbox(0)
+    for number in range(3):
+        box.put(b"%d" % number, Kind.NOTIFICATION, via=number, lane=number)
+    assert box.pop_by("another") is None
+    assert drained(box) == [b"0", b"1", b"2"]

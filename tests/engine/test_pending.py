@@ -124,7 +124,7 @@ def test_how_a_request_stands_tells_a_late_answer_from_a_wrong_one() -> None:
         RequestState.ANSWERED,
         RequestState.CANCELLED,
         RequestState.TIMED_OUT,
-        RequestState.ANSWERED,
+        RequestState.LOST,
     ]
     assert [requests.state_of(id) for id in (0, -1, 6, 10**30)] == [None] * 4
 

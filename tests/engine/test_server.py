@@ -21,11 +21,19 @@ from mcpio.events import (
     Peer,
     RequestReceived,
 )
-from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2024_11_05, REV_2025_06_18, REV_2025_11_25, Revision
+from mcpio.revisions import (
+    HANDSHAKE_REVISIONS,
+    REV_2024_11_05,
+    REV_2025_06_18,
+    REV_2025_11_25,
+    REV_2026_07_28,
+    Revision,
+)
 from mcpio.types.lifecycle import (
     ClientCapabilities,
     Implementation,
     PingRequest,
+    RootsCapability,
     ServerCapabilities,
     ToolsCapability,
 )
@@ -278,3 +286,26 @@ def test_who_was_authenticated_is_given_again_to_a_restored_server() -> None:
     restored = ServerConnection.restore(operating.snapshot(0.0), 0.0, principal="carol")
     assert feed(restored, LIST)[0].context.principal == "carol"
     assert isinstance(ClientCapabilities(), type(received.context.capabilities))
+
+
+@pytest.mark.req("LIFE-13")
+def test_a_handshake_that_another_connection_had_is_taken_for_done() -> None:
+    connection = server()
+    with pytest.raises(LocalProtocolError, match="revision 2026-07-28 is not spoken here"):
+        connection.assume(REV_2026_07_28)
+    connection.assume(REV_2025_06_18, capabilities=ClientCapabilities(roots=RootsCapability()), info=INFO)
+    assert (connection.revision, connection.phase) == (REV_2025_06_18, Phase.OPERATING)
+    assert connection.peer is not None
+    assert (connection.peer.info, connection.peer.capabilities.roots) == (INFO, RootsCapability())
+    with pytest.raises(LocalProtocolError, match="cannot assume a handshake in phase operating"):
+        connection.assume(REV_2025_06_18)
+    (again,) = feed(connection, initialize("2025-06-18"))
+    assert (again.error.code, connection.phase) == (-32600, Phase.OPERATING)
+
+
+def test_nothing_need_be_known_of_a_client_without_a_handshake() -> None:
+    connection = server()
+    connection.assume(REV_2025_06_18)
+    (event,) = feed(connection, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    assert isinstance(event, RequestReceived)
+    assert (event.context.info.name, event.context.capabilities) == ("unknown", ClientCapabilities())

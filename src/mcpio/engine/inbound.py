@@ -323,8 +323,7 @@ class Inbound(Channel):
         request_id = message.id if isinstance(message.id, int) else 0
         state = self._outgoing.state_of(request_id)
         # Our requests are given up when the connection begins to close; their answers may be under way.
-        given_up = state is not None and self._phase is Phase.CLOSING
-        if given_up or state is RequestState.CANCELLED or state is RequestState.TIMED_OUT:
+        if state not in (None, RequestState.ANSWERED) or (state is not None and self._phase is Phase.CLOSING):
             self._events.append(MessageIgnored(IgnoreReason.LATE_RESPONSE, message.raw, via))
             if message.__class__ is jsonrpc.Result and (task_id := created_task(message.result)) is not None:
                 self._outgoing.forget(request_id)

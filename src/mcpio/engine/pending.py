@@ -40,9 +40,8 @@ _OUTGOING_ENDS, _INCOMING_ENDS = (
 )
 
 # By cause: as what an outgoing request is remembered, and what answers an incoming one.
-_RETIRED_AS = {
-    cause: state for cause, state in _OUTGOING_ENDS.items() if state in (RequestState.CANCELLED, RequestState.TIMED_OUT)
-}
+_GIVEN_UP = (RequestState.CANCELLED, RequestState.TIMED_OUT, RequestState.LOST)
+_RETIRED_AS = {cause: state for cause, state in _OUTGOING_ENDS.items() if state in _GIVEN_UP}
 _ANSWERS = {cause for cause, state in _INCOMING_ENDS.items() if state in (RequestState.ANSWERED, RequestState.FAILED)}
 
 NOT_YET = float("-inf")

@@ -22,7 +22,7 @@ class ServerSentEvent:
     """One event of a stream."""
 
     data: str | None = None
-    """Its data lines joined by LF. ``None``: it had none, and is here for its ``id`` or ``retry`` only."""
+    """Its data lines joined by LF. ``None``: it had none, and is here for its ``retry`` only."""
     type: str = "message"
     """Its type."""
     id: str | None = None

@@ -1,0 +1,66 @@
+"""What transports with exchanges know of the way to the peer: where nothing can get through, and what never comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from wires import call, client, feed, result, sent, server
+
+from mcpio.engine.connection import Connection
+from mcpio.errors import ConnectionLost, LocalProtocolError, NoBackChannel
+from mcpio.events import IgnoreReason, MessageIgnored, OutgoingId, RequestFailed
+from mcpio.types.custom import CustomNotification
+from mcpio.types.lifecycle import PingRequest
+
+
+def test_a_request_that_can_have_no_answer_ends_with_the_error_that_says_why() -> None:
+    connection = client()
+    lost = ConnectionLost("the answer was cut off")
+    id = connection.send_request(PingRequest(), now=0.0, cookie="c")
+    sent(connection)
+    assert connection.awaits(id)
+    assert connection.fail_request(id, lost, 1.0)
+    (failed,) = connection.events()
+    assert isinstance(failed, RequestFailed)
+    assert (failed.id, failed.error, failed.cookie) == (id, lost, "c")
+    assert not connection.awaits(id)
+    assert sent(connection) == []
+    assert not connection.fail_request(id, lost, 2.0)
+    assert not connection.fail_request(OutgoingId(99), lost, 2.0)
+    (late,) = feed(connection, result(id))
+    assert isinstance(late, MessageIgnored)
+    assert late.reason is IgnoreReason.LATE_RESPONSE
+
+
+def ping(connection: Connection, related_to: Any = None) -> None:
+    connection.send_request(PingRequest(), now=0.0, related_to=related_to)
+
+
+def tell(connection: Connection, related_to: Any = None) -> None:
+    connection.send_notification(CustomNotification("acme/x"), related_to=related_to)
+
+
+@pytest.mark.parametrize("act", [ping, tell])
+def test_what_cannot_get_out_is_refused_where_it_is_sent(act: Any) -> None:
+    connection = server()
+    (asked,) = feed(connection, call(), via="exchange")
+    asked_for: list[Any] = []
+
+    def can_reach(via: Any) -> bool:
+        asked_for.append(via)
+        return via == "exchange"
+
+    connection.can_reach = can_reach
+    before = connection.pending
+    with pytest.raises(NoBackChannel, match="the transport has no way to the peer for what belongs to no request"):
+        act(connection)
+    assert (connection.pending, sent(connection)) == (before, [])
+    act(connection, asked.id)
+    assert len(sent(connection)) == 1
+    assert asked_for == [None, "exchange"]
+    connection.can_reach = lambda via: False
+    with pytest.raises(NoBackChannel, match="for the request that it belongs to, and none can come"):
+        act(connection, asked.id)
+    with pytest.raises(LocalProtocolError, match=r"is not running|never sent"):
+        act(connection, 99)
