@@ -21,6 +21,9 @@ __all__ = ["CLOSING", "LATER", "TOO_MANY_SESSIONS", "Connect", "Endpoint", "Mcp"
 
 LATER: Final[Headers] = ((b"retry-after", b"5"),)
 CLOSING: Final = Rejection(503, "Service unavailable: the server is closing", ErrorCode.INTERNAL_ERROR)
+STORE_FAILED: Final = Rejection(
+    503, "Service unavailable: sessions cannot be stored", ErrorCode.INTERNAL_ERROR, ((b"retry-after", b"1"),)
+)
 TOO_MANY_SESSIONS: Final = Rejection(503, "Service unavailable: too many sessions", ErrorCode.INTERNAL_ERROR, LATER)
 
 
@@ -62,8 +65,12 @@ class Mcp:
         if facts.session_id is None:
             return None if facts.method == "POST" else _SESSION_REQUIRED
         session = self._sessions.find(facts.session_id, exchange.principal)
+        if session is None and self._sessions.look_up(exchange):
+            return None
         if session is None or session.is_legacy:
             return NO_SESSION
+        if session.is_stuck and facts.method != "DELETE":
+            return STORE_FAILED
         revision = session.connection.revision
         if facts.version is not None and revision is not None and facts.version != revision.name:
             return Rejection(400, f"Invalid request: this session speaks {revision}, not {facts.version}")
@@ -77,7 +84,7 @@ class Mcp:
         session = exchange.session
         if session is not None and not self._sessions.is_open(session):
             # It ended while the request came.
-            exchange.reject(NO_SESSION)
+            exchange.reject(self._sessions.epitaph(session))
         elif exchange.facts.method == "POST":
             self._post(exchange)
         elif session is not None and exchange.facts.method == "GET":

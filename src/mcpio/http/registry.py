@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -19,6 +19,9 @@ from mcpio.http.checks import Rejection
 from mcpio.http.options import HttpOptions
 from mcpio.http.sessions import Exchange, HttpSession, SessionClosed, SessionOpened
 from mcpio.http.streams import Due, Streams
+
+if TYPE_CHECKING:
+    from mcpio.http.session_records import SessionEffect
 
 __all__ = ["NO_SESSION", "Drained", "HttpEvent", "Sessions"]
 
@@ -70,11 +73,15 @@ class Sessions:
 
     def begin(self, connection: ServerConnection, principal: Hashable) -> HttpSession:
         """Begin a session. As long as it has no id, it ends with its request."""
+        session = self._enrol(connection, principal)
+        self.events.append((session, SessionOpened()))
+        return session
+
+    def _enrol(self, connection: ServerConnection, principal: Hashable) -> HttpSession:
         session = HttpSession(self._next_key, connection, principal, self.streams.now)
         self._next_key += 1
         connection.can_reach = partial(self.streams.can_reach, session)
         self._by_key[session.key] = session
-        self.events.append((session, SessionOpened()))
         return session
 
     def make_room(self) -> bool:
@@ -100,6 +107,11 @@ class Sessions:
         """Return the session of that id, if it is that principal's (SESS-05, SESS-09)."""
         session = self._by_id.get(id)
         return None if session is None or session.principal != principal else session
+
+    def look_up(self, exchange: Exchange) -> bool:
+        """Look elsewhere for the session that an exchange names; return whether there is something to wait for."""
+        del exchange
+        return False
 
     def enter(self, session: HttpSession, exchange: Exchange) -> None:
         """Take note that an exchange belongs to a session."""
@@ -171,9 +183,17 @@ class Sessions:
         """Begin nothing new; end every session in order, within ``grace`` seconds."""
         self.is_closing = True
         for session in self.all:
-            session.connection.close(self.streams.now, grace)
-            self.streams.abandon(session)
-            self.flush(session)
+            self._close(session, grace)
+
+    def epitaph(self, session: HttpSession) -> Rejection:
+        """Return what to answer to a request for a session that is over."""
+        del session
+        return NO_SESSION
+
+    def _close(self, session: HttpSession, grace: float | None) -> None:
+        session.connection.close(self.streams.now, grace)
+        self.streams.abandon(session)
+        self.flush(session)
 
     def _see_out(self, session: HttpSession) -> None:
         """Let a session that is closing end as soon as everything is out."""
@@ -188,13 +208,17 @@ class Sessions:
         if session.id is not None:
             del self._by_id[session.id]
         for exchange in self.streams.end(session):
-            exchange.reject(NO_SESSION)
+            exchange.reject(self.epitaph(session))
         for due in (Due.ENGINE, Due.IDLE):
             self.timers.clear((due, session.key, 0))
         session.connection.can_reach = None
         self.events.append((session, SessionClosed()))
 
     # Time
+
+    def next_deadline(self) -> float | None:
+        """Return when ``handle_timeout`` is due, or ``None``."""
+        return self.timers.next()
 
     def handle_timeout(self, now: float) -> None:
         """Let deadlines up to ``now`` expire."""
@@ -230,6 +254,20 @@ class Sessions:
             self.timers.clear(key)
         elif deadline != self.timers.get(key):
             self.timers.set(key, deadline)
+
+    # What outlives the process: see ``KeptSessions``
+
+    def next_effect(self) -> SessionEffect | None:
+        """Return what a store is to do next, or ``None``."""
+        return None
+
+    def store_done(self, token: int, value: Any) -> None:
+        """Take in what a store answered."""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether no store has anything left to do."""
+        return True
 
     # Look
 

@@ -7,7 +7,7 @@ re-arm the deadline.*
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcpio.engine.limits import Limits
 from mcpio.engine.table import Phase
@@ -19,6 +19,10 @@ from mcpio.http.model import Body, End, RequestHead, RequestItem, ResponseItem
 from mcpio.http.options import HttpOptions
 from mcpio.http.registry import HttpEvent, Sessions
 from mcpio.http.sessions import JSON, Exchange, HttpSession
+
+if TYPE_CHECKING:
+    from mcpio.http.session_records import SessionEffect
+    from mcpio.http.storing import Keeping
 
 __all__ = ["HttpEvent", "HttpServer"]
 
@@ -38,14 +42,21 @@ class HttpServer:
         entropy: Callable[[int], bytes],
         options: HttpOptions | None = None,
         limits: Limits | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         """``connect`` makes the engine for a client with that principal; ``entropy`` gives unguessable bytes.
 
-        ``ValueError`` for options with one path for two things.
+        With ``keeping``, sessions outlive the process: carry out what ``next_effect`` gives, too.
+        ``ValueError`` for options with one path for two things, and for sessions to keep that cannot be taken up.
         """
         self._options = options or HttpOptions()
         self._limits = limits or Limits()
-        self._sessions = Sessions(self._options, self._limits, entropy)
+        if keeping is None:
+            self._sessions = Sessions(self._options, self._limits, entropy)
+        else:
+            from mcpio.http.kept_sessions import KeptSessions
+
+            self._sessions = KeptSessions(self._options, self._limits, entropy, keeping, self._admit_again)
         self._exchanges: dict[Hashable, Exchange] = {}
         self._ready: dict[Hashable, None] = {}
         self._endpoints = self._all_endpoints(connect)
@@ -96,6 +107,8 @@ class HttpServer:
         if found is None:
             return []
         self._ready.pop(exchange, None)
+        if found.is_held:
+            return []
         self._sessions.streams.pull(found, max_bytes)
         items = list(found.items)
         found.items.clear()
@@ -111,12 +124,26 @@ class HttpServer:
 
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` is due, on the caller's clock, or ``None``. Every call may change it."""
-        return self._sessions.timers.next()
+        return self._sessions.next_deadline()
 
     def handle_timeout(self, now: float) -> None:
         """Let deadlines up to ``now`` expire. Early or repeated calls do nothing."""
         self._sessions.advance(now)
         self._sessions.handle_timeout(now)
+
+    # The store, where sessions outlive the process
+
+    def next_effect(self) -> SessionEffect | None:
+        """Return what the store is to do next, or ``None``. Drain the events before: what they caused belongs to it."""
+        return self._sessions.next_effect()
+
+    def store_done(self, token: int, value: Any, now: float) -> None:
+        """Take in what the store answered to an effect: a value, or the exception that it raised.
+
+        Answers come in the order of the effects; that to a token that was answered is ignored.
+        """
+        self._sessions.advance(now)
+        self._sessions.store_done(token, value)
 
     # Act
 
@@ -152,9 +179,10 @@ class HttpServer:
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called, no session is left, and everything was pulled."""
+        """Whether ``close`` was called, no session is left, and everything was pulled and stored."""
         sessions = self._sessions
-        return sessions.is_closing and not sessions.all and not self._exchanges and not sessions.events
+        is_over = not sessions.all and not self._exchanges and not sessions.events
+        return sessions.is_closing and is_over and sessions.is_stored
 
     @property
     def sessions(self) -> tuple[HttpSession, ...]:
@@ -219,9 +247,22 @@ class HttpServer:
         if exchange.is_complete or exchange.is_answered:
             return
         exchange.is_complete = True
+        if exchange.is_waiting:
+            return
         if exchange.facts.method == "OPTIONS":
             exchange.respond(204, preflight_headers(self._options))
         else:
+            self._endpoints[exchange.facts.path].serve(exchange)
+
+    def _admit_again(self, exchange: Exchange, rejection: Rejection | None) -> None:
+        """Go on with an exchange that waited for its session, unless it was answered or lost meanwhile."""
+        exchange.is_waiting = False
+        if exchange.is_answered or self._exchanges.get(exchange.id) is not exchange:
+            return
+        rejection = rejection or self._endpoints[exchange.facts.path].admit(exchange)
+        if rejection is not None:
+            exchange.reject(rejection)
+        elif exchange.is_complete:
             self._endpoints[exchange.facts.path].serve(exchange)
 
     def _lose(self, exchange: Exchange, cause: BaseException | None) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
-from typing import Final
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -14,6 +14,9 @@ from mcpio.http.checks import Facts, Rejection, rejection_body
 from mcpio.http.model import Body, End, Headers, ResponseHead, ResponseItem
 from mcpio.http.options import Answers
 from mcpio.http.replay import ReplayBuffer
+
+if TYPE_CHECKING:
+    from mcpio.http.journal import Journal
 
 __all__ = ["JSON", "LISTENING", "Exchange", "HttpSession", "SessionClosed", "SessionOpened", "Stream"]
 
@@ -28,7 +31,10 @@ NO_CONTENT: Final = 204
 
 @attrs.frozen
 class SessionOpened:
-    """A client began a session. It comes before the events of its connection."""
+    """A client began a session, or came back to a stored one. It comes before the events of its connection."""
+
+    saved: Mapping[str, Any] | None = None
+    """What the store had of it; ``None`` for a new one."""
 
 
 @attrs.frozen
@@ -44,6 +50,7 @@ class HttpSession:
         "exchanges",
         "id",
         "is_legacy",
+        "journal",
         "key",
         "next_stream",
         "principal",
@@ -71,6 +78,8 @@ class HttpSession:
     """How many exchanges are open."""
     replay: ReplayBuffer | None
     """What was sent, for clients that come back; ``None`` while there is nothing."""
+    journal: Journal | None
+    """What is to be stored of it; ``None`` for one that ends with the process."""
     undelivered: int
     """How many messages had no way to the client, and were dropped (P11)."""
     used_at: float
@@ -88,6 +97,7 @@ class HttpSession:
         self.undelivered = 0
         self.used_at = now
         self.replay = None
+        self.journal = None
 
     def stream_of(self, via: Hashable) -> Stream | None:
         """Return the stream of an exchange, as the engine calls it."""
@@ -98,6 +108,11 @@ class HttpSession:
     def is_idle(self) -> bool:
         """Whether nothing of it is under way."""
         return not self.exchanges and not self.connection.pending.incoming
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it cannot be stored at the moment."""
+        return self.journal is not None and self.journal.is_failing
 
 
 class Stream:
@@ -146,15 +161,18 @@ class Exchange:
         "answers",
         "body",
         "facts",
+        "gate",
         "id",
         "is_answered",
         "is_complete",
         "is_stream",
+        "is_waiting",
         "items",
         "principal",
         "session",
         "size",
         "stream",
+        "was_looked_up",
     )
 
     id: Hashable
@@ -181,6 +199,12 @@ class Exchange:
     """Whether the response is a stream of events that has begun."""
     is_answered: bool
     """Whether the end of the response is said, or waits to be."""
+    gate: int
+    """The mark that the journal of its session must have reached before the response goes out."""
+    is_waiting: bool
+    """Whether the store is still to say if there is the session that it names."""
+    was_looked_up: bool
+    """Whether the store was asked."""
 
     def __init__(
         self,
@@ -205,18 +229,39 @@ class Exchange:
         self.stream = None
         self.items = deque()
         self.is_complete = self.is_stream = self.is_answered = False
+        self.gate = 0
+        self.is_waiting = self.was_looked_up = False
 
     def respond(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        """Answer in one piece."""
+        """Answer in one piece, as soon as what the answer rests on is stored."""
+        journal = None if self.session is None else self.session.journal
+        if journal is not None:
+            self.gate = journal.mark()
+            journal.gated[self] = None
+        self._respond(status, headers, body)
+
+    def reject(self, rejection: Rejection) -> None:
+        """Answer what is not served."""
+        self._respond(rejection.status, (JSON, *rejection.headers), rejection_body(rejection))
+
+    def take_back(self) -> None:
+        """Forget a response that has not gone out."""
+        self.items.clear()
+        self.gate = 0
+        self.is_answered = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the store does not have yet what the response rests on."""
+        journal = None if self.session is None else self.session.journal
+        return journal is not None and self.gate > journal.stored
+
+    def _respond(self, status: int, headers: Headers, body: bytes) -> None:
         length = () if status == NO_CONTENT else ((b"content-length", b"%d" % len(body)),)
         self.items.append(ResponseHead(self.id, status, (*headers, *length, *self._headers)))
         if body:
             self.items.append(Body(self.id, body))
         self.finish()
-
-    def reject(self, rejection: Rejection) -> None:
-        """Answer what is not served."""
-        self.respond(rejection.status, (JSON, *rejection.headers), rejection_body(rejection))
 
     def begin_stream(self, headers: Headers) -> None:
         """Answer with events, as they come."""

@@ -169,18 +169,27 @@ class Streams:
         session, stream = exchange.session, exchange.stream
         if session is None or stream is None or not exchange.is_stream or exchange.is_answered:
             return
-        size = stream.unsent_bytes
-        while size < max_bytes and (message := self._take(session, stream)) is not None:
-            size += self._put(session, stream, message.text)
+        self._fill(session, stream, max_bytes)
         if stream.unsent:
             exchange.send(b"".join(stream.unsent))
             stream.unsent.clear()
             self._arm_comment(session, stream)
-        if stream.via in session.connection.waiting():
-            exchange.wake()
-        elif stream.number != LISTENING and not is_running(session, stream):
+        if not self._has_more(session, stream) and stream.number != LISTENING and not is_running(session, stream):
             exchange.finish()
             self.close(session, stream)
+
+    def _fill(self, session: HttpSession, stream: Stream, max_bytes: int) -> None:
+        """Move what waits for a stream to where its exchange takes it, as far as there is room."""
+        size = stream.unsent_bytes
+        while size < max_bytes and (message := self._take(session, stream)) is not None:
+            size += self._put(session, stream, message.text)
+
+    def _has_more(self, session: HttpSession, stream: Stream) -> bool:
+        """Whether something waits for a stream. What may go out now wakes its exchange."""
+        is_waiting = stream.via in session.connection.waiting()
+        if is_waiting and stream.exchange is not None:
+            stream.exchange.wake()
+        return is_waiting
 
     def _take(self, session: HttpSession, stream: Stream) -> Outgoing | None:
         """Take the next message of a stream from the engine, unless it asks what the client cannot answer."""
@@ -198,12 +207,21 @@ class Streams:
             number = stream.next_number
             stream.next_number += 1
             data = encode_event(text, type="message" if text else None, id=event_id(stream.number, number))
-            if session.replay is None:
-                session.replay = ReplayBuffer(self._limits.replay_events, self._limits.replay_bytes)
-            session.replay.append(SentEvent(stream.number, number, data, self.now))
-            self._arm_sent(session)
+            self._remember(session, SentEvent(stream.number, number, data, self.now))
         stream.unsent.append(data)
         return len(data)
+
+    def _remember(self, session: HttpSession, event: SentEvent) -> None:
+        """Keep an event where it may be asked for again."""
+        if session.replay is None:
+            session.replay = self._new_replay(session)
+        session.replay.append(event)
+        self._arm_sent(session)
+
+    def _new_replay(self, session: HttpSession) -> ReplayBuffer:
+        """Return a buffer for what was sent in a session."""
+        del session
+        return ReplayBuffer(self._limits.replay_events, self._limits.replay_bytes)
 
     def _put_aside(self, session: HttpSession, message: Outgoing) -> None:
         """Find another way for what the response has no place for: by listening, where the client does and reads."""
@@ -299,7 +317,7 @@ class Streams:
         ``retry`` is how many seconds it is to wait before that. Returns whether the stream can be taken up again.
         """
         exchange = stream.exchange
-        if exchange is None or exchange.is_answered or exchange.answers == "json" or not self._comes_back(session):
+        if exchange is None or not self._may_interrupt(session, exchange):
             return False
         self.begin(session, stream)
         if retry is not None:
@@ -310,6 +328,9 @@ class Streams:
         exchange.finish()
         self.detach(session, exchange)
         return True
+
+    def _may_interrupt(self, session: HttpSession, exchange: Exchange) -> bool:
+        return not exchange.is_answered and exchange.answers != "json" and self._comes_back(session)
 
     # The end
 

@@ -1,0 +1,268 @@
+"""Sessions that outlive the process: what the store is asked, in which order, and what its answers let happen.
+
+Output commit: nothing that rests on a session goes out before the store has what it rests on. So whatever a client has
+seen, a process that takes over knows; what it does not know, no client has seen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from mcpio.engine.limits import Limits
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase
+from mcpio.engine.timers import Timers
+from mcpio.errors import McpError
+from mcpio.http.journal import Journal
+from mcpio.http.options import HttpOptions
+from mcpio.http.session_records import (
+    SessionDelete,
+    SessionEffect,
+    SessionLoad,
+    SessionRecord,
+    SessionSave,
+    SessionSweep,
+    StoredSession,
+    load_session,
+)
+from mcpio.http.sessions import Exchange, HttpSession
+
+__all__ = ["Keeping", "Storing"]
+
+AGAIN: Final = 1.0
+"""Seconds after which a store that failed is asked again."""
+
+PATIENCE: Final = 10.0
+"""Seconds that a request waits for the store to say whether there is the session that it names."""
+
+KEY_LENGTH: Final = 32
+"""Characters of an id."""
+
+Loaded: TypeAlias = Callable[["Found | None", list[Exchange]], None]
+"""Takes a session that was looked up, ``None`` where there is none, and who waits for it."""
+
+
+@attrs.frozen(kw_only=True)
+class Keeping:
+    """How sessions are made into values and back, for a server whose sessions outlive its process."""
+
+    save: Callable[[HttpSession], Mapping[str, Any]]
+    """Returns a session as a value that JSON can hold. It is called when all events were drained.
+    ``McpError`` when that cannot be."""
+    restore: Callable[[Mapping[str, Any], Hashable, float], ServerConnection]
+    """Returns the connection that goes on, given the value, the principal and the time. ``McpError`` when there can be
+    none; the session counts as unknown then."""
+    report: Callable[[str, BaseException], None]
+    """Tells the operator what went wrong."""
+    epoch: float = 0.0
+    """Unix time, in seconds, at ``now == 0``."""
+
+
+@attrs.frozen
+class Found:
+    """A session that the store knew."""
+
+    key: str
+    stored: StoredSession
+    record: SessionRecord
+
+
+class Storing:
+    """The dealings of a server with the store of its sessions."""
+
+    def __init__(
+        self,
+        keeping: Keeping,
+        options: HttpOptions,
+        limits: Limits,
+        *,
+        release: Callable[[HttpSession], None],
+        refuse: Callable[[HttpSession], None],
+        loaded: Loaded,
+        unreachable: Callable[[list[Exchange]], None],
+    ) -> None:
+        """Say by callbacks what becomes of a session, or of exchanges.
+
+        ``release``: the store has more of it; ``refuse``: it could not be stored; ``loaded``: it was looked up;
+        ``unreachable``: these exchanges waited in vain.
+        """
+        self._keeping = keeping
+        self._options = options
+        self._limits = limits
+        self._release = release
+        self._refuse = refuse
+        self._loaded = loaded
+        self._unreachable = unreachable
+        self._asked: deque[tuple[SessionEffect, HttpSession | None]] = deque()
+        self._answers: dict[int, tuple[SessionEffect, HttpSession | None]] = {}
+        self._changed: dict[HttpSession, None] = {}
+        self._failing: dict[int, HttpSession] = {}
+        self._waiting: dict[str, list[Exchange]] = {}
+        self._next_token = 1
+        # By the key of a session whose store failed, and by the token of what is looked up.
+        self._retries: Timers[int] = Timers()
+        self._lookups: Timers[int] = Timers()
+        self._has_swept = False
+
+    # For the server
+
+    def open(self, session: HttpSession, *, is_new: bool) -> None:
+        """Begin to keep a session that has its id, if whoever it belongs to can be written down."""
+        if session.principal is None or session.principal.__class__ in (str, int):
+            session.journal = Journal(partial(self._note, session), self._limits, is_new=is_new)
+
+    def end(self, session: HttpSession) -> None:
+        """Forget a session that is over. What it still has to say may go out; what says that it is over waits."""
+        self.leave(session)
+        if session.journal is not None and session.id is not None:
+            self._asked.append((SessionDelete(self._take_token(), session.id), session))
+
+    def leave(self, session: HttpSession) -> None:
+        """Let go of a session as it is in the store."""
+        self._changed.pop(session, None)
+        self._failing.pop(session.key, None)
+        self._retries.clear(session.key)
+
+    def look_up(self, exchange: Exchange, key: str, now: float) -> bool:
+        """Ask the store for the session that an exchange names; return whether that makes sense."""
+        if len(key) != KEY_LENGTH or not set(key) <= _HEXADECIMAL:
+            return False
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            waiting.append(exchange)
+            return True
+        self._waiting[key] = [exchange]
+        token = self._take_token()
+        self._asked.append((SessionLoad(token, key), None))
+        self._lookups.set(token, now + PATIENCE)
+        return True
+
+    def next_deadline(self) -> float | None:
+        """Return when ``handle_timeout`` is due, or ``None``."""
+        due = (self._retries.next(), self._lookups.next())
+        return min((each for each in due if each is not None), default=None)
+
+    def handle_timeout(self, now: float) -> None:
+        """Ask a store again that failed; have nobody wait for ever for one that does not answer."""
+        for key in self._retries.pop_expired(now):
+            self._changed[self._failing.pop(key)] = None
+        expired = set(self._lookups.pop_expired(now))
+        for effect, _ in (*self._asked, *self._answers.values()) if expired else ():
+            if isinstance(effect, SessionLoad) and effect.token in expired:
+                self._unreachable(self._waiting.pop(effect.key, []))
+
+    # For whoever carries the effects out
+
+    def next_effect(self, now: float) -> SessionEffect | None:
+        """Return what the store is to do next, or ``None``."""
+        if not self._has_swept:
+            self._has_swept = True
+            idle = self._options.session_idle
+            before = None if idle is None else self._keeping.epoch + now - 2 * idle
+            self._asked.append((SessionSweep(self._take_token(), before, self._limits.sessions), None))
+        while not self._asked and self._changed:
+            session = next(iter(self._changed))
+            del self._changed[session]
+            self._save(session, now)
+        if not self._asked:
+            return None
+        effect, session_of_it = self._asked.popleft()
+        self._answers[effect.token] = (effect, session_of_it)
+        return effect
+
+    def store_done(self, token: int, value: Any, now: float) -> None:
+        """Take in what the store answered: a value, or the exception that it raised."""
+        asked = self._answers.pop(token, None)
+        if asked is None:
+            return
+        effect, session = asked
+        if isinstance(effect, SessionLoad):
+            self._lookups.clear(token)
+            self._take_in(effect, value, now)
+        elif session is None or session.journal is None:
+            return
+        elif isinstance(value, BaseException):
+            session.journal.failed()
+            if isinstance(effect, SessionSave):
+                self._fail(session, now)
+            else:
+                self._refuse(session)
+        elif isinstance(effect, SessionSave):
+            session.journal.written()
+            if session.journal.has_more:
+                self._note(session)
+            self._release(session)
+        else:
+            session.journal.reach()
+            self._release(session)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self._asked and not self._answers and not self._changed
+
+    # Inside
+
+    def _note(self, session: HttpSession) -> None:
+        journal = session.journal
+        # One at a time: what comes meanwhile goes together. A store that failed is asked again in a while.
+        if journal is not None and not journal.is_writing and not journal.is_failing:
+            self._changed[session] = None
+
+    def _save(self, session: HttpSession, now: float) -> None:
+        journal = session.journal
+        if journal is None or session.id is None:
+            return
+        if session.connection.phase in (Phase.CLOSING, Phase.CLOSED):
+            # It is about to end for good: there is nothing that anybody could take up.
+            journal.reach()
+            self._release(session)
+            return
+        idle = self._options.session_idle
+        moment = self._keeping.epoch + now
+        try:
+            saved = self._keeping.save(session)
+            written = journal.write(session, saved, moment, float("inf") if idle is None else idle / 4)
+        except McpError as error:
+            self._keeping.report("a session cannot be stored", error)
+            journal.failed()
+            self._fail(session, now)
+            return
+        if written is None:
+            self._release(session)
+        else:
+            self._asked.append((SessionSave(self._take_token(), session.id, written[0], moment, *written[1:]), session))
+
+    def _fail(self, session: HttpSession, now: float) -> None:
+        self._failing[session.key] = session
+        self._retries.set(session.key, now + AGAIN)
+        self._refuse(session)
+
+    def _take_in(self, effect: SessionLoad, value: Any, now: float) -> None:
+        waiting = self._waiting.pop(effect.key, [])
+        if isinstance(value, BaseException):
+            self._unreachable(waiting)
+            return
+        found: Found | None = None
+        idle = self._options.session_idle
+        if isinstance(value, StoredSession) and (idle is None or value.at + idle > self._keeping.epoch + now):
+            try:
+                found = Found(effect.key, value, load_session(effect.key, value.record))
+            except McpError as error:
+                # Another version's, perhaps. Whoever goes back to that finds it again, until it is swept away.
+                self._keeping.report("a stored session cannot be read", error)
+        if waiting:
+            self._loaded(found, waiting)
+
+    def _take_token(self) -> int:
+        token = self._next_token
+        self._next_token += 1
+        return token
+
+
+_HEXADECIMAL: Final = frozenset("0123456789abcdef")
