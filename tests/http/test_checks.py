@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcpio.http.checks import (
+    HEALTH_LADDER,
+    LEGACY_LADDER,
+    MCP_LADDER,
+    Facts,
+    Rejection,
+    Rules,
+    acceptable_answers,
+    first_broken,
+    rejection_body,
+    too_large,
+)
+from mcpio.http.model import Denied, RequestHead
+from mcpio.http.options import Answers, Cors, HostPolicy, HttpOptions
+
+GOOD = {"content_type": "application/json", "accept": "application/json, text/event-stream"}
+LOCAL = HostPolicy.for_address("127.0.0.1", 8000)
+
+
+def facts(method: str = "POST", target: str = "/mcp", *more: tuple[str, str], head: Any = None, **fields: str) -> Facts:
+    headers = [*fields.items(), *more]
+    encoded = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers]
+    return Facts(RequestHead(1, method, target, encoded, **(head or {})))
+
+
+def rules(ladder: Any = MCP_LADDER, **options: Any) -> Rules:
+    return Rules(ladder, ("POST", "GET", "DELETE"), HttpOptions(**options), 1000)
+
+
+def broken(found: Facts, ladder: Any = MCP_LADDER, **options: Any) -> tuple[int, str] | None:
+    rejection = first_broken(found, rules(ladder, **options))
+    return None if rejection is None else (rejection.status, rejection.message)
+
+
+def status(found: Facts, ladder: Any = MCP_LADDER, **options: Any) -> int:
+    rejection = broken(found, ladder, **options)
+    return 200 if rejection is None else rejection[0]
+
+
+def test_the_path_and_the_query_are_taken_apart() -> None:
+    found = facts("GET", "/mcp?a=1?b")
+    assert (found.path, found.query) == ("/mcp", "a=1?b")
+    assert (facts("GET", "/mcp").query, facts("GET", "/mcp").host) == ("", None)
+
+
+@pytest.mark.req("HTTP-01")
+def test_other_methods_are_refused_and_told_which_there_are() -> None:
+    rejection = first_broken(facts("PUT"), rules())
+    assert rejection is not None
+    assert (rejection.status, rejection.headers) == (405, ((b"allow", b"POST, GET, DELETE"),))
+    assert status(facts("OPTIONS")) == 405
+    assert status(facts("OPTIONS"), cors=Cors()) == 200
+    assert status(facts("get")) == 405
+    assert len(broken(facts("X" * 10_000)) or ()) == 2
+    assert len((broken(facts("X" * 10_000)) or (0, ""))[1]) < 100
+
+
+@pytest.mark.req("HTTP-04", "HTTP-35")
+@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST:8000"])
+def test_a_name_of_ours_is_served(host: str) -> None:
+    assert status(facts(host=host, **GOOD), policy=LOCAL) == 200
+    assert status(facts(host=host, origin=f"http://{host}", **GOOD), policy=LOCAL) == 200
+
+
+@pytest.mark.req("HTTP-02", "HTTP-03", "HTTP-04")
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"host": "evil.example:8000"},
+        {"host": "evil.example:8000", "origin": "http://evil.example:8000"},
+        {"host": "localhost:8000", "origin": "http://evil.example"},
+        {"host": "localhost:8000", "origin": "null"},
+        {"host": "localhost:8000", "origin": ""},
+        {"host": "localhost:8000.evil.example"},
+        {"host": "localhost:8000@evil.example"},
+    ],
+)
+def test_dns_rebinding_does_not_work(method: str, fields: dict[str, str]) -> None:
+    assert status(facts(method, **GOOD, **fields), policy=LOCAL, cors=Cors(origins=frozenset())) == 403
+    assert status(facts(method, **GOOD, **fields), LEGACY_LADDER, policy=LOCAL, cors=Cors(origins=frozenset())) == 403
+
+
+@pytest.mark.req("HTTP-02")
+@pytest.mark.parametrize("twice", ["host", "origin"])
+def test_a_field_that_comes_twice_is_nobodys(twice: str) -> None:
+    fields = {"host": "localhost:8000", "origin": "http://localhost:8000", **GOOD}
+    assert status(facts("POST", "/mcp", (twice, fields[twice]), **fields), policy=LOCAL) == 403
+
+
+@pytest.mark.req("HTTP-02")
+def test_without_a_policy_a_page_may_call_where_it_came_from() -> None:
+    assert status(facts(host="a.example", origin="https://A.example", **GOOD)) == 200
+    assert status(facts(host="a.example", origin="https://b.example", **GOOD)) == 403
+    assert status(facts(origin="https://b.example", **GOOD)) == 403
+
+
+def test_a_page_that_cors_welcomes_may_call() -> None:
+    page = facts(host="localhost:8000", origin="https://App.example", **GOOD)
+    assert status(page, policy=LOCAL, cors=Cors()) == 200
+    assert status(page, policy=LOCAL, cors=Cors(origins=frozenset({"https://app.example"}))) == 200
+    assert status(page, policy=LOCAL, cors=Cors(origins=frozenset({"https://b.example"}))) == 403
+    assert status(page, policy=LOCAL) == 403
+
+
+def test_a_request_may_bring_the_policy_of_where_it_came_in() -> None:
+    assert status(facts(host="a", head={"policy": LOCAL}, **GOOD)) == 403
+    assert status(facts(host="a", head={"policy": HostPolicy(None, None)}, **GOOD), policy=LOCAL) == 200
+
+
+@pytest.mark.req("HTTP-05")
+def test_who_is_denied_hears_what_whoever_denied_says() -> None:
+    denied = Denied(403, "not you", ((b"www-authenticate", b"Bearer"),))
+    rejection = first_broken(facts(head={"principal": denied}, **GOOD), rules())
+    assert rejection == Rejection(403, "not you", headers=((b"www-authenticate", b"Bearer"),))
+    assert status(facts("OPTIONS", head={"principal": denied}), cors=Cors()) == 200
+
+
+@pytest.mark.req("HTTP-07")
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("application/json, text/event-stream", 200),
+        ("text/event-stream,application/json", 200),
+        ("Application/JSON;q=0.5, TEXT/event-stream; charset=utf-8", 200),
+        ("*/*", 200),
+        ("application/*, text/*", 200),
+        ("text/html, */*;q=0.8", 200),
+        ("application/json", 406),
+        ("text/event-stream", 406),
+        ("text/*", 406),
+        ("", 406),
+        ("application/jsonx, text/event-streams", 406),
+    ],
+)
+def test_a_post_must_accept_both(accept: str, expected: int) -> None:
+    assert status(facts(**{**GOOD, "accept": accept})) == expected
+    fields = {**GOOD}
+    del fields["accept"]
+    if expected == 406:
+        assert status(facts(**fields)) == 406
+    assert status(facts(**{**GOOD, "accept": accept}), LEGACY_LADDER) == 200
+
+
+@pytest.mark.req("HTTP-07")
+def test_two_fields_accept_as_much_as_one() -> None:
+    fields = {"content_type": "application/json", "accept": "application/json"}
+    assert status(facts("POST", "/mcp", ("accept", "text/event-stream"), **fields)) == 200
+
+
+@pytest.mark.req("HTTP-07")
+@pytest.mark.parametrize(
+    ("accept", "answers"),
+    [
+        ("application/json, text/event-stream", "auto"),
+        ("*/*", "auto"),
+        ("", "auto"),
+        ("application/json", "json"),
+        ("text/event-stream", "sse"),
+        ("text/*", "sse"),
+    ],
+)
+def test_where_that_is_not_asked_a_client_gets_what_it_accepts(accept: str, answers: Answers) -> None:
+    found = facts(**{**GOOD, "accept": accept})
+    assert status(found, strict_accept=False) == 200
+    assert acceptable_answers(found, HttpOptions(strict_accept=False)) == answers
+    assert acceptable_answers(found, HttpOptions()) == "auto"
+    assert acceptable_answers(facts(**{**GOOD, "accept": "text/html"}), HttpOptions(answers="json")) == "json"
+    assert status(facts(**{**GOOD, "accept": "text/html"}), strict_accept=False) == 406
+
+
+@pytest.mark.req("HTTP-26")
+def test_who_listens_must_accept_a_stream() -> None:
+    assert status(facts("GET", accept="text/event-stream")) == 200
+    assert status(facts("GET", accept="application/json")) == 406
+    assert status(facts("DELETE")) == 200
+
+
+@pytest.mark.req("HTTP-08")
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("application/json", 200),
+        ("application/json; charset=utf-8", 200),
+        ("APPLICATION/JSON ;x=y", 200),
+        ("text/plain", 415),
+        ("", 415),
+        ("application/json-rpc", 415),
+        ("application/json, text/plain", 415),
+        ("application/x-www-form-urlencoded", 415),
+    ],
+)
+def test_a_message_is_json(kind: str, expected: int) -> None:
+    assert status(facts(**{**GOOD, "content_type": kind})) == expected
+
+
+@pytest.mark.req("HTTP-14")
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [("1000", 200), ("1001", 413), ("9" * 5000, 413), ("-1", 200), ("x", 200), ("\xb2", 200), ("5, 5", 200)],
+)
+def test_a_body_that_is_announced_as_too_long_need_not_come(length: str, expected: int) -> None:
+    assert status(facts(content_length=length, **GOOD)) == expected
+    assert too_large(1000).status == 413
+
+
+@pytest.mark.req("HTTP-31")
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("2025-11-25", 200),
+        ("2024-11-05", 200),
+        ("2026-07-28", 400),
+        ("1999-01-01", 400),
+        ("", 400),
+        ("2025-11-25, 2025-11-25", 400),
+        ("\x00" * 100_000, 400),
+    ],
+)
+def test_a_version_is_one_that_has_sessions(version: str, expected: int) -> None:
+    found = facts(mcp_protocol_version=version, **GOOD)
+    assert status(found) == expected
+    assert len((broken(found) or (0, ""))[1]) < 200
+
+
+def test_who_watches_may_use_any_name() -> None:
+    assert status(facts("GET", host="evil.example", origin="x"), HEALTH_LADDER, policy=LOCAL) == 200
+
+
+@pytest.mark.req("HTTP-03", "RPC-12")
+def test_a_rejection_has_an_error_without_an_id() -> None:
+    body = json.loads(rejection_body(Rejection(403, "no")))
+    assert body == {"jsonrpc": "2.0", "error": {"code": -32600, "message": "no"}}
+
+
+def test_header_fields_of_any_bytes_do_no_harm() -> None:
+    names = ("host", "origin", "accept", "content-type", "mcp-session-id", "last-event-id", "mcp-protocol-version")
+    for value in (b"\xff\xfe\x00", b"\r\nx: y", b"," * 1000, b"x" * 1_000_000):
+        head = RequestHead(1, "POST", "/\xff?\xff", [(name.encode(), value) for name in names])
+        rejection = first_broken(Facts(head), rules(policy=LOCAL))
+        assert rejection is not None
+        assert len(rejection_body(rejection)) < 1000

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from mcpio.http.checks import Facts
+from mcpio.http.cors import cors_headers, preflight_headers
+from mcpio.http.model import RequestHead
+from mcpio.http.options import Cors, HttpOptions
+
+
+def headers(origin: str | None, cors: Cors | None) -> dict[bytes, bytes]:
+    fields = [] if origin is None else [(b"origin", origin.encode())]
+    return dict(cors_headers(Facts(RequestHead(1, "POST", "/mcp", fields)), HttpOptions(cors=cors)))
+
+
+def test_pages_of_other_origins_may_read_nothing_unless_that_is_wanted() -> None:
+    assert headers("https://a.example", None) == {}
+    assert preflight_headers(HttpOptions()) == ()
+
+
+def test_every_page_may_read_and_sees_the_fields_that_it_needs() -> None:
+    found = headers("https://a.example", Cors())
+    assert found[b"access-control-allow-origin"] == b"*"
+    exposed = found[b"access-control-expose-headers"].split(b", ")
+    assert {b"mcp-session-id", b"mcp-protocol-version"} <= set(exposed)
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [("https://A.example", b"https://A.example"), ("https://b.example", None), ("null", None), (None, None)],
+)
+def test_only_pages_that_are_welcome_may_read(origin: str | None, allowed: bytes | None) -> None:
+    found = headers(origin, Cors(origins=frozenset({"https://a.example"})))
+    assert found.get(b"access-control-allow-origin") == allowed
+    assert (b"vary" in found) is (allowed is not None)
+
+
+def test_a_browser_that_asks_hears_what_it_may_send_and_for_how_long() -> None:
+    found = dict(preflight_headers(HttpOptions(cors=Cors(max_age=60))))
+    assert found[b"access-control-allow-methods"] == b"POST, GET, DELETE"
+    assert {b"mcp-session-id", b"last-event-id", b"authorization"} <= set(
+        found[b"access-control-allow-headers"].split(b", ")
+    )
+    assert found[b"access-control-max-age"] == b"60"

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from mcpio.http.model import Body, Denied, End, RequestHead, Reset, ResponseHead
+from mcpio.http.options import HostPolicy
+
+
+def test_items_are_values_and_each_names_its_exchange() -> None:
+    assert RequestHead(1, "GET", "/", ()) == RequestHead(1, "GET", "/", (), None, None)
+    assert [item.exchange for item in (ResponseHead(1, 200, ()), Body(2, b""), End(3), Reset(4))] == [1, 2, 3, 4]
+
+
+def test_nobody_in_particular_asks_and_the_policy_is_the_servers_unless_said() -> None:
+    head = RequestHead(1, "GET", "/", ())
+    assert (head.principal, head.policy) == (None, None)
+    assert RequestHead(1, "GET", "/", (), "me", HostPolicy(None, None)).policy == HostPolicy(None, None)
+
+
+def test_who_is_denied_is_not_known_unless_said() -> None:
+    assert (Denied().status, Denied().message, Denied().headers) == (401, "Unauthorized", ())

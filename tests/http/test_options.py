@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from mcpio.http.options import Cors, HostPolicy, HttpOptions
+
+
+@pytest.mark.req("HTTP-04")
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.7", ""])
+def test_on_loopback_only_names_of_this_machine_are_served(host: str) -> None:
+    policy = HostPolicy.for_address(host, 8000)
+    assert policy.hosts is not None
+    assert policy.origins is not None
+    assert {"localhost:8000", "127.0.0.1:8000", "[::1]:8000", "localhost"} <= policy.hosts
+    assert {
+        "http://localhost:8000",
+        "http://127.0.0.1:8000",
+        "http://[::1]:8000",
+        "https://localhost",
+    } <= policy.origins
+    for evil in ("evil.example", "evil.example:8000", "localhost:8001", "0.0.0.0:8000"):
+        assert evil not in policy.hosts
+        assert f"http://{evil}" not in policy.origins
+
+
+@pytest.mark.req("HTTP-04")
+def test_more_names_may_be_given_in_any_case() -> None:
+    policy = HostPolicy.for_address("127.0.0.1", 8000, hosts=["MCP.Example:8000"], origins=["https://App.Example"])
+    assert policy.hosts is not None
+    assert policy.origins is not None
+    assert {"mcp.example:8000", "localhost"} <= policy.hosts
+    assert {"https://app.example", "http://mcp.example:8000", "http://localhost"} <= policy.origins
+
+
+@pytest.mark.req("HTTP-02")
+def test_bound_to_the_world_any_host_is_served_but_no_page_of_a_name_that_may_be_anybodys() -> None:
+    policy = HostPolicy.for_address("0.0.0.0", 8000)
+    assert policy.hosts is None
+    assert policy.origins is not None
+    assert "http://evil.example:8000" not in policy.origins
+    assert {"http://0.0.0.0:8000", "http://localhost:8000"} <= policy.origins
+
+
+@pytest.mark.req("HTTP-02")
+def test_bound_to_the_world_with_names_only_those_are_served() -> None:
+    policy = HostPolicy.for_address("10.0.0.5", 8000, hosts=["mcp.example"])
+    assert policy.hosts == frozenset({"mcp.example"})
+    assert policy.origins is not None
+    assert "https://mcp.example" in policy.origins
+
+
+def test_the_defaults_serve_any_client() -> None:
+    options = HttpOptions()
+    assert (options.path, options.answers, options.sessions, options.resumes) == ("/mcp", "auto", True, True)
+    assert (options.cors, options.health, options.legacy) == (None, None, None)
+    assert Cors().origins == "*"
+
+
+@pytest.mark.parametrize("without", ["resumable", "listening", "sessions"])
+def test_nobody_goes_on_with_a_stream_without_what_that_needs(without: str) -> None:
+    lacking: dict[str, Any] = {without: False}
+    assert not HttpOptions(**lacking).resumes
+
+
+@pytest.mark.parametrize("name", ["sse_after", "session_idle", "resume_within", "keep_alive"])
+def test_times_are_numbers_of_seconds(name: str) -> None:
+    endless: dict[str, Any] = {name: math.inf}
+    assert getattr(HttpOptions(**endless), name) is None
+    wrong: Any
+    for wrong in (-1, "1", math.nan):
+        with pytest.raises(ValueError, match="a time is a number of seconds"):
+            HttpOptions(**{name: wrong})

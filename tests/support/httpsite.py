@@ -1,0 +1,189 @@
+"""An HTTP machine for servers in virtual time, with requests as a test makes them; the test acts for the handlers."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from typing import Any
+
+from httpwire import Exchange
+
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.engine.server import ServerConnection
+from mcpio.events import RequestReceived
+from mcpio.http.model import Body, End, RequestHead, Reset
+from mcpio.http.options import HttpOptions
+from mcpio.http.server import HttpEvent, HttpServer
+from mcpio.http.sessions import HttpSession
+from mcpio.types import CallToolResult, TextContent
+from mcpio.types.lifecycle import Implementation, ServerCapabilities, ToolsCapability
+
+INFO = Implementation("test", "1")
+BOTH = "application/json, text/event-stream"
+
+
+class Site:
+    """A machine, what it reported, and the responses that came of it."""
+
+    def __init__(
+        self, options: HttpOptions | None = None, *, limits: Limits | None = None, engine: Options | None = None
+    ) -> None:
+        self.now = 0.0
+        self.events: list[tuple[HttpSession, HttpEvent]] = []
+        self.stalled: set[int] = set()
+        self._responses: dict[int, Exchange] = {}
+        self._names = count(1)
+        self._drawn = count(1)
+        chosen = engine or Options(limits=limits or Limits())
+        capabilities = ServerCapabilities(tools=ToolsCapability(list_changed=True), logging={})
+        self.machine = HttpServer(
+            lambda principal: ServerConnection(INFO, capabilities, principal=principal, options=chosen),
+            entropy=lambda size: next(self._drawn).to_bytes(size, "big"),
+            options=options,
+            limits=limits,
+        )
+
+    # Requests
+
+    def ask(
+        self, method: str, target: str = "/mcp", body: bytes | None = b"", *, principal: Any = None, **headers: str
+    ) -> Exchange:
+        """Make a request; without its end where ``body`` is ``None``. Header fields by their names with ``_``."""
+        name, response = next(self._names), Exchange()
+        self._responses[name] = response
+        fields = [(field.replace("_", "-").encode(), value.encode("latin-1")) for field, value in headers.items()]
+        self.machine.receive(RequestHead(name, method, target, fields, principal), self.now)
+        if body is not None:
+            self.complete(response, body)
+        self.settle()
+        return response
+
+    def complete(self, exchange: Exchange, body: bytes = b"") -> None:
+        """Send the rest of a request."""
+        name = self.name(exchange)
+        if body:
+            self.machine.receive(Body(name, body), self.now)
+        self.machine.receive(End(name), self.now)
+        self.settle()
+
+    def name(self, exchange: Exchange) -> int:
+        """Return what the machine calls an exchange."""
+        return next(name for name, each in self._responses.items() if each is exchange)
+
+    def post(self, message: Any, session: str | None = None, *, target: str = "/mcp", **headers: Any) -> Exchange:
+        """POST a message: bytes as they are, anything else as JSON."""
+        body = message if isinstance(message, bytes) else json.dumps(message).encode()
+        usual: dict[str, Any] = {"content_type": "application/json", "accept": BOTH}
+        if session is not None:
+            usual["mcp_session_id"] = session
+        return self.ask("POST", target, body, **usual | headers)
+
+    def open(self, revision: str = "2025-11-25", *, capabilities: Any = None, **headers: Any) -> str:
+        """Begin a session and return its id."""
+        response = self.post(initialize(revision, capabilities), **headers)
+        session = response.headers["mcp-session-id"]
+        assert self.post(note("initialized"), session, **headers).status == 202
+        return session
+
+    def call(self, session: str | None, id: Any = 1, **headers: Any) -> tuple[Exchange, RequestReceived]:
+        """Call a tool; return its exchange, and the event for the handler."""
+        exchange = self.post(tool_call(id), session, **headers)
+        return exchange, self.requests()[-1]
+
+    def listen(self, session: str, last_event_id: str | None = None, **headers: Any) -> Exchange:
+        """GET the endpoint."""
+        if last_event_id is not None:
+            headers["last_event_id"] = last_event_id
+        return self.ask("GET", accept="text/event-stream", mcp_session_id=session, **headers)
+
+    def reset(self, exchange: Exchange, cause: BaseException | None = None) -> None:
+        """Break a request off."""
+        self.machine.receive(Reset(self.name(exchange), cause), self.now)
+        self.settle()
+
+    # Handlers
+
+    def session(self, id: str | None = None) -> HttpSession:
+        """Return the session of that id, or the only one."""
+        (found,) = [each for each in self.machine.sessions if id is None or each.id == id]
+        return found
+
+    def requests(self) -> list[RequestReceived]:
+        """Return what handlers were asked so far."""
+        return [event for _, event in self.events if isinstance(event, RequestReceived)]
+
+    def kinds(self) -> list[str]:
+        """Return what was reported so far, by class, and forget it."""
+        kinds = [type(event).__name__ for _, event in self.events]
+        self.events.clear()
+        return kinds
+
+    def answer(self, event: RequestReceived, text: str = "ok") -> None:
+        """Have a handler answer."""
+        session = next(session for session, each in self.events if each is event)
+        session.connection.send_result(event.id, CallToolResult((TextContent(text),)))
+        self.touch(session)
+
+    def touch(self, session: HttpSession) -> None:
+        """Tell the machine that something was done to a connection."""
+        self.machine.flush(session, self.now)
+        self.settle()
+
+    # Time and output
+
+    def settle(self) -> None:
+        """Drain the events and write what there is, but to whoever stalls."""
+        ready: dict[Any, None] = {}
+        while True:
+            while (event := self.machine.next_event()) is not None:
+                self.events.append(event)
+            while (name := self.machine.next_ready()) is not None:
+                ready[name] = None
+            name = next((name for name in ready if name not in self.stalled), None)
+            if name is None:
+                break
+            del ready[name]
+            for item in self.machine.responses_to_send(name):
+                self._responses[name].take(item)
+
+    def stall(self, exchange: Exchange) -> None:
+        """Have a client stop reading."""
+        self.stalled.add(self.name(exchange))
+
+    def unstall(self, exchange: Exchange) -> None:
+        """Let a client read again."""
+        name = self.name(exchange)
+        self.stalled.discard(name)
+        for item in self.machine.responses_to_send(name):
+            exchange.take(item)
+        self.settle()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, deadline by deadline."""
+        until = self.now + seconds
+        while (due := self.machine.next_deadline()) is not None and due <= until:
+            self.now = max(self.now, due)
+            self.machine.handle_timeout(self.now)
+            self.settle()
+            again = self.machine.next_deadline()
+            assert again is None or again > self.now, "a deadline is due again at once"
+        self.now = until
+
+
+def initialize(revision: str = "2025-11-25", capabilities: Any = None) -> dict[str, Any]:
+    """Return the first message of a client."""
+    info = {"name": "c", "version": "1"}
+    params = {"protocolVersion": revision, "capabilities": capabilities or {}, "clientInfo": info}
+    return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+
+
+def note(method: str, **params: Any) -> dict[str, Any]:
+    """Return a notification."""
+    return {"jsonrpc": "2.0", "method": f"notifications/{method}", **({"params": params} if params else {})}
+
+
+def tool_call(id: Any = 1, **meta: Any) -> dict[str, Any]:
+    """Return a call of a tool."""
+    params = {"name": "x", **({"_meta": meta} if meta else {})}
+    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
