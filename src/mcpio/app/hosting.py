@@ -6,7 +6,7 @@ when an exchange has something, and when the next deadline is. Everything here h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mcpio.app.runtime import OneShot, Runtime, checked_grace
@@ -15,11 +15,14 @@ from mcpio.http.server import HttpEvent, HttpServer
 from mcpio.http.sessions import HttpSession, SessionClosed, SessionOpened
 
 if TYPE_CHECKING:
+    from mcpio.app.saving import UnansweredPolicy
     from mcpio.app.server import Server
     from mcpio.app.serving import ServerSession
+    from mcpio.app.session_keeping import SessionKeeping, SessionStore
     from mcpio.engine.server import ServerConnection
     from mcpio.http.model import RequestItem, ResponseItem
     from mcpio.http.options import HttpOptions
+    from mcpio.http.storing import Keeping
 
 __all__ = ["HttpHost"]
 
@@ -43,12 +46,16 @@ class HttpHost:
         options: HttpOptions | None = None,
         state: Any = None,
         on_connection: Callable[[ServerConnection], None] | None = None,
+        store: SessionStore | None = None,
+        unanswered: UnansweredPolicy = "fail",
     ) -> None:
         """Serve a server.
 
         ``on_ready`` takes an exchange that has something to send, ``on_deadline`` when to call ``handle_timeout``,
         ``None`` for never. ``clock`` gives the time in seconds; ``state`` is what the server's lifespan gave.
         ``on_connection`` takes the connection of each session before anything passes it: to put a tap on it.
+        With a ``store``, sessions outlive the process; ``unanswered`` says what becomes of requests whose handlers died
+        with it. ``ValueError`` for options that do not go with that.
         """
         self.server = server
         self.runtime = runtime
@@ -60,7 +67,10 @@ class HttpHost:
             entropy=runtime.entropy,
             options=options,
             limits=server.options.limits,
+            keeping=None if store is None else self._hooks(),
         )
+        self._keeping = None if store is None else self._keeping_of(store)
+        self._unanswered = unanswered
         self._on_ready = on_ready
         self._on_deadline = on_deadline
         self._on_connection = on_connection
@@ -69,9 +79,11 @@ class HttpHost:
         self._is_busy = self._is_telling = False
         self._deadline: float | None = None
 
-    def receive(self, item: RequestItem) -> None:
-        """Take in what came of a request."""
-        self.machine.receive(item, self.clock())
+    def receive(self, *items: RequestItem) -> None:
+        """Take in what came of requests, in order."""
+        now = self.clock()
+        for item in items:
+            self.machine.receive(item, now)
         self._process()
 
     def responses_to_send(self, exchange: Hashable, max_bytes: int = 65536) -> list[ResponseItem]:
@@ -112,9 +124,9 @@ class HttpHost:
             while True:
                 while (found := self.machine.next_event()) is not None:
                     self._handle(*found)
-                if not self._touched:
-                    break
                 touched, self._touched = self._touched, {}
+                if not touched and (self._keeping is None or not self._keeping.carry_on()):
+                    break
                 for session in touched:
                     self.machine.flush(session, self.clock())
         finally:
@@ -136,6 +148,51 @@ class HttpHost:
         finally:
             self._is_telling = False
 
+    # Sessions that outlive the process
+
+    def _hooks(self) -> Keeping:
+        from mcpio.http.storing import Keeping  # few servers keep sessions
+
+        return Keeping(
+            save=lambda session: self._sessions[session.key][0].snapshot(),
+            restore=self._restore,
+            report=self.report,
+            epoch=self.runtime.wall_clock() - self.clock(),
+        )
+
+    def _keeping_of(self, store: SessionStore) -> SessionKeeping:
+        from mcpio.app.session_keeping import SessionKeeping  # as above
+
+        return SessionKeeping(
+            store,
+            self.runtime,
+            next_effect=self.machine.next_effect,
+            done=lambda token, value: self.machine.store_done(token, value, self.clock()),
+            process=self._process,
+            report=self.report,
+        )
+
+    def _restore(self, saved: Mapping[str, Any], principal: Hashable, now: float) -> ServerConnection:
+        from mcpio.app.saving import SavedSession  # as above
+
+        connection = self.server.connection(principal=principal, saved=SavedSession.read(saved), now=now)
+        if self._on_connection is not None:
+            self._on_connection(connection)
+        return connection
+
+    def _resume(self, session: HttpSession, served: ServerSession, saved: Mapping[str, Any]) -> None:
+        """See to the requests whose handlers died with another process."""
+        from mcpio.app.saving import SavedSession  # as above
+
+        try:
+            served.resume(SavedSession.read(saved), self._unanswered)
+        except Exception as error:
+            self.report("a stored session cannot go on", error)
+            session.connection.abort(error)
+        self._touched[session] = None
+
+    # The machine
+
     def _connect(self, principal: Hashable) -> ServerConnection:
         connection = self.server.connection(principal=principal)
         if self._on_connection is not None:
@@ -145,7 +202,10 @@ class HttpHost:
     def _handle(self, session: HttpSession, event: HttpEvent) -> None:
         if isinstance(event, SessionOpened):
             hosted = HostedSession(self, session)
-            self._sessions[session.key] = (self.server.session(session.connection, hosted, self.state), hosted)
+            opened = self.server.session(session.connection, hosted, self.state)
+            self._sessions[session.key] = (opened, hosted)
+            if event.saved is not None:
+                self._resume(session, opened, event.saved)
         elif isinstance(event, SessionClosed):
             self._sessions.pop(session.key)[1].end()
         else:
