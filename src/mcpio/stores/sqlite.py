@@ -104,7 +104,8 @@ class SqliteStore:
             if found is None:
                 return None
             query = "SELECT stream, number, data FROM events WHERE session = ? ORDER BY stream, number"
-            return StoredSession(*found, [StoredEvent(*row) for row in self._database.execute(query, (key,))])
+            record, at = found
+            return StoredSession(record, at, [StoredEvent(*row) for row in self._database.execute(query, (key,))])
 
     def write(self, changes: Sequence[Change]) -> None:
         """Make the changes in one transaction. What is back from here survives the process, and a power cut."""
