@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from webtalk import SESSION, Asked, WebTalk, hello
+from webtalk import Asked, WebTalk, hello
 
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
@@ -43,9 +43,13 @@ from mcpio.types import (
 )
 
 CALL = CallToolRequest("x")
-RESULT = {"content": []}
+RESULT: dict[str, Any] = {"content": []}
 NOTE = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 CAPABLE = ClientCapabilities(roots=RootsCapability(list_changed=True))
+
+
+def is_over(talk: WebTalk) -> bool:
+    return talk.machine.closed
 
 
 def result_of(asked: Asked) -> dict[str, Any]:
@@ -66,7 +70,7 @@ def test_every_message_is_a_request_of_its_own_with_what_the_server_has_to_know(
         "content-length": str(len(hi.body)),
         "accept": "application/json, text/event-stream",
     }
-    (initialized,) = talk.result(hi, hello(), **SESSION)
+    (initialized,) = talk.result(hi, hello(), mcp_session_id="s-1")
     assert initialized.json == {"jsonrpc": "2.0", "method": "notifications/initialized"}
     assert initialized.headers["mcp-session-id"] == "s-1"
     assert initialized.headers["mcp-protocol-version"] == "2025-11-25"
@@ -175,7 +179,7 @@ def test_a_session_id_that_cannot_be_ends_the_handshake(id: str) -> None:
 
 def test_the_id_of_a_session_is_there_for_those_who_keep_it() -> None:
     talk = WebTalk()
-    talk.open(**SESSION)
+    talk.open(session="s-1")
     assert talk.machine.session_id == "s-1"
 
 
@@ -554,7 +558,7 @@ def test_time_does_not_go_back_and_deadlines_may_be_looked_at_early() -> None:
 @pytest.mark.parametrize("status", [200, 204, 404, 405, 500])
 def test_a_session_is_ended_at_the_server_whatever_it_says_to_that(status: int) -> None:
     talk = WebTalk()
-    listening = talk.open(listen=True, **SESSION)
+    listening = talk.open(listen=True, session="s-1")
     assert listening is not None
     id = talk.ask(CALL)
     asked = talk.requests[-1]
@@ -562,20 +566,20 @@ def test_a_session_is_ended_at_the_server_whatever_it_says_to_that(status: int) 
     (farewell,) = talk.step()
     assert isinstance(talk.error(id), ConnectionLost)
     assert sorted(talk.cut) == sorted([listening.number, asked.number])
-    assert (farewell.method, talk.machine.closed) == ("DELETE", False)
+    assert (farewell.method, is_over(talk)) == ("DELETE", False)
     talk.answer(farewell, status)
-    assert talk.machine.closed
+    assert is_over(talk)
     assert talk.machine.next_deadline() is None
 
 
 @pytest.mark.req("SESS-08")
 def test_a_server_that_does_not_answer_the_farewell_is_left_after_five_seconds() -> None:
     talk = WebTalk()
-    talk.open(**SESSION)
+    talk.open(session="s-1")
     talk.connection.close(0.0)
     (farewell,) = talk.step()
     talk.advance(4.9)
-    assert not talk.machine.closed
+    assert not is_over(talk)
     talk.advance(0.2)
     assert talk.machine.closed
     assert talk.cut == [farewell.number]
@@ -592,7 +596,7 @@ def test_without_a_session_there_is_nothing_to_end() -> None:
 
 def test_a_farewell_that_breaks_is_one() -> None:
     talk = WebTalk()
-    talk.open(**SESSION)
+    talk.open(session="s-1")
     talk.connection.close(0.0)
     (farewell,) = talk.step()
     talk.reset(farewell, OSError("gone"))
@@ -601,7 +605,7 @@ def test_a_farewell_that_breaks_is_one() -> None:
 
 def test_the_last_words_go_out_before_the_farewell() -> None:
     talk = WebTalk(capabilities=CAPABLE)
-    talk.open(**SESSION)
+    talk.open(session="s-1")
     talk.connection.send_notification(RootsListChangedNotification())
     talk.connection.send_notification(CustomNotification("a/b"))
     talk.connection.close(0.0)
@@ -612,9 +616,10 @@ def test_the_last_words_go_out_before_the_farewell() -> None:
     assert farewell.method == "DELETE"
 
 
-def test_last_words_that_nobody_takes_hold_up_the_end_for_five_seconds_in_all() -> None:
-    talk = WebTalk(capabilities=CAPABLE)
-    talk.open(**SESSION)
+@pytest.mark.parametrize("limit", [5.0, 30.0])
+def test_last_words_that_nobody_takes_hold_up_the_end_for_five_seconds_in_all(limit: float) -> None:
+    talk = WebTalk(capabilities=CAPABLE, http=HttpClientOptions(tell_timeout=limit))
+    talk.open(session="s-1")
     talk.connection.send_notification(RootsListChangedNotification())
     talk.connection.send_notification(CustomNotification("a/b"))
     talk.connection.close(0.0)
@@ -626,7 +631,7 @@ def test_last_words_that_nobody_takes_hold_up_the_end_for_five_seconds_in_all() 
 
 def test_what_the_server_still_asks_is_answered_before_the_end() -> None:
     talk = WebTalk(capabilities=CAPABLE)
-    listening = talk.open(listen=True, **SESSION)
+    listening = talk.open(listen=True, session="s-1")
     assert listening is not None
     talk.event(listening, {"jsonrpc": "2.0", "id": 1, "method": "roots/list"})
     talk.connection.close(0.0)
@@ -743,7 +748,7 @@ def test_whoever_listens_may_be_redirected_in_any_way() -> None:
 @pytest.mark.parametrize("status", [400, 404, 405, 406, 500, 501])
 def test_a_server_need_not_let_anybody_listen(status: int) -> None:
     talk = WebTalk()
-    (initialized,) = talk.result(talk.begin(), hello(), **SESSION)
+    (initialized,) = talk.result(talk.begin(), hello(), mcp_session_id="s-1")
     (listening,) = talk.answer(initialized, 202)
     assert talk.answer(listening, status, "text/html", b"<html>") == []
     assert talk.found(ListeningEnded) == []

@@ -19,8 +19,6 @@ from mcpio.types.lifecycle import ClientCapabilities, Implementation
 
 E = TypeVar("E")
 
-SESSION = {"mcp-session-id": "s-1"}
-
 
 @attrs.frozen
 class Asked:
@@ -149,7 +147,8 @@ class WebTalk:
 
     def result(self, asked: Asked, result: Any, **headers: str) -> list[Asked]:
         """Answer with a result."""
-        return self.answer_json(asked, {"jsonrpc": "2.0", "id": asked.json["id"], "result": result}, **headers)
+        message = {"jsonrpc": "2.0", "id": asked.json["id"], "result": result}
+        return self.answer_json(asked, message, 200, **headers)
 
     def stream(self, asked: Asked, **headers: str) -> None:
         """Begin a response that is a stream of events."""
@@ -169,9 +168,12 @@ class WebTalk:
         (hello,) = self.step()
         return hello
 
-    def open(self, *, revision: str = "2025-11-25", listen: bool = False, **headers: str) -> Asked | None:
+    def open(
+        self, *, revision: str = "2025-11-25", listen: bool = False, session: str | None = None, hi: Asked | None = None
+    ) -> Asked | None:
         """Shake hands. Returns the listening, if the server lets the client listen."""
-        (initialized,) = self.result(self.begin(), hello(revision), **headers)
+        headers = {} if session is None else {"mcp-session-id": session}
+        (initialized,) = self.result(hi or self.begin(), hello(revision), **headers)
         asked = self.answer(initialized, 202)
         if not asked:
             return None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
 import attrs
-
-from mcpio.engine.limits import seconds
 
 __all__ = ["HttpClientOptions"]
 
@@ -53,8 +52,8 @@ def _count(_: object, field: attrs.Attribute[int], value: object) -> None:
 
 
 def _time(_: object, field: attrs.Attribute[float], value: object) -> None:
-    if seconds(value) is None:
-        raise ValueError(f"{field.name} is a number of seconds")
+    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"{field.name} is a number of seconds, 0 or more, not {value!r:.60}")
 
 
 @attrs.frozen(kw_only=True)
