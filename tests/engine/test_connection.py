@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import wires
-from wires import INFO, call, client_of_tasks, created, feed, result, sent
+from wires import INFO, call, feed, result, sent
 
 from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
@@ -41,8 +41,7 @@ from mcpio.types.custom import CustomNotification, CustomRequest
 from mcpio.types.lifecycle import EmptyResult, PingRequest, ResourcesCapability, ServerCapabilities, ToolsCapability
 from mcpio.types.logging import LoggingMessageNotification
 from mcpio.types.resources import ResourceUpdatedNotification
-from mcpio.types.roots import ListRootsRequest, ListRootsResult
-from mcpio.types.tasks import TaskMetadata
+from mcpio.types.roots import ListRootsRequest
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ToolListChangedNotification
 
 OFFERS = ServerCapabilities(
@@ -440,29 +439,6 @@ def test_what_keeps_a_snapshot_from_being_taken_or_restored() -> None:
         ClientConnection.restore({**snapshot, "reason": "?"}, 0.0)
     new = ClientConnection(INFO).snapshot(0.0)
     assert ClientConnection.restore(new, 0.0).revision is None
-
-
-@pytest.mark.req("CANC-04", "TASK-28")
-def test_tasks_are_asked_for_and_cancelled_and_what_belongs_to_one_says_so() -> None:
-    connection = client_of_tasks()
-    asks = CallToolRequest("x", task=TaskMetadata())
-    first, second = (connection.send_request(asks, now=0.0) for _ in range(2))
-    feed(connection, created(first))
-    assert connection.cancel_request(first)
-    assert connection.cancel_request(second)
-    assert not connection.cancel_request(second)
-    assert [message["method"] for message in sent(connection)] == ["tools/call", "tools/call", "tasks/cancel"]
-    mark = {"io.modelcontextprotocol/related-task": {"taskId": "t"}}
-    (asked, *_) = [event for event in feed(connection, roots_list(**mark, progressToken=1)) if event.id != second]
-    connection.send_progress(asked.id, 1)
-    connection.send_notification(CustomNotification("acme/x"), related_to=asked.id)
-    connection.send_request(ListToolsRequest(), now=0.0, related_to=asked.id)
-    connection.send_result(asked.id, ListRootsResult(()))
-    assert [(message.get("params") or message["result"])["_meta"] for message in sent(connection)] == [mark] * 4
-
-
-def roots_list(**meta: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": 1, "method": "roots/list", "params": {"_meta": meta}}
 
 
 @pytest.mark.req("BATCH-01", "BATCH-05")

@@ -12,6 +12,7 @@ from mcpio.errors import ConnectionLost, LocalProtocolError, NoBackChannel
 from mcpio.events import IgnoreReason, MessageIgnored, OutgoingId, RequestFailed
 from mcpio.types.custom import CustomNotification
 from mcpio.types.lifecycle import PingRequest
+from mcpio.types.tools import CallToolResult
 
 
 def test_a_request_that_can_have_no_answer_ends_with_the_error_that_says_why() -> None:
@@ -64,3 +65,11 @@ def test_what_cannot_get_out_is_refused_where_it_is_sent(act: Any) -> None:
         act(connection, asked.id)
     with pytest.raises(LocalProtocolError, match=r"is not running|never sent"):
         act(connection, 99)
+
+
+def test_what_is_owed_is_what_runs_here() -> None:
+    connection = server()
+    (asked,) = feed(connection, call(), via="exchange")
+    assert connection.owes(asked.id)
+    connection.send_result(asked.id, CallToolResult(()))
+    assert not connection.owes(asked.id)

@@ -10,8 +10,6 @@ from wires import (
     INFO,
     call,
     client,
-    client_of_tasks,
-    created,
     feed,
     new_server,
     note,
@@ -48,7 +46,6 @@ from mcpio.profiles import Profile
 from mcpio.types.custom import CustomNotification, CustomRequest
 from mcpio.types.lifecycle import ClientCapabilities, PingRequest, RootsCapability
 from mcpio.types.roots import RootsListChangedNotification
-from mcpio.types.tasks import CreateTaskResult, GetTaskRequest, TaskMetadata
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest
 
 # Requests
@@ -453,38 +450,6 @@ def test_what_the_server_instructs_is_kept_beside_who_it_is() -> None:
     restored = ClientConnection.restore(connection.snapshot(0.0), 0.0)
     assert restored.peer == connection.peer
     assert (restored.instructions, restored.revision) == (None, connection.revision)
-
-
-# Tasks
-
-
-@pytest.mark.req("PROG-07")
-def test_a_task_is_kept_in_mind_until_it_is_over_and_cancelled_when_nobody_wants_it() -> None:
-    connection = client_of_tasks()
-    asks = CallToolRequest("x", task=TaskMetadata())
-    first, second, third = (connection.send_request(asks, now=0.0, progress=True) for _ in range(3))
-    assert isinstance(one(connection, created(int(first))).result, CreateTaskResult)
-    assert isinstance(one(connection, created(int(second), "t2")).result, CreateTaskResult)
-    assert isinstance(one(connection, note("progress", progressToken=first, progress=1)), ProgressReceived)
-    over = {**created(0)["result"]["task"], "status": "completed"}
-    looked = connection.send_request(GetTaskRequest("t1"), now=0.0)
-    feed(connection, result(int(looked), **over), note("tasks/status", **{**over, "taskId": "t2"}))
-    assert one(connection, note("progress", progressToken=first, progress=2)).reason is IgnoreReason.LATE_PROGRESS
-    assert connection.pending.tasks == ()
-    connection.cancel_request(third)
-    list(connection.events())
-    sent(connection)
-    assert one(connection, created(int(third), "t3")).reason is IgnoreReason.LATE_RESPONSE
-    assert [message["method"] for message in sent(connection)] == ["tasks/cancel"]
-
-
-def test_a_task_that_nobody_can_cancel_stays() -> None:
-    connection = client()
-    connection.cancel_request(connection.send_request(CallToolRequest("x"), now=0.0))
-    list(connection.events())
-    sent(connection)
-    assert one(connection, created(2)).reason is IgnoreReason.LATE_RESPONSE
-    assert sent(connection) == []
 
 
 def test_the_options_of_a_connection_can_be_looked_at() -> None:

@@ -1,0 +1,84 @@
+"""What the engine makes of messages that have to do with tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from wires import call, client, client_of_tasks, created, feed, note, one, request, result, sent, server
+
+from mcpio.events import IgnoreReason, ProgressReceived
+from mcpio.types.tasks import CreateTaskResult, GetTaskRequest, TaskMetadata
+from mcpio.types.tools import CallToolRequest, CallToolResult
+
+RELATED = "io.modelcontextprotocol/related-task"
+
+
+@pytest.mark.req("PROG-07")
+def test_a_task_is_kept_in_mind_until_it_is_over_and_cancelled_when_nobody_wants_it() -> None:
+    connection = client_of_tasks()
+    asks = CallToolRequest("x", task=TaskMetadata())
+    first, second, third = (connection.send_request(asks, now=0.0, progress=True) for _ in range(3))
+    assert isinstance(one(connection, created(int(first))).result, CreateTaskResult)
+    assert isinstance(one(connection, created(int(second), "t2")).result, CreateTaskResult)
+    assert isinstance(one(connection, note("progress", progressToken=first, progress=1)), ProgressReceived)
+    over = {**created(0)["result"]["task"], "status": "completed"}
+    looked = connection.send_request(GetTaskRequest("t1"), now=0.0)
+    feed(connection, result(int(looked), **over), note("tasks/status", **{**over, "taskId": "t2"}))
+    assert one(connection, note("progress", progressToken=first, progress=2)).reason is IgnoreReason.LATE_PROGRESS
+    assert connection.pending.tasks == ()
+    connection.cancel_request(third)
+    list(connection.events())
+    sent(connection)
+    assert one(connection, created(int(third), "t3")).reason is IgnoreReason.LATE_RESPONSE
+    assert [message["method"] for message in sent(connection)] == ["tasks/cancel"]
+
+
+def test_a_task_that_nobody_can_cancel_stays() -> None:
+    connection = client()
+    connection.cancel_request(connection.send_request(CallToolRequest("x"), now=0.0))
+    list(connection.events())
+    sent(connection)
+    assert one(connection, created(2)).reason is IgnoreReason.LATE_RESPONSE
+    assert sent(connection) == []
+
+
+@pytest.mark.req("TASK-28")
+def test_the_answer_to_a_request_within_a_task_names_the_task_too() -> None:
+    connection = server()
+    asked = one(connection, call(**{RELATED: {"taskId": "t"}}))
+    connection.send_result(asked.id, CallToolResult(()))
+    assert sent(connection)[0]["result"]["_meta"] == {RELATED: {"taskId": "t"}}
+
+
+@pytest.mark.parametrize("mark", [5, {}, {"taskId": 5}, None])
+def test_what_names_no_task_is_not_repeated(mark: Any) -> None:
+    connection = server()
+    asked = one(connection, call(**{RELATED: mark}))
+    connection.send_result(asked.id, CallToolResult(()))
+    assert sent(connection)[0]["result"] == {"content": []}
+
+
+def test_before_there_were_tasks_the_mark_means_nothing() -> None:
+    connection = server("2025-06-18")
+    asked = one(connection, call(**{RELATED: {"taskId": "t"}}))
+    connection.send_result(asked.id, CallToolResult(()))
+    assert sent(connection)[0]["result"] == {"content": []}
+
+
+def test_a_plain_result_where_a_task_was_asked_for_leaves_nothing_to_keep_in_mind() -> None:
+    connection = client_of_tasks()
+    id = connection.send_request(CallToolRequest("x", task=TaskMetadata()), now=0.0)
+    assert isinstance(one(connection, result(int(id), content=[])).result, CallToolResult)
+    assert connection.pending.tasks == ()
+
+
+def test_a_client_that_is_closing_cancels_no_task_any_more() -> None:
+    connection = client_of_tasks()
+    feed(connection, request("roots/list", "r"))
+    id = connection.send_request(CallToolRequest("x", task=TaskMetadata()), now=0.0)
+    connection.close(0.0)
+    list(connection.events())
+    sent(connection)
+    assert one(connection, created(int(id))).reason is IgnoreReason.LATE_RESPONSE
+    assert sent(connection) == []
