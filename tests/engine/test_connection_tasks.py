@@ -43,7 +43,7 @@ def roots_list(**meta: Any) -> dict[str, Any]:
 @pytest.mark.req("TASK-02")
 def test_a_peer_that_takes_no_tasks_is_not_asked_for_one() -> None:
     connection = client()
-    with pytest.raises(LocalProtocolError, match="needs the capability tasks.requests.tools.call"):
+    with pytest.raises(LocalProtocolError, match=r"needs the capability tasks\.requests\.tools\.call"):
         connection.send_request(CallToolRequest("x", task=TaskMetadata()), now=0.0)
     assert sent(connection) == []
 
