@@ -150,6 +150,8 @@ class MemoryWire:
     runtime: ManualRuntime = attrs.field(factory=ManualRuntime)
     reports: list[str] = attrs.field(factory=list)
     stalled: set[int] = attrs.field(factory=set)
+    store: Any = None
+    unanswered: Any = "fail"
 
     def __attrs_post_init__(self) -> None:
         self.exchanges: dict[int, Exchange] = {}
@@ -164,6 +166,8 @@ class MemoryWire:
             on_deadline=self._take_deadline,
             report=lambda message, _: self.reports.append(message),
             options=self.options,
+            store=self.store,
+            unanswered=self.unanswered,
         )
 
     async def ask(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Exchange:
