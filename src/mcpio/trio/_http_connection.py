@@ -16,7 +16,7 @@ import trio
 from mcpio._driving import report
 from mcpio.app.hosting import HttpHost
 from mcpio.engine.limits import seconds
-from mcpio.http.model import Body, Denied, End, RequestHead, Reset, ResponseHead, ResponseItem
+from mcpio.http.model import Body, Denied, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 from mcpio.trio._http_parsers import BadRequest, HeadRead, Mark, Parser
 from mcpio.trio._timekeeper import Signal
 
@@ -102,6 +102,7 @@ class HttpConnection:
         self._fd = _descriptor(stream)
         self._requests = 0
         self._exchange: Hashable = None
+        self._items: list[RequestItem] = []
         # How it stands with the exchange.
         self._is_read = self._has_head = self._is_answered = False
         # How it stands with the connection.
@@ -164,19 +165,21 @@ class HttpConnection:
                 await self._stream.aclose()
 
     async def _serve(self) -> None:
-        parser, host = self._parser, self._host
+        parser, items = self._parser, self._items
         try:
             while not self._is_over:
                 event = parser.next_event()
                 if event is None:
+                    self._hand_over()
                     await self._read_on()
                 elif isinstance(event, bytes):
-                    host.receive(Body(self._exchange, event))
+                    items.append(Body(self._exchange, event))
                 elif isinstance(event, HeadRead):
                     await self._begin(event)
                 elif event is Mark.END:
+                    items.append(End(self._exchange))
                     self._is_read = True
-                    host.receive(End(self._exchange))
+                    self._hand_over()
                     await self._write_all()
                     await self._see_out()
                 else:
@@ -196,7 +199,13 @@ class HttpConnection:
         self._is_read = self._has_head = self._is_answered = False
         self._may_write_at_once = True
         self._exchange = exchange
-        self._host.receive(item)
+        self._items.append(item)
+
+    def _hand_over(self) -> None:
+        """Give the machine what was read, all at once: that is no more than one read gives."""
+        if self._items:
+            self._host.receive(*self._items)
+            self._items.clear()
 
     async def _find(self, find: FindPrincipal, item: RequestHead) -> Hashable:
         try:
@@ -238,7 +247,7 @@ class HttpConnection:
     async def _receive(self) -> int:
         """Feed what comes, and return how many bytes that were: 0 for the end."""
         self._is_busy = False
-        data = await self._stream.receive_some(RECEIVE)
+        data = await self._stream.receive_some(RECEIVE) if self._fd is None else await _read(self._fd)
         self._is_busy = True
         self._parser.feed(bytes(data))
         return len(data)
@@ -375,7 +384,16 @@ class HttpConnection:
     def _lose(self) -> None:
         if self._exchange is not None:
             exchange, self._exchange = self._exchange, None
+            self._items.clear()
             self._host.receive(Reset(exchange))
+
+
+async def _read(fd: int) -> bytes:
+    """Wait for bytes first: as a rule, none are there yet."""
+    while True:
+        await trio.lowlevel.wait_readable(fd)
+        with contextlib.suppress(BlockingIOError):
+            return os.read(fd, RECEIVE)
 
 
 def _descriptor(stream: trio.abc.Stream) -> int | None:

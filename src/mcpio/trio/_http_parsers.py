@@ -32,7 +32,7 @@ class Mark(Enum):
     """The client sends nothing more, and is not in the middle of anything."""
 
 
-@attrs.frozen
+@attrs.define  # Frozen would cost more than all the rest of it.
 class HeadRead:
     """The head of a request."""
 

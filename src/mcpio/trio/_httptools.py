@@ -199,7 +199,7 @@ class HttptoolsParser:
         self._events.append(BadRequest(status, message))
 
 
-@attrs.frozen
+@attrs.define  # Frozen would cost more than all the rest of it.
 class _Request:
     head: HeadRead
     is_current: bool
