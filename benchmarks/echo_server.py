@@ -1,12 +1,15 @@
 """The server that the benchmarks drive: a tool ``echo``, and as many others as ``BENCH_TOOLS`` says in all.
 
 python benchmarks/echo_server.py --stdio
+python benchmarks/echo_server.py --http 8000
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
+from typing import Literal
 
 import trio
 
@@ -19,8 +22,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A server with a tool that echoes.")
     transport = parser.add_mutually_exclusive_group(required=True)
     transport.add_argument("--stdio", action="store_true", help="serve the parent process")
-    parser.parse_args()
-    trio.run(serve_stdio, echo_server(int(os.environ.get("BENCH_TOOLS", "1"))))
+    transport.add_argument("--http", type=int, metavar="PORT", help="serve over HTTP, at /mcp")
+    parser.add_argument("--sse", action="store_true", help="over HTTP, answer with events always")
+    parser.add_argument("--parser", choices=("h11", "httptools"), default="h11", help="what parses HTTP")
+    options = parser.parse_args()
+    server = echo_server(int(os.environ.get("BENCH_TOOLS", "1")))
+    if options.http is None:
+        trio.run(serve_stdio, server)
+    else:
+        serve_over_http(server, options.http, "sse" if options.sse else "json", options.parser)
+
+
+def serve_over_http(
+    server: Server, port: int, answers: Literal["json", "sse"], parser: Literal["h11", "httptools"]
+) -> None:
+    """Serve until the process is ended."""
+    # Here, not above: who serves over standard input and output does not pay for it.
+    from mcpio.http.options import HttpOptions
+    from mcpio.trio import serve_http
+
+    options = HttpOptions(answers=answers)
+    trio.run(partial(serve_http, server, port=port, options=options, parser=parser, handle_signals=True))
 
 
 def echo_server(tools: int = 1) -> Server:

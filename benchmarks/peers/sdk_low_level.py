@@ -1,7 +1,12 @@
-"""The echo server on the low-level server of the official SDK (``mcp`` 2.x)."""
+"""The echo server on the low-level server of the official SDK (``mcp`` 2.x), over HTTP under uvicorn.
+
+python benchmarks/peers/sdk_low_level.py
+python benchmarks/peers/sdk_low_level.py --http 8000 [--sse]
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 from typing import Any
 
@@ -29,11 +34,26 @@ async def call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallTo
 server = Server("echo", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-async def main() -> None:
+def main() -> None:
+    """Serve."""
+    parser = argparse.ArgumentParser(description="A server with a tool that echoes, on the official SDK.")
+    parser.add_argument("--http", type=int, metavar="PORT", help="serve over HTTP, at /mcp")
+    parser.add_argument("--sse", action="store_true", help="over HTTP, answer with events always")
+    options = parser.parse_args()
+    if options.http is None:
+        anyio.run(serve_parent)
+    else:
+        import uvicorn
+
+        app = server.streamable_http_app(json_response=not options.sse)
+        uvicorn.run(app, host="127.0.0.1", port=options.http, log_level="error", access_log=False)
+
+
+async def serve_parent() -> None:
     """Serve the parent process."""
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    main()

@@ -1,0 +1,215 @@
+"""Load for ``http_server.py``: servers over HTTP as child processes, and clients that block or take turns."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+import attrs
+from harness import ENVIRONMENT, HERE, call_of_echo, resident_mib
+
+READ: Final = 1 << 18
+TEXT: Final = "hello"
+REVISION: Final = "2025-11-25"
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_SESSION = re.compile(rb"\r\nmcp-session-id: *([^\r]+)", re.IGNORECASE)
+_IS_CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
+
+
+class HttpServer:
+    """A server as a child process, which takes ``--http PORT``."""
+
+    def __init__(self, argv: Sequence[str], *, cpu: int | None = None, limit: float = 30.0) -> None:
+        """``argv`` begins with a program of this folder. ``cpu`` is the processor that it has to run on, if any."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        program, *rest = argv
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / program), *rest, "--http", str(self.port)],
+            stdin=subprocess.DEVNULL,
+            env=ENVIRONMENT,
+        )
+        if cpu is not None:
+            os.sched_setaffinity(self._process.pid, {cpu})
+        self._wait(time.perf_counter() + limit)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The processor time that it has used, all its threads together."""
+        return time.clock_gettime(~self._process.pid << 3 | 2)  # how Linux numbers the clock of another process
+
+    @property
+    def resident_mib(self) -> float:
+        """The memory that it holds."""
+        return resident_mib(self._process.pid)
+
+    def _wait(self, deadline: float) -> None:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                if self._process.poll() is not None or time.perf_counter() > deadline:
+                    self._process.kill()
+                    self._process.wait()
+                    raise
+                time.sleep(0.02)
+            else:
+                return
+
+
+class HttpClient:
+    """A client with a connection and a session of its own."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._host = f"127.0.0.1:{server.port}"
+        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._session = b""
+        self.received = b""
+        self.began = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def initialize(self) -> None:
+        """Shake hands, in a new session."""
+        self._session = b""
+        info = {"name": "benchmark", "version": "1"}
+        params = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": info}
+        head = self._ask({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}).partition(b"\r\n\r\n")[
+            0
+        ]
+        found = _SESSION.search(head)
+        if found is None:
+            raise RuntimeError(f"no session: {head!r}")
+        self._session = found[1]
+        self._ask({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def call(self) -> None:
+        """Call ``echo`` and check what comes of it."""
+        self.socket.sendall(self.call_bytes())
+        check(self._receive())
+
+    def call_bytes(self) -> bytes:
+        """Return the bytes of a call of ``echo``."""
+        return self._request({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call_of_echo(TEXT)})
+
+    def _ask(self, message: dict[str, Any]) -> bytes:
+        self.socket.sendall(self._request(message))
+        return self._receive()
+
+    def _receive(self) -> bytes:
+        data = b""
+        while not is_complete(data):
+            more = self.socket.recv(READ)
+            if not more:
+                raise EOFError(f"the server closed the connection after {data[:300]!r}")
+            data += more
+        return data
+
+    def _request(self, message: dict[str, Any]) -> bytes:
+        body = json.dumps(message, separators=(",", ":")).encode()
+        session = b"" if not self._session else b"mcp-session-id: %b\r\n" % self._session
+        return (
+            b"POST /mcp HTTP/1.1\r\nhost: %b\r\naccept: application/json, text/event-stream\r\n"
+            b"content-type: application/json\r\nmcp-protocol-version: %b\r\n%bcontent-length: %d\r\n\r\n%b"
+        ) % (self._host.encode(), REVISION.encode(), session, len(body), body)
+
+
+def is_complete(data: bytes) -> bool:
+    """Whether there is a whole response, of those that these servers give."""
+    head, end, body = data.partition(b"\r\n\r\n")
+    if not end:
+        return False
+    length = _LENGTH.search(head)
+    if length is not None:
+        return len(body) >= int(length[1])
+    return body.endswith(b"0\r\n\r\n") if _IS_CHUNKED.search(head) else True
+
+
+def check(response: bytes) -> None:
+    """Raise ``RuntimeError`` for what is no answer to a call of ``echo``."""
+    if not response.startswith(b"HTTP/1.1 200") or b'"text":"%b"' % TEXT.encode() not in response:
+        raise RuntimeError(f"not what was asked for: {response[:500]!r}")
+
+
+@attrs.frozen
+class Run:
+    """What came of some load."""
+
+    rate: float
+    """Calls a second."""
+    cpu_us: float
+    """Microseconds of the server's processor time for one call."""
+    p50_us: float
+    p99_us: float
+
+
+def drive(server: HttpServer, count: int, seconds: float) -> Run:
+    """Keep ``count`` clients asking, each as soon as it is answered."""
+    clients = [HttpClient(server) for _ in range(count)]
+    selector = selectors.DefaultSelector()
+    try:
+        for client in clients:
+            client.initialize()
+            selector.register(client.socket, selectors.EVENT_READ, (client, client.call_bytes()))
+        return _take_turns(server, selector, clients, seconds)
+    finally:
+        selector.close()
+        for client in clients:
+            client.socket.close()
+
+
+def _take_turns(server: HttpServer, selector: selectors.BaseSelector, clients: list[HttpClient], seconds: float) -> Run:
+    clock, taken, last = time.perf_counter_ns, [], b""
+    cpu, began = server.cpu_seconds, clock()
+    deadline = began + int(seconds * 1e9)
+    for client in clients:
+        client.began = clock()
+        client.socket.sendall(client.call_bytes())
+    asked = len(clients)
+    while asked:
+        for key, _ in selector.select(30):
+            client, request = key.data
+            client.received += (data := client.socket.recv(READ))
+            if not data:
+                raise EOFError("the server closed a connection")
+            if not is_complete(client.received):
+                continue
+            now = clock()
+            taken.append(now - client.began)
+            last, client.received = client.received, b""
+            if now < deadline:
+                client.began = now
+                client.socket.sendall(request)
+            else:
+                asked -= 1
+    elapsed, cpu = (clock() - began) / 1e9, server.cpu_seconds - cpu
+    check(last)
+    taken.sort()
+    return Run(
+        len(taken) / elapsed, cpu / len(taken) * 1e6, taken[len(taken) // 2] / 1e3, taken[len(taken) * 99 // 100] / 1e3
+    )

@@ -1,0 +1,100 @@
+"""Servers over HTTP: calls a second, latency, processor time a call, and the memory of idle sessions.
+
+    python benchmarks/http_server.py
+
+Each of N clients has a session and a connection of its own, and asks again as soon as it is answered. Both servers
+have the event loop and the parser that they come with, unless said otherwise. With ``--pin`` the server and what drives
+it each have a processor of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from harness import LOW_LEVEL, OURS, Figures, Rounds, arguments
+from http_load import HttpClient, HttpServer, drive
+
+HTTPTOOLS = "mcpio, httptools"
+CONNECTIONS = (1, 16, 64)
+MODES: dict[str, tuple[int, ...]] = {"JSON": CONNECTIONS, "SSE": (16,)}
+SESSIONS: dict[str, tuple[int, ...]] = {OURS: (1_000, 10_000), LOW_LEVEL: (1_000,)}
+SERVERS = {
+    OURS: ["echo_server.py"],
+    HTTPTOOLS: ["echo_server.py", "--parser", "httptools"],
+    LOW_LEVEL: ["peers/sdk_low_level.py"],
+}
+TARGETS = {"JSON, 1": 1.8, "JSON, 16": 2.8, "JSON, 64": 3.0, "SSE, 16": 4.0}
+HTTPTOOLS_TARGET = 6.0
+P99_TARGET = 5.0
+SESSION_TARGET = 10.0
+"""How many times less memory an idle session takes."""
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = arguments(__doc__, rounds=5, seconds=1.0)
+    parser.add_argument("--pin", action="store_true", help="run the server and this process on a processor each")
+    parser.add_argument("--sessions", type=int, default=max(SESSIONS[OURS]), help="the most idle sessions to measure")
+    options = parser.parse_args()
+    cpu = _pin() if options.pin else None
+    rounds = Rounds()
+    for _ in range(options.rounds):
+        for name, argv in SERVERS.items():
+            figures: Figures = {}
+            for mode, numbers in MODES.items():
+                with HttpServer([*argv, "--sse"] if mode == "SSE" else argv, cpu=cpu) as server:
+                    for count in numbers:
+                        figures |= _load(server, f"{mode}, {count}", count, options.seconds)
+            rounds.add(name, figures)
+    loads = [f"{mode}, {count}" for mode, numbers in MODES.items() for count in numbers]
+    rounds.show("calls a second", {load: f"{load}/s" for load in loads})
+    rounds.show("server's CPU, us a call", {load: f"{load} CPU" for load in loads})
+    rounds.show("median, us", {load: f"{load} p50" for load in loads})
+    rounds.show("99 in 100 within, us", {load: f"{load} p99" for load in loads})
+    memory = _sessions(cpu, options.sessions)
+    for load, target in TARGETS.items():
+        rounds.compare(load, LOW_LEVEL, f"{load}/s", target, witness=f"{load} CPU")
+    rounds.compare("JSON, 16", LOW_LEVEL, "JSON, 16/s", HTTPTOOLS_TARGET, name=HTTPTOOLS, witness="JSON, 16 CPU")
+    rounds.compare("p99 of JSON, 16", LOW_LEVEL, "JSON, 16 p99", P99_TARGET)
+    memory.compare("memory of an idle session", LOW_LEVEL, "1000 sessions", SESSION_TARGET)
+    return rounds.verdict(options) | memory.verdict(options)
+
+
+def _load(server: HttpServer, load: str, count: int, seconds: float) -> Figures:
+    drive(server, count, seconds / 5)  # to warm up
+    run = drive(server, count, seconds)
+    return {f"{load}/s": run.rate, f"{load} CPU": run.cpu_us, f"{load} p50": run.p50_us, f"{load} p99": run.p99_us}
+
+
+def _sessions(cpu: int | None, most: int) -> Rounds:
+    """Measure what an idle session takes of the server's memory, in KiB, after one call in each."""
+    rounds = Rounds()
+    for name, counts in SESSIONS.items():
+        figures: Figures = {}
+        for count in counts:
+            with HttpServer(SERVERS[name], cpu=cpu) as server, HttpClient(server) as client:
+                for _ in range(20):
+                    client.initialize()
+                    client.call()
+                before = server.resident_mib
+                made = min(count, most)
+                for _ in range(made):
+                    client.initialize()
+                    client.call()
+                figures[f"{count} sessions"] = max(0.01, (server.resident_mib - before) * 1024 / made)
+        rounds.add(name, figures)
+    rounds.show("KiB an idle session", {"at 1,000": "1000 sessions"})
+    print(f"{OURS} at 10,000: {rounds.median(OURS, '10000 sessions'):.2f} KiB\n")
+    return rounds
+
+
+def _pin() -> int:
+    """Keep this process on one processor and return another one."""
+    cpus = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cpus[-1]})
+    return cpus[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
