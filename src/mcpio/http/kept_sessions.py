@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from mcpio.http.checks import Rejection
 from mcpio.http.endpoint import STORE_FAILED
 from mcpio.http.kept_streams import KeptStreams
 from mcpio.http.options import HttpOptions
-from mcpio.http.registry import Sessions
+from mcpio.http.registry import HttpEvent, Sessions
 from mcpio.http.session_records import SessionEffect
 from mcpio.http.sessions import LISTENING, Exchange, HttpSession, SessionOpened, Stream
 from mcpio.http.storing import Found, Keeping, Storing
@@ -47,6 +48,7 @@ class KeptSessions(Sessions):
         self._admit_again = admit_again
         self._leaving: Timers[int] = Timers()
         self._left: set[HttpSession] = set()
+        self._found: deque[Exchange] = deque()
         self._storing = Storing(
             keeping,
             options,
@@ -74,6 +76,16 @@ class KeptSessions(Sessions):
             return False
         exchange.is_waiting = exchange.was_looked_up = self._storing.look_up(exchange, key, self.streams.now)
         return exchange.is_waiting
+
+    def next_event(self) -> tuple[HttpSession, HttpEvent] | None:
+        """Return what happened next, or ``None``.
+
+        Requests that waited for a session come to it when the caller has seen that it is there: what was asked of the
+        process before this one is told from what is asked of this one.
+        """
+        while not self.events and self._found:
+            self._admit_again(self._found.popleft(), None)
+        return super().next_event()
 
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` is due."""
@@ -204,8 +216,7 @@ class KeptSessions(Sessions):
                 self._restore(found)
             except McpError as error:
                 self._keeping.report("a stored session cannot be taken up", error)
-        for exchange in waiting:
-            self._admit_again(exchange, None)
+        self._found.extend(waiting)
 
     def _restore(self, found: Found) -> None:
         record, principal = found.record, found.record.owner

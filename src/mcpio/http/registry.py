@@ -69,6 +69,10 @@ class Sessions:
         """Take note of the time."""
         self.streams.now = max(now, self.streams.now)
 
+    def next_event(self) -> tuple[HttpSession, HttpEvent] | None:
+        """Return what happened next, or ``None``."""
+        return self.events.popleft() if self.events else None
+
     # Begin
 
     def begin(self, connection: ServerConnection, principal: Hashable) -> HttpSession:

@@ -87,8 +87,7 @@ class HttpServer:
 
     def next_event(self) -> tuple[HttpSession, HttpEvent] | None:
         """Return what happened next, and in which session, or ``None`` for "feed me"."""
-        events = self._sessions.events
-        return events.popleft() if events else None
+        return self._sessions.next_event()
 
     def next_ready(self) -> Hashable | None:
         """Return an exchange that has something to send, or ``None``. Each is named once until it has more."""
