@@ -1,0 +1,237 @@
+"""Sessions that outlive the process: a server is killed wherever it may be, and the next one goes on (P4, P12)."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from httpwire import Exchange, MemoryWire, RawClient
+
+from mcpio import Context, Server
+from mcpio.app.session_keeping import MemorySessionStore
+from mcpio.framing.sse import ServerSentEvent
+from mcpio.http.options import HttpOptions
+from mcpio.testing import ManualRuntime
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class FatalStore(MemorySessionStore):
+    """Kills the process before the n-th call, or right after it."""
+
+    def __init__(self, inner: MemorySessionStore, *, at: int = 1 << 30, after: bool = False) -> None:
+        super().__init__()
+        self._records, self._events = inner._records, inner._events
+        self.calls = 0
+        self._at = at
+        self._after = after
+        self.is_failing = self.is_dead = False
+
+    def _call(self, function: Callable[..., Any], argument: Any) -> Any:
+        self.calls += 1
+        if self.is_dead:
+            return None
+        if self.is_failing:
+            raise OSError("the disk is full")
+        if self.calls == self._at and not self._after:
+            raise Killed
+        found = function(argument)
+        if self.calls == self._at:
+            raise Killed
+        return found
+
+    def session(self, key: str) -> Any:
+        return self._call(super().session, key)
+
+    def write(self, changes: Any) -> None:
+        self._call(super().write, changes)
+
+
+class LateStore(FatalStore):
+    """Answers a turn later, as if it were in a thread."""
+
+    blocking = True
+
+
+def steady_server() -> Server:
+    server = Server("steady", "1")
+
+    @server.tool
+    def echo(text: str) -> str:
+        return text
+
+    @server.tool
+    async def steps(ctx: Context, count: int) -> str:
+        for number in range(count):
+            await ctx.session.driver.runtime.sleep(1.0)
+            ctx.progress(number + 1, count)
+        return f"{count} steps"
+
+    @server.resource("memo://note")
+    def note() -> str:
+        return "text"
+
+    return server
+
+
+def play(steps: Any) -> Any:
+    """Run what never waits for an event loop."""
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("something waits for what an event loop must give")
+
+
+def process(store: Any, *, unanswered: str = "fail", **options: Any) -> MemoryWire:
+    """Return a server as a new process has it: no two draw the same ids."""
+    runtime = ManualRuntime()
+    for _ in range(next(PROCESSES)):
+        runtime.entropy(8)
+    return MemoryWire(steady_server(), HttpOptions(**options), runtime=runtime, store=store, unanswered=unanswered)
+
+
+PROCESSES = itertools.count(0, 10)
+
+
+def in_next(store: Any, client: RawClient, **more: Any) -> RawClient:
+    """Return the same client, with a new process."""
+    return RawClient(process(store, **more), client.path, client.headers)
+
+
+# Going on
+
+
+@pytest.mark.parametrize("make", [FatalStore, LateStore], ids=["at once", "late"])
+def test_a_session_goes_on_in_the_next_process(make: Any) -> None:
+    async def case() -> None:
+        store = make(MemorySessionStore())
+        client = RawClient(process(store))
+        await client.initialize()
+        subscribe = {"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": {"uri": "memo://note"}}
+        assert (await client.post(subscribe)).status == 200
+        client = in_next(store, client)
+        assert (await client.call("echo", text="again")).json["result"]["content"][0]["text"] == "again"
+        (session,) = client.wire.host.machine.sessions  # type: ignore[attr-defined]  # a wire in memory
+        served = client.wire.host._sessions[session.key][0]  # type: ignore[attr-defined]  # as above
+        assert served.subscriptions == ("memo://note",)
+
+    play(case())
+
+
+@pytest.mark.parametrize("make", [FatalStore, LateStore], ids=["at once", "late"])
+@pytest.mark.parametrize("policy", ["fail", "again"])
+def test_a_stream_goes_on_in_the_next_process(make: Any, policy: str) -> None:
+    async def case() -> None:
+        store = make(MemorySessionStore())
+        client = RawClient(process(store))
+        await client.initialize()
+        answer = await client.call("steps", progress="p", count=3)
+        await client.wire.pass_time(1.5)
+        assert [each["params"]["progress"] for each in answer.new_messages()] == [1]
+        seen = answer.last_event_id
+        client = in_next(store, client, unanswered=policy)
+        rest = await client.listen(last_event_id=seen or "")
+        assert rest.status == 200
+        await client.wire.pass_time(10)
+        messages = rest.new_messages()
+        assert rest.is_over
+        if policy == "fail":
+            (failed,) = messages
+            assert (failed["id"], failed["error"]["data"]) == (1, {"reason": "interrupted"})
+        else:
+            # What was reported before does not come again: progress only grows.
+            assert [each.get("params", {}).get("progress", each.get("result")) for each in messages][:2] == [2, 3]
+            assert messages[-1]["result"]["content"][0]["text"] == "3 steps"
+        # It is over now, and the next process knows that too.
+        client = in_next(store, client, unanswered=policy)
+        late = await client.listen(last_event_id=rest.last_event_id or "")
+        assert (late.is_over, late.new_messages()) == (True, [])
+
+    play(case())
+
+
+async def conversation(client: RawClient, seen: dict[str, Exchange], done: list[str]) -> None:
+    """Talk to a server in all ways, and note what came of it as far as it gets."""
+    await client.initialize()
+    done.append("initialized")
+    seen["listening"] = await client.listen()
+    seen["first"] = await client.call("steps", id="first", progress=1, count=2)
+    seen["second"] = await client.call("steps", id="second", progress=2, count=3)
+    await client.wire.pass_time(1.2)
+    seen["quick"] = await client.call("echo", id="quick", text="x")
+    await client.wire.pass_time(1.2)
+    client.wire.server.tool(lambda: None, name="new")  # type: ignore[attr-defined]  # a wire in memory
+    await client.wire.pass_time(5)
+    done.append("over")
+
+
+def test_wherever_it_is_killed_each_request_has_one_outcome_and_nothing_is_lost_or_comes_twice() -> None:
+    whole = FatalStore(MemorySessionStore())
+    wire = process(whole)
+    play(conversation(RawClient(wire), {}, []))
+    end(wire, whole)
+    assert whole.calls > 12
+    for make in (FatalStore, LateStore):
+        for call in range(1, whole.calls + 4):
+            for after in (False, True):
+                for policy in ("fail", "again"):
+                    killed_at(make, call, policy, after=after)
+
+
+def end(wire: MemoryWire, store: FatalStore) -> None:
+    """Clear away what a dead process left."""
+    store.is_dead = True
+    wire.host.close(0)
+    wire.run()
+
+
+def killed_at(make: Any, call: int, policy: str, *, after: bool) -> None:
+    disk = MemorySessionStore()
+    store = make(disk, at=call, after=after)
+    wire = process(store)
+    client = RawClient(wire)
+    exchanges: dict[str, Exchange] = {}
+    done: list[str] = []
+    with contextlib.suppress(Killed):
+        play(conversation(client, exchanges, done))
+    # A client has what came before, of the exchange in which the process died too.
+    cut = {f"cut {number}": each for number, each in wire.exchanges.items() if each not in exchanges.values()}
+    streams = {
+        name: (each.is_over, each.new_events())
+        for name, each in (exchanges | cut).items()
+        if each.headers.get("content-type") == "text/event-stream"
+    }
+    disk = copy.deepcopy(disk)
+    end(wire, store)
+    if "initialized" in done:
+        next_store = FatalStore(disk)
+        again = RawClient(process(next_store, unanswered=policy), client.path, client.headers)
+        for is_over, events in streams.values():
+            play(resumed(again, is_over, events))
+        assert again.wire.reports == []  # type: ignore[attr-defined]  # a wire in memory
+        end(again.wire, next_store)  # type: ignore[arg-type]  # as above
+
+
+async def resumed(client: RawClient, is_over: bool, events: list[ServerSentEvent]) -> None:
+    """Resume a stream, and see that it is whole."""
+    rest: list[ServerSentEvent] = []
+    ids = [event.id for event in events if event.id]
+    is_listening = not ids or ids[0].startswith("0-")
+    if ids and not is_over:
+        exchange = await client.listen(last_event_id=ids[-1])
+        assert exchange.status == 200
+        await client.wire.pass_time(10)
+        assert exchange.is_over or is_listening
+        rest = exchange.new_events()
+        ids += [event.id for event in rest if event.id]
+    assert [id.partition("-")[2] for id in ids] == [str(place + 1) for place in range(len(ids))]
+    answers = [message for message in (json.loads(each.data) for each in events + rest if each.data) if "id" in message]
+    assert len(answers) == (0 if is_listening else 1)
