@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import trio
 
 from mcpio import Server
 from mcpio.trio import serve_stdio
+
+Answers: TypeAlias = Literal["json", "sse"]
+ParserName: TypeAlias = Literal["h11", "httptools"]
 
 
 def main() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from asgiwire import LOOPS, Asgi
 from httpwire import Adapter, InMemory
+from triowire import PARSERS, OverTrio
 
 ADAPTERS: dict[str, Adapter] = {
     "in memory": InMemory(),
+    **{f"Trio with {parser}": OverTrio(parser) for parser in PARSERS},
     **{f"ASGI on {loop.name}": Asgi(loop) for loop in LOOPS},
     **{f"ASGI on {loop.name} with a lifespan": Asgi(loop, with_lifespan=True) for loop in LOOPS},
 }

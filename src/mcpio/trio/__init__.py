@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mcpio.trio._drivers import connect, open_transport, serve
     from mcpio.trio._http_client import connect_http, open_http
-    from mcpio.trio._http_connection import HttpTimeouts
+    from mcpio.trio._http_connection import HttpPeer, HttpTimeouts
     from mcpio.trio._http_exchange import HttpClientTimeouts
     from mcpio.trio._http_server import HttpListening, serve_http
     from mcpio.trio._memory import memory_client
@@ -48,6 +48,7 @@ __all__ = [
     "ChildProcess",
     "HttpClientTimeouts",
     "HttpListening",
+    "HttpPeer",
     "HttpTimeouts",
     "StdioClient",
     "Terminated",
@@ -73,7 +74,7 @@ __all__ = [
 _HOME = {
     "_drivers": "connect open_transport serve",
     "_http_client": "connect_http open_http",
-    "_http_connection": "HttpTimeouts",
+    "_http_connection": "HttpPeer HttpTimeouts",
     "_http_exchange": "HttpClientTimeouts",
     "_http_server": "HttpListening serve_http",
     "_memory": "memory_client",

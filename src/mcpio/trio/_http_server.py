@@ -66,7 +66,7 @@ async def serve_http(
 
     Without a policy in ``options``, what the bound address is decides who is served: on loopback, programs on this
     machine, and no pages of other origins. ``listeners`` are used in place of ``host`` and ``port``, and are closed in
-    the end. With ``ssl_context`` it is HTTPS.
+    the end; when all of them are closed before, that is the end. With ``ssl_context`` it is HTTPS.
 
     The principal of a request, which its session is bound to, is what ``principal`` says, a function or coroutine
     function of the request's head and the ``HttpPeer``; it may return ``Denied``. Without one it is the subject of the

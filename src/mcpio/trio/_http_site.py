@@ -138,6 +138,8 @@ class Site:
         while True:
             try:
                 stream = await listener.accept()
+            except trio.ClosedResourceError:
+                return
             except OSError as error:
                 report("a connection could not be accepted", error)
                 await trio.sleep(ACCEPT_AGAIN)
