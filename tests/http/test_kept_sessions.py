@@ -214,9 +214,9 @@ def killed_at(make: Any, call: int, policy: str, *, after: bool) -> None:
         for name, each in (exchanges | cut).items()
         if each.headers.get("content-type") == "text/event-stream"
     }
+    names = [each.headers["mcp-session-id"] for each in wire.exchanges.values() if "mcp-session-id" in each.headers]
     disk = copy.deepcopy(disk)
     end(wire, store)
-    names = [each.headers["mcp-session-id"] for each in wire.exchanges.values() if "mcp-session-id" in each.headers]
     for name in names:
         next_store = FatalStore(disk)
         again = RawClient(process(next_store, unanswered=policy), client.path, {"mcp-session-id": name})
