@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mcpio.engine.server import ServerConnection
     from mcpio.http.model import RequestItem, ResponseItem
     from mcpio.http.options import HttpOptions
+    from mcpio.http.session_records import SessionEffect
     from mcpio.http.storing import Keeping
 
 __all__ = ["HttpHost"]
@@ -62,12 +63,13 @@ class HttpHost:
         self.clock = clock
         self.report = report
         self.state = state
+        self._hooks = None if store is None else self._new_hooks()
         self.machine = HttpServer(
             self._connect,
             entropy=runtime.entropy,
             options=options,
             limits=server.options.limits,
-            keeping=None if store is None else self._hooks(),
+            keeping=self._hooks,
         )
         self._keeping = None if store is None else self._keeping_of(store)
         self._unanswered = unanswered
@@ -150,15 +152,17 @@ class HttpHost:
 
     # Sessions that outlive the process
 
-    def _hooks(self) -> Keeping:
+    def _new_hooks(self) -> Keeping:
         from mcpio.http.storing import Keeping  # few servers keep sessions
 
         return Keeping(
-            save=lambda session: self._sessions[session.key][0].snapshot(),
-            restore=self._restore,
-            report=self.report,
-            epoch=self.runtime.wall_clock() - self.clock(),
+            save=lambda session: self._sessions[session.key][0].snapshot(), restore=self._restore, report=self.report
         )
+
+    def _next_effect(self) -> SessionEffect | None:
+        if self._hooks is not None:
+            self._hooks.epoch = self.runtime.wall_clock() - self.clock()
+        return self.machine.next_effect()
 
     def _keeping_of(self, store: SessionStore) -> SessionKeeping:
         from mcpio.app.session_keeping import SessionKeeping  # as above
@@ -166,7 +170,7 @@ class HttpHost:
         return SessionKeeping(
             store,
             self.runtime,
-            next_effect=self.machine.next_effect,
+            next_effect=self._next_effect,
             done=lambda token, value: self.machine.store_done(token, value, self.clock()),
             process=self._process,
             report=self.report,

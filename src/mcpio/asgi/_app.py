@@ -13,7 +13,9 @@ from mcpio.asgi._site import Receive, Scope, Send, Site
 from mcpio.http.options import HostPolicy, HttpOptions
 
 if TYPE_CHECKING:
+    from mcpio.app.saving import UnansweredPolicy
     from mcpio.app.server import Server
+    from mcpio.app.session_keeping import SessionStore
 
 __all__ = ["AsgiApp", "Identify", "app"]
 
@@ -22,22 +24,41 @@ Identify: TypeAlias = Callable[[Mapping[str, Any]], Hashable]
 ``mcpio.http.model.Denied`` for somebody who is not served."""
 
 
-def app(server: Server, *, options: HttpOptions | None = None, principal: Identify | None = None) -> AsgiApp:
+def app(
+    server: Server,
+    *,
+    options: HttpOptions | None = None,
+    principal: Identify | None = None,
+    store: SessionStore | None = None,
+    unanswered: UnansweredPolicy = "fail",
+) -> AsgiApp:
     """Return the ASGI application that serves a server.
 
     Mount it where its endpoint is to be. ``principal`` takes the scope of a request and returns whoever was
     authenticated, for instance ``lambda scope: scope["user"].id``; what it raises leaves the application, and the ASGI
     server answers with 500. Where the options have no policy of hosts, it follows from the address that a request came
     to: on loopback, only names of this machine are served. Behind a proxy, set the policy.
+
+    With a ``store``, such as ``mcpio.stores.SqliteStore``, sessions outlive the process, and ``unanswered`` says what
+    becomes of requests that died with it. ``ValueError`` for options that do not go with that.
     """
-    return AsgiApp(server, options or HttpOptions(), principal)
+    return AsgiApp(server, options or HttpOptions(), principal, store, unanswered)
 
 
 class AsgiApp:
     """An ASGI 3 application, in one event loop at a time. Made by ``app``."""
 
-    def __init__(self, server: Server, options: HttpOptions, principal: Identify | None) -> None:
+    def __init__(
+        self,
+        server: Server,
+        options: HttpOptions,
+        principal: Identify | None,
+        store: SessionStore | None,
+        unanswered: UnansweredPolicy,
+    ) -> None:
         self._server = server
+        self._store = store
+        self._unanswered = unanswered
         self._options = options
         self._principal = principal
         self._is_entered = False
@@ -73,7 +94,7 @@ class AsgiApp:
         manager = contextlib.nullcontext() if self._server.lifespan is None else self._server.lifespan(self._server)
         try:
             async with manager as state:
-                self._site = site = Site(self._server, self._options, state)
+                self._site = site = Site(self._server, self._options, state, self._store, self._unanswered)
                 async with site.living():
                     yield
         finally:
@@ -93,7 +114,9 @@ class AsgiApp:
 
     def _new_site(self) -> Site | None:
         """Return where requests are served outside of a lifespan, ``None`` where that cannot be."""
-        return Site(self._server, self._options, None) if self._server.lifespan is None else None
+        if self._server.lifespan is not None:
+            return None
+        return Site(self._server, self._options, None, self._store, self._unanswered)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()

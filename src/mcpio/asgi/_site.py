@@ -17,7 +17,9 @@ from mcpio.asgi._watch import Watch
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
 
 if TYPE_CHECKING:
+    from mcpio.app.saving import UnansweredPolicy
     from mcpio.app.server import Server
+    from mcpio.app.session_keeping import SessionStore
     from mcpio.http.options import HostPolicy, HttpOptions
 
 __all__ = ["Receive", "Scope", "Send", "Site"]
@@ -39,7 +41,14 @@ class Site:
     Sessions outlive an event loop in which nothing is open any more, and go on in the next one.
     """
 
-    def __init__(self, server: Server, options: HttpOptions, state: Any) -> None:
+    def __init__(
+        self,
+        server: Server,
+        options: HttpOptions,
+        state: Any,
+        store: SessionStore | None,
+        unanswered: UnansweredPolicy,
+    ) -> None:
         """``state`` is what the server's lifespan gave."""
         self._server = server
         self._state = state
@@ -59,6 +68,8 @@ class Site:
             report=report,
             options=options,
             state=state,
+            store=store,
+            unanswered=unanswered,
         )
 
     # Calls

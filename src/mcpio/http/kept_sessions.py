@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from mcpio.engine.limits import Limits
+from mcpio.engine.limits import Limits, seconds
 from mcpio.engine.timers import Timers
 from mcpio.errors import ErrorCode, McpError, RequestError
 from mcpio.http.checks import Rejection
@@ -146,8 +146,9 @@ class KeptSessions(Sessions):
             exchange = listening.exchange
             self.streams.detach(session, exchange)
             exchange.finish()
-        if grace is not None:
-            self._leaving.set(session.key, self.streams.now + grace)
+        limit = seconds(grace)
+        if limit is not None:
+            self._leaving.set(session.key, self.streams.now + limit)
         self.flush(session)
 
     def _forget(self, session: HttpSession) -> None:

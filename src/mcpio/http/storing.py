@@ -47,7 +47,7 @@ Loaded: TypeAlias = Callable[["Found | None", list[Exchange]], None]
 """Takes a session that was looked up, ``None`` where there is none, and who waits for it."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class Keeping:
     """How sessions are made into values and back, for a server whose sessions outlive its process."""
 
@@ -60,7 +60,7 @@ class Keeping:
     report: Callable[[str, BaseException], None]
     """Tells the operator what went wrong."""
     epoch: float = 0.0
-    """Unix time, in seconds, at ``now == 0``."""
+    """Unix time, in seconds, at ``now == 0``. It may be set anew: clocks drift, or stand still for a while."""
 
 
 @attrs.frozen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -19,6 +19,10 @@ from mcpio.trio._http_connection import FindPrincipal, HttpTimeouts
 from mcpio.trio._http_parsers import ParserName, new_parser
 from mcpio.trio._http_site import LAST_WRITES, Site, SiteOptions
 from mcpio.trio._signals import terminate_on_signals
+
+if TYPE_CHECKING:
+    from mcpio.app.saving import UnansweredPolicy
+    from mcpio.app.session_keeping import SessionStore
 
 __all__ = ["HttpListening", "serve_http"]
 
@@ -53,6 +57,8 @@ async def serve_http(
     head_bytes: int = 65536,
     parser: ParserName = "h11",
     tap: TapSource | None = None,
+    store: SessionStore | None = None,
+    unanswered: UnansweredPolicy = "fail",
     handle_signals: bool = False,
     grace: float = 0.5,
     task_status: trio.TaskStatus[HttpListening] = trio.TASK_STATUS_IGNORED,
@@ -77,13 +83,26 @@ async def serve_http(
     longer than about ``head_bytes`` are refused; bodies by ``Limits.message_bytes``. ``parser`` may be ``"httptools"``
     where that extra is installed. ``tap`` hears of each session: see ``mcpio.Tap``.
 
+    With a ``store``, such as ``mcpio.stores.SqliteStore``, sessions outlive the process: a client goes on with the next
+    one, in the middle of a stream too. ``unanswered`` says what becomes of requests whose handlers died: they fail, or
+    their handlers run again.
+
     Tasks of tools outlive the sessions that began them, and end with this. Raises ``OSError`` when the address cannot
     be had. What the server's lifespan raises leaves as it is. ``ValueError`` and ``ImportError`` for a parser that
-    there is not.
+    there is not, and ``ValueError`` for options that do not go with a store.
     """
     new_parser(parser, head_bytes)  # To fail now, and not at the first client.
     site_options = SiteOptions(
-        timeouts or HttpTimeouts(), head_bytes, parser, max_connections, max_per_address, ssl_context, principal, tap
+        timeouts or HttpTimeouts(),
+        head_bytes,
+        parser,
+        max_connections,
+        max_per_address,
+        ssl_context,
+        principal,
+        tap,
+        store,
+        unanswered,
     )
     scheme = "http" if ssl_context is None else "https"
     async with contextlib.AsyncExitStack() as stack:
