@@ -6,7 +6,7 @@ import contextlib
 import ssl
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
@@ -23,6 +23,10 @@ from mcpio.trio._http_parsers import ParserName, new_parser
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._tasks import attached
 from mcpio.trio._timekeeper import Timekeeper
+
+if TYPE_CHECKING:
+    from mcpio.app.saving import UnansweredPolicy
+    from mcpio.app.session_keeping import SessionStore
 
 __all__ = ["LAST_WRITES", "Site", "SiteOptions"]
 
@@ -45,6 +49,8 @@ class SiteOptions:
     ssl_context: ssl.SSLContext | None
     find_principal: FindPrincipal | None
     tap: TapSource | None
+    store: SessionStore | None
+    unanswered: UnansweredPolicy
 
 
 class Site:
@@ -113,6 +119,8 @@ class Site:
             options=self._http,
             state=self._state,
             on_connection=None if self._options.tap is None else self._watch,
+            store=self._options.store,
+            unanswered=self._options.unanswered,
         )
         return host
 
