@@ -143,6 +143,8 @@ class Mcp:
             # Notifications and responses (HTTP-09).
             exchange.respond(202, session_headers(session, exchange))
             streams.close(session, stream)
+        elif exchange.answers == "sse":
+            streams.begin(session, stream)
         self._sessions.flush(session)
 
     def _refuse(self, exchange: Exchange, session: HttpSession, stream: Stream, fault: RemoteProtocolError) -> None:

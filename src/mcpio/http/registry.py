@@ -128,7 +128,7 @@ class Sessions:
         session.used_at = self.streams.now
         if session.id is not None and session.id in self._by_id:
             self._by_id[session.id] = self._by_id.pop(session.id)
-        if session.id is None or session.connection.phase is Phase.CLOSING:
+        if session.may_end:
             self.flush(session)
 
     def is_open(self, session: HttpSession) -> bool:

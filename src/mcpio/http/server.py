@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
-from mcpio.engine.limits import Limits
-from mcpio.engine.table import Phase
+from mcpio.engine.limits import Limits, seconds
 from mcpio.errors import ErrorCode, LocalProtocolError
 from mcpio.http.checks import HEALTH_LADDER, Facts, Rejection, Rules, acceptable_answers, first_broken, too_large
 from mcpio.http.cors import cors_headers, preflight_headers
@@ -113,9 +112,7 @@ class HttpServer:
         found.items.clear()
         if found.is_answered:
             self._forget(found)
-        elif found.session is not None and (
-            found.session.id is None or found.session.connection.phase is Phase.CLOSING
-        ):
+        elif found.session is not None and found.session.may_end:
             self._sessions.flush(found.session)
         return items
 
@@ -171,8 +168,12 @@ class HttpServer:
 
         ``LocalProtocolError`` for a ``grace`` that is no number of 0 or more.
         """
+        try:
+            limit = seconds(grace)
+        except ValueError as error:
+            raise LocalProtocolError(str(error)) from None
         self._sessions.advance(now)
-        self._sessions.close(grace)
+        self._sessions.close(limit)
 
     # Look
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase
 from mcpio.events import IncomingId
 from mcpio.http.checks import Facts, Rejection, rejection_body
 from mcpio.http.model import Body, End, Headers, ResponseHead, ResponseItem
@@ -103,6 +104,11 @@ class HttpSession:
         """Return the stream of an exchange, as the engine calls it."""
         number = LISTENING if via is None else via
         return self.streams.get(number) if isinstance(number, int) else None
+
+    @property
+    def may_end(self) -> bool:
+        """Whether it ends as soon as nothing of it is left to send."""
+        return self.id is None or self.connection.phase in (Phase.CLOSING, Phase.CLOSED)
 
     @property
     def is_idle(self) -> bool:

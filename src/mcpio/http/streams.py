@@ -117,9 +117,6 @@ class Streams:
 
     def _answer(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
         """Decide how the response begins, as soon as that can be told."""
-        if exchange.answers == "sse" and is_running(session, stream):
-            self._begin(session, stream, exchange)
-            return
         while (message := self._take(session, stream)) is not None:
             if message.last and exchange.answers != "sse":
                 exchange.respond(200, (JSON, *session_headers(session, exchange)), message.text)
