@@ -79,8 +79,8 @@ def test_an_answer_names_what_was_asked() -> None:
 
 
 def test_what_broke_off_says_why() -> None:
+    known = ConnectFailed("refused")
     for purpose in (Purpose.ASK, Purpose.TELL):
-        known = ConnectFailed("refused")
         assert call(purpose).lost(known) is known
     cause = OSError("reset")
     error = call().lost(cause)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from webtalk import Asked, WebTalk, hello
 
-from mcpio.errors import ConnectionLost, UnexpectedResponse
-from mcpio.events import CancelReceived, CloseReason, ConnectionClosed, Negotiated, NotificationReceived
+from mcpio.errors import ConnectionLost, RequestTimeout, UnexpectedResponse
+from mcpio.events import CancelReceived, CloseReason, ConnectionClosed, Negotiated, NotificationReceived, OutgoingId
 from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.model import End
@@ -32,7 +32,7 @@ def result(id: int) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "result": RESULT}
 
 
-def streaming(*lines: str, **options: Any) -> tuple[WebTalk, int, Asked]:
+def streaming(*lines: str, **options: Any) -> tuple[WebTalk, OutgoingId, Asked]:
     """Return a talk with a request whose answer is a stream with one event."""
     talk = WebTalk(**options)
     talk.open(session="s-1")
@@ -175,7 +175,7 @@ def test_a_request_that_times_out_while_its_stream_is_away_has_one_outcome() -> 
     talk.end(asked)
     (cancelled,) = talk.advance(20.0)
     assert cancelled.json["method"] == "notifications/cancelled"
-    assert talk.error(id)
+    assert isinstance(talk.error(id), RequestTimeout)
 
 
 @pytest.mark.parametrize("closing", [True, False])

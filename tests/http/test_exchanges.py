@@ -56,7 +56,7 @@ def test_a_call_that_is_broken_off_is_forgotten() -> None:
     exchanges.cut_all(but=calls[1])
     assert exchanges.pop_items() == [Reset(1), Reset(3)]
     assert exchanges.timers.next() is None
-    assert not exchanges.is_idle
+    assert len(exchanges) == 1
     exchanges.end_soon(calls[0], 2.0)
     assert exchanges.timers.next() is None
     exchanges.forget(calls[1])

@@ -409,6 +409,15 @@ class Client(Session):
             self.check_open()
             await self._visits.wait_for(id, self.driver.runtime.one_shot())
 
+    def add_innermost(self, layer: Middleware) -> None:
+        """Put middleware around requests, inside of all other: for drivers."""
+        self._middleware = (*self._middleware, layer)
+
+    def forget_tools(self) -> None:
+        """Ask for the list of tools again when it is needed: for drivers that know that it may have changed."""
+        if self._tool_cache is not None:
+            self._tool_cache.forget()
+
     def _items(self, method: str, fetch: Callable[..., Any], items: Callable[[Any], tuple[T, ...]]) -> Items[T]:
         return Items(method, fetch, items, self._report_fault)
 
@@ -464,8 +473,8 @@ class Client(Session):
         if isinstance(event, Initialized):
             return
         method = official_name(event.notification, event.raw["method"])
-        if self._tool_cache is not None and method == "notifications/tools/list_changed":
-            self._tool_cache.forget()
+        if method == "notifications/tools/list_changed":
+            self.forget_tools()
         if method == "notifications/elicitation/complete" and not self._finish_visit(event.notification):
             return  # of no matter that is under way (ELIC-16)
         is_log = method == "notifications/message" and self._on_log is not None

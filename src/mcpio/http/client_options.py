@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
@@ -34,7 +35,7 @@ _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[!-~]([\t -~]*[!-~])?")
 
 
-def _usable(_: object, __: object, headers: Mapping[str, str]) -> None:
+def _usable(_: object, __: object, headers: Mapping[Any, Any]) -> None:
     for name, value in headers.items():
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise ValueError(f"{name!r:.60} is no name of a header")
@@ -45,13 +46,13 @@ def _usable(_: object, __: object, headers: Mapping[str, str]) -> None:
             raise ValueError(f"the value of the header {name} is no line of printable ASCII without space around it")
 
 
-def _count(_: object, field: attrs.Attribute[int], value: object) -> None:
+def _count(_: object, field: attrs.Attribute[int], value: Any) -> None:
     least = 1 if field.name == "max_requests" else 0
     if not isinstance(value, int) or value < least:
         raise ValueError(f"{field.name} is an integer of {least} or more, not {value!r:.60}")
 
 
-def _time(_: object, field: attrs.Attribute[float], value: object) -> None:
+def _time(_: object, field: attrs.Attribute[float], value: Any) -> None:
     if not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ValueError(f"{field.name} is a number of seconds, 0 or more, not {value!r:.60}")
 

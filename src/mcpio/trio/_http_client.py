@@ -3,58 +3,73 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
-from typing import Any, TypedDict, Unpack
+from collections.abc import Callable
+from typing import Any, Final, TypedDict, Unpack
 
 import trio
 
 from mcpio._driving import report
-from mcpio.app.client import Client, ClientOptions, client_connection
+from mcpio.app.client import Client, ClientOptions
+from mcpio.app.renewing import Renewal
 from mcpio.app.runtime import checked_grace
-from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
-from mcpio.http.client import HttpClient
+from mcpio.http.client import HttpClient, HttpClientEvent
 from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.location import Location
-from mcpio.http.model import Body, End, RequestHead, Reset, ResponseItem
+from mcpio.http.model import Body, End, RequestHead, RequestItem
+from mcpio.trio._beginnings import Beginning, ClientBeginning, begin_client
 from mcpio.trio._drivers import Opened, check_options, shake_hands
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._http_exchange import HttpClientTimeouts, HttpPool
+from mcpio.trio._http_proxy import Proxy, find_proxy
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Timekeeper
 
 __all__ = ["HttpConnectOptions", "connect_http", "open_http"]
+
+LAST_WORDS: Final = 0.5
+"""Seconds that a cancelled block gives its server to take note of that."""
 
 
 class TransportOptions(TypedDict, total=False):
     """What the transport may be given."""
 
     http: HttpClientOptions | None
-    """Header fields, listening, how a broken stream is taken up."""
+    """Header fields, listening, how broken streams are taken up and lost sessions opened anew."""
+    on_session_lost: Callable[[], None] | None
+    """Hears that the server forgot the session. Calls that waited fail with ``ConnectionLost``; unless ``http`` says
+    otherwise, the client then opens another session. A plain function, called without waiting."""
     ssl_context: ssl.SSLContext | None
     """How HTTPS is done; ``None`` trusts what the system trusts."""
     timeouts: HttpClientTimeouts | None
     """How long the server may take."""
-    max_connections: int
-    """How many exchanges may be under way at once; further ones wait."""
+    proxy: str | None
+    """The URL of an HTTP proxy to go through."""
+    trust_env: bool
+    """Whether to go through the proxy that the environment names, where ``proxy`` is not given: ``HTTP_PROXY``,
+    ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``, in small letters too."""
 
 
-class HttpConnectOptions(TransportOptions, ClientOptions, total=False):
-    """The keyword arguments of ``open_http`` and ``connect_http``: of the transport, and of the client."""
+class HttpConnectOptions(TransportOptions, ClientOptions, ClientBeginning, total=False):
+    """The keyword arguments of ``open_http`` and ``connect_http``: of the transport, of the client, how it begins."""
 
 
 async def connect_http(url: str, *, nursery: trio.Nursery, **options: Unpack[HttpConnectOptions]) -> Client:
     """Return a client that has shaken hands with the server at a URL. Its tasks live in ``nursery`` and never raise.
 
-    Raises ``ConnectFailed``, and ``ValueError`` for what is no URL.
+    Raises ``ConnectFailed``; its cause says why. ``ValueError`` for what is no URL, and for other options that make no
+    sense.
     """
     given: dict[str, Any] = dict(options)
-    transport = {name: given.pop(name) for name in TransportOptions.__annotations__ if name in given}
-    check_options(given, ClientOptions.__annotations__)
+    check_options(given, HttpConnectOptions.__annotations__)
+    transport: Any = {name: given.pop(name) for name in TransportOptions.__annotations__ if name in given}
+    of_client: Any = {name: given.pop(name) for name in ClientOptions.__annotations__ if name in given}
     location = Location.parse(url)
-    client: Client = await nursery.start(_carry, location, transport, given)
-    return await shake_hands(client)
+    proxy = find_proxy(location, transport.get("proxy"), trust_env=transport.get("trust_env", False))
+    begun = begin_client(of_client, **given)
+    client: Client = await nursery.start(_carry, begun, location, proxy, transport, of_client)
+    return client if begun.goes_on else await shake_hands(client)
 
 
 def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> Opened[Client]:
@@ -63,24 +78,46 @@ def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> Opened[Client]
 
 
 async def _carry(
+    begun: Beginning,
     location: Location,
-    transport: Mapping[str, Any],
+    proxy: Proxy | None,
+    transport: TransportOptions,
     options: ClientOptions,
     *,
     task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Carry one client until it is over."""
     timekeeper = Timekeeper()
-    connection = client_connection(**options)
     with ungrouped():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(timekeeper.run)
-            actor = HttpActor(connection, location, timekeeper, nursery, transport)
+            # What carries messages outlives the cancellation of the block, so that the server hears of it.
+            carriers = await nursery.start(_shielded)
+            carriers.start_soon(timekeeper.run)
+            connection: Any = begun.connection
+            actor = HttpActor(connection, location, timekeeper, TrioRuntime(nursery), carriers, proxy, transport)
             client = Client(connection, actor, **options)
-            actor.attach(client)
+            actor.attach(client, _renewal(client, transport))
+            begun.take_up(client)
             task_status.started(client)
-            await actor.run()
-            nursery.cancel_scope.cancel()
+            try:
+                await actor.run()
+            finally:
+                carriers.cancel_scope.cancel()
+                nursery.cancel_scope.cancel()
+
+
+async def _shielded(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.cancel_scope.shield = True
+        task_status.started(nursery)
+        await trio.sleep_forever()
+
+
+def _renewal(client: Client, transport: TransportOptions) -> Renewal:
+    """Return what opens sessions anew, and has requests wait for that."""
+    renewal = Renewal(client, transport.get("on_session_lost"))
+    client.add_innermost(renewal)
+    return renewal
 
 
 class HttpActor:
@@ -91,26 +128,29 @@ class HttpActor:
         connection: ClientConnection,
         location: Location,
         timekeeper: Timekeeper,
-        nursery: trio.Nursery,
-        transport: Mapping[str, Any],
+        runtime: TrioRuntime,
+        carriers: trio.Nursery,
+        proxy: Proxy | None,
+        transport: TransportOptions,
     ) -> None:
-        self.runtime = TrioRuntime(nursery)
+        self.runtime = runtime
         self._machine = HttpClient(connection, location, options=transport.get("http"))
         self._pool = HttpPool(
             location,
-            nursery,
+            carriers,
             receive=self._receive,
             ssl_context=transport.get("ssl_context"),
             timeouts=transport.get("timeouts") or HttpClientTimeouts(),
-            most=transport.get("max_connections", 64),
+            proxy=proxy,
         )
         self._timekeeper = timekeeper
         self._is_busy = self._is_touched = False
         self._over = trio.Event()
 
-    def attach(self, session: Session) -> None:
+    def attach(self, client: Client, renewal: Renewal) -> None:
         """Say who acts on events."""
-        self._session = session
+        self._client = client
+        self._renewal = renewal
 
     # The driver of the session
 
@@ -153,18 +193,23 @@ class HttpActor:
         await self._over.wait()
 
     async def run(self) -> None:
-        """Wait for the end. In a block that is cancelled, the session ends at once."""
+        """Wait for the end. In a block that is cancelled the session ends at once, and the server gets to know."""
         try:
             self.wake()
             await self._over.wait()
         finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_WORDS):
+                # The callers of requests are cancelled in this turn of the loop.
+                await trio.lowlevel.checkpoint()
+                self._close(0.0)
+                await self._over.wait()
             self._machine.connection.abort()
             self.wake()
             self._over.set()
 
     # Inside
 
-    def _receive(self, item: ResponseItem) -> None:
+    def _receive(self, item: Any) -> None:
         self._machine.receive(item, trio.current_time())
         self.wake()
 
@@ -174,31 +219,41 @@ class HttpActor:
 
     def _process(self) -> None:
         self._act_on_events()
-        pool = self._pool
         for item in self._machine.requests_to_send(trio.current_time()):
             self._is_touched = True
-            if isinstance(item, RequestHead):
-                pool.add(item)
-            elif isinstance(item, Body):
-                pool.add_body(item)
-            elif isinstance(item, End):
-                pool.run(item.exchange)
-            elif isinstance(item, Reset):
-                pool.cut(item.exchange)
+            self._send(item)
         # To find that nothing is left to send may be what ends the connection, and an event says so.
         self._is_touched |= self._act_on_events()
 
+    def _send(self, item: RequestItem) -> None:
+        if isinstance(item, RequestHead):
+            self._pool.add(item)
+        elif isinstance(item, Body):
+            self._pool.add_body(item)
+        elif isinstance(item, End):
+            self._pool.run(item.exchange)
+        else:
+            self._pool.cut(item.exchange)
+
     def _act_on_events(self) -> bool:
         """Act on what happened. Returns whether anything did."""
-        machine, is_new = self._machine, False
-        while (event := machine.next_event()) is not None:
+        is_new = False
+        while (event := self._machine.next_event()) is not None:
             is_new = True
-            if isinstance(event, SessionLost | MessageRefused | ListeningEnded):
-                report("the server does not know the session any more", None)
-                continue
             try:
-                self._session.handle(event)
+                self._handle(event)
             except Exception as error:
                 report("a session failed", error)
-                machine.connection.abort(error)
+                self._machine.connection.abort(error)
         return is_new
+
+    def _handle(self, event: HttpClientEvent) -> None:
+        if isinstance(event, SessionLost):
+            report("the server does not know the session any more", None)
+            self._renewal.begin(event.again_in)
+        elif isinstance(event, MessageRefused):
+            report("the server did not take a message", event.error)
+        elif isinstance(event, ListeningEnded):
+            report("what belongs to no request is not heard any more", event.error)
+        else:
+            self._client.handle(event)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import select
+import socket
 import ssl
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -13,8 +12,10 @@ import h11
 import trio
 
 from mcpio.engine.limits import seconds
+from mcpio.errors import ConnectFailed, ConnectionLost, McpError, RemoteProtocolError
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
+from mcpio.trio._http_proxy import Proxy, open_tunnel
 from mcpio.trio._timekeeper import Signal
 
 __all__ = ["HttpClientTimeouts", "HttpPool"]
@@ -22,7 +23,13 @@ __all__ = ["HttpClientTimeouts", "HttpPool"]
 RECEIVE: Final = 65536
 """How many bytes to ask for at once."""
 
-BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, h11.ProtocolError, ssl.SSLError)
+KEEP: Final = 60.0
+"""Seconds that a connection is kept without a use for it."""
+
+SAFE: Final = ("GET", "DELETE")
+"""The methods that may be repeated where nobody knows whether they arrived."""
+
+BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, ssl.SSLError)
 
 
 @attrs.frozen(kw_only=True)
@@ -31,10 +38,10 @@ class HttpClientTimeouts:
 
     connect: float | None = attrs.field(default=10.0, converter=seconds)
     """Until a connection stands, with TLS."""
-    head: float | None = attrs.field(default=90.0, converter=seconds)
-    """From a request to the head of its response."""
-    idle: float | None = attrs.field(default=300.0, converter=seconds)
-    """From one piece of a response to the next. Servers keep quiet streams alive by comments."""
+    head: float | None = attrs.field(default=None, converter=seconds)
+    """From a request to the head of its response. A server that answers with JSON sends it with the answer."""
+    idle: float | None = attrs.field(default=None, converter=seconds)
+    """From one piece of a response to the next, for servers that keep quiet streams alive by comments."""
 
 
 class Job:
@@ -50,7 +57,7 @@ class Job:
 
 
 class HttpPool:
-    """Carries exchanges over as many connections as they need at once, up to ``most``; further ones wait."""
+    """Carries exchanges over as many connections as they need at once."""
 
     def __init__(
         self,
@@ -60,21 +67,19 @@ class HttpPool:
         receive: Callable[[ResponseItem], None],
         ssl_context: ssl.SSLContext | None,
         timeouts: HttpClientTimeouts,
-        most: int,
+        proxy: Proxy | None = None,
     ) -> None:
         """``receive`` takes what comes back. It does not wait, and is called between checkpoints."""
-        self._location = location
+        self.location = location
+        self.timeouts = timeouts
+        self.receive = receive
         self._nursery = nursery
-        self._receive = receive
-        self._timeouts = timeouts
-        self._most = most
+        self._proxy = proxy
         if ssl_context is None and location.scheme == "https":
             ssl_context = ssl.create_default_context()
-        self._ssl_context = ssl_context
+        self._ssl_context = ssl_context if location.scheme == "https" else None
         self._jobs: dict[object, Job] = {}
-        self._waiting: deque[Job] = deque()
-        self._idle: list[_Worker] = []
-        self._workers = 0
+        self._spare: list[_Worker] = []
 
     def add(self, head: RequestHead) -> None:
         """Begin an exchange; ``run`` starts it when it is whole."""
@@ -87,74 +92,83 @@ class HttpPool:
     def run(self, exchange: object) -> None:
         """Carry an exchange that is whole."""
         job = self._jobs[exchange]
-        if self._idle:
-            self._idle.pop().take(job)
-        elif self._workers < self._most:
-            self._workers += 1
-            worker = _Worker(self, self._receive)
+        if self._spare:
+            self._spare.pop().take(job)
+        else:
+            worker = _Worker(self)
             worker.take(job)
             self._nursery.start_soon(worker.run)
-        else:
-            self._waiting.append(job)
 
     def cut(self, exchange: object) -> None:
         """Break an exchange off."""
         job = self._jobs.pop(exchange, None)
         if job is not None:
             job.scope.cancel()
-            if job in self._waiting:
-                self._waiting.remove(job)
 
     # For the workers
 
-    def finish(self, job: Job) -> None:
-        """Forget an exchange that is over."""
+    def finish(self, job: Job, worker: _Worker) -> None:
+        """Forget an exchange that is over, and remember that there is a connection to spare."""
         self._jobs.pop(job.exchange, None)
+        self._spare.append(worker)
 
-    def next_job(self, worker: _Worker) -> Job | None:
-        """Return what waits for a connection, or remember that there is one to spare."""
-        if self._waiting:
-            return self._waiting.popleft()
-        self._idle.append(worker)
-        return None
+    def dismiss(self, worker: _Worker) -> None:
+        """Forget a connection that nobody needs."""
+        self._spare.remove(worker)
 
     async def open(self) -> trio.abc.Stream:
-        """Return a new connection. Raises ``OSError``, or ``trio.BrokenResourceError`` for TLS that fails."""
-        location, limit = self._location, self._timeouts.connect
+        """Return a new connection. Raises ``ConnectFailed``; the cause says why."""
+        authority, limit = self.location.authority, self.timeouts.connect
         with trio.CancelScope() as scope:
             if limit is not None:
                 scope.deadline = trio.current_time() + limit
-            stream: trio.abc.Stream = await trio.open_tcp_stream(location.host, location.port)
+            try:
+                return await self._open()
+            except (*BROKEN, h11.ProtocolError, UnicodeError) as error:
+                raise ConnectFailed(f"cannot connect to {authority}: {_reason(error)}") from error
+        raise ConnectFailed(f"cannot connect to {authority}: nothing came of it within {limit:g} s")
+
+    async def _open(self) -> trio.abc.Stream:
+        to = self.location if self._proxy is None else self._proxy
+        stream = await trio.open_tcp_stream(to.host, to.port)
+        try:
+            _watch(stream)
             if self._ssl_context is None:
                 return stream
-            secured = trio.SSLStream(stream, self._ssl_context, server_hostname=location.host, https_compatible=True)
-            try:
-                await secured.do_handshake()
-            except BaseException:
-                await trio.aclose_forcefully(stream)
-                raise
-            return secured
-        raise OSError(f"no connection to {location.authority} within {limit} s")
+            if self._proxy is not None:
+                await open_tunnel(stream, self.location, self._proxy)
+            secured = trio.SSLStream(
+                stream, self._ssl_context, server_hostname=self.location.host, https_compatible=True
+            )
+            await secured.do_handshake()
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        return secured
 
-    @property
-    def host(self) -> bytes:
-        """What the ``Host`` field says."""
-        return self._location.authority.encode()
-
-    @property
-    def timeouts(self) -> HttpClientTimeouts:
-        """How long a server may take."""
-        return self._timeouts
+    def request(self, http: h11.Connection, job: Job) -> bytes:
+        """Return a request as bytes. h11 refuses what would be more than one field (HTTP-35)."""
+        head = job.head
+        headers = [(b"host", self.location.authority.encode()), *head.headers]
+        target = head.target
+        if self._proxy is not None and self._ssl_context is None:
+            target = self.location.at(target).url
+            headers += self._proxy.headers
+        parts = [http.send(h11.Request(method=head.method, target=target, headers=headers))]
+        if job.body:
+            parts.append(http.send(h11.Data(data=job.body)))
+        parts.append(http.send(h11.EndOfMessage()))
+        return b"".join(part or b"" for part in parts)
 
 
 class _Worker:
     """One connection at a time, and the exchanges that it carries one after the other."""
 
-    def __init__(self, pool: HttpPool, receive: Callable[[ResponseItem], None]) -> None:
+    def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
-        self._receive = receive
         self._stream: trio.abc.Stream | None = None
         self._http = h11.Connection(h11.CLIENT)
+        self._has_response = False
         self._job: Job | None = None
         self._wake = Signal()
 
@@ -164,69 +178,83 @@ class _Worker:
         self._wake.set()
 
     async def run(self) -> None:
-        """Carry exchanges until cancelled. Never raises."""
+        """Carry exchanges until there are none for a while, or until cancelled."""
         try:
-            while True:
-                while self._job is None:
-                    await self._wake.wait()
-                job, self._job = self._job, None
+            while (job := self._job) is not None:
+                self._job = None
                 with job.scope:
                     await self._carry(job)
                 if job.scope.cancelled_caught:
                     await self._drop()
-                self._pool.finish(job)
-                self._job = self._pool.next_job(self)
+                self._pool.finish(job, self)
+                with trio.move_on_after(KEEP):
+                    while self._job is None:
+                        await self._wake.wait()
+            self._pool.dismiss(self)
         finally:
             with trio.CancelScope(shield=True):
                 await self._drop()
 
     async def _carry(self, job: Job) -> None:
+        """Carry one exchange. Whatever becomes of it is told to the machine."""
         try:
-            if self._stream is None or not _is_usable(self._stream):
+            if self._stream is not None and _is_stale(self._stream):
+                await self._drop()
+            if self._stream is None or not await self._succeeds_with(self._stream, job):
                 await self._drop()
                 self._stream = await self._pool.open()
                 self._http = h11.Connection(h11.CLIENT)
-            await self._stream.send_all(self._request(job))
-            await self._read(self._stream, job)
+                await self._exchange(self._stream, job)
+        except McpError as error:
+            await self._fail(job, error)
         except BROKEN as error:
-            await self._drop()
-            self._receive(Reset(job.exchange, error))
+            lost = ConnectionLost(f"the connection to {self._pool.location.authority} broke: {_reason(error)}")
+            lost.__cause__ = error
+            await self._fail(job, lost)
 
-    def _request(self, job: Job) -> bytes:
-        head, send = job.head, self._http.send
-        headers = [(b"host", self._pool.host), *head.headers]
-        parts = [send(h11.Request(method=head.method, target=head.target, headers=headers))]
-        if job.body:
-            parts.append(send(h11.Data(data=job.body)))
-        parts.append(send(h11.EndOfMessage()))
-        return b"".join(part or b"" for part in parts)
+    async def _succeeds_with(self, stream: trio.abc.Stream, job: Job) -> bool:
+        """Try a connection that was used before. Its end may be on its way, and then another is worth a try.
+
+        That is so where the whole request was not sent, or it may be repeated, and nothing came back.
+        """
+        self._has_response = False
+        try:
+            await stream.send_all(self._pool.request(self._http, job))
+        except BROKEN:
+            return False
+        try:
+            await self._read(stream, job)
+        except (*BROKEN, ConnectionLost):
+            if self._has_response or job.head.method not in SAFE:
+                raise
+            return False
+        return True
+
+    async def _exchange(self, stream: trio.abc.Stream, job: Job) -> None:
+        await stream.send_all(self._pool.request(self._http, job))
+        await self._read(stream, job)
 
     async def _read(self, stream: trio.abc.Stream, job: Job) -> None:
-        http, limit = self._http, self._pool.timeouts.head
+        pool, http, receive = self._pool, self._http, self._pool.receive
+        # Some send the head of a stream that nothing was said on with the first comment.
+        limit = pool.timeouts.idle if job.head.method == "GET" else pool.timeouts.head
         while True:
-            event = http.next_event()
+            event = _next_event(http)
             if event is h11.NEED_DATA:
-                await self._feed(stream, limit)
+                data = await _some(stream, limit)
+                self._has_response |= bool(data)
+                http.receive_data(data)
             elif isinstance(event, h11.Response):
-                limit = self._pool.timeouts.idle
-                self._receive(ResponseHead(job.exchange, event.status_code, tuple(event.headers)))
+                limit = pool.timeouts.idle
+                receive(ResponseHead(job.exchange, event.status_code, tuple(event.headers)))
             elif isinstance(event, h11.Data):
-                self._receive(Body(job.exchange, bytes(event.data)))
+                receive(Body(job.exchange, bytes(event.data)))
             elif isinstance(event, h11.EndOfMessage):
                 await self._release()
-                self._receive(End(job.exchange))
+                receive(End(job.exchange))
                 return
             elif not isinstance(event, h11.InformationalResponse):
-                raise trio.BrokenResourceError("the server closed the connection")
-
-    async def _feed(self, stream: trio.abc.Stream, limit: float | None) -> None:
-        with trio.CancelScope() as scope:
-            if limit is not None:
-                scope.deadline = trio.current_time() + limit
-            data = await stream.receive_some(RECEIVE)
-            self._http.receive_data(bytes(data))
-            return
-        raise OSError(f"nothing came from the server for {limit} s")
+                raise ConnectionLost("the server closed the connection")
 
     async def _release(self) -> None:
         """Keep the connection for the next exchange, where both sides want that."""
@@ -235,17 +263,54 @@ class _Worker:
         else:
             await self._drop()
 
+    async def _fail(self, job: Job, error: McpError) -> None:
+        await self._drop()
+        self._pool.receive(Reset(job.exchange, error))
+
     async def _drop(self) -> None:
         if self._stream is not None:
             stream, self._stream = self._stream, None
             await trio.aclose_forcefully(stream)
 
 
-def _is_usable(stream: trio.abc.Stream) -> bool:
-    """Whether nothing came on an idle connection: what comes unasked is its end."""
+def _next_event(http: h11.Connection) -> object:
+    """Return what came next. ``ConnectionLost`` for an early end, ``RemoteProtocolError`` for what is no HTTP."""
+    try:
+        return http.next_event()
+    except h11.RemoteProtocolError as error:
+        _, has_ended = http.trailing_data
+        if has_ended:
+            raise ConnectionLost("the server closed the connection") from error
+        raise RemoteProtocolError(f"what the server answers is no HTTP: {error}") from error
+
+
+async def _some(stream: trio.abc.Stream, limit: float | None) -> bytes:
+    """Return the next bytes, none at the end. ``ConnectionLost`` when they take too long."""
+    if limit is None:
+        return bytes(await stream.receive_some(RECEIVE))
+    with trio.move_on_after(limit):
+        return bytes(await stream.receive_some(RECEIVE))
+    raise ConnectionLost(f"nothing came from the server for {limit:g} s")
+
+
+def _is_stale(stream: trio.abc.Stream) -> bool:
+    """Whether something came on an idle connection: what comes unasked is its end."""
     inner = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
-    if not isinstance(inner, trio.SocketStream):
-        return True
-    poll = select.poll()
-    poll.register(inner.socket.fileno(), select.POLLIN)
-    return not poll.poll(0)
+    return isinstance(inner, trio.SocketStream) and inner.socket.is_readable()
+
+
+def _watch(stream: trio.SocketStream) -> None:
+    """Have the system find out that a peer is gone, on streams where nobody says anything for hours."""
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _reason(error: BaseException) -> str:
+    """Say in one line why something broke: what lies deepest says it best."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(_reason(each) for each in error.exceptions))
+    return str(error) or type(error).__name__
