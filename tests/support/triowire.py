@@ -231,7 +231,7 @@ class TrioWire:
         half = len(body) // 2
         await exchange.stream.send_all(head + (http.send(h11.Data(data=body[:half])) or b""))
         await self.settle()
-        await exchange.stream.send_all((http.send(h11.Data(data=body[half:])) or b""))
+        await exchange.stream.send_all(http.send(h11.Data(data=body[half:])) or b"")
         http.send(h11.EndOfMessage())
         self.nursery.start_soon(_read, exchange, http)
         await self.settle()

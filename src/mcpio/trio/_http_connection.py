@@ -124,6 +124,11 @@ class HttpConnection:
         """Whether no request has begun that is not over."""
         return self._exchange is None and not self._parser.has_more
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it has served a request, and no other has begun."""
+        return self._requests > 0 and self.is_idle
+
     def wake(self, exchange: Hashable) -> None:
         """Take note that a response has something to send."""
         if exchange != self._exchange or self._is_busy or self._is_writing:

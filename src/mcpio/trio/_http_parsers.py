@@ -104,7 +104,7 @@ def new_parser(name: ParserName, head_bytes: int) -> Parser:
 
 
 class H11Parser:
-    """The parser on h11, which is written in Python and lenient about nothing."""
+    """The parser on h11, which is written in Python."""
 
     def __init__(self, head_bytes: int) -> None:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=head_bytes)

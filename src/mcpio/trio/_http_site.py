@@ -164,9 +164,9 @@ class Site:
         try:
             self._room.acquire_nowait()
         except trio.WouldBlock:
-            idle = next((connection for connection in self._connections if connection.is_idle), None)
-            if idle is not None:
-                idle.abort()
+            resting = next((connection for connection in self._connections if connection.is_at_rest), None)
+            if resting is not None:
+                resting.abort()
             await self._room.acquire()
 
     # One connection

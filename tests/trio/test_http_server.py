@@ -1,0 +1,390 @@
+"""``serve_http`` over memory streams: what becomes of requests, one after the other, with either parser."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from triowire import each_parser, in_virtual_time, memory_site
+
+from mcpio import Context, Server
+from mcpio.http.model import Denied, RequestHead
+from mcpio.http.options import HttpOptions
+from mcpio.trio import HttpPeer
+
+
+class Shop:
+    """A server with a tool for each kind of answer."""
+
+    def __init__(self, **options: Any) -> None:
+        self.server = Server("shop", "1", **options)
+        self.asked: list[Any] = []
+        self.go_on = trio.Event()
+
+        @self.server.tool
+        def echo(text: str) -> str:
+            self.asked.append(text)
+            return text
+
+        @self.server.tool
+        async def wait(ctx: Context, steps: int = 0) -> str:
+            for step in range(steps):
+                ctx.progress(step)
+            await self.go_on.wait()
+            return "waited"
+
+        @self.server.tool
+        async def whose(ctx: Context) -> str:
+            return repr(ctx.peer.principal)
+
+
+def text_of(message: Any) -> Any:
+    return message["result"]["content"][0]["text"]
+
+
+@each_parser
+@pytest.mark.req("HTTP-14")
+def test_a_connection_serves_one_request_after_the_other(parser: str) -> None:
+    async def main() -> None:
+        async with memory_site(Shop().server, parser=parser) as site:
+            client = site.connect()
+            await client.initialize()
+            for text in ("a", "b"):
+                heard = await client.post(client.call("echo", text=text))
+                assert (heard.status, text_of(heard.json)) == (200, text)
+                assert "connection" not in heard.headers
+                assert heard.headers["date"].endswith("GMT")
+
+    in_virtual_time(main)
+
+
+@each_parser
+def test_requests_that_come_early_wait_their_turn(parser: str) -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with memory_site(shop.server, parser=parser, options=HttpOptions(sse_after=None)) as site:
+            client = site.connect()
+            await client.initialize()
+            calls = [client.call("wait", 1), client.call("echo", 2, text="x"), client.call("echo", 3, text="y")]
+            await client.say(b"".join(map(client.posted, calls)))
+            await trio.testing.wait_all_tasks_blocked()
+            assert shop.asked == []
+            shop.go_on.set()
+            assert [(await client.hear()).json["id"] for _ in calls] == [1, 2, 3]
+
+    in_virtual_time(main)
+
+
+@each_parser
+def test_what_comes_early_is_not_read_beyond_a_bound(parser: str) -> None:
+    async def main() -> None:
+        async with memory_site(Shop().server, parser=parser) as site:
+            client = site.connect(trio.testing.lockstep_stream_pair)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.say, client.posted(client.call("echo", text="x")) * 10_000)
+                with trio.move_on_after(5) as scope:
+                    await trio.sleep_forever()
+                assert scope.cancelled_caught
+                (sending,) = nursery.child_tasks
+                assert sending.name.endswith("say")
+                nursery.cancel_scope.cancel()
+
+    in_virtual_time(main)
+
+
+@each_parser
+@pytest.mark.req("HTTP-14")
+def test_a_body_may_come_in_chunks_and_after_leave_was_given(parser: str) -> None:
+    async def main() -> None:
+        async with memory_site(Shop().server, parser=parser) as site:
+            client = site.connect()
+            await client.initialize()
+            usual = {"content_type": "application/json", "transfer_encoding": "chunked", "expect": "100-continue"}
+            await client.say(client.head("POST", **usual))
+            assert (await client.hear()).status == 100
+            for piece in (b'{"jsonrpc":"2.0","id":1,', b'"method":"ping"}'):
+                await client.say(b"%x\r\n%b\r\n" % (len(piece), piece))
+            await client.say(b"0\r\n\r\n")
+            assert (await client.hear()).json == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+    in_virtual_time(main)
+
+
+@each_parser
+def test_leave_to_continue_is_given_only_to_what_may_go_on(parser: str) -> None:
+    async def main() -> None:
+        async with memory_site(Shop().server, parser=parser) as site:
+            client = site.connect()
+            await client.say(client.head("POST", content_type="text/html", content_length="9", expect="100-continue"))
+            heard = await client.hear()
+            assert (heard.status, heard.headers["connection"]) == (415, "close")
+            assert await client.rest() == b""
+
+    in_virtual_time(main)
+
+
+@each_parser
+def test_an_answer_before_the_end_of_the_request_keeps_the_connection_when_the_rest_is_there(parser: str) -> None:
+    async def main() -> None:
+        async with memory_site(Shop().server, parser=parser) as site:
+            client = site.connect()
+            for _ in range(2):
+                heard = await client.post(b"text", content_type="text/plain")
+                assert (heard.status, heard.headers.get("connection")) == (415, None)
+
+    in_virtual_time(main)
+
+
+@each_parser
+def test_head_gets_no_body(parser: str) -> None:
+    async def main() -> None:
+        async with memory_site(Shop().server, parser=parser) as site:
+            client = site.connect()
+            await client.say(client.head("HEAD"))
+            heard = await client.hear(has_body=False)
+            assert (heard.status, int(heard.headers["content-length"]) > 0) == (405, True)
+            assert (await client.initialize()).status == 200
+
+    in_virtual_time(main)
+
+
+@each_parser
+def test_a_client_of_http_1_0_gets_an_answer_that_ends_with_the_connection(parser: str) -> None:
+    async def main() -> None:
+        async with memory_site(Shop().server, parser=parser, options=HttpOptions(answers="sse")) as site:
+            client = site.connect()
+            await client.initialize()
+            request = client.posted(client.call("echo", text="x"), connection="keep-alive")
+            await client.say(request.replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+            heard = await client.hear()
+            assert (heard.status, heard.headers["connection"].lower()) == (200, "close")
+            assert "transfer-encoding" not in heard.headers
+            assert heard.body.endswith(b'"text":"x"}]}}\n\n')
+
+    in_virtual_time(main)
+
+
+@each_parser
+def test_the_connection_ends_when_the_client_says_so(parser: str) -> None:
+    async def main() -> None:
+        async with memory_site(Shop().server, parser=parser) as site:
+            client = site.connect()
+            heard = await client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, connection="close")
+            assert (heard.status, heard.headers["connection"].lower()) == (400, "close")
+            assert await client.rest() == b""
+
+    in_virtual_time(main)
+
+
+@each_parser
+@pytest.mark.parametrize("other", ["websocket", "h2c"])
+def test_there_is_no_other_protocol_to_change_to(parser: str, other: str) -> None:
+    async def main() -> None:
+        async with memory_site(Shop().server, parser=parser) as site:
+            client = site.connect()
+            await client.initialize()
+            offer = {"connection": "upgrade", "upgrade": other}
+            heard = await client.post(client.call("echo", text="x"), **offer)
+            assert text_of(heard.json) == "x"
+            await client.say(client.head("GET", **offer, accept="*/*", mcp_session_id="none"))
+            assert (await client.hear()).status == 404
+
+    in_virtual_time(main)
+
+
+@each_parser
+@pytest.mark.req("HTTP-24")
+def test_a_client_that_goes_away_is_noticed_and_the_handler_goes_on(parser: str) -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with memory_site(shop.server, parser=parser) as site:
+            client, other = site.connect(), site.connect()
+            await client.initialize()
+            other.session = client.session
+            await client.say(client.posted(client.call("wait")))
+            await trio.sleep(1)
+            first = (await client.until(b"\n\n")).partition(b"id: ")[2].split(b"\n")[0].decode()
+            await client.stream.aclose()
+            await trio.testing.wait_all_tasks_blocked()
+            shop.go_on.set()
+            await other.say(other.head("GET", last_event_id=first))
+            assert b'"text":"waited"' in (await other.hear()).body
+
+    in_virtual_time(main)
+
+
+@each_parser
+@pytest.mark.req("HTTP-36")
+def test_cancelled_it_ends_in_order(parser: str) -> None:
+    async def main() -> None:
+        shop = Shop()
+        with trio.fail_after(3):
+            async with memory_site(shop.server, parser=parser, grace=2) as site:
+                listening, running, idle = site.connect(), site.connect(), site.connect()
+                await listening.initialize()
+                running.session = listening.session
+                await listening.say(listening.head("GET"))
+                await listening.until(b"\n\n")
+                await running.say(running.posted(running.call("wait")))
+                await trio.testing.wait_all_tasks_blocked()
+                site.scope.cancel()
+                with trio.CancelScope(shield=True):
+                    assert await idle.rest() == b""
+                    shop.go_on.set()
+                    heard = await running.hear()
+                    assert (text_of(heard.json), heard.headers["connection"].lower()) == ("waited", "close")
+                    assert await running.rest() == b""
+                    assert (await listening.rest()).endswith(b"0\r\n\r\n")
+
+    in_virtual_time(main)
+
+
+@each_parser
+def test_what_does_not_end_in_time_is_cut_off(parser: str) -> None:
+    async def main() -> None:
+        async with memory_site(Shop().server, parser=parser, grace=2) as site:
+            client, reading = site.connect(), site.connect()
+            await client.initialize()
+            await client.say(client.posted(client.call("wait")))
+            await reading.say(reading.head("POST"))
+            await trio.sleep(1)
+            began = trio.current_time()
+        assert trio.current_time() - began < 2.5
+        assert (await client.rest()).endswith(b"0\r\n\r\n")
+
+    in_virtual_time(main)
+
+
+@each_parser
+def test_who_makes_a_request_is_for_the_program_to_say(parser: str) -> None:
+    async def find(head: RequestHead, peer: HttpPeer) -> Any:
+        await trio.sleep(20)
+        assert (head.method, peer) == ("POST", HttpPeer(None))
+        (user,) = [value.decode() for name, value in head.headers if name == b"authorization"]
+        if user == "boom":
+            raise RuntimeError("no database")
+        return user if user == "ada" else Denied(401, "Who are you?", ((b"www-authenticate", b"Bearer"),))
+
+    async def main() -> None:
+        async with memory_site(Shop().server, parser=parser, principal=find) as site:
+            client = site.connect()
+            await client.initialize(authorization="ada")
+            heard = await client.post(client.call("whose"), authorization="ada")
+            assert text_of(heard.json) == "'ada'"
+            heard = await client.post(client.call("whose"), authorization="eve")
+            assert (heard.status, heard.headers["www-authenticate"]) == (401, "Bearer")
+            assert heard.json["error"]["message"] == "Who are you?"
+            assert (await client.post(client.call("whose"), authorization="boom")).status == 500
+
+    in_virtual_time(main)
+
+
+def test_where_connections_are_many_those_at_rest_make_room_and_others_wait() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with memory_site(shop.server, max_connections=2) as site:
+            busy, resting = site.connect(), site.connect()
+            await busy.initialize()
+            await resting.initialize()
+            await busy.say(busy.posted(busy.call("wait")))
+            await trio.testing.wait_all_tasks_blocked()
+            third = site.connect()
+            await third.initialize()
+            assert await resting.rest() == b""
+            await third.say(third.posted(third.call("wait")))
+            await trio.testing.wait_all_tasks_blocked()
+            fourth = site.connect()
+            await fourth.say(fourth.posted({"jsonrpc": "2.0", "id": 1, "method": "ping"}))
+            with trio.move_on_after(5) as scope:
+                await fourth.hear()
+            assert scope.cancelled_caught
+            shop.go_on.set()
+            await third.hear()
+            await third.stream.aclose()
+            assert (await fourth.hear()).status == 400
+
+    in_virtual_time(main)
+
+
+def test_tasks_outlive_sessions_in_one_lifespan() -> None:
+    lives = []
+
+    @asynccontextmanager
+    async def live(server: Server) -> AsyncIterator[str]:
+        lives.append(server)
+        yield "alive"
+
+    server = Server("mine", lifespan=live)
+    enough = trio.Event()
+
+    @server.tool(task_support="optional")
+    async def dig(ctx: Context) -> str:
+        await enough.wait()
+        return f"{ctx.state}"
+
+    async def main() -> None:
+        async with memory_site(server, principal=lambda head, peer: "ada") as site:
+            client = site.connect()
+            await client.initialize()
+            call = {**client.call("dig")["params"], "task": {}}
+            heard = await client.post({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+            task = heard.json["result"]["task"]["taskId"]
+            await client.say(client.head("DELETE"))
+            assert (await client.hear()).status == 204
+            enough.set()
+            client.session = {}
+            await client.initialize()
+            asked = {"jsonrpc": "2.0", "id": 2, "method": "tasks/result", "params": {"taskId": task}}
+            assert text_of((await client.post(asked)).json) == "alive"
+
+    in_virtual_time(main)
+    assert len(lives) == 1
+
+
+def test_a_tap_hears_of_each_session(caplog: pytest.LogCaptureFixture) -> None:
+    from mcpio import Recorder
+
+    lines: list[list[str]] = []
+
+    def tap() -> Recorder:
+        if len(lines) == 2:
+            raise OSError("disk full")
+        lines.append([])
+        return Recorder(lines[-1].append)
+
+    async def main() -> None:
+        async with memory_site(Shop().server, tap=tap) as site:
+            for _ in range(3):
+                client = site.connect()
+                await client.initialize()
+                assert text_of((await client.post(client.call("echo", text="x"))).json) == "x"
+
+    with caplog.at_level(logging.ERROR, "mcpio"):
+        in_virtual_time(main)
+    assert [any("tools/call" in line for line in each) for each in lines] == [True, True]
+    assert [record.getMessage() for record in caplog.records] == ["a tap cannot hear of a session"]
+
+
+def test_it_ends_when_nothing_listens_any_more() -> None:
+    async def main() -> None:
+        async with memory_site(Shop().server) as site:
+            client = site.connect()
+            await client.initialize()
+            await site.listener.aclose()
+            assert await client.rest() == b""
+
+    in_virtual_time(main)
+
+
+def test_a_parser_that_there_is_not_is_refused_at_once() -> None:
+    async def main() -> None:
+        async with memory_site(Shop().server, parser="nginx"):
+            pass
+
+    with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="there is no HTTP parser 'nginx'")):
+        in_virtual_time(main)
