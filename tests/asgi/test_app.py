@@ -1,0 +1,371 @@
+"""The application: kinds of calls, where its endpoint is, whom it serves, and its lifespan."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from asgiwire import AsgiWire, EventLoop
+from httpwire import RawClient
+
+from mcpio import Context, LocalProtocolError, Server
+from mcpio.asgi import app
+from mcpio.http.model import Denied
+from mcpio.http.options import HostPolicy, HttpOptions
+
+
+def small_server(**options: Any) -> Server:
+    server = Server("small", "1", **options)
+
+    @server.tool
+    def echo(text: str) -> str:
+        return text
+
+    @server.tool
+    def who(ctx: Context) -> str:
+        return repr(ctx.peer.principal)
+
+    return server
+
+
+async def said(wire: AsgiWire, *messages: dict[str, Any], type: str) -> list[dict[str, Any]]:
+    """Hold a conversation that is no HTTP, and return what the application said."""
+    waiting, said = list(messages), list[dict[str, Any]]()
+
+    async def receive() -> Any:
+        return waiting.pop(0)
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    await wire.application({"type": type}, receive, send)
+    return said
+
+
+# Kinds of calls
+
+
+def test_a_websocket_is_refused(loop: EventLoop) -> None:
+    async def main() -> None:
+        wire = AsgiWire(app(small_server()), loop)
+        said_there = await said(wire, {"type": "websocket.connect"}, type="websocket")
+        assert said_there == [{"type": "websocket.close", "code": 1000}]
+
+    loop.run(main)
+
+
+def test_what_is_neither_is_an_error_as_asgi_wants_it(loop: EventLoop) -> None:
+    async def main() -> None:
+        with pytest.raises(NotImplementedError, match="serves http, not telegraph"):
+            await said(AsgiWire(app(small_server()), loop), type="telegraph")
+
+    loop.run(main)
+
+
+# Where it is
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "endpoint"),
+    [
+        ("/mcp", "", "/mcp"),
+        ("/mcp/", "", "/mcp"),
+        ("/", "", "/mcp"),
+        ("", "", "/mcp"),
+        ("/tools", "/tools", "/mcp"),
+        ("/tools/", "/tools", "/mcp"),
+        ("/tools/", "/tools/", "/mcp"),
+        ("/tools/mcp", "/tools", "/mcp"),
+        ("/", "/tools", "/mcp"),
+        ("/mcp", "/tools", "/mcp"),
+        ("/mcp", "/mc", "/mcp"),
+        ("/a/b/mcp", "/a/b", "/mcp"),
+        ("/a/b", "/a/b", "/elsewhere"),
+    ],
+)
+def test_its_endpoint_is_where_it_is_mounted(loop: EventLoop, path: str, root: str, endpoint: str) -> None:
+    async def main() -> None:
+        wire = AsgiWire(app(small_server(), options=HttpOptions(path=endpoint)), loop)
+        call = await wire.begin("GET", path, {}, [b""], scope={"root_path": root})
+        # The endpoint wants a session; anything else is not found.
+        assert call.status in (400, 406)
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("path", ["/other", "/mcp/other", "/mcp?x", "/toolsmcp"])
+def test_nothing_else_is_there(loop: EventLoop, path: str) -> None:
+    async def main() -> None:
+        wire = AsgiWire(app(small_server()), loop)
+        # A question mark in a path was sent as %3F, and begins no query.
+        call = await wire.begin("GET", "", {}, [b""], scope={"path": path, "root_path": "/tools"})
+        assert call.status == 404
+
+    loop.run(main)
+
+
+def test_the_query_and_the_other_paths_go_with_it(loop: EventLoop) -> None:
+    async def main() -> None:
+        wire = AsgiWire(app(small_server(), options=HttpOptions(health="/health")), loop)
+        call = await wire.begin("GET", "/tools/health?deep=1", {}, [b""], scope={"root_path": "/tools"})
+        assert (call.status, call.data) == (200, b'{"status":"ok"}')
+
+    loop.run(main)
+
+
+def test_a_scope_with_nothing_optional_in_it(loop: EventLoop) -> None:
+    async def main() -> None:
+        wire = AsgiWire(app(small_server(), options=HttpOptions(health="/health")), loop)
+        scope = {"type": "http", "method": "GET", "path": "/health", "headers": iter([])}
+        messages: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request"}
+
+        async def send(message: Any) -> None:
+            messages.append(message)
+
+        await wire.application(scope, receive, send)
+        assert [message["type"] for message in messages] == ["http.response.start", "http.response.body"]
+        assert messages[0]["status"] == 200
+
+    loop.run(main)
+
+
+# Whom it serves
+
+
+@pytest.mark.req("HTTP-04", "HTTP-05")
+def test_the_policy_follows_from_the_address_that_each_request_came_to(loop: EventLoop) -> None:
+    async def status(wire: AsgiWire, server: Any, host: str, **origin: str) -> int:
+        headers = {"host": host, "accept": "text/event-stream", **origin}
+        return (await wire.begin("GET", "/mcp", headers, [b""], scope={"server": server})).status
+
+    async def main() -> None:
+        wire = AsgiWire(app(small_server()), loop)
+        here, away = ("127.0.0.1", 8000), ("203.0.113.1", 8000)
+        assert await status(wire, here, "localhost:8000") == 400
+        assert await status(wire, here, "evil.example:8000") == 403
+        assert await status(wire, away, "this.example:8000") == 400
+        assert await status(wire, here, "evil.example:8000") == 403
+        assert await status(wire, ("::1", 8000), "evil.example") == 403
+        assert await status(wire, here, "localhost:8000", origin="http://evil.example") == 403
+        assert await status(wire, away, "this.example", origin="http://evil.example") == 403
+        assert await status(wire, away, "this.example", origin="http://203.0.113.1:8000") == 400
+        assert await status(wire, ("/run/mcp.sock", None), "any.example") == 400
+        assert await status(wire, None, "any.example") == 400
+
+    loop.run(main)
+
+
+def test_a_policy_that_is_given_is_the_one_everywhere(loop: EventLoop) -> None:
+    async def main() -> None:
+        policy = HostPolicy(frozenset({"mcp.example"}), None)
+        wire = AsgiWire(app(small_server(), options=HttpOptions(policy=policy)), loop, server=("127.0.0.1", 80))
+        for host, status in (("mcp.example", 400), ("localhost", 403)):
+            call = await wire.ask("GET", "/mcp", {"host": host, "accept": "text/event-stream"}, b"")
+            assert call.status == status
+
+    loop.run(main)
+
+
+@pytest.mark.req("SESS-09")
+def test_whoever_was_authenticated_is_the_principal(loop: EventLoop) -> None:
+    async def main() -> None:
+        application = app(small_server(), principal=lambda scope: scope["client"][0])
+        client = RawClient(AsgiWire(application, loop))
+        await client.initialize()
+        answer = await client.call("who")
+        assert answer.json["result"]["content"][0]["text"] == "'203.0.113.9'"
+
+    loop.run(main)
+
+
+def test_whoever_is_denied_is_not_served(loop: EventLoop) -> None:
+    async def main() -> None:
+        denied = Denied(headers=((b"www-authenticate", b"Bearer"),))
+        refused = await RawClient(AsgiWire(app(small_server(), principal=lambda _: denied), loop)).initialize()
+        assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
+
+    loop.run(main)
+
+
+def test_what_the_hook_raises_leaves_the_application(loop: EventLoop) -> None:
+    async def main() -> None:
+        wire = AsgiWire(app(small_server(), principal=lambda scope: scope["user"]), loop)
+        call = await wire.ask("GET", "/mcp", {}, b"")
+        assert isinstance(call.raised, KeyError)
+        assert call.messages == []
+
+    loop.run(main)
+
+
+# Lifespan
+
+
+class Opened:
+    """A lifespan that says when it is entered and left."""
+
+    def __init__(self, *, fails_at: str = "") -> None:
+        self.seen: list[str] = []
+        self.fails_at = fails_at
+
+    @contextlib.asynccontextmanager
+    async def __call__(self, server: Server) -> AsyncIterator[str]:
+        self._step("entered")
+        yield "the state"
+        self._step("left")
+
+    def _step(self, step: str) -> None:
+        if self.fails_at == step:
+            raise ValueError(f"could not be {step}")
+        self.seen.append(step)
+
+
+STARTUP, SHUTDOWN = {"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}
+
+
+def test_the_protocol_of_lifespans(loop: EventLoop) -> None:
+    opened = Opened()
+    server = small_server(lifespan=opened)
+
+    @server.tool
+    def state(ctx: Context) -> str:
+        return f"{ctx.state}, {opened.seen}"
+
+    async def main() -> None:
+        wire = AsgiWire(app(server), loop)
+        may_end = loop.event()
+        messages, told = [STARTUP, SHUTDOWN], list[Any]()
+
+        async def receive() -> Any:
+            if len(messages) == 1:
+                await may_end.wait()
+            return messages.pop(0)
+
+        async def send(message: Any) -> None:
+            told.append(message)
+
+        loop.start(lambda: wire.application({"type": "lifespan"}, receive, send))
+        await loop.settle()
+        assert told == [{"type": "lifespan.startup.complete"}]
+        client = RawClient(wire)
+        await client.initialize()
+        listening = await client.listen()
+        answer = await client.call("state")
+        assert answer.json["result"]["content"][0]["text"] == "the state, ['entered']"
+        may_end.set()
+        await loop.settle()
+        assert told[1:] == [{"type": "lifespan.shutdown.complete"}]
+        assert opened.seen == ["entered", "left"]
+        assert listening.is_over
+        refused = await wire.ask("GET", "/mcp", {}, b"")
+        assert isinstance(refused.raised, RuntimeError)
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "told"), [("entered", "lifespan.startup.failed"), ("left", "lifespan.shutdown.failed")]
+)
+def test_a_lifespan_that_fails(loop: EventLoop, fails_at: str, told: str) -> None:
+    async def main() -> None:
+        wire = AsgiWire(app(small_server(lifespan=Opened(fails_at=fails_at))), loop)
+        *_, failed = await said(wire, STARTUP, SHUTDOWN, type="lifespan")
+        assert failed["type"] == told
+        assert failed["message"].endswith(f"ValueError: could not be {fails_at}\n")
+
+    loop.run(main)
+
+
+def test_without_its_lifespan_a_server_that_has_one_is_not_served(loop: EventLoop) -> None:
+    async def main() -> None:
+        wire = AsgiWire(app(small_server(lifespan=Opened())), loop)
+        call = await wire.ask("GET", "/mcp", {}, b"")
+        assert "enter app.lifespan()" in str(call.raised)
+
+    loop.run(main)
+
+
+def test_a_framework_enters_the_lifespan(loop: EventLoop) -> None:
+    opened = Opened()
+
+    async def main() -> None:
+        application = app(small_server(lifespan=opened))
+        client = RawClient(AsgiWire(application, loop))
+        for _ in range(2):  # as often as it likes
+            async with application.lifespan():
+                with pytest.raises(RuntimeError, match="is entered already"):
+                    await application.lifespan().__aenter__()
+                client.headers.clear()
+                assert (await client.initialize()).status == 200
+        assert opened.seen == ["entered", "left"] * 2
+
+    loop.run(main)
+
+
+def test_what_leaves_a_lifespan_leaves_as_it_is(loop: EventLoop) -> None:
+    async def main() -> None:
+        for application in (app(small_server()), app(small_server(lifespan=Opened()))):
+            with pytest.raises(ValueError, match="as it is"):
+                async with application.lifespan():
+                    raise ValueError("as it is")
+
+    loop.run(main)
+
+
+def test_a_server_without_a_lifespan_is_served_before_in_and_after_one(loop: EventLoop) -> None:
+    async def main() -> None:
+        application = app(small_server())
+        wire = AsgiWire(application, loop)
+        before = RawClient(wire)
+        await before.initialize()
+        async with application.lifespan():
+            within = RawClient(wire)
+            await within.initialize()
+            assert (await within.call("echo", text="x")).status == 200
+        after = RawClient(wire)
+        assert (await after.initialize()).status == 200
+        assert (await within.call("echo", text="x")).status == 404
+
+    loop.run(main)
+
+
+# Closing
+
+
+@pytest.mark.req("SESS-05")
+def test_closing_ends_streams_and_serves_nothing_new(loop: EventLoop) -> None:
+    async def main() -> None:
+        application = app(small_server())
+        wire = AsgiWire(application, loop)
+        client = RawClient(wire)
+        await client.initialize()
+        listening = await client.listen()
+        assert not listening.is_over
+        application.close()
+        await loop.settle()
+        assert listening.is_over
+        assert listening.has_returned  # type: ignore[attr-defined]  # every exchange here is a call
+        del client.headers["mcp-session-id"], client.headers["mcp-protocol-version"]
+        assert (await client.initialize()).status == 503
+        application.close(0)
+        await loop.settle()
+
+    loop.run(main)
+
+
+def test_closing_before_anything_came_and_with_no_grace_at_all(loop: EventLoop) -> None:
+    unserved, waiting = app(small_server()), app(small_server(lifespan=Opened()))
+    waiting.close()
+    unserved.close()
+    for grace in (-1, float("nan")):
+        with pytest.raises(LocalProtocolError):
+            unserved.close(grace)
+
+    async def main() -> None:
+        assert (await RawClient(AsgiWire(unserved, loop)).initialize()).status == 503
+
+    loop.run(main)

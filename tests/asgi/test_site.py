@@ -1,0 +1,552 @@
+"""What lives in a call: handlers, disconnects, cancellations, slow clients, deadlines; and loops that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import weakref
+from typing import Any
+
+import pytest
+import trio
+from asgiwire import AsgiWire, Called, EventLoop, OnAsyncio
+from httpwire import RawClient
+
+from mcpio import Context, Server
+from mcpio.asgi import app
+from mcpio.asgi._site import Site
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.errors import RequestTimeout
+from mcpio.http.options import HttpOptions
+from mcpio.types import PingRequest
+
+
+class Served:
+    """A server with a tool for each way to take time, its application, and what happened."""
+
+    def __init__(self, loop: EventLoop, *, http: HttpOptions | None = None, **options: Any) -> None:
+        self.seen: list[str] = []
+        self.server = Server("served", "1", **options)
+        self.application = app(self.server, options=http)
+        self.wire = AsgiWire(self.application, loop)
+        self.client = RawClient(self.wire)
+        self.go_on = loop.event()
+        self._add_tools(loop)
+
+    def _add_tools(self, loop: EventLoop) -> None:
+        @self.server.tool
+        def echo(text: str) -> str:
+            return text
+
+        @self.server.tool
+        async def wait(ctx: Context) -> str:
+            self.seen.append("begun")
+            try:
+                await self.go_on.wait()
+            except BaseException:
+                self.seen.append("cancelled")
+                raise
+            self.seen.append("done")
+            return "waited"
+
+        @self.server.tool
+        async def flood(ctx: Context, pieces: int) -> str:
+            for number in range(pieces):
+                ctx.info("x" * 1000, str(number))
+                await loop.sleep(0)
+            self.seen.append("flooded")
+            return "done"
+
+        @self.server.tool
+        async def ask(ctx: Context) -> str:
+            try:
+                await ctx.session.request(PingRequest(), timeout=5, related_to=ctx.id)
+            except RequestTimeout:
+                self.seen.append(f"asked until {loop.now() - self.began:.0f}")
+            return "asked"
+
+        self.began = 0.0
+
+    @property
+    def site(self) -> Site:
+        site = self.application._site
+        assert site is not None
+        return site
+
+    def assert_nothing_is_left(self) -> None:
+        """Require that no call is open, and that nobody watches deadlines."""
+        assert self.site._calls == {}
+        assert self.site._queue == []
+        assert self.site._watch._watching == {}
+        assert self.site._watch._sleeper is None
+
+
+def as_call(exchange: Any) -> Called:
+    assert isinstance(exchange, Called)
+    return exchange
+
+
+# The life of a call
+
+
+def test_what_is_answered_at_once_runs_no_task(loop: EventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        monkeypatch.setattr(Site, "_see_out", None)  # where tasks would begin
+        await served.client.initialize()
+        assert (await served.client.call("echo", text="x")).json["result"]["content"][0]["text"] == "x"
+        assert [message["type"] for message in served.wire.calls[-1].messages] == [
+            "http.response.start",
+            "http.response.body",
+        ]
+        await served.client.end()
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+@pytest.mark.req("HTTP-24", "RESUME-01", "RESUME-03")
+def test_a_handler_outlives_a_disconnect_in_the_call_that_brought_it(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop, http=HttpOptions(answers="sse"))
+        await served.client.initialize()
+        call = as_call(await served.client.call("wait"))
+        call.new_events()
+        seen = call.last_event_id
+        await served.wire.leave(call)
+        assert not call.has_returned
+        served.go_on.set()
+        await loop.settle()
+        assert call.has_returned
+        assert served.seen == ["begun", "done"]
+        (answer,) = (await served.client.listen(last_event_id=seen or "")).new_messages()
+        assert answer["result"]["content"][0]["text"] == "waited"
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+@pytest.mark.req("HTTP-19")
+def test_a_client_that_leaves_before_all_of_its_request_came_asked_nothing(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        await served.client.initialize()
+        headers = {"content-type": "application/json", "accept": "*/*"} | served.client.headers
+        call = await served.wire.begin("POST", "/mcp", headers, [b'{"jsonrpc":"2.0",'], is_slow=True)
+        await served.wire.leave(call)
+        assert (call.has_returned, call.raised, call.messages) == (True, None, [])
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+def test_a_client_that_leaves_while_it_listens_ends_the_call(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        await served.client.initialize()
+        call = as_call(await served.client.listen())
+        assert not call.has_returned
+        await served.wire.leave(call)
+        assert (call.has_returned, call.raised) == (True, None)
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+@pytest.mark.req("HTTP-14")
+def test_an_answer_before_the_end_of_the_request(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop, options=Options(limits=Limits(message_bytes=1000)))
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        call = await served.wire.begin("POST", "/mcp", headers, [b"x" * 600] * 4, is_slow=True)
+        assert (call.status, call.has_returned) == (413, True)
+        # Its length says it all; more of the body is taken and passed over while the answer goes out.
+        announced = headers | {"content-length": "2000"}
+        call = await served.wire.begin("POST", "/mcp", announced, [], is_slow=True)
+        assert (call.status, call.has_returned, call.raised) == (413, True, None)
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+def test_a_body_in_many_pieces_some_of_them_empty(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        await served.client.initialize()
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        params = b'{"name":"echo","arguments":{"text":"' + b"y" * 5000 + b'"}}'
+        body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":' + params + b"}"
+        pieces = [body[at : at + 100] for at in range(0, len(body), 100)]
+        pieces[3:3] = [b"", b""]
+        call = await served.wire.begin("POST", "/mcp", headers | served.client.headers, pieces)
+        assert call.json["result"]["content"][0]["text"] == "y" * 5000
+
+    loop.run(main)
+
+
+def test_a_response_to_head_has_no_body(loop: EventLoop) -> None:
+    async def main() -> None:
+        call = await Served(loop).wire.begin("HEAD", "/nowhere", {}, [b""])
+        assert (call.status, call.data, call.is_over) == (404, b"", True)
+        assert int(call.headers["content-length"]) > 0
+
+    loop.run(main)
+
+
+def test_header_names_in_any_case(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        await served.client.initialize()
+        served.client.headers = {name.title(): value for name, value in served.client.headers.items()}
+        assert (await served.client.call("echo", text="x")).status == 200
+
+    loop.run(main)
+
+
+# Clients that read slowly, or not at all
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), ConnectionResetError()])
+def test_a_server_that_says_by_an_exception_that_the_client_is_gone(loop: EventLoop, error: OSError) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        await served.client.initialize()
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%s","arguments":{}}}'
+        for tool in (b"wait", b"none"):
+            call = await served.wire.begin(
+                "POST", "/mcp", headers | served.client.headers, [body % tool], refuses=error
+            )
+            await served.wire.pass_time(1)
+            assert call.has_returned is (tool == b"none")
+        served.go_on.set()
+        await loop.settle()
+        assert [call.raised for call in served.wire.calls] == [None] * 4
+        assert served.seen == ["begun", "done"]
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+def test_any_other_exception_of_the_server_leaves_as_it_is_and_its_request_has_failed(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        await served.client.initialize()
+        call = as_call(await served.client.call("wait"))
+        call.refuses = ValueError("of the server")
+        await served.wire.pass_time(1)
+        assert call.raised is call.refuses
+        assert call.has_returned
+        assert served.seen == ["begun", "cancelled"]
+        (session,) = served.server.sessions
+        assert session.connection.pending.incoming == ()
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+@pytest.mark.req("LOG-06")
+def test_a_client_that_stops_reading_costs_only_itself(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop, http=HttpOptions(answers="sse"), options=Options(limits=Limits(logs_per_second=None)))
+        await served.client.initialize()
+        other = RawClient(served.wire)
+        await other.initialize()
+        call = as_call(await served.client.call("wait"))
+        call.stop_reading()
+        flooded = as_call(await served.client.call("flood", id=2, pieces=3))
+        assert flooded.is_over
+        assert (await other.call("echo", text="x")).is_over
+        served.go_on.set()
+        await loop.settle()
+        assert not call.is_over
+        call.read_on()
+        await loop.settle()
+        assert call.is_over
+        assert call.new_messages()[-1]["result"]["content"][0]["text"] == "waited"
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+# Cancellation
+
+
+@pytest.mark.req("HTTP-24")
+def test_a_call_that_is_cancelled_ends_its_handlers_and_the_client_can_fetch_the_error(
+    loop: EventLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        served = Served(loop, http=HttpOptions(answers="sse"))
+        await served.client.initialize()
+        call, other = as_call(await served.client.call("wait")), as_call(await served.client.call("wait", id=2))
+        call.new_events()
+        seen = call.last_event_id
+        call.cancel()
+        await loop.settle()
+        assert isinstance(call.raised, trio.Cancelled | asyncio.CancelledError)
+        assert call.has_returned
+        assert served.seen == ["begun", "begun", "cancelled"]
+        (answer,) = (await served.client.listen(last_event_id=seen or "")).new_messages()
+        assert (answer["id"], answer["error"]["code"]) == (1, -32603)
+        served.go_on.set()
+        await loop.settle()
+        assert other.is_over
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+    assert caplog.records == []
+
+
+def test_a_handler_that_has_not_begun_when_its_call_is_cancelled_is_answered_for_too(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        await served.client.initialize()
+        head = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait","arguments":{}}}'
+        call = Called(loop, served.wire.calls[0].scope | {"headers": _raw(head | served.client.headers)}, [body])
+        call.run_in(_cancelling(served, call))
+        await loop.settle()
+        assert call.has_returned
+        (session,) = served.server.sessions
+        assert session.connection.pending.incoming == ()
+        assert session._running == {}
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
+
+
+def _cancelling(served: Served, call: Called) -> Any:
+    """Return the application with the call cancelled in the very turn in which the request is complete."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        async def receive_and_cancel() -> Any:
+            message = await receive()
+            call.cancel()
+            return message
+
+        await served.application(scope, receive_and_cancel, send)
+
+    return application
+
+
+# Deadlines
+
+
+@pytest.mark.req("HTTP-22")
+def test_one_of_the_calls_watches_the_deadlines_of_all(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop, http=HttpOptions(sse_after=0.5, keep_alive=15))
+        await served.client.initialize()
+        first, second = as_call(await served.client.listen()), as_call(await served.client.call("wait"))
+        watch = served.site._watch
+        assert watch._sleeper is not None
+        assert list(watch._watching) == [served.site._calls[3], served.site._calls[4]]
+        await served.wire.pass_time(1)
+        assert second.status == 200
+        await served.wire.leave(first)  # the one that watched
+        assert list(watch._watching) == [served.site._calls[4]]
+        second.new_events()
+        before = len(second.data)
+        await served.wire.pass_time(20)
+        assert second.data[before:].startswith(b":")
+        served.go_on.set()
+        await loop.settle()
+        assert second.is_over
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+def test_a_call_watches_too_that_only_waits_for_its_handler_or_for_its_client_to_read(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop, http=HttpOptions(answers="sse"))
+        await served.client.initialize()
+        served.began = loop.now()
+        gone = as_call(await served.client.call("ask"))
+        await served.wire.leave(gone)
+        await served.wire.pass_time(4)
+        assert not gone.has_returned
+        await served.wire.pass_time(2)
+        assert gone.has_returned
+        assert served.seen == ["asked until 5"]
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+@pytest.mark.req("SESS-07")
+def test_sessions_that_expired_go_when_the_next_request_comes(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop, http=HttpOptions(session_idle=60))
+        await served.client.initialize()
+        await served.wire.pass_time(100)
+        assert len(served.server.sessions) == 1
+        await RawClient(served.wire).initialize()
+        assert len(served.server.sessions) == 1
+        assert (await served.client.call("echo", text="x")).status == 404
+
+    loop.run(main)
+
+
+def test_in_a_lifespan_sessions_expire_when_their_time_has_come(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop, http=HttpOptions(session_idle=60))
+        async with served.application.lifespan():
+            await served.client.initialize()
+            await served.wire.pass_time(100)
+            assert served.server.sessions == ()
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+# Sessions and event loops
+
+
+def test_sessions_outlive_an_event_loop_in_which_nothing_is_open(loop: EventLoop) -> None:
+    served = Served(OnAsyncio())
+
+    async def begin() -> None:
+        await served.client.initialize()
+
+    async def go_on() -> None:
+        served.wire.loop = loop
+        assert (await served.client.call("echo", text="x")).status == 200
+        served.assert_nothing_is_left()
+
+    OnAsyncio().run(begin)
+    for _ in range(3):
+        loop.run(go_on)
+
+
+def test_two_event_loops_at_a_time_are_one_too_many() -> None:
+    async def main() -> None:
+        loop = OnAsyncio()
+        served = Served(loop)
+        await served.client.initialize()
+        async with served.application.lifespan():
+            await asyncio.to_thread(asyncio.run, elsewhere(served))
+
+    async def elsewhere(served: Served) -> None:
+        async def never() -> Any:
+            raise AssertionError("nothing is read")
+
+        scope = {"type": "http", "method": "GET", "path": "/mcp", "headers": []}
+        with pytest.raises(RuntimeError, match="in another event loop"):
+            await served.application(scope, never, never)
+
+    asyncio.run(main())
+
+
+def test_an_application_that_nobody_uses_any_more_goes(loop: EventLoop) -> None:
+    gone: list[weakref.ref[Any]] = []
+
+    async def main() -> None:
+        served = Served(loop)
+        await served.client.initialize()
+        await served.client.call("flood", pieces=2)
+        gone.append(weakref.ref(served.site))
+
+    loop.run(main)
+    gc.collect()
+    assert [found() for found in gone] == [None]
+
+
+# What handlers may do
+
+
+def test_a_blocking_handler_runs_in_a_thread_and_comes_back(loop: EventLoop) -> None:
+    if isinstance(loop, OnAsyncio):
+        real = asyncio.run
+    else:
+        real = trio.run  # type: ignore[assignment]  # a thread takes real time
+
+    async def main() -> None:
+        server = Server("blocking", "1")
+
+        @server.tool(blocking=True)
+        def block(ctx: Context) -> str:
+            return str(ctx.session.driver.runtime.from_thread(lambda: "in the loop"))
+
+        application = app(server, options=HttpOptions(sessions=False))
+        sent: list[Any] = []
+        body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"block","arguments":{}}}'
+        head = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": _raw(head)}
+        received = iter([{"type": "http.request", "body": body}])
+
+        async def receive() -> Any:
+            for message in received:
+                return message
+            await loop.event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await application(scope, receive, send)
+        assert b"in the loop" in sent[1]["body"]
+
+    if real is asyncio.run:
+        asyncio.run(main())
+    else:
+        trio.run(main)
+
+
+def test_a_session_is_closed_by_its_handler(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop)
+
+        @served.server.tool
+        def leave(ctx: Context) -> str:
+            ctx.session.close(1)
+            return "bye"
+
+        await served.client.initialize()
+        (session,) = served.server.sessions
+        assert (await served.client.call("leave")).json["result"]["content"][0]["text"] == "bye"
+        await session.driver.wait_closed()
+        assert served.server.sessions == ()
+        assert (await served.client.call("echo", text="x")).status == 404
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_a_handler_that_ends_the_program_may_do_so(loop: EventLoop, error: BaseException) -> None:
+    async def main() -> None:
+        served = Served(loop)
+
+        @served.server.tool
+        async def leave() -> str:
+            await loop.sleep(0)
+            raise error
+
+        await served.client.initialize()
+        await served.client.call("leave")
+
+    with pytest.raises((type(error), BaseExceptionGroup)) as caught:
+        loop.run(main)
+    assert caught.value is error or caught.value.subgroup(lambda each: each is error)  # type: ignore[union-attr]  # of the runner's own nursery
+
+
+def test_what_is_reported_goes_to_the_log(loop: EventLoop, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        served = Served(loop)
+
+        @served.server.tool
+        def fail() -> int:
+            return "not a number"  # type: ignore[return-value]  # on purpose
+
+        await served.client.initialize()
+        await served.client.call("fail")
+
+    with caplog.at_level(logging.WARNING, "mcpio"):
+        loop.run(main)
+    assert [record.name for record in caplog.records] == ["mcpio"]
