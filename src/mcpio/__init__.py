@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mcpio.backoff import Backoff
     from mcpio.engine.batches import BatchItem
     from mcpio.engine.client import ClientConnection
+    from mcpio.engine.keep_alive import KeepAlive
     from mcpio.engine.limits import Limits, Timeout
     from mcpio.engine.options import Options
     from mcpio.engine.outbox import Outgoing
@@ -268,6 +269,7 @@ __all__ = [
     "InitializeResult",
     "Initialized",
     "InvalidMessage",
+    "KeepAlive",
     "Lifespan",
     "Limits",
     "ListPromptsRequest",
@@ -403,6 +405,7 @@ _HOME = {
     "engine.options": "Options",
     "engine.batches": "BatchItem",
     "profiles": "Profile",
+    "engine.keep_alive": "KeepAlive",
     "engine.limits": "Limits Timeout",
     "engine.table": "Phase",
     "engine.outbox": "Outgoing",

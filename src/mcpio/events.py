@@ -321,6 +321,7 @@ class CloseReason(enum.Enum):
     HANDSHAKE_FAILED = "initialize failed"
     MESSAGE_TOO_LARGE = "a message over the limit"
     SLOW_CONSUMER = "slow-consumer"
+    UNRESPONSIVE = "pings were not answered"
 
 
 @event

@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 import pytest
-from wires import INFO, INITIALIZED, sent
+from wires import INFO, INITIALIZED, new_server, sent
+from wires import server as operating
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
@@ -495,3 +496,22 @@ def test_a_phase_forbids_what_its_row_of_the_table_lacks() -> None:
     client.send_initialize(now=0.0)
     with pytest.raises(LocalProtocolError, match="cannot send initialize in phase initializing as a client"):
         client.send_initialize(now=0.0)
+
+
+def test_what_came_in_and_went_out_is_counted() -> None:
+    connection = operating()
+    counted = connection.received_bytes, connection.sent_bytes
+    assert (connection.heard_at, connection.queued_bytes) == (0.0, 0)
+    connection.receive_data(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n', 3.0)
+    list(connection.events())
+    waiting = connection.queued_bytes
+    (chunk,) = connection.data_to_send()
+    connection.receive_message('{"jsonrpc":"2.0","id":1,"method":"ping"}', 4.0)
+    list(connection.events())
+    message = connection.next_message()
+    assert chunk is not None
+    assert message is not None
+    assert (connection.heard_at, waiting) == (4.0, len(chunk) - 1)
+    assert connection.received_bytes - counted[0] == 41 + 40
+    assert connection.sent_bytes - counted[1] == len(chunk) - 1 + len(message.text)
+    assert new_server().heard_at is None

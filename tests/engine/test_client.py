@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mcpio.engine.client import ClientConnection
+from mcpio.engine.keep_alive import KeepAlive
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
@@ -384,3 +385,44 @@ def test_what_the_server_asked_in_a_session_that_it_forgot_is_given_up_and_answe
     client.send_result(id, ListRootsResult(()))
     client.send_progress(id, 1.0)
     assert sent(client) == []
+
+
+def test_with_reopens_a_channel_that_broke_takes_only_the_session_with_it() -> None:
+    client = ClientConnection(INFO, options=Options(reopens=True))
+    client.send_initialize(now=0.0)
+    feed(client, result(capabilities={"tools": {}}))
+    client.data_to_send()
+    client.receive_data(b'{"jsonrpc":"2.0","method":"notifications/half a mess', 1.0)
+    asked = client.send_request(ListToolsRequest(), now=1.0)
+    broken = OSError("broken")
+    client.connection_lost(broken, 2.0)
+    (failed,) = client.events()
+    assert isinstance(failed, RequestFailed)
+    assert (failed.id, type(failed.error), failed.error.__cause__) == (asked, ConnectionLost, broken)
+    assert (client.phase, client.wants_read, client.wants_write) == (Phase.NEW, True, False)
+    client.send_initialize(now=3.0)
+    (hello,) = sent(client)
+    client.receive_data(json.dumps({**result(), "id": hello["id"]}).encode() + b"\n", 4.0)
+    assert [type(event) for event in client.events()] == [Negotiated, ResponseReceived]
+    assert client.phase is Phase.OPERATING
+
+
+def test_with_reopens_a_channel_that_breaks_in_the_handshake_can_be_replaced_and_before_it_that_is_the_end() -> None:
+    client = ClientConnection(INFO, options=Options(reopens=True))
+    client.send_initialize(now=0.0, cookie="hello")
+    client.connection_lost(None, 1.0)
+    (failed,) = client.events()
+    assert isinstance(failed, RequestFailed)
+    assert (failed.cookie, client.phase) == ("hello", Phase.NEW)
+    client.connection_lost(None, 2.0)
+    assert list(client.events()) == [ConnectionClosed(CloseReason.LOST, None)]
+
+@pytest.mark.parametrize("reopens", [False, True])
+@pytest.mark.req("PING-05")
+def test_a_server_that_answers_no_pings_is_given_up_or_only_its_session(reopens: bool) -> None:
+    client = ClientConnection(INFO, options=Options(reopens=reopens, keep_alive=KeepAlive(5.0, 1.0, failures=1)))
+    client.send_initialize(now=0.0)
+    feed(client, result())
+    client.handle_timeout(5.0)
+    client.handle_timeout(6.0)
+    assert client.phase is (Phase.NEW if reopens else Phase.CLOSED)

@@ -108,3 +108,13 @@ def test_the_rest_of_a_line_that_is_too_long_is_skipped_in_another_inbox_too() -
 def test_an_event_quotes_the_beginning() -> None:
     assert head("x" * 1000) == "x" * QUOTE
     assert head(b"\xff" + "ü".encode() * 1000) == "\ufffd" + "ü" * (QUOTE - 1)
+
+
+def test_it_can_begin_with_another_channel() -> None:
+    inbox = Inbox(Limits())
+    inbox.add_data(b"half a li")
+    inbox.add_message("a", None)
+    inbox.end()
+    inbox.restart()
+    inbox.add_data(b"whole\n")
+    assert (inbox.ended, inbox.next(), inbox.next()) == (False, (b"whole", None), None)

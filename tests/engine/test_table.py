@@ -63,7 +63,7 @@ EXPECTED: dict[Input, dict[tuple[Role, Phase], Phase]] = {
     Input.RECV_REQUEST: {(S, INITIALIZING): OPERATING, **{(role, OPERATING): OPERATING for role in Role}},
     Input.RECV_NOTIFICATION: {(role, phase): phase for role in Role for phase in (*OPEN, CLOSING)},
     Input.RECV_END: {(role, phase): CLOSED if phase is CLOSED else CLOSING for role in Role for phase in Phase},
-    Input.RECV_SESSION_LOSS: {(C, OPERATING): NEW},
+    Input.RECV_SESSION_LOSS: {(C, INITIALIZING): NEW, (C, OPERATING): NEW},
     Input.RECV_LOSS: {(role, phase): CLOSED for role in Role for phase in Phase},
 }
 

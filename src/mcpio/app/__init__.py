@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mcpio.app.foreign import ForeignType, register_type
     from mcpio.app.form_content import check_content, defaults_of
     from mcpio.app.forms import Form
+    from mcpio.app.health import SessionHealth
     from mcpio.app.icons import icon_fault, icon_redirect_fault, icon_type_of
     from mcpio.app.limiting import (
         ConcurrencyLimit,
@@ -126,6 +127,7 @@ __all__ = [
     "Server",
     "ServerSession",
     "Session",
+    "SessionHealth",
     "StatusCallback",
     "Task",
     "TaskHandle",
@@ -177,6 +179,7 @@ _HOME = {
     "icons": "icon_fault icon_redirect_fault icon_type_of",
     "limiting": ("ConcurrencyLimit LimitKey RateLimit allow for_all per_method per_name per_principal per_session"),
     "logs": "LogFilter redact_secrets",
+    "health": "SessionHealth",
     "middleware": "Call CallNext Middleware",
     "models": "choose_model",
     "pages": "Items",

@@ -18,6 +18,7 @@ from mcpio.app.runtime import Driver, OneShot, Task
 from mcpio.app.settling import is_awaitable, is_stopping
 from mcpio.app.task_calls import TaskCalls
 from mcpio.engine.connection import DEFAULT, Connection, Default
+from mcpio.engine.keep_alive import KEEP_ALIVE
 from mcpio.engine.limits import Timeout
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectionLost, LocalProtocolError, NoBackChannel, URLElicitationRequired
@@ -38,6 +39,7 @@ from mcpio.events import (
 )
 
 if TYPE_CHECKING:
+    from mcpio.app.health import SessionHealth
     from mcpio.app.middleware import Middleware
     from mcpio.app.peer_faults import PeerFaults
     from mcpio.app.saving import SavedSession, UnansweredPolicy
@@ -69,6 +71,7 @@ class Session(TaskCalls):
         self.connection = connection
         self.driver = driver
         self.ended = None
+        self._began = driver.now()
         self._running: dict[IncomingId, tuple[RequestScope, Task]] = {}
         self._visits: Visits | None = None
         self._faults: PeerFaults | None = None
@@ -94,6 +97,8 @@ class Session(TaskCalls):
             cookie = event.cookie  # type: ignore[union-attr]  # as above
             if cookie.__class__ is Waiter:
                 cookie.outcome.set(event)
+            elif kind is RequestFailed and cookie == KEEP_ALIVE:
+                self.driver.report(f"no answer to a keep-alive ping: {event.error}", None)  # type: ignore[union-attr]
         elif isinstance(event, ProgressReceived):
             self._tell_progress(event)
         elif isinstance(event, NotificationReceived | Initialized):
@@ -207,6 +212,12 @@ class Session(TaskCalls):
         if isinstance(error, URLElicitationRequired):
             for each in error.elicitations:
                 self._begin_visit(str(each.elicitation_id))
+
+    def health(self) -> SessionHealth:
+        """Return how the session is doing now: its phase, its age, what runs, what passed, and when it last heard."""
+        from mcpio.app.health import health_of
+
+        return health_of(self.connection, self.driver.now(), self._began)
 
     # The session as a value
 

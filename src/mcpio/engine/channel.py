@@ -50,6 +50,7 @@ class Channel(ABC):
         "_cause",
         "_end_received",
         "_events",
+        "_heard_at",
         "_inbox",
         "_limits",
         "_now",
@@ -60,6 +61,8 @@ class Channel(ABC):
         "_row",
         "_taps",
         "_timers",
+        "received_bytes",
+        "sent_bytes",
     )
 
     role: ClassVar[Role]
@@ -67,6 +70,11 @@ class Channel(ABC):
     _phase: Phase
     _row: dict[Input, Phase]
     _taps: tuple[Observation, ...] | None
+
+    received_bytes: int
+    """How many bytes were fed, since the connection was made or restored. Of text, its characters count."""
+    sent_bytes: int
+    """How many bytes of messages were pulled to be written, since then."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -81,6 +89,8 @@ class Channel(ABC):
         self._reason = CloseReason.CLOSED
         self._cause: BaseException | None = None
         self._end_received = False
+        self._heard_at = float("-inf")
+        self.received_bytes = self.sent_bytes = 0
 
     # Feed
 
@@ -95,6 +105,8 @@ class Channel(ABC):
         if inbox.ended or self._phase is _CLOSED:
             return
         if data:
+            self._heard_at = self._now
+            self.received_bytes += len(data)
             inbox.add_data(data)
         elif data is None:
             inbox.end()
@@ -111,6 +123,8 @@ class Channel(ABC):
         if text is None:
             self._inbox.end()
         else:
+            self._heard_at = self._now
+            self.received_bytes += len(text)
             self._inbox.add_message(text, via)
 
     def connection_lost(self, cause: BaseException | None, now: float) -> None:
@@ -161,6 +175,7 @@ class Channel(ABC):
         while outbox.size and size < max_bytes and (message := outbox.pop()) is not None:
             chunks.append(message.text + b"\n")
             size += len(message.text)
+        self.sent_bytes += size
         if self._phase is _CLOSING and self._end_due():
             chunks.append(None)
         return chunks
@@ -175,6 +190,8 @@ class Channel(ABC):
         message = self._outbox.pop() if via is ANY else self._outbox.pop_by(via)
         if message is None:
             self._end_due()
+        else:
+            self.sent_bytes += len(message.text)
         return message
 
     def waiting(self) -> list[Hashable]:
@@ -246,6 +263,16 @@ class Channel(ABC):
     def closed(self) -> bool:
         """Whether everything is over: the last event was given. Write what was pulled, then close the channel."""
         return self._phase is _CLOSED and not self._undrained
+
+    @property
+    def heard_at(self) -> float | None:
+        """When something came in last, on the caller's clock; ``None`` before that."""
+        return None if self._heard_at == float("-inf") else self._heard_at
+
+    @property
+    def queued_bytes(self) -> int:
+        """How many bytes of messages wait to be pulled."""
+        return self._outbox.size
 
     @property
     def dropped_logs(self) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Hashable
 from typing import Any
 
 from mcpio.codec import codec
-from mcpio.engine.connection import DEFAULT, Connection, Default
+from mcpio.engine.alive import KEEP_ALIVE_TIMER, Alive
+from mcpio.engine.connection import DEFAULT, Default
 from mcpio.engine.inbox import QUOTE
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
@@ -14,7 +15,7 @@ from mcpio.engine.outbox import Kind
 from mcpio.engine.payloads import encode
 from mcpio.engine.pending import OutgoingRequest
 from mcpio.engine.table import Input, Phase, RequestInput, Role
-from mcpio.errors import ConnectFailed, ErrorCode, InvalidMessage, RequestError
+from mcpio.errors import ConnectFailed, ErrorCode, InvalidMessage, RequestError, RequestTimeout
 from mcpio.events import (
     CancelReceived,
     CloseReason,
@@ -38,7 +39,7 @@ from mcpio.types.lifecycle import (
 __all__ = ["ClientConnection"]
 
 
-class ClientConnection(Connection):
+class ClientConnection(Alive):
     """A client: it opens with ``send_initialize``, and may ask once ``Negotiated`` was reported.
 
     Bytes go in by ``receive_data``, events come out of ``events()``, bytes to write out of ``data_to_send()``; time
@@ -91,19 +92,44 @@ class ClientConnection(Connection):
         For transports whose sessions end by themselves. Requests of our own end as lost; those of the peer's are given
         up, each with a ``CancelReceived``, and what is sent for them is dropped quietly; so is output that waits. Ids
         go on counting. Until the next handshake ``revision`` and ``peer`` are those of the last one. Does nothing
-        outside of operation. Drain the events, re-arm the deadline.
+        before ``send_initialize``, and once the connection is closing. Drain the events, re-arm the deadline.
         """
+        self._lose_session(None, now)
+
+    def connection_lost(self, cause: BaseException | None, now: float) -> None:
+        """Note that the channel broke. What was fed before still counts; nothing more goes out.
+
+        With ``Options.reopens`` it takes the session with it, as ``start_anew`` says, and the connection goes on: with
+        another channel, or by this verb once more, to end it. Drain the events, re-arm the deadline.
+        """
+        if not self._options.reopens or not self._lose_session(cause, now):
+            super().connection_lost(cause, now)
+
+    def _lose_session(self, cause: BaseException | None, now: float) -> bool:
+        """Be as before the handshake, if there is a session to lose; return whether there was."""
         self._advance(now)
         while self._parse_one():
             pass
         if not self._allows(Input.RECV_SESSION_LOSS):
-            return
+            return False
+        self._begin_anew(cause)
+        return True
+
+    def _begin_anew(self, cause: BaseException | None) -> None:
         self._step(Input.RECV_SESSION_LOSS)
-        self._lose_outgoing(CloseReason.LOST, None)
+        self._lose_outgoing(CloseReason.LOST, cause)
         for request in self._incoming:
             self._events.append(CancelReceived(request.id, "the session ended", {}))
         self._drop_incoming()
         self._outbox.clear()
+        self._inbox.restart()
+        self._timers.clear(KEEP_ALIVE_TIMER)
+
+    def _end_unresponsive(self, cause: RequestTimeout) -> None:
+        if self._options.reopens:
+            self._begin_anew(cause)
+        else:
+            super()._end_unresponsive(cause)
 
     def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
         self._refuse(message, RequestError(ErrorCode.METHOD_NOT_FOUND, "Method not found: this is the client"), via)

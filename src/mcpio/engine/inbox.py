@@ -63,6 +63,11 @@ class Inbox:
         self._messages = None
         self._framer = LineFramer(self._limits.message_bytes)
 
+    def restart(self) -> None:
+        """Begin with another channel: nothing of what came by the last one is left."""
+        self._messages, self.ended = None, False
+        self._framer = LineFramer(self._limits.message_bytes, resync=self._limits.resync)
+
     def load(self, unfinished: bytes, *, skipping: bool) -> None:
         """Begin in the middle of a line, where ``unfinished`` was left; ``skipping`` says that it is too long."""
         limits = self._limits

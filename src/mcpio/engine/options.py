@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from mcpio.engine.keep_alive import KeepAlive, as_keep_alive
 from mcpio.engine.limits import Limits, Timeout, seconds
 from mcpio.revisions import HANDSHAKE_REVISIONS, Era, Revision
 
@@ -46,6 +47,12 @@ class Options:
     """For requests sent without a timeout of their own."""
     initialize_timeout: float | None = attrs.field(default=30.0, converter=seconds)
     """Seconds to wait for the answer to ``initialize``; then the connection closes (LIFE-19)."""
+    keep_alive: KeepAlive | None = attrs.field(default=None, converter=as_keep_alive)
+    """Pings for a peer that is silent, and the end of the connection when it stays so (PING-03). A number is how many
+    seconds of silence are too many. Not for sessions of a server over HTTP, whose clients need not listen."""
+    reopens: bool = False
+    """For clients: when the channel is lost, only the session ends with it. Its requests fail, the phase is ``NEW``
+    again, and ``send_initialize`` may follow over another channel."""
     custom_methods: frozenset[str] = frozenset()
     """Methods outside the protocol that this side serves: their requests arrive as ``CustomRequest``."""
     accept_batches: bool = False

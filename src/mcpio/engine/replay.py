@@ -12,6 +12,7 @@ from mcpio.engine.batches import BatchItem
 from mcpio.engine.channel import ANY
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import DEFAULT, Connection, Default
+from mcpio.engine.keep_alive import KeepAlive
 from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.recording import VERSION, said_bytes
@@ -157,6 +158,7 @@ def _as_it_is(value: Any) -> Any:
 
 _OPTIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "revisions": _read_revisions,
+    "keep_alive": lambda said: KeepAlive(**said),
     "limits": lambda said: Limits(**said),
     "request_timeout": lambda said: Timeout(**said),
     "custom_methods": frozenset,

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from mcpio.codec import codec
-from mcpio.engine.connection import Connection
+from mcpio.engine.alive import Alive
 from mcpio.engine.inbound import invalid_params
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ServerConnection"]
 
 
-class ServerConnection(Connection):
+class ServerConnection(Alive):
     """A server: it waits for ``initialize``, answers it by itself, and reports ``Negotiated``.
 
     Bytes go in by ``receive_data``, events come out of ``events()``, bytes to write out of ``data_to_send()``; time

@@ -94,8 +94,9 @@ def _session() -> dict[tuple[Role, Phase, Input], Phase]:
     rows(client, Phase.INITIALIZING, Input.RECV_INITIALIZE_RESULT, to=Phase.OPERATING)
     rows(client, Phase.INITIALIZING, Input.SEND_PING, Input.RECV_PING, Input.RECV_NOTIFICATION)
 
-    # A channel without connections outlives its session (SESS-06).
-    rows(client, Phase.OPERATING, Input.RECV_SESSION_LOSS, to=Phase.NEW)
+    # A channel without connections outlives its session (SESS-06), and so does a client that connects again.
+    for phase in (Phase.INITIALIZING, Phase.OPERATING):
+        rows(client, phase, Input.RECV_SESSION_LOSS, to=Phase.NEW)
 
     rows(server, Phase.NEW, Input.RECV_INITIALIZE, to=Phase.INITIALIZING)
     rows(server, Phase.NEW, Input.SEND_ASSUMPTION, to=Phase.OPERATING)

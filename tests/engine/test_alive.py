@@ -1,0 +1,176 @@
+"""Pings for a silent peer: when they go out, what counts as an answer, and how the connection ends without one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from wires import client, server
+
+from mcpio.engine.connection import Connection
+from mcpio.engine.keep_alive import KEEP_ALIVE, KeepAlive
+from mcpio.engine.limits import Limits
+from mcpio.engine.recording import Recorder
+from mcpio.engine.replay import Replay, replay
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase
+from mcpio.engine.tap import observe
+from mcpio.errors import ConnectionLost, RequestTimeout
+from mcpio.events import CloseReason, ConnectionClosed, Event, RequestFailed, ResponseReceived
+from mcpio.types.lifecycle import PingRequest
+
+POLICY = KeepAlive(30.0, timeout=10.0, failures=2)
+
+both = pytest.mark.parametrize("make", [client, server])
+Make = Callable[..., Connection]
+
+
+def pass_time(connection: Connection, now: float) -> list[Event]:
+    connection.handle_timeout(now)
+    return list(connection.events())
+
+
+def written(connection: Connection) -> list[tuple[str, object]]:
+    messages = [json.loads(chunk) for chunk in connection.data_to_send() if chunk is not None]
+    return [(message["method"], message.get("id")) for message in messages]
+
+
+def answer(connection: Connection, id: object, now: float) -> list[Event]:
+    connection.receive_data(json.dumps({"jsonrpc": "2.0", "id": id, "result": {}}).encode() + b"\n", now)
+    return list(connection.events())
+
+
+@both
+@pytest.mark.req("PING-03")
+def test_by_default_no_pings_are_sent(make: Make) -> None:
+    assert make().next_deadline() is None
+
+
+@both
+@pytest.mark.req("PING-03")
+def test_a_peer_that_is_silent_for_the_interval_is_pinged_and_its_answer_starts_the_clock_again(make: Make) -> None:
+    connection = make(keep_alive=POLICY)
+    assert connection.next_deadline() == 30.0
+    assert pass_time(connection, 29.9) == []
+    assert pass_time(connection, 30.0) == []
+    ((method, id),) = written(connection)
+    assert method == "ping"
+    (answered,) = answer(connection, id, 31.0)
+    assert isinstance(answered, ResponseReceived)
+    assert answered.cookie == KEEP_ALIVE
+    assert pass_time(connection, 40.0) == []
+    assert (written(connection), connection.next_deadline()) == ([], 61.0)
+    pass_time(connection, 61.0)
+    assert [method for method, _ in written(connection)] == ["ping"]
+
+
+@both
+@pytest.mark.req("PING-03")
+def test_a_peer_that_says_anything_is_not_pinged(make: Make) -> None:
+    connection = make(keep_alive=POLICY)
+    connection.receive_message('{"jsonrpc":"2.0","id":5,"method":"ping"}', 20.0)
+    list(connection.events())
+    connection.data_to_send()
+    pass_time(connection, 30.0)
+    assert (written(connection), connection.next_deadline()) == ([], 50.0)
+
+
+@both
+@pytest.mark.req("PING-02", "PING-05")
+def test_pings_that_nothing_follows_are_failures_and_so_many_of_them_are_the_end(make: Make) -> None:
+    connection = make(keep_alive=POLICY)
+    pass_time(connection, 30.0)
+    assert [method for method, _ in written(connection)] == ["ping"]
+    (failed,) = pass_time(connection, 40.0)
+    assert isinstance(failed, RequestFailed)
+    assert (failed.cookie, type(failed.error)) == (KEEP_ALIVE, RequestTimeout)
+    assert "ping" in [method for method, _ in written(connection)]
+    *_, closed = pass_time(connection, 50.0)
+    assert isinstance(closed, ConnectionClosed)
+    assert (closed.reason, type(closed.cause)) == (CloseReason.UNRESPONSIVE, RequestTimeout)
+    assert (connection.phase, connection.next_deadline()) == (Phase.CLOSED, None)
+
+
+@both
+@pytest.mark.req("PING-05")
+def test_failures_count_only_in_a_row(make: Make) -> None:
+    connection = make(keep_alive=POLICY)
+    pass_time(connection, 30.0)
+    written(connection)
+    pass_time(connection, 40.0)
+    *_, (_, id) = written(connection)
+    answer(connection, id, 49.0)
+    pass_time(connection, 50.0)
+    assert (connection.phase, connection.next_deadline()) == (Phase.OPERATING, 79.0)
+    pass_time(connection, 79.0)
+    pass_time(connection, 89.0)
+    assert not connection.closed
+    pass_time(connection, 99.0)
+    assert connection.closed
+
+
+def test_an_interval_shorter_than_the_time_for_an_answer_works_too() -> None:
+    connection = client(keep_alive=KeepAlive(1.0, timeout=10.0, failures=1))
+    pass_time(connection, 1.0)
+    ((_, id),) = written(connection)
+    answer(connection, id, 2.0)
+    pass_time(connection, 11.0)
+    assert [method for method, _ in written(connection)] == ["ping"]
+
+
+def test_where_no_more_may_be_asked_the_silence_counts_all_the_same() -> None:
+    connection = client(keep_alive=POLICY, limits=Limits(outgoing_requests=1))
+    connection.send_request(PingRequest(), now=0.0, timeout=None)
+    written(connection)
+    for now in (30.0, 40.0):
+        pass_time(connection, now)
+        assert written(connection) == []
+    pass_time(connection, 50.0)
+    assert connection.phase is Phase.CLOSED
+
+
+def test_a_connection_that_is_closing_asks_nothing() -> None:
+    connection = server(keep_alive=POLICY)
+    connection.receive_message('{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"x"}}', 1.0)
+    list(connection.events())
+    connection.close(2.0, grace=None)
+    pass_time(connection, 31.0)
+    assert (written(connection), connection.next_deadline()) == ([], None)
+
+
+def test_a_server_whose_clients_come_and_go_asks_nothing() -> None:
+    connection = server(keep_alive=POLICY)
+    connection.can_reach = lambda via: True
+    pass_time(connection, 30.0)
+    assert (written(connection), connection.next_deadline()) == ([], None)
+
+
+def test_a_restored_session_is_looked_after_from_when_it_goes_on() -> None:
+    snapshot = server(keep_alive=POLICY).snapshot(7.0)
+    restored = ServerConnection.restore(snapshot, 100.0, options=server(keep_alive=POLICY).options)
+    assert restored.next_deadline() == 130.0
+
+
+@pytest.mark.req("PING-05")
+def test_a_client_that_opens_its_session_again_loses_only_the_session_of_a_silent_server() -> None:
+    connection = client(keep_alive=POLICY, reopens=True)
+    asked = connection.send_request(PingRequest(), now=1.0, timeout=None)
+    for now in (30.0, 40.0):
+        pass_time(connection, now)
+    events = pass_time(connection, 50.0)
+    failed = {event.id: event.error for event in events if isinstance(event, RequestFailed)}
+    assert isinstance(failed[asked], ConnectionLost)
+    assert isinstance(failed[asked].__cause__, RequestTimeout)
+    assert (connection.phase, connection.next_deadline()) == (Phase.NEW, None)
+
+
+def test_a_recording_of_pings_replays() -> None:
+    connection = server(keep_alive=POLICY)
+    lines: list[str] = []
+    observe(connection, Recorder(lines.append), now=0.0)
+    events = pass_time(connection, 30.0)
+    written(connection)
+    events += pass_time(connection, 40.0)
+    assert [type(event) for event in replay(lines)] == [type(event) for event in events]
+    assert [step.differs for step in Replay(lines) if step.differs] == []
