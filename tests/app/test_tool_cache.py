@@ -161,3 +161,14 @@ def test_a_client_knows_its_servers_tools(announced: bool) -> None:
     server.tool(lambda: None, name="c")
     link.run()
     assert link.do(names()) == [None if announced else "a", "b", "c"]
+
+
+def test_what_is_at_hand_is_not_asked_for() -> None:
+    shop = Shop("a")
+    assert shop.cache.at_hand("a") is None
+    assert shop.walks == 0
+    shop.find("a")
+    assert shop.cache.at_hand("a") is not None
+    assert shop.cache.at_hand("b") is None
+    shop.cache.forget()
+    assert shop.cache.at_hand("a") is None

@@ -10,6 +10,7 @@ from linked import Link
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server
+from mcpio.app.tools import Tools
 from mcpio.errors import ErrorCode, Refusal, RequestError, ToolError
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2024_11_05, REV_2025_06_18, Revision
 from mcpio.types import ABSENT, AudioContent, CallToolResult, ImageContent, TextContent
@@ -311,3 +312,7 @@ def test_a_tool_that_fails_because_the_connection_ended_is_no_news() -> None:
     link.session.connection.abort()
     link.run()
     assert link.reports == []
+
+
+def test_whether_errors_are_masked_can_be_looked_at() -> None:
+    assert [Tools(lambda: None, mask_errors=masked).masks_errors for masked in (True, False)] == [True, False]

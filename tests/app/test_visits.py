@@ -72,3 +72,11 @@ def test_those_that_are_waited_for_may_be_more() -> None:
     assert "0" in visits
     visits.give_up(ConnectionLost("gone"))
     runtime.run()
+
+
+def test_what_is_known_can_be_written_down() -> None:
+    visits = Visits()
+    visits.begin("open")
+    visits.begin("done")
+    visits.finish("done")
+    assert visits.save() == {"open": False, "done": True}

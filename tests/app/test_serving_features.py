@@ -1,0 +1,94 @@
+"""What a server's session keeps of its client where there is something to keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from linked import Link
+
+from mcpio.app.context import Context
+from mcpio.app.saving import SavedSession
+from mcpio.app.server import Server
+from mcpio.errors import LocalProtocolError
+from mcpio.types import ClientCapabilities, ElicitationCapability, Root, RootsCapability
+
+BY_URL = ClientCapabilities(elicitation=ElicitationCapability(url={}))
+
+
+@pytest.mark.req("ELIC-16", "ELIC-20")
+def test_only_the_client_that_was_sent_somewhere_hears_that_it_is_done() -> None:
+    link = Link(Server("s"), capabilities=BY_URL, elicitation=lambda *_: None)
+    with pytest.raises(LocalProtocolError, match="this client was never sent the elicitation 'e1'"):
+        link.session.notify_elicitation_complete("e1")
+    assert not link.session.has_visit("e1")
+    link.session.begin_visit("e1")
+    assert link.session.has_visit("e1")
+    assert link.session.notify_elicitation_complete("e1")
+    assert not link.session.notify_elicitation_complete("e1")
+
+
+@pytest.mark.req("ROOT-06")
+def test_the_roots_are_kept_where_the_client_tells_of_changes() -> None:
+    asked: list[int] = []
+
+    def roots(*_: Any) -> list[Root]:
+        asked.append(1)
+        return [Root("file:///a")]
+
+    server = Server("s")
+
+    @server.tool
+    async def look(ctx: Context) -> int:
+        return len(await ctx.roots()) + len(await ctx.roots())
+
+    link = Link(server, roots=roots)
+    assert link.call("look").structured_content == {"result": 2}
+    assert len(asked) == 1
+    link.client.notify_roots_changed()
+    link.run()
+    link.call("look")
+    assert len(asked) == 2
+    silent = Link(server, roots=roots, capabilities=ClientCapabilities(roots=RootsCapability()))
+    assert silent.session.root_list is None
+
+
+def saved_state(link: Link, **changes: Any) -> SavedSession:
+    snapshot = link.session.snapshot()
+    return SavedSession.read({**snapshot, "state": {**snapshot["state"], **changes}})
+
+
+def test_what_the_client_chose_is_part_of_the_value() -> None:
+    server = Server("s")
+    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: None)
+    link.session.begin_visit("open")
+    link.session.begin_visit("done")
+    link.session.notify_elicitation_complete("done")
+    link.run()
+    saved = saved_state(link, log_level="error", subscriptions=["memo://a"])
+    driver: Any = link.session.driver
+    session = server.session(server.connection(saved=saved, now=0.0), driver)
+    session.resume(saved)
+    assert (session.log_level, session.subscriptions) == ("error", ("memo://a",))
+    assert (session.has_visit("open"), session.notify_elicitation_complete("done")) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"log_level": 5}, "expected a log level"),
+        ({"log_level": "loud"}, "expected a log level"),
+        ({"subscriptions": "memo://a"}, "expected URIs"),
+        ({"subscriptions": [5]}, "expected URIs"),
+        ({"visits": []}, "expected elicitations by id"),
+        ({"visits": {"e1": 1}}, "expected elicitations by id"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused(changes: dict[str, Any], fault: str) -> None:
+    server = Server("s")
+    link = Link(server)
+    saved = saved_state(link, **changes)
+    driver: Any = link.session.driver
+    session = server.session(server.connection(saved=saved, now=0.0), driver)
+    with pytest.raises(LocalProtocolError, match=fault):
+        session.resume(saved)

@@ -1,0 +1,108 @@
+"""What a session of either side does for those who use it: values, visits, middleware, tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from linked import Link
+
+from mcpio.app.middleware import CallNext
+from mcpio.app.saving import SavedSession
+from mcpio.app.server import Server
+from mcpio.app.session import SLOW
+from mcpio.errors import ConnectionLost, URLElicitationRequired
+from mcpio.types import (
+    CallToolRequest,
+    ClientCapabilities,
+    ElicitationCapability,
+    ElicitURLRequest,
+    TaskMetadata,
+)
+
+BY_URL = ClientCapabilities(elicitation=ElicitationCapability(url={}))
+
+
+@pytest.mark.req("ELIC-17")
+def test_the_end_of_the_connection_ends_the_wait_for_a_visit() -> None:
+    server = Server("s")
+
+    @server.tool
+    def pay() -> str:
+        raise URLElicitationRequired([ElicitURLRequest("Pay", "https://example.com/pay", "e1")])
+
+    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: None)
+    with pytest.raises(URLElicitationRequired):
+        link.call("pay")
+    waits = link.start(link.client.wait_for_elicitation("e1"))
+    link.client.close()
+    link.run()
+    assert isinstance(waits.error, ConnectionLost)
+
+
+@pytest.mark.req("TASK-30")
+def test_who_watches_a_task_is_told_of_it() -> None:
+    server = Server("s")
+
+    @server.tool(task_support="optional")
+    async def dig() -> str:
+        return "deep"
+
+    link = Link(server)
+    seen: list[str] = []
+    request = CallToolRequest("dig", task=TaskMetadata())
+    handle = link.do(link.client.start_task(request, on_status=lambda state: seen.append(state.status)))
+    link.run()
+    assert seen[-1] == "completed"
+    assert handle.id
+
+
+def test_a_client_has_nothing_to_remember_but_its_connection() -> None:
+    link = Link(Server("s"))
+    snapshot = link.client.snapshot()
+    saved = SavedSession.read(snapshot)
+    assert saved.state == {}
+    link.client.resume(saved)
+    link.do(link.client.ping())
+
+
+def test_requests_that_nobody_serves_any_more_fail() -> None:
+    server = Server("s")
+    release: list[Any] = []
+
+    @server.tool
+    async def wait() -> str:
+        release.append(link.runtime.one_shot())
+        await release[-1].wait()
+        return "done"
+
+    link = Link(server)
+    served = link.start(link.client.call_tool("wait"))
+    link.session.fail_abandoned()
+    link.run()
+    assert served.state == "waits"
+    release[0].set(None)
+    link.run()
+    assert served.result.text == "done"
+    served = link.start(link.client.call_tool("wait"))
+    other = server.session(link.session.connection, link.session.driver)  # it serves none of these requests
+    other.fail_abandoned()
+    link.run()
+    assert "-32603" in str(served.error)
+
+
+@pytest.mark.parametrize("took", [SLOW / 2, SLOW * 2])
+def test_a_plain_function_behind_middleware_is_timed_by_itself(took: float) -> None:
+    async def around(ctx: Any, request: Any, call_next: CallNext) -> Any:
+        return await call_next(request)
+
+    server = Server("s", middleware=[around])
+
+    @server.tool
+    def idle() -> str:
+        link.pair.now += took
+        return "ok"
+
+    link = Link(server)
+    assert link.text("idle") == "ok"
+    assert len(link.reports) == (took > SLOW)
