@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import enum
 import gc
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -12,9 +10,9 @@ from typing import Any
 
 import attrs
 import pytest
+from weighing import IDLE, weight
 from wires import INFO, feed
 
-from mcpio.codec import Codec
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Limits
@@ -22,9 +20,6 @@ from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import RequestError
 from mcpio.events import RequestReceived
-from mcpio.methods import Method
-from mcpio.revisions import Revision
-from mcpio.types._fields import Payload
 from mcpio.types.lifecycle import (
     ClientCapabilities,
     RootsCapability,
@@ -34,27 +29,6 @@ from mcpio.types.lifecycle import (
 from mcpio.types.logging import LoggingMessageNotification
 from mcpio.types.roots import ListRootsRequest
 from mcpio.types.tools import CallToolRequest, CallToolResult
-
-IDLE = 2048
-"""Bytes that an idle engine may take, beyond what it shares with others and what the peer declared."""
-SHARED = (Options, Limits, Codec, Method, Revision, Payload, enum.Enum, type)
-
-
-def weight(value: Any, seen: set[int] | None = None) -> int:
-    """Return the bytes of all that only this object keeps alive."""
-    seen = set() if seen is None else seen
-    if id(value) in seen or value is None or isinstance(value, SHARED) or callable(value):
-        return 0
-    seen.add(id(value))
-    inside: list[Any] = []
-    if isinstance(value, dict):
-        inside += [*value, *value.values()]
-    elif isinstance(value, (list, tuple, set)) or type(value).__name__ == "deque":
-        inside += value
-    for cls in type(value).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        inside += [getattr(value, name, None) for name in ((slots,) if isinstance(slots, str) else slots)]
-    return sys.getsizeof(value) + sum(weight(each, seen) for each in inside)
 
 
 def engine_weight(connection: Connection) -> int:

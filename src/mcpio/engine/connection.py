@@ -435,6 +435,8 @@ class Connection(Stateful):
             error = ConnectionLost(f"{request.name}: the connection ended ({reason.value})")
             error.__cause__ = cause
             self._fail(request, RequestInput.RECV_LOSS, error)
+            # From here on every answer is late: which ones are need not be remembered.
+            self._outgoing.forget(request.id)
         self._tasks = None
 
     def _drop_incoming(self) -> None:

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import pytest
+from httpsite import Site, initialize, note, tool_call
+from weighing import IDLE, weight
+
+from mcpio.engine.limits import Limits
+from mcpio.engine.table import Phase
+from mcpio.events import RequestFailed
+from mcpio.http.options import HttpOptions
+from mcpio.types import PingRequest
+
+
+@pytest.mark.req("SESS-01")
+def test_a_session_is_reported_from_its_beginning_to_its_end_in_order() -> None:
+    site = Site()
+    session = site.open()
+    exchange, event = site.call(session)
+    site.answer(event)
+    site.machine.close(site.now)
+    site.settle()
+    assert exchange.is_over
+    assert site.kinds() == [
+        "SessionOpened",
+        "Negotiated",
+        "Initialized",
+        "RequestReceived",
+        "ConnectionClosed",
+        "SessionClosed",
+    ]
+
+
+@pytest.mark.req("SESS-05")
+def test_a_session_that_nobody_uses_ends_in_time() -> None:
+    site = Site(HttpOptions(session_idle=100))
+    session = site.open()
+    site.advance(60)
+    assert site.post(note("x"), session).status == 202
+    site.advance(99)
+    assert site.machine.sessions
+    site.advance(2)
+    assert site.machine.sessions == ()
+    assert site.post(note("x"), session).status == 404
+    assert site.machine.next_deadline() is None
+
+
+def test_a_session_in_use_stays_however_long_that_takes() -> None:
+    site = Site(HttpOptions(session_idle=100, keep_alive=None))
+    listened, called = site.open(), site.open()
+    listening = site.listen(listened)
+    _, event = site.call(called)
+    site.advance(1000)
+    assert site.post(note("x"), called).status == 202
+    site.reset(listening)
+    site.answer(event)
+    site.advance(99)
+    assert {session.id for session in site.machine.sessions} == {listened, called}
+    site.advance(101)
+    assert site.machine.sessions == ()
+
+
+def test_without_a_time_a_session_stays() -> None:
+    site = Site(HttpOptions(session_idle=None))
+    site.open()
+    assert site.machine.next_deadline() is None
+    site.advance(10**9)
+    assert len(site.machine.sessions) == 1
+
+
+@pytest.mark.req("SEC-10")
+def test_who_was_idle_for_longest_makes_room() -> None:
+    site = Site(limits=Limits(sessions=3))
+    first, second, third = site.open(), site.open(), site.open()
+    site.post(note("x"), first)
+    site.call(second)
+    fourth = site.open()
+    assert [session.id for session in site.machine.sessions] == [first, second, fourth]
+    assert site.post(note("x"), third).status == 404
+
+
+@pytest.mark.req("SEC-10")
+def test_where_nobody_is_idle_a_new_client_is_refused_for_a_while() -> None:
+    site = Site(limits=Limits(sessions=2))
+    for _ in range(2):
+        site.listen(site.open())
+    refused = site.post(initialize())
+    assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+    assert len(site.machine.sessions) == 2
+
+
+def test_the_deadlines_of_engines_are_kept() -> None:
+    site = Site(HttpOptions(keep_alive=None))
+    session = site.open()
+    site.listen(session)
+    connection = site.session().connection
+    connection.send_request(PingRequest(), now=site.now, timeout=5)
+    site.touch(site.session())
+    site.touch(site.session())
+    assert site.machine.next_deadline() == 5
+    site.advance(6)
+    assert [type(event) for _, event in site.events][-1] is RequestFailed
+    assert site.machine.next_deadline() == 60
+
+
+def test_what_is_done_to_a_session_that_is_over_does_nothing() -> None:
+    site = Site()
+    session = site.open()
+    old = site.session()
+    site.ask("DELETE", mcp_session_id=session)
+    site.kinds()
+    site.machine.flush(old, site.now)
+    assert site.kinds() == []
+    assert old.connection.can_reach is None
+
+
+def test_deadlines_of_what_is_over_by_then_do_nothing() -> None:
+    site = Site(HttpOptions(session_idle=10))
+    sessions = [site.open(), site.open()]
+    for session in sessions:
+        site.listen(session)
+    site.call(sessions[0])
+    for each in site.machine.sessions:
+        each.connection.close(site.now, 10)
+        site.machine.flush(each, site.now)
+    site.advance(100)
+    assert site.machine.sessions == ()
+
+
+def test_two_deadlines_at_one_time_where_the_first_is_the_end() -> None:
+    site = Site(HttpOptions(sse_after=2.0))
+    session = site.open()
+    exchange, _ = site.call(session)
+    site.session().connection.close(site.now, 2.0)
+    site.machine.flush(site.session(), site.now)
+    site.now = 2.0
+    site.machine.handle_timeout(2.0)
+    site.settle()
+    assert (exchange.status, exchange.is_over) == (404, True)
+    assert site.machine.sessions == ()
+
+
+def test_time_does_not_go_back() -> None:
+    site = Site(HttpOptions(session_idle=10))
+    site.now = 100.0
+    site.open()
+    site.machine.handle_timeout(50.0)
+    site.machine.flush(site.session(), 50.0)
+    assert site.machine.next_deadline() == 110.0
+
+
+def test_a_request_of_an_earlier_session_that_is_cut_off_is_over() -> None:
+    site = Site()
+    session = site.open()
+    exchange, event = site.call(session)
+    found = site.session()
+    found.connection.abort(ValueError("a handler's fault"))
+    site.touch(found)
+    assert (exchange.status, found.connection.phase) == (404, Phase.CLOSED)
+    found.connection.send_result(event.id, None)
+    site.touch(found)
+
+
+# Small and bounded
+
+
+@pytest.mark.req("SEC-10")
+def test_ten_thousand_sessions_that_are_left_come_back_to_nothing() -> None:
+    site = Site(HttpOptions(session_idle=100), limits=Limits(sessions=1000))
+
+    def open_many() -> int:
+        tracemalloc.reset_peak()
+        for _ in range(1500):
+            site.open()
+        site.events.clear()
+        site._responses.clear()
+        assert len(site.machine.sessions) == 1000
+        peak = tracemalloc.get_traced_memory()[1]
+        site.advance(200)
+        site.events.clear()
+        return peak
+
+    tracemalloc.start()
+    try:
+        open_many()
+        first = open_many()
+        gc.collect()
+        base = tracemalloc.get_traced_memory()[0]
+        second = open_many()
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < base + 50_000
+        assert second < first * 1.05
+    finally:
+        tracemalloc.stop()
+    assert site.machine.sessions == ()
+    assert site.machine.next_deadline() is None
+
+
+@pytest.mark.parametrize("options", [HttpOptions(), HttpOptions(answers="sse", resume_within=1)])
+def test_an_idle_session_is_small_and_has_one_deadline(options: HttpOptions) -> None:
+    site = Site(options)
+    session = site.open()
+    for number in range(50):
+        exchange = site.post(tool_call(number, progressToken=number), session)
+        event = site.requests()[-1]
+        site.session().connection.send_progress(event.id, 1)
+        site.touch(site.session())
+        if number % 5 == 0:
+            site.reset(exchange)
+        site.answer(event)
+    site.advance(100)
+    found = site.session()
+    assert (found.streams, found.replay) == ({}, None)
+    assert deadlines(site) == 1
+    shared = {id(found.connection._row), id(found.connection._receivable)}
+    assert weight(found.connection, set(shared)) <= IDLE
+    assert weight(found, shared) <= IDLE + 1024
+
+
+def deadlines(site: Site) -> int:
+    """Return how many deadlines there are."""
+    return len(site.machine._sessions.timers._deadlines or ())

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from httpsite import INFO
+
+from mcpio.engine.server import ServerConnection
+from mcpio.http.checks import Facts, Rejection
+from mcpio.http.model import Body, End, RequestHead, ResponseHead
+from mcpio.http.sessions import LISTENING, Exchange, HttpSession, Stream
+
+
+def exchange(ready: dict[Any, None] | None = None, *headers: tuple[bytes, bytes]) -> Exchange:
+    facts = Facts(RequestHead("e", "POST", "/mcp", ()))
+    return Exchange("e", facts, None, headers=headers, answers="auto", ready={} if ready is None else ready)
+
+
+def test_an_answer_in_one_piece_has_its_length_and_the_fields_of_every_answer() -> None:
+    ready: dict[Any, None] = {}
+    found = exchange(ready, (b"vary", b"origin"))
+    found.respond(200, ((b"x", b"y"),), b"body")
+    head, body, end = found.items
+    assert head == ResponseHead("e", 200, ((b"x", b"y"), (b"content-length", b"4"), (b"vary", b"origin")))
+    assert (body, end) == (Body("e", b"body"), End("e"))
+    assert (found.is_answered, list(ready)) == (True, ["e"])
+
+
+def test_an_answer_without_a_body_says_so_where_it_may() -> None:
+    for status, length in ((202, ((b"content-length", b"0"),)), (204, ())):
+        found = exchange()
+        found.respond(status, ())
+        assert list(found.items) == [ResponseHead("e", status, length), End("e")]
+
+
+def test_a_refusal_is_json() -> None:
+    found = exchange()
+    found.reject(Rejection(404, "no", headers=((b"x", b"y"),)))
+    head = found.items[0]
+    assert isinstance(head, ResponseHead)
+    assert (head.status, head.headers[:2]) == (404, ((b"content-type", b"application/json"), (b"x", b"y")))
+
+
+def test_a_stream_of_events_goes_on_until_it_is_finished() -> None:
+    ready: dict[Any, None] = {}
+    found = exchange(ready)
+    found.begin_stream(())
+    assert (found.is_stream, found.is_answered, list(ready)) == (True, False, ["e"])
+    found.send(b"x")
+    found.finish()
+    assert [type(item) for item in found.items] == [ResponseHead, Body, End]
+
+
+@pytest.mark.req("SEC-10")
+def test_what_waits_on_a_stream_is_counted() -> None:
+    stream = Stream(3, None)
+    stream.unsent += [b"abc", b"de"]
+    assert (stream.unsent_bytes, stream.via, Stream(LISTENING, None).via) == (5, 3, None)
+
+
+def test_a_session_knows_its_streams_as_the_engine_names_them() -> None:
+    session = HttpSession(1, ServerConnection(INFO), "me", 5.0)
+    listening, other = Stream(LISTENING, None), Stream(1, None)
+    session.streams = {0: listening, 1: other}
+    assert (session.stream_of(None), session.stream_of(1)) == (listening, other)
+    assert (session.stream_of(2), session.stream_of("x")) == (None, None)
+
+
+def test_a_session_is_idle_without_exchanges_and_requests() -> None:
+    session = HttpSession(1, ServerConnection(INFO), None, 0.0)
+    assert (session.is_idle, session.may_end) == (True, True)
+    session.exchanges, session.id = 1, "x"
+    assert (session.is_idle, session.may_end) == (False, False)
+    session.connection.close(0.0)
+    assert (session.is_idle, session.may_end) == (False, True)
