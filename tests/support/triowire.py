@@ -1,4 +1,4 @@
-"""HTTP through the Trio driver, over memory streams and in virtual time; and clients that say just what they are told."""
+"""HTTP through the Trio driver, over memory streams and in virtual time; clients that say just what they are told."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ async def _read(exchange: Asked, http: h11.Connection) -> None:
         event = http.next_event()
         if event is h11.NEED_DATA:
             try:
-                http.receive_data(await exchange.stream.receive_some(65536))
+                http.receive_data(bytes(await exchange.stream.receive_some(65536)))
             except trio.ClosedResourceError:
                 exchange.take(Reset(0))
         elif isinstance(event, h11.Response):

@@ -1,4 +1,4 @@
-"""``serve_http`` and clients that mean harm: garbage, endless heads and bodies, slowness, and what they hope to inject."""
+"""``serve_http`` and clients that mean harm: garbage, endless heads and bodies, slowness, injections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcpio.http.options import Cors, HttpOptions
 from mcpio.trio import HttpTimeouts
 
 
-def small_server(**limits: int) -> Server:
+def small_server(**limits: Any) -> Server:
     server = Server("small", "1", options=Options(limits=Limits(**limits)))
 
     @server.tool

@@ -1,0 +1,266 @@
+"""``serve_http`` with real sockets and processes: TLS, signals, addresses, and sessions by the thousand."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trustme
+from triowire import RawHttp, each_parser
+
+from mcpio import Context, Server
+from mcpio.http.options import HttpOptions
+from mcpio.trio import HttpListening, HttpPeer, HttpTimeouts, serve_http
+
+PROGRAM = """
+import sys
+from functools import partial
+import trio
+from mcpio import Context, Server
+from mcpio.trio import serve_http
+
+server = Server("process", "1")
+
+@server.tool
+async def wait(ctx: Context) -> str:
+    ctx.progress(1)
+    await trio.sleep_forever()
+
+async def main() -> None:
+    async with trio.open_nursery() as nursery:
+        serving = partial(serve_http, server, port=0, parser=sys.argv[1], handle_signals=True)
+        print((await nursery.start(serving)).port, flush=True)
+
+trio.run(main)
+"""
+
+
+def who() -> Server:
+    server = Server("who", "1")
+
+    @server.tool
+    def whose(ctx: Context) -> str:
+        return repr(ctx.peer.principal)
+
+    return server
+
+
+class Served:
+    """A server that listens, and what was connected to it."""
+
+    def __init__(self, listening: HttpListening, nursery: trio.Nursery) -> None:
+        self.listening = listening
+        self.end = nursery.cancel_scope.cancel
+        self.port = listening.port or 0
+        self.clients: list[RawHttp] = []
+
+    async def dial(self, asking: ssl.SSLContext | None = None) -> RawHttp:
+        """Connect."""
+        stream: trio.abc.Stream
+        if asking is None:
+            stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+        else:
+            stream = await trio.open_ssl_over_tcp_stream("localhost", self.port, ssl_context=asking)
+        self.clients.append(RawHttp(stream))
+        return self.clients[-1]
+
+
+@asynccontextmanager
+async def served(**how: Any) -> AsyncIterator[Served]:
+    async with trio.open_nursery() as nursery:
+        site = Served(await nursery.start(partial(serve_http, who(), port=0, **how)), nursery)
+        try:
+            yield site
+        finally:
+            with trio.CancelScope(shield=True):
+                for client in site.clients:
+                    await trio.aclose_forcefully(client.stream)
+            nursery.cancel_scope.cancel()
+
+
+@each_parser
+@pytest.mark.req("HTTP-04")
+def test_it_says_where_it_listens_and_serves_its_own_names(parser: str) -> None:
+    async def main() -> None:
+        async with served(parser=parser) as site:
+            assert site.listening.url == f"http://127.0.0.1:{site.port}/mcp"
+            client = await site.dial()
+            assert (await client.initialize(host=f"localhost:{site.port}")).status == 200
+            assert (await client.post({}, host="evil.example")).status == 403
+
+    trio.run(main)
+
+
+def test_a_name_with_several_addresses_has_one_port_where_any_will_do() -> None:
+    async def main() -> None:
+        async with served(host="localhost") as site:
+            assert site.listening.url == f"http://localhost:{site.port}/mcp"
+
+    trio.run(main)
+
+
+def test_an_address_that_is_taken_is_an_error() -> None:
+    async def main() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            with pytest.raises(OSError, match="in use"):
+                await serve_http(who(), port=taken.getsockname()[1])
+
+    trio.run(main)
+
+
+def test_a_unix_socket_serves_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        bound = trio.socket.socket(trio.socket.AF_UNIX)
+        await bound.bind(str(tmp_path / "socket"))
+        bound.listen()
+        async with served(listeners=[trio.SocketListener(bound)]) as site:
+            assert (site.listening.url, site.listening.port) == ("/mcp", None)
+            client = RawHttp(await trio.open_unix_socket(str(tmp_path / "socket")))
+            site.clients.append(client)
+            assert (await client.initialize()).status == 200
+
+    trio.run(main)
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def contexts(authority: trustme.CA) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return the server's, which wants to see a certificate, and a client's, which has one."""
+    serving, asking = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(serving)
+    authority.issue_cert("ada@example.org", common_name="ada").configure_cert(asking)
+    for context in (serving, asking):
+        authority.configure_trust(context)
+    serving.verify_mode = ssl.CERT_OPTIONAL
+    return serving, asking
+
+
+@each_parser
+def test_a_certificate_says_whose_a_request_is(parser: str, authority: trustme.CA) -> None:
+    serving, asking = contexts(authority)
+
+    async def main() -> None:
+        async with served(ssl_context=serving, parser=parser) as site:
+            assert site.listening.url.startswith("https://")
+            client = await site.dial(asking)
+            await client.initialize()
+            heard = await client.post(client.call("whose"))
+            assert "(('commonName', 'ada'),)" in heard.json["result"]["content"][0]["text"]
+            await client.say(client.head("GET"))
+            await client.until(b"\n\n")
+            site.end()
+            with trio.CancelScope(shield=True):
+                assert (await client.rest()).endswith(b"0\r\n\r\n")
+
+    trio.run(main)
+
+
+def test_the_certificate_is_for_the_program_to_see(authority: trustme.CA) -> None:
+    serving, asking = contexts(authority)
+    peers: list[HttpPeer] = []
+
+    def find(_: Any, peer: HttpPeer) -> str:
+        peers.append(peer)
+        return "somebody"
+
+    async def main() -> None:
+        async with served(ssl_context=serving, principal=find) as site:
+            await (await site.dial(asking)).initialize()
+
+    trio.run(main)
+    assert peers[0].address[0] == "127.0.0.1"
+    assert peers[0].certificate["subjectAltName"] == (("email", "ada@example.org"),)
+
+
+def test_what_is_no_tls_on_a_port_for_tls_costs_a_connection(authority: trustme.CA) -> None:
+    serving, asking = contexts(authority)
+
+    async def main() -> None:
+        async with served(ssl_context=serving, timeouts=HttpTimeouts(head=0.2)) as site:
+            for said in (b"POST /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n", b"\x16", b""):
+                plain = await site.dial()
+                await plain.say(said)
+                assert b"HTTP" not in await plain.rest()
+            assert (await (await site.dial(asking)).initialize()).status == 200
+
+    trio.run(main)
+
+
+def test_one_address_cannot_have_all_the_connections() -> None:
+    async def main() -> None:
+        async with served(max_per_address=2) as site:
+            clients = [await site.dial() for _ in range(2)]
+            for client in clients:
+                assert (await client.initialize()).status == 200
+            third = await site.dial()
+            assert await third.rest() == b""
+            await clients[0].stream.aclose()
+            while True:
+                again = await site.dial()
+                try:
+                    assert (await again.initialize()).status == 200
+                except (EOFError, trio.BrokenResourceError):
+                    continue  # The server has not heard of the end yet.
+                break
+
+    trio.run(main)
+
+
+@each_parser
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_at_sigterm_a_hundred_streams_end_and_the_process_is_gone_within_a_second(parser: str, method: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, parser], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+
+        async def main() -> float:
+            clients = []
+            for _ in range(100):
+                client = RawHttp(await trio.open_tcp_stream("127.0.0.1", port))
+                await client.initialize()
+                call = {**client.call("wait")["params"], "_meta": {"progressToken": 1}}
+                asked = client.posted({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+                await client.say(client.head("GET") if method == "GET" else asked)
+                await client.until(b"\n\n")
+                clients.append(client)
+            process.terminate()
+            began = time.monotonic()
+            for client in clients:
+                assert (await client.rest()).endswith(b"0\r\n\r\n")
+                await client.stream.aclose()
+            return began
+
+        began = trio.run(main)
+        assert process.wait() == 143
+        assert time.monotonic() - began < 1
+
+
+@each_parser
+@pytest.mark.req("SEC-10")
+def test_sessions_that_are_opened_and_abandoned_over_sockets_leave_nothing_behind(parser: str) -> None:
+    async def main() -> None:
+        async with served(parser=parser, options=HttpOptions(session_idle=0.05)) as site:
+            for _ in range(200):
+                client = await site.dial()
+                await client.initialize()
+                await client.stream.aclose()
+            with trio.fail_after(5):
+                while site.listening.host.machine.sessions:  # noqa: ASYNC110 - nothing tells of that
+                    await trio.sleep(0.01)
+
+    trio.run(main)
