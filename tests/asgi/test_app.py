@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from asgiwire import AsgiWire, EventLoop
+from asgiwire import AsgiWire, EventLoop, as_call
 from httpwire import RawClient
 
 from mcpio import Context, LocalProtocolError, Server
@@ -343,12 +343,12 @@ def test_closing_ends_streams_and_serves_nothing_new(loop: EventLoop) -> None:
         wire = AsgiWire(application, loop)
         client = RawClient(wire)
         await client.initialize()
-        listening = await client.listen()
-        assert not listening.is_over
+        listening = as_call(await client.listen())
+        assert not listening.over()
         application.close()
         await loop.settle()
         assert listening.is_over
-        assert listening.has_returned  # type: ignore[attr-defined]  # every exchange here is a call
+        assert listening.returned()
         del client.headers["mcp-session-id"], client.headers["mcp-protocol-version"]
         assert (await client.initialize()).status == 503
         application.close(0)

@@ -163,7 +163,7 @@ class Called(Exchange):
         super().__init__()
         self.messages: list[dict[str, Any]] = []
         self.raised: BaseException | None = None
-        self.has_returned = False
+        self._has_returned = False
         self._pieces = deque(self.body)
         self._gone = self.loop.event()
         self._may_send = self.loop.event()
@@ -181,9 +181,17 @@ class Called(Exchange):
                 self.raised = error
                 raise
             finally:
-                self.has_returned = True
+                self._has_returned = True
 
         self.cancel = self.loop.start(call)
+
+    def returned(self) -> bool:
+        """Tell whether the application is done with the call."""
+        return self._has_returned
+
+    def over(self) -> bool:
+        """Tell whether the response is complete."""
+        return self.is_over
 
     def leave(self) -> None:
         """Be a client that goes away."""
@@ -221,6 +229,12 @@ class Called(Exchange):
         self.take(Body(0, message["body"]))
         if not message["more_body"]:
             self.take(End(0))
+
+
+def as_call(exchange: Exchange) -> Called:
+    """Return what an ``AsgiWire`` gave for a request, as what it is."""
+    assert isinstance(exchange, Called)
+    return exchange
 
 
 @attrs.define(eq=False)
@@ -261,8 +275,7 @@ class AsgiWire:
 
     async def leave(self, exchange: Exchange) -> None:
         """Break a request off."""
-        assert isinstance(exchange, Called)
-        exchange.leave()
+        as_call(exchange).leave()
         await self.loop.settle()
 
     async def pass_time(self, seconds: float) -> None:
@@ -310,7 +323,7 @@ class Asgi:
         await wire.close(0)
         assert lines == []
         assert [call.raised for call in wire.calls if call.raised is not None] == []
-        assert [call for call in wire.calls if not call.has_returned] == []
+        assert [call for call in wire.calls if not call.returned()] == []
 
 
 def _user(scope: Mapping[str, Any]) -> str | None:

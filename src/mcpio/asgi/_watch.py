@@ -45,6 +45,7 @@ class Watch:
 
     def look(self) -> None:
         """Act on the deadlines that have come."""
+        self._deadline = None  # the host says when the next one is, if there is one
         self._expire()
         for number in self._timers.pop_expired(self._now()):
             alarm = self._alarms.pop(number, None)
@@ -84,7 +85,8 @@ class Watch:
             self._sleeper = (call, deadline, sleeper)
 
     async def _sleep(self, runtime: Runtime, until: float) -> None:
-        await runtime.sleep(until - self._now())
+        # A hair more: what rounding leaves of it would be slept for again.
+        await runtime.sleep(until - self._now() + 1e-6)
         self._sleeper = None
         self.look()
 
