@@ -160,11 +160,13 @@ class Storing:
 
     def next_effect(self, now: float) -> SessionEffect | None:
         """Return what the store is to do next, or ``None``."""
+        if now == float("-inf"):
+            return None  # nobody has come yet, nor is it known when that is
         if not self._has_swept:
             self._has_swept = True
             idle = self._options.session_idle
             before = None if idle is None else self._keeping.epoch + now - 2 * idle
-            self._asked.append((SessionSweep(self._take_token(), before, self._limits.sessions), None))
+            self._asked.appendleft((SessionSweep(self._take_token(), before, self._limits.sessions), None))
         while not self._asked and self._changed:
             session = next(iter(self._changed))
             del self._changed[session]
