@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,22 @@ def test_a_signal_ends_the_command_and_its_server(serving: list[str], signum: si
         process.send_signal(signum)
         out, err = process.communicate(timeout=20)
     assert heard == {"server: waiting\n", "progress: 1\n"}
+    assert (process.returncode, out, err) == (status, "", "")
+
+
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_server_over_http_says_where_it_is_and_ends_at_a_signal(
+    serving: list[str], signum: signal.Signals, status: int
+) -> None:
+    command = [*serving, "--http", "0", "--path", "/here", "--health", "/health"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        url = process.stderr.readline().removeprefix("mcpio: serving 'process' at ").strip()
+        assert url.endswith("/here")
+        with urllib.request.urlopen(url.removesuffix("/here") + "/health") as response:
+            assert json.load(response) == {"status": "ok"}
+        process.send_signal(signum)
+        out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (status, "", "")
 
 

@@ -1,4 +1,4 @@
-"""``mcpio serve``: serve a Server object that somebody's module has, on standard input and output."""
+"""``mcpio serve``: serve a Server object that somebody's module has, on standard input and output or over HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from types import ModuleType
 import trio
 
 from mcpio.app.server import Server
-from mcpio.cli import recording
+from mcpio.cli import http_serving, recording
 from mcpio.cli.console import is_terminal
 from mcpio.cli.failures import Exit, Failure, did_you_mean
 from mcpio.trio import serve_stdio
@@ -42,18 +42,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     transports.add_argument(
         "--stdio", action="store_true", help="on standard input and output, for one client; this is the default"
     )
+    transports.add_argument(
+        "--http",
+        type=http_serving.address,
+        metavar="[HOST:]PORT",
+        help="over HTTP, for any number; on this machine only where there is no host; port 0 finds one",
+    )
+    parser.add_argument("--path", help="with --http: the path of the endpoint (default: /mcp)")
+    parser.add_argument("--health", metavar="PATH", help="with --http: a path that tells whether the server is alive")
 
 
 def run(options: argparse.Namespace) -> int:
     """Be the command."""
+    _check(options)
     # What the module prints while it is imported is no protocol either.
     with contextlib.redirect_stdout(sys.stderr):
         server = load(options.server)
+    if options.http is not None:
+        http_serving.serve(server, options.http, path=options.path or "/mcp", health=options.health)
+        return Exit.DONE
     if is_terminal(sys.stdin):
         print(f"mcpio: serving {server.info.name!r} on standard input, which is a terminal", file=sys.stderr)
     with recording.recorder(options.record) as tap:
         trio.run(partial(serve_stdio, server, tap=tap))
     return Exit.DONE
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise ``Failure`` for options that do not go together."""
+    for name in ("path", "health"):
+        value = getattr(options, name)
+        if value is not None and options.http is None:
+            raise Failure(Exit.USAGE, f"--{name} is for --http")
+        if value is not None and not value.startswith("/"):
+            raise Failure(Exit.USAGE, f"--{name} begins with a slash, and {value!r} does not")
+    if options.http is not None and options.record is not None:
+        raise Failure(Exit.USAGE, "--record writes down one conversation: it is not for --http")
 
 
 def load(reference: str) -> Server:
