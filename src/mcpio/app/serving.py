@@ -38,7 +38,7 @@ class ServerSession(Session):
     """How many notifications for everybody, of lists and resources that changed, this client did not get (P11): they
     were not declared to it, its session was not open yet, or not any more."""
 
-    SLOW_FIX: ClassVar[str] = "make its function async, or register it with blocking=True to run it in a thread"
+    _SLOW_FIX: ClassVar[str] = "make its function async, or register it with blocking=True to run it in a thread"
 
     def __init__(self, server: Server, connection: ServerConnection, driver: Driver, state: Any = None) -> None:
         """Use ``Server.session``, which remembers the session for what is told to all."""

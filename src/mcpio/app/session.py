@@ -64,7 +64,7 @@ class Session(TaskCalls):
     ended: ConnectionClosed | None
     """How the session ended, ``None`` before that."""
 
-    SLOW_FIX: ClassVar[str] = "make its function async"
+    _SLOW_FIX: ClassVar[str] = "make its function async"
     """What to do about a handler that takes too long."""
 
     def __init__(self, connection: Connection, driver: Driver) -> None:
@@ -97,8 +97,8 @@ class Session(TaskCalls):
             cookie = event.cookie  # type: ignore[union-attr]  # as above
             if cookie.__class__ is Waiter:
                 cookie.outcome.set(event)
-            elif kind is RequestFailed and cookie == KEEP_ALIVE:
-                self.driver.report(f"no answer to a keep-alive ping: {event.error}", None)  # type: ignore[union-attr]
+            elif isinstance(event, RequestFailed) and cookie == KEEP_ALIVE:
+                self.driver.report(f"no answer to a keep-alive ping: {event.error}", None)
         elif isinstance(event, ProgressReceived):
             self._tell_progress(event)
         elif isinstance(event, NotificationReceived | Initialized):
@@ -362,7 +362,7 @@ class Session(TaskCalls):
 
     def _report_slow(self, event: RequestReceived, took: float) -> None:
         held = f"{named(event.raw)} held up everything else for {took * 1000:.0f} ms"
-        self.driver.report(f"{held}: {self.SLOW_FIX}", None)
+        self.driver.report(f"{held}: {self._SLOW_FIX}", None)
 
     async def _finish(self, event: RequestReceived, scope: RequestScope, result: Awaitable[Any]) -> None:
         """Wait for a handler's result and send it. Whatever the handler does, its request gets one answer."""
