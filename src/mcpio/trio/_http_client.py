@@ -9,6 +9,7 @@ from typing import Any, Final, TypedDict, Unpack
 import trio
 
 from mcpio._driving import report
+from mcpio.app.callbacks import checked_callback
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.renewing import Renewal
 from mcpio.app.runtime import checked_grace
@@ -65,6 +66,7 @@ async def connect_http(url: str, *, nursery: trio.Nursery, **options: Unpack[Htt
     check_options(given, HttpConnectOptions.__annotations__)
     transport: Any = {name: given.pop(name) for name in TransportOptions.__annotations__ if name in given}
     of_client: Any = {name: given.pop(name) for name in ClientOptions.__annotations__ if name in given}
+    checked_callback("on_session_lost", transport.get("on_session_lost"))
     location = Location.parse(url)
     proxy = find_proxy(location, transport.get("proxy"), trust_env=transport.get("trust_env", False))
     begun = begin_client(of_client, **given)
@@ -92,14 +94,14 @@ async def _carry(
         async with trio.open_nursery() as nursery:
             # What carries messages outlives the cancellation of the block, so that the server hears of it.
             carriers = await nursery.start(_shielded)
-            carriers.start_soon(timekeeper.run)
-            connection: Any = begun.connection
-            actor = HttpActor(connection, location, timekeeper, TrioRuntime(nursery), carriers, proxy, transport)
-            client = Client(connection, actor, **options)
-            actor.attach(client, _renewal(client, transport))
-            begun.take_up(client)
-            task_status.started(client)
             try:
+                carriers.start_soon(timekeeper.run)
+                connection: Any = begun.connection
+                actor = HttpActor(connection, location, timekeeper, TrioRuntime(nursery), carriers, proxy, transport)
+                client = Client(connection, actor, **options)
+                actor.attach(client, Renewal(client, transport.get("on_session_lost")))
+                begun.take_up(client)
+                task_status.started(client)
                 await actor.run()
             finally:
                 carriers.cancel_scope.cancel()
@@ -111,13 +113,6 @@ async def _shielded(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         nursery.cancel_scope.shield = True
         task_status.started(nursery)
         await trio.sleep_forever()
-
-
-def _renewal(client: Client, transport: TransportOptions) -> Renewal:
-    """Return what opens sessions anew, and has requests wait for that."""
-    renewal = Renewal(client, transport.get("on_session_lost"))
-    client.add_innermost(renewal)
-    return renewal
 
 
 class HttpActor:
@@ -139,6 +134,7 @@ class HttpActor:
             location,
             carriers,
             receive=self._receive,
+            wake=self.wake,
             ssl_context=transport.get("ssl_context"),
             timeouts=transport.get("timeouts") or HttpClientTimeouts(),
             proxy=proxy,
@@ -151,6 +147,7 @@ class HttpActor:
         """Say who acts on events."""
         self._client = client
         self._renewal = renewal
+        client.add_innermost(renewal)
 
     # The driver of the session
 
@@ -211,7 +208,6 @@ class HttpActor:
 
     def _receive(self, item: Any) -> None:
         self._machine.receive(item, trio.current_time())
-        self.wake()
 
     def _close(self, grace: float | None) -> None:
         self._machine.connection.close(trio.current_time(), grace)

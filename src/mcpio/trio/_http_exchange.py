@@ -65,14 +65,19 @@ class HttpPool:
         nursery: trio.Nursery,
         *,
         receive: Callable[[ResponseItem], None],
+        wake: Callable[[], None],
         ssl_context: ssl.SSLContext | None,
         timeouts: HttpClientTimeouts,
         proxy: Proxy | None = None,
     ) -> None:
-        """``receive`` takes what comes back. It does not wait, and is called between checkpoints."""
+        """``receive`` takes what comes back, and ``wake`` acts on it. Neither waits.
+
+        What came at once is acted on at once: where a whole response did, its connection is free by then.
+        """
         self.location = location
         self.timeouts = timeouts
         self.receive = receive
+        self.wake = wake
         self._nursery = nursery
         self._proxy = proxy
         if ssl_context is None and location.scheme == "https":
@@ -130,7 +135,7 @@ class HttpPool:
 
     async def _open(self) -> trio.abc.Stream:
         to = self.location if self._proxy is None else self._proxy
-        stream = await trio.open_tcp_stream(to.host, to.port)
+        stream: trio.abc.Stream = await trio.open_tcp_stream(to.host, to.port)
         try:
             _watch(stream)
             if self._ssl_context is None:
@@ -182,11 +187,16 @@ class _Worker:
         try:
             while (job := self._job) is not None:
                 self._job = None
+                last = None
                 with job.scope:
-                    await self._carry(job)
-                if job.scope.cancelled_caught:
+                    last = await self._carry(job)
+                if last is None:
                     await self._drop()
+                # First, so that what follows from the last of it may go by this connection.
                 self._pool.finish(job, self)
+                if last is not None:
+                    self._pool.receive(last)
+                    self._pool.wake()
                 with trio.move_on_after(KEEP):
                     while self._job is None:
                         await self._wake.wait()
@@ -195,8 +205,9 @@ class _Worker:
             with trio.CancelScope(shield=True):
                 await self._drop()
 
-    async def _carry(self, job: Job) -> None:
-        """Carry one exchange. Whatever becomes of it is told to the machine."""
+    async def _carry(self, job: Job) -> ResponseItem:
+        """Carry one exchange. Returns the last of it, which the machine was not told yet."""
+        error: McpError
         try:
             if self._stream is not None and _is_stale(self._stream):
                 await self._drop()
@@ -205,12 +216,15 @@ class _Worker:
                 self._stream = await self._pool.open()
                 self._http = h11.Connection(h11.CLIENT)
                 await self._exchange(self._stream, job)
-        except McpError as error:
-            await self._fail(job, error)
-        except BROKEN as error:
-            lost = ConnectionLost(f"the connection to {self._pool.location.authority} broke: {_reason(error)}")
-            lost.__cause__ = error
-            await self._fail(job, lost)
+            await self._release()
+            return End(job.exchange)
+        except McpError as fault:
+            error = fault
+        except BROKEN as fault:
+            error = ConnectionLost(f"the connection to {self._pool.location.authority} broke: {_reason(fault)}")
+            error.__cause__ = fault
+        await self._drop()
+        return Reset(job.exchange, error)
 
     async def _succeeds_with(self, stream: trio.abc.Stream, job: Job) -> bool:
         """Try a connection that was used before. Its end may be on its way, and then another is worth a try.
@@ -241,6 +255,7 @@ class _Worker:
         while True:
             event = _next_event(http)
             if event is h11.NEED_DATA:
+                pool.wake()
                 data = await _some(stream, limit)
                 self._has_response |= bool(data)
                 http.receive_data(data)
@@ -250,8 +265,6 @@ class _Worker:
             elif isinstance(event, h11.Data):
                 receive(Body(job.exchange, bytes(event.data)))
             elif isinstance(event, h11.EndOfMessage):
-                await self._release()
-                receive(End(job.exchange))
                 return
             elif not isinstance(event, h11.InformationalResponse):
                 raise ConnectionLost("the server closed the connection")
@@ -262,10 +275,6 @@ class _Worker:
             self._http.start_next_cycle()
         else:
             await self._drop()
-
-    async def _fail(self, job: Job, error: McpError) -> None:
-        await self._drop()
-        self._pool.receive(Reset(job.exchange, error))
 
     async def _drop(self) -> None:
         if self._stream is not None:
@@ -299,8 +308,10 @@ def _is_stale(stream: trio.abc.Stream) -> bool:
     return isinstance(inner, trio.SocketStream) and inner.socket.is_readable()
 
 
-def _watch(stream: trio.SocketStream) -> None:
+def _watch(stream: trio.abc.Stream) -> None:
     """Have the system find out that a peer is gone, on streams where nobody says anything for hours."""
+    if not isinstance(stream, trio.SocketStream):
+        return
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):
