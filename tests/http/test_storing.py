@@ -355,6 +355,41 @@ def test_a_session_that_is_closing_is_not_stored_any_more() -> None:
     assert len(site.store) == 0
 
 
+def test_what_a_closing_session_still_answers_need_not_wait() -> None:
+    site = KeptSite()
+    session = site.open()
+    first, one = site.call(session, 1)
+    second, two = site.call(session, 2)
+    site.said()
+    site.session().connection.close(site.now)
+    site.touch(site.session())
+    site.answer(one)
+    assert (first.status, site.said()) == (200, [])
+    site.answer(two)
+    assert (second.status, site.said()) == (200, ["Delete"])
+
+
+def test_the_end_of_a_session_waits_for_its_own_deletion() -> None:
+    site = KeptSite()
+    session = site.open()
+    _, event = started(site, session)
+    site.is_late = True
+    progress(site, event, 2)
+    ended = site.ask("DELETE", mcp_session_id=session)
+    effects = site.said()
+    assert effects[-2:] == ["Save", "Delete"]
+    site._answer()
+    site.is_late = False
+    super(KeptSite, site).settle()
+    assert ended.status == 0
+    assert not site.machine.closed
+    site.answer_store()
+    assert ended.status == 204
+    site.machine.close(site.now)
+    site.settle()
+    assert site.machine.closed
+
+
 def test_whoever_cannot_be_written_down_has_a_session_that_ends_with_the_process() -> None:
     site = KeptSite()
     session = site.open(principal=("cn", "ann"))

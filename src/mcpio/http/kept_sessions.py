@@ -116,7 +116,7 @@ class KeptSessions(Sessions):
         """Give a session the id that its client is to use from now on, as soon as the store has it."""
         id = super().name(session)
         if not session.is_legacy:
-            self._storing.open(session, is_new=True)
+            self._storing.open(session, id, is_new=True)
         return id
 
     def flush(self, session: HttpSession) -> None:
@@ -225,7 +225,7 @@ class KeptSessions(Sessions):
         session = self._enrol(connection, principal)
         session.id = found.key
         self._by_id[found.key] = session
-        self._storing.open(session, is_new=False)
+        self._storing.open(session, found.key, is_new=False)
         session.next_stream = max(record.next_stream, LISTENING + 1)
         for each in record.streams:
             stream = session.streams[each.number] = Stream(each.number, None)

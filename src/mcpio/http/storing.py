@@ -72,6 +72,15 @@ class Found:
     record: SessionRecord
 
 
+@attrs.frozen
+class _Kept:
+    """A session that the store is to know."""
+
+    session: HttpSession
+    key: str
+    journal: Journal
+
+
 class Storing:
     """The dealings of a server with the store of its sessions."""
 
@@ -98,35 +107,38 @@ class Storing:
         self._refuse = refuse
         self._loaded = loaded
         self._unreachable = unreachable
-        self._asked: deque[tuple[SessionEffect, HttpSession | None]] = deque()
-        self._answers: dict[int, tuple[SessionEffect, HttpSession | None]] = {}
-        self._changed: dict[HttpSession, None] = {}
-        self._failing: dict[int, HttpSession] = {}
+        self._asked: deque[tuple[SessionEffect, _Kept | None]] = deque()
+        self._answers: dict[int, tuple[SessionEffect, _Kept | None]] = {}
+        # By the key of the session, as the server calls it.
+        self._kept: dict[int, _Kept] = {}
+        self._changed: dict[int, None] = {}
         self._waiting: dict[str, list[Exchange]] = {}
         self._next_token = 1
-        # By the key of a session whose store failed, and by the token of what is looked up.
         self._retries: Timers[int] = Timers()
+        # By the token of the effect.
         self._lookups: Timers[int] = Timers()
         self._has_swept = False
 
     # For the server
 
-    def open(self, session: HttpSession, *, is_new: bool) -> None:
-        """Begin to keep a session that has its id, if whoever it belongs to can be written down."""
+    def open(self, session: HttpSession, id: str, *, is_new: bool) -> None:
+        """Begin to keep a session under its id, if whoever it belongs to can be written down."""
         if session.principal is None or session.principal.__class__ in (str, int):
-            session.journal = Journal(partial(self._note, session), self._limits, is_new=is_new)
+            journal = Journal(partial(self._note, session.key), self._limits, is_new=is_new)
+            session.journal = journal
+            self._kept[session.key] = _Kept(session, id, journal)
 
     def end(self, session: HttpSession) -> None:
-        """Forget a session that is over. What it still has to say may go out; what says that it is over waits."""
-        self.leave(session)
-        if session.journal is not None and session.id is not None:
-            self._asked.append((SessionDelete(self._take_token(), session.id), session))
+        """Forget a session that is over. What says so waits until the store has forgotten it too."""
+        kept = self.leave(session)
+        if kept is not None:
+            self._asked.append((SessionDelete(self._take_token(), kept.key), kept))
 
-    def leave(self, session: HttpSession) -> None:
+    def leave(self, session: HttpSession) -> _Kept | None:
         """Let go of a session as it is in the store."""
-        self._changed.pop(session, None)
-        self._failing.pop(session.key, None)
+        self._changed.pop(session.key, None)
         self._retries.clear(session.key)
+        return self._kept.pop(session.key, None)
 
     def look_up(self, exchange: Exchange, key: str, now: float) -> bool:
         """Ask the store for the session that an exchange names; return whether that makes sense."""
@@ -150,7 +162,7 @@ class Storing:
     def handle_timeout(self, now: float) -> None:
         """Ask a store again that failed; have nobody wait for ever for one that does not answer."""
         for key in self._retries.pop_expired(now):
-            self._changed[self._failing.pop(key)] = None
+            self._changed[key] = None
         expired = set(self._lookups.pop_expired(now))
         for effect, _ in (*self._asked, *self._answers.values()) if expired else ():
             if isinstance(effect, SessionLoad) and effect.token in expired:
@@ -168,13 +180,13 @@ class Storing:
             before = None if idle is None else self._keeping.epoch + now - 2 * idle
             self._asked.appendleft((SessionSweep(self._take_token(), before, self._limits.sessions), None))
         while not self._asked and self._changed:
-            session = next(iter(self._changed))
-            del self._changed[session]
-            self._save(session, now)
+            key = next(iter(self._changed))
+            del self._changed[key]
+            self._save(self._kept[key], now)
         if not self._asked:
             return None
-        effect, session_of_it = self._asked.popleft()
-        self._answers[effect.token] = (effect, session_of_it)
+        effect, kept = self._asked.popleft()
+        self._answers[effect.token] = (effect, kept)
         return effect
 
     def store_done(self, token: int, value: Any, now: float) -> None:
@@ -182,26 +194,22 @@ class Storing:
         asked = self._answers.pop(token, None)
         if asked is None:
             return
-        effect, session = asked
+        effect, kept = asked
         if isinstance(effect, SessionLoad):
             self._lookups.clear(token)
             self._take_in(effect, value, now)
-        elif session is None or session.journal is None:
+        elif kept is None:
             return
         elif isinstance(value, BaseException):
-            session.journal.failed()
-            if isinstance(effect, SessionSave):
-                self._fail(session, now)
-            else:
-                self._refuse(session)
+            self._fail(kept, now)
         elif isinstance(effect, SessionSave):
-            session.journal.written()
-            if session.journal.has_more:
-                self._note(session)
-            self._release(session)
+            kept.journal.written()
+            if kept.journal.has_more:
+                self._note(kept.session.key)
+            self._release(kept.session)
         else:
-            session.journal.reach()
-            self._release(session)
+            kept.journal.reach()
+            self._release(kept.session)
 
     @property
     def is_idle(self) -> bool:
@@ -210,17 +218,15 @@ class Storing:
 
     # Inside
 
-    def _note(self, session: HttpSession) -> None:
-        journal = session.journal
+    def _note(self, key: int) -> None:
+        kept = self._kept.get(key)
         # One at a time: what comes meanwhile goes together. A store that failed is asked again in a while.
-        if journal is not None and not journal.is_writing and not journal.is_failing:
-            self._changed[session] = None
+        if kept is not None and not kept.journal.is_writing and not kept.journal.is_failing:
+            self._changed[key] = None
 
-    def _save(self, session: HttpSession, now: float) -> None:
-        journal = session.journal
-        if journal is None or session.id is None:
-            return
-        if session.connection.phase in (Phase.CLOSING, Phase.CLOSED):
+    def _save(self, kept: _Kept, now: float) -> None:
+        session, journal = kept.session, kept.journal
+        if session.connection.phase is Phase.CLOSING:
             # It is about to end for good: there is nothing that anybody could take up.
             journal.reach()
             self._release(session)
@@ -232,18 +238,18 @@ class Storing:
             written = journal.write(session, saved, moment, float("inf") if idle is None else idle / 4)
         except McpError as error:
             self._keeping.report("a session cannot be stored", error)
-            journal.failed()
-            self._fail(session, now)
+            self._fail(kept, now)
             return
         if written is None:
             self._release(session)
         else:
-            self._asked.append((SessionSave(self._take_token(), session.id, written[0], moment, *written[1:]), session))
+            self._asked.append((SessionSave(self._take_token(), kept.key, written[0], moment, *written[1:]), kept))
 
-    def _fail(self, session: HttpSession, now: float) -> None:
-        self._failing[session.key] = session
-        self._retries.set(session.key, now + AGAIN)
-        self._refuse(session)
+    def _fail(self, kept: _Kept, now: float) -> None:
+        kept.journal.failed()
+        if kept.session.key in self._kept:
+            self._retries.set(kept.session.key, now + AGAIN)
+        self._refuse(kept.session)
 
     def _take_in(self, effect: SessionLoad, value: Any, now: float) -> None:
         waiting = self._waiting.pop(effect.key, [])
