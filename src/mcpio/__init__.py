@@ -89,6 +89,8 @@ if TYPE_CHECKING:
         ResponseReceived,
         VersionMismatched,
     )
+    from mcpio.http.model import Denied, RequestHead
+    from mcpio.http.options import Cors, HostPolicy, HttpOptions
     from mcpio.profiles import Profile
     from mcpio.refusals import RefusalCode
     from mcpio.revisions import (
@@ -242,11 +244,13 @@ __all__ = [
     "ConnectionLost",
     "ContentBlock",
     "Context",
+    "Cors",
     "CreateMessageRequest",
     "CreateMessageResult",
     "CustomNotification",
     "CustomRequest",
     "Declined",
+    "Denied",
     "Dismissed",
     "ElicitFormRequest",
     "ElicitRequest",
@@ -261,6 +265,8 @@ __all__ = [
     "Form",
     "GetPromptRequest",
     "GetPromptResult",
+    "HostPolicy",
+    "HttpOptions",
     "Icon",
     "IgnoreReason",
     "ImageContent",
@@ -327,6 +333,7 @@ __all__ = [
     "RequestContext",
     "RequestError",
     "RequestFailed",
+    "RequestHead",
     "RequestReceived",
     "RequestScope",
     "RequestTimeout",
@@ -414,6 +421,8 @@ _HOME = {
     "engine.redaction": "Redacting Redactor",
     "engine.replay": "Replay ReplayedCall replay",
     "engine.tap": "Observation Tap observe",
+    "http.model": "Denied RequestHead",
+    "http.options": "Cors HostPolicy HttpOptions",
     "app.server": "Lifespan Server",
     "app.client": "CallOptions Client ClientOptions",
     "app.context": "Context RequestScope",
