@@ -3,73 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import gc
-import threading
-import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
-import trio
+from loops import Run, loops, runtimes, turns, under_asyncio
 
 from mcpio.app.runtime import OneShot, Runtime, Task
 from mcpio.app.settling import is_stopping
-from mcpio.asyncio import AsyncioRuntime
-from mcpio.testing import ManualRuntime
-from mcpio.trio._runtime import TrioRuntime
-
-Main: TypeAlias = Callable[[Runtime], Coroutine[Any, Any, None]]
-Run: TypeAlias = Callable[[Main], None]
-
-
-def _under_trio(main: Main) -> None:
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            await main(TrioRuntime(nursery))
-
-    trio.run(run)
-
-
-def _under_asyncio(main: Main) -> None:
-    async def run() -> None:
-        async with asyncio.TaskGroup() as group:
-            await main(AsyncioRuntime(group))
-
-    asyncio.run(run())
-
-
-def _by_hand(main: Main) -> None:
-    runtime = ManualRuntime()
-    runtime.complete(main(runtime))
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Whatever is left behind, such as a coroutine that nobody awaited, shows as a warning."""
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        yield
-        gc.collect()
-    assert [str(warning.message) for warning in found] == []
-
-
-LOOPS = [_under_trio, _under_asyncio]
-loops = pytest.mark.parametrize("run", LOOPS, ids=["trio", "asyncio"])
-runtimes = pytest.mark.parametrize("run", [*LOOPS, _by_hand], ids=["trio", "asyncio", "manual"])
-
-
-async def _turns(runtime: Runtime) -> None:
-    """Let every task that can run get on with it."""
-    for _ in range(4):
-        turn = runtime.one_shot()
-
-        async def give(turn: OneShot = turn) -> None:
-            turn.set(None)
-
-        runtime.spawn(give())
-        await turn.wait()
-
 
 # Tasks
 
@@ -84,7 +25,7 @@ def test_a_task_starts_at_a_later_turn(run: Run) -> None:
 
         runtime.spawn(work())
         assert not seen
-        await _turns(runtime)
+        await turns(runtime)
         assert seen == ["work"]
 
     run(main)
@@ -104,12 +45,12 @@ def test_a_cancelled_task_stops_where_it_waits_and_the_others_go_on(run: Run) ->
                 seen.append(f"{name} is over")
 
         first, _ = runtime.spawn(work(values[0], "first")), runtime.spawn(work(values[1], "second"))
-        await _turns(runtime)
+        await turns(runtime)
         first.cancel()
-        await _turns(runtime)
+        await turns(runtime)
         assert seen == ["first is over"]
         values[1].set(1)
-        await _turns(runtime)
+        await turns(runtime)
         assert seen == ["first is over", "second has it", "second is over"]
 
     run(main)
@@ -132,7 +73,7 @@ def test_a_task_that_is_cancelled_before_it_starts_stops_at_its_first_wait(run: 
         task.cancel()
         task.cancel()
         assert not seen
-        await _turns(runtime)
+        await turns(runtime)
         assert seen == ["started", "over"]
 
     run(main)
@@ -150,12 +91,12 @@ def test_a_task_may_be_cancelled_twice_and_after_its_end(run: Run) -> None:
                 seen.append("over")
 
         task = runtime.spawn(work())
-        await _turns(runtime)
+        await turns(runtime)
         task.cancel()
         task.cancel()
-        await _turns(runtime)
+        await turns(runtime)
         task.cancel()
-        await _turns(runtime)
+        await turns(runtime)
         assert seen == ["over"]
 
     run(main)
@@ -176,7 +117,7 @@ def test_a_task_that_cancels_itself_goes_on_to_its_next_wait(run: Run) -> None:
 
         for waits in (True, False):
             tasks.append(runtime.spawn(work(waits=waits)))
-            await _turns(runtime)
+            await turns(runtime)
         assert seen == ["still here", "still here"]
 
     run(main)
@@ -199,7 +140,7 @@ def test_a_task_may_be_cancelled_by_another_that_it_started(run: Run) -> None:
                 seen.append("outer")
 
         outer_task = runtime.spawn(outer())
-        await _turns(runtime)
+        await turns(runtime)
         assert seen == ["inner", "outer"]
 
     run(main)
@@ -218,11 +159,11 @@ def test_a_value_is_waited_for(run: Run, value: object) -> None:
             seen.append(await shot.wait())
 
         runtime.spawn(work())
-        await _turns(runtime)
+        await turns(runtime)
         assert not seen
         shot.set(value)
         assert not seen
-        await _turns(runtime)
+        await turns(runtime)
         assert seen == [value]
 
     run(main)
@@ -249,11 +190,11 @@ def test_a_cancelled_wait_leaves_nothing_behind(run: Run) -> None:
             seen.append(await shot.wait())
 
         task = runtime.spawn(work())
-        await _turns(runtime)
+        await turns(runtime)
         task.cancel()
-        await _turns(runtime)
+        await turns(runtime)
         shot.set(1)
-        await _turns(runtime)
+        await turns(runtime)
         assert not seen
 
     run(main)
@@ -272,12 +213,12 @@ def test_a_value_and_a_cancellation_may_come_in_the_same_turn(run: Run, cancel_f
                 seen.append("over")
 
         task = runtime.spawn(work())
-        await _turns(runtime)
+        await turns(runtime)
         if cancel_first:
             task.cancel()
         shot.set("value")
         task.cancel()
-        await _turns(runtime)
+        await turns(runtime)
         assert seen in (["over"], ["value", "over"])
 
     run(main)
@@ -328,12 +269,12 @@ def test_a_task_knows_whether_it_is_to_stop_or_only_what_it_waited_for_did(run: 
             raise asyncio.CancelledError
 
         task = runtime.spawn(work(runtime.one_shot().wait))
-        await _turns(runtime)
+        await turns(runtime)
         task.cancel()
-        await _turns(runtime)
-        if run is _under_asyncio:
+        await turns(runtime)
+        if run is under_asyncio:
             runtime.spawn(work(cancelled_from_inside))
-            await _turns(runtime)
+            await turns(runtime)
             assert seen == [True, False]
         else:
             assert seen == [True]
@@ -371,134 +312,12 @@ def test_a_cancelled_sleep_ends_at_once(run: Run) -> None:
                 seen.append("over")
 
         task = runtime.spawn(work())
-        await _turns(runtime)
+        await turns(runtime)
         task.cancel()
-        await _turns(runtime)
+        await turns(runtime)
         assert seen == ["over"]
 
     run(main)
-
-
-# Threads
-
-
-@runtimes
-def test_a_function_runs_in_a_thread_and_gives_what_it_returns(run: Run) -> None:
-    variable = contextvars.ContextVar("variable", default="none")
-
-    async def main(runtime: Runtime) -> None:
-        variable.set("the caller's")
-        assert await runtime.to_thread(lambda: 7) == 7
-        assert await runtime.to_thread(variable.get) == "the caller's"
-
-    run(main)
-
-
-@runtimes
-def test_what_a_function_in_a_thread_raises_is_raised(run: Run) -> None:
-    def fail() -> None:
-        raise KeyError("k")
-
-    async def main(runtime: Runtime) -> None:
-        with pytest.raises(KeyError):
-            await runtime.to_thread(fail)
-
-    run(main)
-
-
-@runtimes
-def test_a_thread_calls_back(run: Run) -> None:
-    def fail() -> None:
-        raise KeyError("k")
-
-    async def main(runtime: Runtime) -> None:
-        home = threading.get_ident()
-        seen: list[str] = []
-
-        def work() -> int:
-            assert runtime.from_thread(threading.get_ident) == home
-            with pytest.raises(KeyError):
-                runtime.from_thread(fail)
-            runtime.from_thread(lambda: seen.append("called"))
-            return runtime.from_thread(lambda: 7)
-
-        assert await runtime.to_thread(work) == 7
-        assert seen == ["called"]
-
-    run(main)
-
-
-@loops
-def test_any_thread_may_call_back(run: Run) -> None:
-    async def main(runtime: Runtime) -> None:
-        shot = runtime.one_shot()
-        thread = threading.Thread(target=lambda: runtime.from_thread(lambda: shot.set(threading.get_ident())))
-        thread.start()
-        assert await shot.wait() == threading.get_ident()
-        await runtime.to_thread(thread.join)
-
-    run(main)
-
-
-@loops
-def test_a_thread_is_another_one(run: Run) -> None:
-    async def main(runtime: Runtime) -> None:
-        assert await runtime.to_thread(threading.get_ident) != threading.get_ident()
-
-    run(main)
-
-
-@loops
-def test_a_cancelled_wait_abandons_the_thread_which_may_still_call_back(run: Run) -> None:
-    entered, release, done = threading.Event(), threading.Event(), threading.Event()
-    seen: list[str] = []
-
-    async def main(runtime: Runtime) -> None:
-        def work() -> None:
-            entered.set()
-            release.wait(10)
-            runtime.from_thread(lambda: seen.append("called back"))
-            done.set()
-
-        async def ask() -> None:
-            try:
-                await runtime.to_thread(work)
-            finally:
-                seen.append("given up")
-
-        task = runtime.spawn(ask())
-        await runtime.to_thread(lambda: entered.wait(10))
-        task.cancel()
-        await _turns(runtime)
-        assert seen == ["given up"]
-        release.set()
-        await runtime.to_thread(lambda: done.wait(10))
-        assert seen == ["given up", "called back"]
-
-    run(main)
-
-
-@loops
-def test_an_abandoned_thread_does_not_hold_up_the_end(run: Run) -> None:
-    entered, release, done = threading.Event(), threading.Event(), threading.Event()
-
-    def work() -> None:
-        entered.set()
-        release.wait(10)
-        done.set()
-
-    async def main(runtime: Runtime) -> None:
-        async def ask() -> None:
-            await runtime.to_thread(work)
-
-        task = runtime.spawn(ask())
-        await runtime.to_thread(lambda: entered.wait(10))
-        task.cancel()
-
-    run(main)
-    assert not done.is_set()
-    release.set()
-    assert done.wait(10)
 
 
 # The end of the loop's own block
@@ -525,7 +344,7 @@ def test_a_function_runs_soon_from_the_loop_and_from_any_thread(run: Run) -> Non
         runtime.call_soon(lambda: ran.append("from the loop"))
         assert ran == []
         await runtime.to_thread(lambda: runtime.call_soon(lambda: ran.append("from a thread")))
-        await _turns(runtime)
+        await turns(runtime)
         assert ran == ["from the loop", "from a thread"]
 
     run(main)

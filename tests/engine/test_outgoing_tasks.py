@@ -416,25 +416,6 @@ def test_a_log_message_of_such_a_request_belongs_to_it() -> None:
     assert failed["error"] == {"code": 5, "message": "no"}
 
 
-@pytest.mark.parametrize("mark", [5, None, {}, {"taskId": 5}, ["t1"]])
-def test_a_malformed_mark_is_none(mark: Any) -> None:
-    connection = client()
-    ask = {"messages": [], "maxTokens": 5, "_meta": {RELATED: mark}}
-    asked = one(connection, request("sampling/createMessage", 1, **ask))
-    connection.send_result(asked.id, CreateMessageResult("assistant", TextContent("x"), "m"))
-    (answer,) = sent(connection)
-    assert "_meta" not in answer["result"]
-
-
-def test_other_revisions_have_no_such_mark() -> None:
-    connection = client(None, "2025-06-18")
-    ask = {"messages": [], "maxTokens": 5, "_meta": {RELATED: {"taskId": "t1"}}}
-    asked = one(connection, request("sampling/createMessage", 1, **ask))
-    connection.send_result(asked.id, CreateMessageResult("assistant", TextContent("x"), "m"))
-    (answer,) = sent(connection)
-    assert "_meta" not in answer["result"]
-
-
 # The state as a value
 
 
