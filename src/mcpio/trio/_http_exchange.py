@@ -12,7 +12,7 @@ import h11
 import trio
 
 from mcpio.engine.limits import seconds
-from mcpio.errors import ConnectFailed, ConnectionLost, McpError, RemoteProtocolError
+from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpError, RemoteProtocolError
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
 from mcpio.trio._http_proxy import Proxy, open_tunnel
@@ -220,6 +220,8 @@ class _Worker:
             return End(job.exchange)
         except McpError as fault:
             error = fault
+        except h11.LocalProtocolError as fault:
+            error = LocalProtocolError(f"no HTTP request can say this: {fault}")
         except BROKEN as fault:
             error = ConnectionLost(f"the connection to {self._pool.location.authority} broke: {_reason(fault)}")
             error.__cause__ = fault

@@ -37,7 +37,7 @@ class Proxy:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme != "http":
             raise ValueError(f"a proxy's URL begins with http://, not {parts.scheme}://")
-        place = Location.parse(f"http://{parts.netloc.rpartition('@')[2]}")
+        place = Location.parse(f"http://{parts.netloc.rpartition('@')[2]}/")
         authorization = None
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
