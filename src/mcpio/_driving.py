@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-__all__ = ["first_failure", "report", "unwrapped"]
+if TYPE_CHECKING:
+    from mcpio.engine.connection import Connection
+    from mcpio.engine.tap import Tap
+
+__all__ = ["TapSource", "first_failure", "report", "unwrapped", "watch"]
+
+TapSource: TypeAlias = "Tap | Callable[[], Tap]"
+"""A tap, or a function that makes one for each session."""
 
 
 def report(message: str, error: BaseException | None) -> None:
@@ -18,6 +26,19 @@ def report(message: str, error: BaseException | None) -> None:
         logging.getLogger("mcpio").warning("%s", message)
     else:
         logging.getLogger("mcpio").error("%s", message, exc_info=error)
+
+
+def watch(connection: Connection, tap: TapSource | None, now: float) -> None:
+    """Put a tap on a connection. ``TypeError`` for what is none; raises what ``Tap.opened`` does."""
+    if tap is None:
+        return
+    from mcpio.engine.tap import Tap, observe
+
+    given: Any = tap
+    made = given() if callable(given) and not isinstance(given, Tap) else given
+    if not isinstance(made, Tap):
+        raise TypeError(f"a tap is an mcpio.Tap, or a function that returns one, not {made!r:.100}")
+    observe(connection, made, now=now, report=report)
 
 
 @contextlib.contextmanager

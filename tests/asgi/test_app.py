@@ -10,7 +10,7 @@ import pytest
 from asgiwire import AsgiWire, EventLoop, as_call
 from httpwire import RawClient
 
-from mcpio import Context, LocalProtocolError, Server
+from mcpio import Context, LocalProtocolError, Server, Tap
 from mcpio.asgi import app
 from mcpio.http.model import Denied
 from mcpio.http.options import HostPolicy, HttpOptions
@@ -172,9 +172,14 @@ def test_a_policy_that_is_given_is_the_one_everywhere(loop: EventLoop) -> None:
 
 
 @pytest.mark.req("SESS-09")
-def test_whoever_was_authenticated_is_the_principal(loop: EventLoop) -> None:
+@pytest.mark.parametrize("later", [False, True])
+def test_whoever_was_authenticated_is_the_principal(loop: EventLoop, later: bool) -> None:
+    async def find(scope: Any) -> Any:
+        await loop.sleep(0)
+        return scope["client"][0]
+
     async def main() -> None:
-        application = app(small_server(), principal=lambda scope: scope["client"][0])
+        application = app(small_server(), principal=find if later else lambda scope: scope["client"][0])
         client = RawClient(AsgiWire(application, loop))
         await client.initialize()
         answer = await client.call("who")
@@ -369,3 +374,29 @@ def test_closing_before_anything_came_and_with_no_grace_at_all(loop: EventLoop) 
         assert (await RawClient(AsgiWire(unserved, loop)).initialize()).status == 503
 
     loop.run(main)
+
+
+# Taps
+
+
+def test_a_tap_hears_of_each_session(loop: EventLoop, caplog: pytest.LogCaptureFixture) -> None:
+    class Heard(Tap):
+        def event(self, event: Any, now: float) -> None:
+            heard.append((number, type(event).__name__))
+
+    heard: list[tuple[int, str]] = []
+    number = 0
+
+    def make() -> Any:
+        nonlocal number
+        number += 1
+        return Heard() if number == 1 else "no tap"
+
+    async def main() -> None:
+        wire = AsgiWire(app(small_server(), tap=make), loop)
+        for _ in range(2):
+            assert (await RawClient(wire).initialize()).status == 200
+
+    loop.run(main)
+    assert (1, "Initialized") in heard
+    assert [record.getMessage() for record in caplog.records] == ["a tap cannot hear of a session"]

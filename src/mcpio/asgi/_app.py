@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mcpio.app.runtime import checked_grace
-from mcpio.asgi._site import Receive, Scope, Send, Site
+from mcpio.app.settling import is_awaitable
+from mcpio.asgi._site import Receive, Scope, Send, Site, SiteOptions
 from mcpio.http.options import HostPolicy, HttpOptions
 
 if TYPE_CHECKING:
+    from mcpio._driving import TapSource
     from mcpio.app.saving import UnansweredPolicy
     from mcpio.app.server import Server
     from mcpio.app.session_keeping import SessionStore
+    from mcpio.http.model import Denied
 
 __all__ = ["AsgiApp", "Identify", "app"]
 
-Identify: TypeAlias = Callable[[Mapping[str, Any]], Hashable]
-"""Takes the scope of a request and returns whoever was authenticated: ``None`` for nobody in particular, and
-``mcpio.http.model.Denied`` for somebody who is not served."""
+Identify: TypeAlias = "Callable[[Mapping[str, Any]], Hashable | Denied | Awaitable[Hashable | Denied]]"
+"""Takes the scope of a request and returns whoever was authenticated, or a coroutine that does: ``None`` for nobody in
+particular, and ``mcpio.http.model.Denied`` for somebody who is not served."""
 
 
 def app(
@@ -29,36 +32,29 @@ def app(
     *,
     options: HttpOptions | None = None,
     principal: Identify | None = None,
+    tap: TapSource | None = None,
     store: SessionStore | None = None,
     unanswered: UnansweredPolicy = "fail",
 ) -> AsgiApp:
     """Return the ASGI application that serves a server.
 
     Mount it where its endpoint is to be. ``principal`` takes the scope of a request and returns whoever was
-    authenticated, for instance ``lambda scope: scope["user"].id``; what it raises leaves the application, and the ASGI
-    server answers with 500. Where the options have no policy of hosts, it follows from the address that a request came
-    to: on loopback, only names of this machine are served. Behind a proxy, set the policy.
+    authenticated, for instance ``lambda scope: scope["user"].id``, or a coroutine that does; what it raises leaves the
+    application, and the ASGI server answers with 500. Where the options have no policy of hosts, it follows from the
+    address that a request came to: on loopback, only names of this machine are served. Behind a proxy, set the policy.
 
-    With a ``store``, such as ``mcpio.stores.SqliteStore``, sessions outlive the process, and ``unanswered`` says what
-    becomes of requests that died with it. ``ValueError`` for options that do not go with that.
+    ``tap`` hears of each session: see ``mcpio.Tap``. With a ``store``, such as ``mcpio.stores.SqliteStore``, sessions
+    outlive the process, and ``unanswered`` says what becomes of requests that died with it. ``ValueError`` for options
+    that do not go with that.
     """
-    return AsgiApp(server, options or HttpOptions(), principal, store, unanswered)
+    return AsgiApp(server, SiteOptions(options or HttpOptions(), tap, store, unanswered), principal)
 
 
 class AsgiApp:
     """An ASGI 3 application, in one event loop at a time. Made by ``app``."""
 
-    def __init__(
-        self,
-        server: Server,
-        options: HttpOptions,
-        principal: Identify | None,
-        store: SessionStore | None,
-        unanswered: UnansweredPolicy,
-    ) -> None:
+    def __init__(self, server: Server, options: SiteOptions, principal: Identify | None) -> None:
         self._server = server
-        self._store = store
-        self._unanswered = unanswered
         self._options = options
         self._principal = principal
         self._is_entered = False
@@ -94,7 +90,7 @@ class AsgiApp:
         manager = contextlib.nullcontext() if self._server.lifespan is None else self._server.lifespan(self._server)
         try:
             async with manager as state:
-                self._site = site = Site(self._server, self._options, state, self._store, self._unanswered)
+                self._site = site = Site(self._server, self._options, state)
                 async with site.living():
                     yield
         finally:
@@ -116,7 +112,7 @@ class AsgiApp:
         """Return where requests are served outside of a lifespan, ``None`` where that cannot be."""
         if self._server.lifespan is not None:
             return None
-        return Site(self._server, self._options, None, self._store, self._unanswered)
+        return Site(self._server, self._options, None)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -139,13 +135,15 @@ class AsgiApp:
         site = self._site
         if site is None:
             raise RuntimeError("the server's lifespan was not entered: enter app.lifespan() in the framework's own")
-        principal = None if self._principal is None else self._principal(scope)
+        principal: Any = None if self._principal is None else self._principal(scope)
+        if is_awaitable(principal):
+            principal = await principal
         await site.serve(scope, self._target(scope), principal, self._policy(scope), receive, send)
 
     def _policy(self, scope: Scope) -> HostPolicy | None:
         """Return the policy that follows from the address that a request came to; ``None`` for that of the options."""
         address = scope.get("server")
-        if self._options.policy != HostPolicy(None, None) or not address or address[1] is None:
+        if self._options.http.policy != HostPolicy(None, None) or not address or address[1] is None:
             return None
         return _policy_for(address[0], address[1])
 
@@ -155,7 +153,7 @@ class AsgiApp:
         # Newer servers and frameworks have the root in the path as well, older ones do not.
         if root and (path == root or path.startswith(f"{root}/")):
             path = path[len(root) :]
-        path = path.rstrip("/").replace("?", "%3F") or self._options.path
+        path = path.rstrip("/").replace("?", "%3F") or self._options.http.path
         query = scope.get("query_string", b"").decode("latin-1")
         return f"{path}?{query}" if query else path
 

@@ -18,12 +18,28 @@ class Call:
     ``open`` gives it one.
     """
 
-    __slots__ = ("_waiting", "exchange", "is_done", "is_head", "is_over", "is_ready", "queue", "running", "runtime")
+    __slots__ = (
+        "_is_ready",
+        "_waiting",
+        "exchange",
+        "has_response",
+        "is_done",
+        "is_head",
+        "is_over",
+        "is_read",
+        "queue",
+        "running",
+        "runtime",
+    )
 
     exchange: int
     """The exchange, as the machine knows it."""
-    is_ready: bool
-    """Whether something happened since ``wait`` returned: there may be something to send."""
+    is_head: bool
+    """Whether the response is to have no body."""
+    is_read: bool
+    """Whether all of the request came."""
+    has_response: bool
+    """Whether there is something of the response, or was."""
     is_over: bool
     """Whether the response is complete, or nobody is there to read it."""
     is_done: bool
@@ -36,10 +52,9 @@ class Call:
     """The event loop with the call's own group of tasks."""
 
     def __init__(self, exchange: int, *, is_head: bool = False) -> None:
-        """``is_head`` says that the response is to have no body."""
         self.exchange = exchange
         self.is_head = is_head
-        self.is_ready = self.is_over = self.is_done = False
+        self.is_read = self.has_response = self.is_over = self.is_done = self._is_ready = False
         self.queue = []
         self.running = {}
         self.runtime = None
@@ -61,19 +76,19 @@ class Call:
 
     def wake(self) -> None:
         """Take note that something happened."""
-        self.is_ready = True
+        self._is_ready = True
         if self._waiting is not None:
             self._waiting.set(None)
 
     async def wait(self, runtime: Runtime) -> None:
-        """Wait until something happened."""
-        if not self.is_ready:
+        """Wait until something happened since the last time."""
+        if not self._is_ready:
             self._waiting = runtime.one_shot()
             try:
                 await self._waiting.wait()
             finally:
                 self._waiting = None
-        self.is_ready = False
+        self._is_ready = False
 
 
 acting: ContextVar[Call | None] = ContextVar("mcpio.asgi.acting", default=None)

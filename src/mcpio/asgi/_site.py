@@ -8,7 +8,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from mcpio._driving import report
+import attrs
+
+from mcpio._driving import TapSource, report, watch
 from mcpio.app.hosting import HttpHost
 from mcpio.app.runtime import OneShot, Task
 from mcpio.asgi._calls import Call, CallTask, acting
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
     from mcpio.app.saving import UnansweredPolicy
     from mcpio.app.server import Server
     from mcpio.app.session_keeping import SessionStore
+    from mcpio.engine.server import ServerConnection
     from mcpio.http.options import HostPolicy, HttpOptions
 
-__all__ = ["Receive", "Scope", "Send", "Site"]
+__all__ = ["Receive", "Scope", "Send", "Site", "SiteOptions"]
 
 T = TypeVar("T")
 
@@ -32,7 +35,17 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 LAST_STORED: Final = 1.0
-"""Seconds that a store of tasks has, at the end, to take in how they ended."""
+"""Seconds that stores have, at the end, to take in how sessions and tasks ended."""
+
+
+@attrs.frozen
+class SiteOptions:
+    """How a server is served."""
+
+    http: HttpOptions
+    tap: TapSource | None
+    store: SessionStore | None
+    unanswered: UnansweredPolicy
 
 
 class Site:
@@ -41,16 +54,10 @@ class Site:
     Sessions outlive an event loop in which nothing is open any more, and go on in the next one.
     """
 
-    def __init__(
-        self,
-        server: Server,
-        options: HttpOptions,
-        state: Any,
-        store: SessionStore | None,
-        unanswered: UnansweredPolicy,
-    ) -> None:
+    def __init__(self, server: Server, options: SiteOptions, state: Any) -> None:
         """``state`` is what the server's lifespan gave."""
         self._server = server
+        self._tap = options.tap
         self._state = state
         self._loop: Loop | None = None
         self._now = self._offset = 0.0
@@ -66,10 +73,11 @@ class Site:
             on_ready=self._wake,
             on_deadline=self._watch.take_deadline,
             report=report,
-            options=options,
+            options=options.http,
             state=state,
-            store=store,
-            unanswered=unanswered,
+            on_connection=None if options.tap is None else self._put_tap,
+            store=options.store,
+            unanswered=options.unanswered,
         )
 
     # Calls
@@ -93,47 +101,50 @@ class Site:
             self._watch.look()
             headers = tuple((name.lower(), value) for name, value in scope["headers"])
             self._host.receive(RequestHead(call.exchange, scope["method"], target, headers, principal, policy))
-            is_read = await self._read(call, receive)
-            if is_read and not call.queue:
+            await self._read(call, receive)
+            if call.is_read and not call.queue:
                 await self._send_ready(call, send)
             if call.queue or not call.is_over:
                 await self._see_out(call, receive, send)
         except BaseException:
+            call.is_done = True  # nothing can run in it any more, but in others
             self._cut_off(call)
             raise
         finally:
             acting.reset(token)
             self._finish(call)
 
-    async def _read(self, call: Call, receive: Receive) -> bool:
-        """Read the request; return whether all of it came. One that was answered before is not read any further."""
-        while not call.is_ready:
+    async def _read(self, call: Call, receive: Receive) -> None:
+        """Read the request, as far as nothing wants to run. One that is answered before is not read any further."""
+        while not (call.is_read or call.has_response or call.is_over or call.queue):
             message = await receive()
             if message["type"] == "http.disconnect":
                 self._lose(call)
-                return False
+                return
             if message.get("body"):
                 self._host.receive(Body(call.exchange, message["body"]))
             if not message.get("more_body", False):
+                call.is_read = True
                 self._host.receive(End(call.exchange))
-                return True
-        return False
 
     async def _see_out(self, call: Call, receive: Receive, send: Send) -> None:
         """Run what the request began, and send the response as it comes."""
         loop = self.loop
         async with loop.group() as runtime:
             call.open(runtime)
-            watcher = runtime.spawn(self._listen(call, receive))
+            listener: Task | None = None
             self._watch.begin(call)
             try:
+                await self._read(call, receive)
+                listener = runtime.spawn(self._listen(call, receive))
                 while call.running or not call.is_over:
                     await self._send_ready(call, send)
                     if call.running or not call.is_over:
                         await call.wait(loop.runtime)
             finally:
                 self._watch.end(call)
-                watcher.cancel()
+                if listener is not None:
+                    listener.cancel()
 
     async def _listen(self, call: Call, receive: Receive) -> None:
         """Notice a client that goes away. What else it sends was answered already, and is passed over."""
@@ -172,9 +183,16 @@ class Site:
         del self._calls[call.exchange]
         self._queue += call.queue
 
+    def _put_tap(self, connection: ServerConnection) -> None:
+        try:
+            watch(connection, self._tap, self.now())
+        except Exception as error:
+            report("a tap cannot hear of a session", error)
+
     def _wake(self, exchange: Hashable) -> None:
         call = self._calls.get(exchange)
         if call is not None:
+            call.has_response = True
             call.wake()
 
     def close(self, grace: float | None) -> None:
@@ -204,8 +222,12 @@ class Site:
                 self._host.close(0)
                 if tasks is not None:
                     tasks.stop(place)
-                    async with self.loop.last_moment(LAST_STORED):
+                async with self.loop.last_moment(LAST_STORED):
+                    if tasks is not None:
                         await tasks.flush(place)
+                    while home.running:
+                        await home.wait(self.loop.runtime)
+                if tasks is not None:
                     tasks.detach(place)
                 self._home = None
                 home.is_done = True
@@ -252,7 +274,7 @@ class Site:
 
     def _acting(self) -> Call | None:
         call = acting.get()
-        if call is not None and self._calls.get(call.exchange) is call:
+        if call is not None and not call.is_done and self._calls.get(call.exchange) is call:
             return call
         return self._home or self._watch.somebody
 

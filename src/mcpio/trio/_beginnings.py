@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import attrs
 import trio
 
-from mcpio._driving import report
+from mcpio import _driving
+from mcpio._driving import TapSource
 from mcpio.app.client import ClientOptions, client_connection
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
@@ -20,12 +21,8 @@ from mcpio.errors import LocalProtocolError
 if TYPE_CHECKING:
     from mcpio.app.saving import SavedSession, UnansweredPolicy
     from mcpio.app.server import Server
-    from mcpio.engine.tap import Tap
 
 __all__ = ["Beginning", "ClientBeginning", "ServerBeginning", "TapSource", "begin_client", "begin_server", "watch"]
-
-TapSource: TypeAlias = "Tap | Callable[[], Tap]"
-"""A tap, or a function that makes one for each session."""
 
 
 class _Options(TypedDict, total=False):
@@ -99,15 +96,8 @@ def begin_client(options: ClientOptions, **how: Unpack[ClientBeginning]) -> Begi
 
 def watch(connection: Connection, tap: TapSource | None) -> None:
     """Put a tap on a connection. ``TypeError`` for what is none; raises what ``Tap.opened`` does."""
-    if tap is None:
-        return
-    from mcpio.engine.tap import Tap, observe
-
-    given: Any = tap
-    made = given() if callable(given) and not isinstance(given, Tap) else given
-    if not isinstance(made, Tap):
-        raise TypeError(f"a tap is an mcpio.Tap, or a function that returns one, not {made!r:.100}")
-    observe(connection, made, now=trio.current_time(), report=report)
+    if tap is not None:
+        _driving.watch(connection, tap, trio.current_time())
 
 
 def _saved(options: Any) -> SavedSession | None:
