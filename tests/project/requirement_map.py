@@ -39,6 +39,10 @@ FAMILIES = {
     "TASK": 38,
     "ICON": 5,
     "SCHEMA": 9,
+    "HTTP": 39,
+    "SESS": 10,
+    "RESUME": 8,
+    "FALL": 7,
 }
 """How many rules each family has; they are numbered from 1."""
 
