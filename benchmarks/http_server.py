@@ -41,12 +41,7 @@ def main() -> int:
     rounds = Rounds()
     for _ in range(options.rounds):
         for name, argv in SERVERS.items():
-            figures: Figures = {}
-            for mode, numbers in MODES.items():
-                with HttpServer([*argv, "--sse"] if mode == "SSE" else argv, cpu=cpu) as server:
-                    for count in numbers:
-                        figures |= _load(server, f"{mode}, {count}", count, options.seconds)
-            rounds.add(name, figures)
+            rounds.add(name, _measure(argv, cpu, options.seconds))
     loads = [f"{mode}, {count}" for mode, numbers in MODES.items() for count in numbers]
     rounds.show("calls a second", {load: f"{load}/s" for load in loads})
     rounds.show("server's CPU, us a call", {load: f"{load} CPU" for load in loads})
@@ -59,6 +54,15 @@ def main() -> int:
     rounds.compare("p99 of JSON, 16", LOW_LEVEL, "JSON, 16 p99", P99_TARGET)
     memory.compare("memory of an idle session", LOW_LEVEL, "1000 sessions", SESSION_TARGET)
     return rounds.verdict(options) | memory.verdict(options)
+
+
+def _measure(argv: list[str], cpu: int | None, seconds: float) -> Figures:
+    figures: Figures = {}
+    for mode, numbers in MODES.items():
+        with HttpServer([*argv, "--sse"] if mode == "SSE" else argv, cpu=cpu) as server:
+            for count in numbers:
+                figures |= _load(server, f"{mode}, {count}", count, seconds)
+    return figures
 
 
 def _load(server: HttpServer, load: str, count: int, seconds: float) -> Figures:

@@ -104,25 +104,21 @@ async def serve_http(
         store,
         unanswered,
     )
-    scheme = "http" if ssl_context is None else "https"
     async with contextlib.AsyncExitStack() as stack:
         if handle_signals:
             stack.enter_context(terminate_on_signals(patience=grace + LAST_WRITES))
         bound = await _listen(host, port) if listeners is None else listeners
         for listener in bound:
             stack.push_async_callback(listener.aclose)
-        address = _address(bound[0])
-        chosen = options or HttpOptions()
-        if address is None:
-            url, found = chosen.path, None
-        else:
-            name, found = (address[0] if listeners is not None else host), address[1]
-            url = f"{scheme}://{f'[{name}]' if ':' in name else name}:{found}{chosen.path}"
-            if chosen.policy == HostPolicy(None, None):
-                chosen = attrs.evolve(chosen, policy=HostPolicy.for_address(name, found))
+        place = _place(bound[0], None if listeners is not None else host)
+        chosen = _policed(options or HttpOptions(), place)
+        url = _url("http" if ssl_context is None else "https", place, chosen.path)
         state = await stack.enter_async_context(lifespan_of(server))
-        site = Site(server, chosen, site_options, state)
-        await site.run(bound, grace, lambda hosting: task_status.started(HttpListening(url, found, hosting)))
+
+        def started(hosting: HttpHost) -> None:
+            task_status.started(HttpListening(url, None if place is None else place[1], hosting))
+
+        await Site(server, chosen, site_options, state).run(bound, grace, started)
 
 
 async def _listen(host: str, port: int) -> Sequence[trio.SocketListener]:
@@ -135,12 +131,23 @@ async def _listen(host: str, port: int) -> Sequence[trio.SocketListener]:
     return listeners
 
 
-def _address(listener: trio.abc.Listener[Any]) -> tuple[str, int] | None:
-    """Return the host and the port of a listener on TCP."""
-    if not isinstance(listener, trio.SocketListener) or listener.socket.family not in (
-        trio.socket.AF_INET,
-        trio.socket.AF_INET6,
-    ):
+def _place(listener: trio.abc.Listener[Any], name: str | None) -> tuple[str, int] | None:
+    """Return the host, by that name if it was given one, and the port of a listener; ``None`` for what is no TCP."""
+    families = (trio.socket.AF_INET, trio.socket.AF_INET6)
+    if not isinstance(listener, trio.SocketListener) or listener.socket.family not in families:
         return None
     host, port, *_ = listener.socket.getsockname()
-    return host, port
+    return name or host, port
+
+
+def _policed(options: HttpOptions, place: tuple[str, int] | None) -> HttpOptions:
+    if place is None or options.policy != HostPolicy(None, None):
+        return options
+    return attrs.evolve(options, policy=HostPolicy.for_address(*place))
+
+
+def _url(scheme: str, place: tuple[str, int] | None, path: str) -> str:
+    if place is None:
+        return path
+    host, port = place
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
