@@ -6,6 +6,7 @@ when an exchange has something, and when the next deadline is. Everything here h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +97,8 @@ class HttpHost:
         return items
 
     def handle_timeout(self) -> None:
-        """Let deadlines expire."""
-        self._deadline = None
+        """Let deadlines expire. The next one is told in any case."""
+        self._deadline = math.nan  # unlike any other
         self.machine.handle_timeout(self.clock())
         self._process()
 
@@ -246,7 +247,7 @@ class HostedSession:
         self._host.touch(self._session)
 
     def close(self, grace: float) -> None:
-        """End the session in order, at the loop's next turn. The client gets 404 from then on.
+        """End the session in order, at the loop's next turn. Once it is over, its client gets 404.
 
         ``LocalProtocolError`` for a grace that is no number of 0 or more.
         """
