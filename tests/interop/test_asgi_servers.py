@@ -1,0 +1,130 @@
+"""The ASGI application under real servers and in real frameworks, with our own client and the official SDK's."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp.types as types
+import pytest
+import trio
+from mcp import Client
+
+from mcpio.trio import open_http
+
+PROGRAM = Path(__file__).parents[1] / "support" / "webapps.py"
+ENDPOINTS = ["auto", "sse", "alone"]
+PAIRS = [
+    ("uvicorn", "bare"),
+    ("uvicorn", "starlette"),
+    ("uvicorn", "fastapi"),
+    ("uvicorn", "quart"),
+    ("hypercorn", "bare"),
+    ("hypercorn", "quart"),
+    ("hypercorn-trio", "bare"),
+    ("hypercorn-trio", "starlette"),
+]
+
+
+@contextlib.contextmanager
+def serving(server: str, framework: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Serve in a process of its own; give the URL and the process."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
+        descriptor, port = listening.fileno(), listening.getsockname()[1]
+        command = [sys.executable, str(PROGRAM), server, framework, str(descriptor)]
+        process = subprocess.Popen(command, pass_fds=[descriptor], stderr=subprocess.PIPE)
+    with process:
+        try:
+            yield f"http://127.0.0.1:{port}", process
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids=" ".join)
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    for name in request.param:
+        package = name.partition("-")[0]
+        if package != "bare" and find_spec(package) is None:
+            pytest.skip(f"needs {package}, which the extra 'dev' brings")
+    with serving(*request.param) as (found, _):
+        yield found
+
+
+@pytest.mark.req("HTTP-01", "HTTP-11", "HTTP-23", "HTTP-26")
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_our_client(url: str, endpoint: str) -> None:
+    async def main() -> None:
+        progress: list[Any] = []
+        with trio.fail_after(20):
+            async with open_http(f"{url}/{endpoint}/") as client:
+                assert [tool.name async for tool in client.tools()] == ["echo", "steps", "wait"]
+                assert (await client.call_tool("echo", {"text": "é" * 100_000})).content[0].text == "é" * 100_000  # type: ignore[union-attr]  # text
+                result = await client.call_tool(
+                    "steps", {"count": 3}, on_progress=lambda done, total, _: progress.append((done, total))
+                )
+                assert result.content[0].text == "done"  # type: ignore[union-attr]  # text
+                async with trio.open_nursery() as nursery:
+                    for _ in range(10):
+                        nursery.start_soon(client.call_tool, "wait", {"seconds": 0.05})
+                with trio.move_on_after(0.1) as scope:
+                    await client.call_tool("wait", {"seconds": 60})
+                assert scope.cancelled_caught
+        assert progress[-1] == (3, 3)
+
+    trio.run(main)
+
+
+@pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_the_sdks_client(url: str, endpoint: str) -> None:
+    async def main() -> None:
+        progress: list[Any] = []
+
+        async def report(done: float, total: float | None, message: str | None) -> None:
+            progress.append((done, total))
+
+        with anyio.fail_after(20):
+            async with Client(f"{url}/{endpoint}/", mode="legacy", cache=None) as client:
+                assert [tool.name for tool in (await client.list_tools()).tools] == ["echo", "steps", "wait"]
+                result = await client.call_tool("echo", {"text": "hello"})
+                assert result.content == [types.TextContent(type="text", text="hello")]
+                await client.call_tool("steps", {"count": 3}, progress_callback=report)
+        assert progress[-1] == (3, 3)
+
+    anyio.run(main)
+
+
+def test_the_frameworks_own_pages_are_still_there(url: str, request: pytest.FixtureRequest) -> None:
+    if "bare" in request.node.name:
+        return
+    import urllib.request
+
+    with urllib.request.urlopen(f"{url}/page", timeout=10) as response:
+        assert b"a page" in response.read()
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "uvicorn-told", "hypercorn", "hypercorn-trio"])
+def test_sigterm_with_open_streams_ends_them_and_the_process(server: str) -> None:
+    async def main() -> bytes:
+        with trio.fail_after(30), serving(server, "bare") as (url, process):
+            async with open_http(f"{url}/auto") as client, trio.open_nursery() as nursery:
+                await client.call_tool("echo", {"text": "x"})  # by now it listens, too
+                began = trio.current_time()
+                process.send_signal(signal.SIGTERM)
+                _, errors = await trio.to_thread.run_sync(process.communicate)
+                assert trio.current_time() - began < 5
+                assert process.returncode in (0, -signal.SIGTERM)
+                nursery.cancel_scope.cancel()
+            return errors
+
+    errors = trio.run(main)
+    if server != "uvicorn":  # which logs what it cuts off
+        assert errors == b""
