@@ -10,10 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from httpsite import BOTH, note, tool_call
 from httpwire import Exchange, MemoryWire, RawClient
+from keptsite import KeptSite
 
 from mcpio import Context, Server
 from mcpio.app.session_keeping import MemorySessionStore
+from mcpio.engine.limits import Limits
+from mcpio.errors import RequestError
 from mcpio.framing.sse import ServerSentEvent
 from mcpio.http.options import HttpOptions
 from mcpio.testing import ManualRuntime
@@ -242,3 +246,146 @@ async def resumed(client: RawClient, is_over: bool, events: list[ServerSentEvent
     assert [id.partition("-")[2] for id in ids] == [str(place + 1) for place in range(len(ids))]
     answers = [message for message in (json.loads(each.data) for each in events + rest if each.data) if "id" in message]
     assert len(answers) == (0 if is_listening else 1)
+
+
+# A server that ends in order
+
+
+def busy(site: KeptSite, session: str) -> tuple[Exchange, Any]:
+    """Call a tool that has something to report: a stream begins."""
+    exchange = site.post(tool_call(1, progressToken=1), session)
+    event = site.requests()[-1]
+    site.session(session).connection.send_progress(event.id, 1)
+    site.touch(site.session(session))
+    return exchange, event
+
+
+def test_a_server_that_ends_leaves_its_sessions_to_the_next() -> None:
+    site = KeptSite()
+    idle, session = site.open(), site.open()
+    listener = site.listen(session)
+    exchange, event = busy(site, session)
+    quick, other = site.call(session, 2)
+    half = site.ask("POST", body=None, content_type="application/json", accept=BOTH, mcp_session_id=session)
+    site.machine.close(site.now, 5.0)
+    site.settle()
+    # Whoever listens is to come to the next; what runs may be answered; nothing new begins.
+    assert (listener.is_over, exchange.is_over, [each.id for each in site.machine.sessions]) == (True, False, [session])
+    assert site.listen(session).status == 503
+    site.answer(other)
+    assert quick.status == 200
+    site.answer(event)
+    assert exchange.is_over
+    site.complete(half, json.dumps(note("roots/list_changed")).encode())
+    assert half.status == 202
+    assert site.machine.closed
+    following = site.next_process()
+    assert [following.listen(name).status for name in (idle, session)] == [200, 200]
+    assert following.session(session).connection.unanswered == ()
+
+
+def test_what_is_not_done_within_the_grace_is_left_to_the_next() -> None:
+    site = KeptSite(options=HttpOptions(sse_after=None))
+    session = site.open()
+    exchange, event = busy(site, session)
+    last = exchange.new_events()[-1].id
+    quick, other = site.call(session, 2)
+    half = site.ask("POST", body=None, content_type="application/json", accept=BOTH, mcp_session_id=session)
+    site.machine.close(site.now, 5.0)
+    site.settle()
+    site.advance(4)
+    site.is_late = True
+    site.session().connection.send_progress(event.id, 2)
+    site.touch(site.session())
+    site.answer(other)
+    assert (quick.status, len(site.machine.sessions)) == (0, 1)
+    site.advance(1)
+    assert site.machine.sessions == ()
+    # 404 would make the client begin anew.
+    assert (quick.status, exchange.is_over, exchange.new_events()) == (503, True, [])
+    site.complete(half, b"{}")
+    assert half.status == 503
+    site = site.next_process()
+    rest = site.listen(session, last)
+    (running,) = site.session().connection.unanswered
+    site.session().connection.send_error(running.id, RequestError(-32603, "interrupted"))
+    site.touch(site.session())
+    assert [each["id"] for each in rest.new_messages()] == [1]
+
+
+def test_a_server_that_ends_without_a_limit_waits() -> None:
+    site = KeptSite()
+    session = site.open()
+    exchange, event = busy(site, session)
+    site.machine.close(site.now, None)
+    site.settle()
+    site.advance(100)
+    assert len(site.machine.sessions) == 1
+    site.answer(event)
+    assert (exchange.is_over, site.machine.closed) == (True, True)
+
+
+def test_others_end_as_ever() -> None:
+    site = KeptSite(options=HttpOptions(legacy=("/sse", "/messages")))
+    site.open(principal=("a", "tuple"))
+    legacy = site.ask("GET", "/sse", accept="text/event-stream")
+    assert site.said() == ["Sweep"]
+    site.machine.close(site.now, 0)
+    site.settle()
+    site.advance(1)
+    assert (legacy.is_over, site.machine.closed) == (True, True)
+
+
+# Taking up
+
+
+def test_a_session_that_there_is_no_room_for_is_refused_for_now() -> None:
+    site = KeptSite()
+    session = site.open()
+    site = site.next_process(limits=Limits(sessions=1))
+    _, event = site.call(site.open())
+    assert site.listen(session).status == 503
+    site.answer(event)
+    assert site.listen(session).status == 200
+
+
+def test_a_session_that_is_found_when_the_server_ends_is_left_alone() -> None:
+    site = KeptSite()
+    session = site.open()
+    site = site.next_process()
+    site.is_late = True
+    exchange = site.listen(session)
+    site.machine.close(site.now)
+    site.answer_store()
+    assert (exchange.status, site.machine.sessions) == (503, ())
+
+
+def test_requests_whose_answers_nobody_can_come_for_are_not_served_again() -> None:
+    site = KeptSite()
+    session = site.open()
+    site.call(session, "in one piece")
+    busy(site, session)
+    site = site.next_process()
+    site.post(note("x"), session)
+    assert [each.id for each in site.session().connection.unanswered] == [2]
+
+
+def test_a_session_goes_on_where_its_numbers_were() -> None:
+    site = KeptSite()
+    session = site.open()
+    exchange, event = busy(site, session)
+    site.answer(event)
+    ids = {each.id for each in exchange.new_events()}
+    for _ in range(3):
+        site = site.next_process()
+        exchange, event = busy(site, session)
+        site.answer(event)
+        again = {each.id for each in exchange.new_events()}
+        assert (len(again), again & ids) == (3, set())
+        ids |= again
+
+
+@pytest.mark.parametrize("options", [{"resumable": False}, {"listening": False}, {"sessions": False}])
+def test_options_that_do_not_go_with_a_store(options: Any) -> None:
+    with pytest.raises(ValueError, match="a store of sessions needs"):
+        KeptSite(options=HttpOptions(**options))

@@ -10,7 +10,8 @@ from mcpio.engine.limits import Limits, seconds
 from mcpio.engine.timers import Timers
 from mcpio.errors import ErrorCode, McpError, RequestError
 from mcpio.http.checks import Rejection
-from mcpio.http.endpoint import STORE_FAILED
+from mcpio.http.endpoint import STORE_FAILED, TOO_MANY_SESSIONS
+from mcpio.http.journal import Journal
 from mcpio.http.kept_streams import KeptStreams
 from mcpio.http.options import HttpOptions
 from mcpio.http.registry import HttpEvent, Sessions
@@ -46,7 +47,8 @@ class KeptSessions(Sessions):
         self.streams: KeptStreams = KeptStreams(options, limits, self.timers)
         self._keeping = keeping
         self._admit_again = admit_again
-        self._leaving: Timers[int] = Timers()
+        # By the key of a session that is to be left to the next process by then.
+        self._deadlines: Timers[int] = Timers()
         self._left: set[HttpSession] = set()
         self._found: deque[Exchange] = deque()
         self._storing = Storing(
@@ -72,7 +74,7 @@ class KeptSessions(Sessions):
     def look_up(self, exchange: Exchange) -> bool:
         """Ask the store for the session that an exchange names; return whether its answer is to be waited for."""
         key = exchange.facts.session_id
-        if exchange.was_looked_up or key is None or self.is_closing:
+        if exchange.was_looked_up or key is None:
             return False
         exchange.is_waiting = exchange.was_looked_up = self._storing.look_up(exchange, key, self.streams.now)
         return exchange.is_waiting
@@ -89,17 +91,17 @@ class KeptSessions(Sessions):
 
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` is due."""
-        due = (super().next_deadline(), self._storing.next_deadline(), self._leaving.next())
+        due = (super().next_deadline(), self._storing.next_deadline(), self._deadlines.next())
         return min((each for each in due if each is not None), default=None)
 
     def handle_timeout(self, now: float) -> None:
         """Let deadlines up to ``now`` expire."""
         super().handle_timeout(now)
         self._storing.handle_timeout(now)
-        for key in self._leaving.pop_expired(now):
-            session = self._by_key.get(key)
-            if session is not None:
-                self._leave_to_next(session)
+        for key in self._deadlines.pop_expired(now):
+            session = self._by_key[key]
+            if session.journal is not None:
+                self._leave_to_next(session, session.journal)
 
     @property
     def is_stored(self) -> bool:
@@ -115,7 +117,7 @@ class KeptSessions(Sessions):
     def name(self, session: HttpSession) -> str:
         """Give a session the id that its client is to use from now on, as soon as the store has it."""
         id = super().name(session)
-        if not session.is_legacy:
+        if not session.is_legacy and session.principal.__class__ in (str, int, type(None)):
             self._storing.open(session, id, is_new=True)
         return id
 
@@ -128,7 +130,7 @@ class KeptSessions(Sessions):
         if journal.is_too_full:
             self.end(session)
         elif self.is_closing and session.is_idle:
-            self._leave_to_next(session)
+            self._leave_to_next(session, journal)
 
     def leave(self, session: HttpSession) -> None:
         """Take note that an exchange of a session is over."""
@@ -148,7 +150,7 @@ class KeptSessions(Sessions):
             exchange.finish()
         limit = seconds(grace)
         if limit is not None:
-            self._leaving.set(session.key, self.streams.now + limit)
+            self._deadlines.set(session.key, self.streams.now + limit)
         self.flush(session)
 
     def _forget(self, session: HttpSession) -> None:
@@ -159,7 +161,7 @@ class KeptSessions(Sessions):
                 exchange.gate = journal.mark()
             journal.let_events_go()
         super()._forget(session)
-        self._leaving.clear(session.key)
+        self._deadlines.clear(session.key)
         if is_left:
             self._left.discard(session)
             self._storing.leave(session)
@@ -174,17 +176,14 @@ class KeptSessions(Sessions):
 
     # Inside
 
-    def _leave_to_next(self, session: HttpSession) -> None:
+    def _leave_to_next(self, session: HttpSession, journal: Journal) -> None:
         """Let go of a session, and leave it in the store. What is not stored has not happened."""
-        self._turn_back(session, LEFT)
+        _turn_back(journal, LEFT)
         self._left.add(session)
         self.end(session)
 
-    def _release(self, session: HttpSession) -> None:
+    def _release(self, session: HttpSession, journal: Journal) -> None:
         """Let go out what the store has by now."""
-        journal = session.journal
-        if journal is None:
-            return
         for exchange in [each for each in journal.gated if each.gate <= journal.stored]:
             del journal.gated[exchange]
             exchange.wake()
@@ -192,27 +191,26 @@ class KeptSessions(Sessions):
             if stream.exchange is not None and journal.first(stream) is not None:
                 stream.exchange.wake()
 
-    def _refuse(self, session: HttpSession) -> None:
+    def _refuse(self, session: HttpSession, journal: Journal) -> None:
         """Answer that the store failed, to whoever waits for an answer in one piece."""
-        self._turn_back(session, STORE_FAILED)
-        if session.journal is not None and session.journal.is_new and self.is_open(session):
+        _turn_back(journal, STORE_FAILED)
+        if journal.is_new and self.is_open(session):
             # Its client has not heard of it.
             self.end(session)
 
-    def _turn_back(self, session: HttpSession, rejection: Rejection) -> None:
-        if session.journal is not None:
-            gated, session.journal.gated = tuple(session.journal.gated), {}
-            for exchange in gated:
-                exchange.take_back()
-                exchange.reject(rejection)
-
-    def _turn_away(self, waiting: list[Exchange]) -> None:
+    def _turn_away(self, waiting: list[Exchange], rejection: Rejection = STORE_FAILED) -> None:
         for exchange in waiting:
-            self._admit_again(exchange, STORE_FAILED)
+            self._admit_again(exchange, rejection)
 
     def _take_up(self, found: Found | None, waiting: list[Exchange]) -> None:
         """Go on with a session that the store knew, and with those who waited for it."""
-        if found is not None and not self.is_closing and self.make_room():
+        if self.is_closing:
+            self._turn_away(waiting, LEFT)
+            return
+        if found is not None and not self.make_room():
+            self._turn_away(waiting, TOO_MANY_SESSIONS)
+            return
+        if found is not None:
             try:
                 self._restore(found)
             except McpError as error:
@@ -225,14 +223,13 @@ class KeptSessions(Sessions):
         session = self._enrol(connection, principal)
         session.id = found.key
         self._by_id[found.key] = session
-        self._storing.open(session, found.key, is_new=False)
+        journal = self._storing.open(session, found.key, is_new=False)
         session.next_stream = max(record.next_stream, LISTENING + 1)
         for each in record.streams:
             stream = session.streams[each.number] = Stream(each.number, None)
             stream.is_resumable = True
             stream.next_number = each.next_number
-            if session.journal is not None:
-                session.journal.lane(stream).sent = each.sent
+            journal.lane(stream).sent = each.sent
             stream.requests = {request.id for request in connection.unanswered if request.via == stream.via}
             self.streams.wait_for_client(session, stream)
         for event in found.stored.events:
@@ -248,3 +245,11 @@ class KeptSessions(Sessions):
             if session.stream_of(request.via) is None:
                 error = RequestError(ErrorCode.INTERNAL_ERROR, "Interrupted: ask again", {"reason": "interrupted"})
                 connection.send_error(request.id, error)
+
+
+def _turn_back(journal: Journal, rejection: Rejection) -> None:
+    """Put a rejection in the place of the responses that wait for the store."""
+    gated, journal.gated = tuple(journal.gated), {}
+    for exchange in gated:
+        exchange.take_back()
+        exchange.reject(rejection)

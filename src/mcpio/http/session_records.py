@@ -171,7 +171,7 @@ def load_session(key: str, text: bytes) -> SessionRecord:
 def _members(said: Any) -> Any:
     if said["format"] != FORMAT:
         raise ValueError("another format")
-    if not isinstance(said["owner"], str | int | None) or not isinstance(said["saved"], Mapping):
+    if said["owner"].__class__ not in (str, int, type(None)) or not isinstance(said["saved"], Mapping):
         raise TypeError("not the members of a session")
     return said
 

@@ -90,8 +90,8 @@ class Storing:
         options: HttpOptions,
         limits: Limits,
         *,
-        release: Callable[[HttpSession], None],
-        refuse: Callable[[HttpSession], None],
+        release: Callable[[HttpSession, Journal], None],
+        refuse: Callable[[HttpSession, Journal], None],
         loaded: Loaded,
         unreachable: Callable[[list[Exchange]], None],
     ) -> None:
@@ -121,12 +121,11 @@ class Storing:
 
     # For the server
 
-    def open(self, session: HttpSession, id: str, *, is_new: bool) -> None:
-        """Begin to keep a session under its id, if whoever it belongs to can be written down."""
-        if session.principal is None or session.principal.__class__ in (str, int):
-            journal = Journal(partial(self._note, session.key), self._limits, is_new=is_new)
-            session.journal = journal
-            self._kept[session.key] = _Kept(session, id, journal)
+    def open(self, session: HttpSession, id: str, *, is_new: bool) -> Journal:
+        """Begin to keep a session under its id. Whoever it belongs to must be an ``Owner``."""
+        journal = session.journal = Journal(partial(self._note, session.key), self._limits, is_new=is_new)
+        self._kept[session.key] = _Kept(session, id, journal)
+        return journal
 
     def end(self, session: HttpSession) -> None:
         """Forget a session that is over. What says so waits until the store has forgotten it too."""
@@ -206,10 +205,10 @@ class Storing:
             kept.journal.written()
             if kept.journal.has_more:
                 self._note(kept.session.key)
-            self._release(kept.session)
+            self._release(kept.session, kept.journal)
         else:
             kept.journal.reach()
-            self._release(kept.session)
+            self._release(kept.session, kept.journal)
 
     @property
     def is_idle(self) -> bool:
@@ -229,7 +228,7 @@ class Storing:
         if session.connection.phase is Phase.CLOSING:
             # It is about to end for good: there is nothing that anybody could take up.
             journal.reach()
-            self._release(session)
+            self._release(session, journal)
             return
         idle = self._options.session_idle
         moment = self._keeping.epoch + now
@@ -241,7 +240,7 @@ class Storing:
             self._fail(kept, now)
             return
         if written is None:
-            self._release(session)
+            self._release(session, journal)
         else:
             self._asked.append((SessionSave(self._take_token(), kept.key, written[0], moment, *written[1:]), kept))
 
@@ -249,7 +248,7 @@ class Storing:
         kept.journal.failed()
         if kept.session.key in self._kept:
             self._retries.set(kept.session.key, now + AGAIN)
-        self._refuse(kept.session)
+        self._refuse(kept.session, kept.journal)
 
     def _take_in(self, effect: SessionLoad, value: Any, now: float) -> None:
         waiting = self._waiting.pop(effect.key, [])
