@@ -137,19 +137,24 @@ class Sessions:
 
     def drain(self, session: HttpSession) -> Drained:
         """Pass on what the engine of a session reports, and note whom it is to answer."""
+        next_event = session.connection.next_event
+        event = next_event()
+        if event is None:
+            return _NOTHING  # as mostly
         faults: list[RemoteProtocolError] = []
         has_others = was_cancelled = False
-        while (event := session.connection.next_event()) is not None:
+        while event is not None:
             self.events.append((session, event))
             if isinstance(event, ProtocolViolated):
                 faults.append(event.error)
-                continue
-            has_others = True
-            if isinstance(event, RequestReceived):
-                stream = session.stream_of(event.context.via)
-                if stream is not None:
-                    stream.requests.add(event.id)
-            was_cancelled = was_cancelled or isinstance(event, CancelReceived)
+            else:
+                has_others = True
+                was_cancelled = was_cancelled or isinstance(event, CancelReceived)
+                if isinstance(event, RequestReceived):
+                    stream = session.stream_of(event.context.via)
+                    if stream is not None:
+                        stream.requests.add(event.id)
+            event = next_event()
         if was_cancelled:
             self.streams.end_unasked(session)
         return Drained(faults, has_others)
@@ -279,3 +284,6 @@ class Sessions:
     def all(self) -> tuple[HttpSession, ...]:
         """Those that are not over, the oldest first."""
         return tuple(self._by_key.values())
+
+
+_NOTHING: Final = Drained([], has_others=False)
