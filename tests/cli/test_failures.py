@@ -6,6 +6,7 @@ import pytest
 
 from mcpio.cli.failures import Exit, Failure, did_you_mean, explained
 from mcpio.errors import (
+    AuthorizationRequired,
     ConnectFailed,
     ConnectionLost,
     InvalidMessage,
@@ -41,6 +42,8 @@ FAILED = "cannot start 'x': y"
         (_caused(ConnectFailed("x"), RequestTimeout("initialize", 1)), Exit.TIMEOUT, "x"),
         (_caused(ConnectFailed("x"), ConnectionLost("y")), Exit.SERVER_DIED, "x"),
         (_caused(ConnectFailed("x"), ConnectFailed("y")), Exit.PROTOCOL, "x"),
+        (_caused(ConnectFailed("x"), AuthorizationRequired("y")), Exit.REFUSED, "x"),
+        (AuthorizationRequired("x"), Exit.REFUSED, "x"),
     ],
 )
 def test_an_error_is_explained(error: McpError, status: Exit, text: str) -> None:
@@ -63,3 +66,16 @@ def test_a_failure_has_a_name_for_programs() -> None:
 )
 def test_close_names_are_suggested(name: str, said: str) -> None:
     assert did_you_mean(name, ["echo", "read", "reed"]) == said
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (_caused(ConnectFailed("x"), _caused(ConnectFailed("y"), OSError())), Exit.UNREACHABLE),
+        (_caused(ConnectFailed("x"), TimeoutError()), Exit.UNREACHABLE),
+        (_caused(ConnectFailed("x"), ConnectFailed("y")), Exit.PROTOCOL),
+        (_caused(ConnectFailed("x"), ConnectionLost("y")), Exit.SERVER_DIED),
+    ],
+)
+def test_a_server_at_a_url_may_be_out_of_reach(error: McpError, status: Exit) -> None:
+    assert explained(error, by_url=True).status is status

@@ -109,9 +109,10 @@ exit status:
   0  done                           6  what the server says makes no sense
   1  the tool says that it failed   7  the server ended too early
   2  wrong usage                    8  serve: no server there
-  3  bad arguments for the tool     124  no answer in time
-  4  no such tool or resource       126, 127  the program does not start, or is not there
-  5  the server answered an error   130, 143  ended by SIGINT, SIGTERM
+  3  bad arguments for the tool     9  no connection to the server at a URL
+  4  no such tool or resource       124  no answer in time
+  5  the server answered an error   126, 127  the program does not start, or is not there
+                                    130, 143  ended by SIGINT, SIGTERM
 """
 
 

@@ -25,6 +25,9 @@ from mcpio.types.lifecycle import Implementation
 
 __all__ = ["Work", "add_options", "add_words", "choose_server", "hold", "next_word", "no_more_words", "run"]
 
+URLS = ("http://", "https://")
+"""How a server begins that is not started."""
+
 GRACE = 1.0
 """Seconds that a server has to end by itself, and again after it was told to."""
 
@@ -55,6 +58,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a variable for the server's environment, beside HOME, PATH and the like; may be repeated",
     )
+    parser.add_argument(
+        "--header",
+        type=_header,
+        action="append",
+        default=[],
+        metavar="NAME:VALUE",
+        help="a header field of every request to a URL, such as 'Authorization: Bearer ...'; may be repeated",
+    )
     parser.add_argument("--inherit-env", action="store_true", help="give the server all of this environment")
     recording.add_option(parser)
     parser.add_argument("--cwd", type=_directory, metavar="DIRECTORY", help="where the server runs")
@@ -65,7 +76,10 @@ def add_words(parser: argparse.ArgumentParser, *words: str) -> None:
     said = " ".join(words)
     parser.usage = f"%(prog)s [options] {' '.join(['SERVER', *words])}\n       %(prog)s [options] {said}".rstrip()
     parser.usage += " -- PROGRAM [ARG ...]"
-    parser.epilog = "SERVER is the server's command in quotes, such as 'python server.py'; or give its words after --."
+    parser.epilog = (
+        "SERVER is the server's command in quotes, such as 'python server.py', or its URL; or give the words of the "
+        "command after --."
+    )
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.set_defaults(after=None)
 
@@ -73,17 +87,25 @@ def add_words(parser: argparse.ArgumentParser, *words: str) -> None:
 def choose_server(options: argparse.Namespace) -> None:
     """Set ``options.server``: what stood after ``--``, or else the first word, taken out and split as a shell would.
 
-    ``Failure`` where there is none, or the quotes do not match.
+    A word that is a URL stays whole, and is ``options.url`` too. ``Failure`` where there is none, the quotes do not
+    match, or an option does not go with such a server.
     """
     options.server = options.after
+    options.url = None
     if options.after is None:
         text = next_word(options, "server")
+        if text.startswith(URLS):
+            options.server = [text]
+            options.url = _checked_url(text, options)
+            return
         try:
             options.server = shlex.split(text)
         except ValueError as error:
             raise Failure(Exit.USAGE, f"cannot split the server's command {text!r}: {error}") from error
     if not options.server:
         raise Failure(Exit.USAGE, "no server: give its command in quotes, or its words after --")
+    if options.header:
+        raise Failure(Exit.USAGE, "--header is for servers at a URL")
 
 
 def next_word(options: argparse.Namespace, what: str) -> str:
@@ -117,6 +139,8 @@ async def hold(work: Work, options: argparse.Namespace) -> int:
 
 
 async def _hold(work: Work, options: argparse.Namespace, console: Console, tap: Tap | None) -> int:
+    if options.url is not None:
+        return await _hold_by_url(work, options, console, tap)
     try:
         async with open_stdio(
             options.server,
@@ -134,6 +158,40 @@ async def _hold(work: Work, options: argparse.Namespace, console: Console, tap: 
             return await work(client, options, console)
     except McpError as error:
         raise explained(error) from error
+
+
+async def _hold_by_url(work: Work, options: argparse.Namespace, console: Console, tap: Tap | None) -> int:
+    # Most servers are started, and need none of this.
+    from mcpio.http.client_options import HttpClientOptions
+    from mcpio.trio import open_http
+
+    try:
+        async with open_http(
+            options.url,
+            http=HttpClientOptions(headers=dict(options.header)),
+            info=Implementation("mcpio", mcpio.__version__),
+            on_log=console.log,
+            options=_engine_options(options.timeout),
+            tap=tap,
+        ) as client:
+            return await work(client, options, console)
+    except McpError as error:
+        raise explained(error, by_url=True) from error
+
+
+def _checked_url(text: str, options: argparse.Namespace) -> str:
+    for name in ("env", "inherit_env", "cwd"):
+        if getattr(options, name):
+            raise Failure(Exit.USAGE, f"--{name.replace('_', '-')} is for servers that are started, not for {text}")
+    from mcpio.http.client_options import HttpClientOptions
+    from mcpio.http.location import Location
+
+    try:
+        Location.parse(text)
+        HttpClientOptions(headers=dict(options.header))
+    except ValueError as error:
+        raise Failure(Exit.USAGE, str(error)) from error
+    return text
 
 
 def _engine_options(seconds: float) -> Options:
@@ -160,6 +218,13 @@ def _variable(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, value
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not name or not colon:
+        raise argparse.ArgumentTypeError("a header is NAME:VALUE")
+    return name, value.strip()
 
 
 def _directory(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from mcpio.errors import (
+    AuthorizationRequired,
     ConnectFailed,
     ConnectionLost,
     InvalidMessage,
@@ -40,6 +41,8 @@ class Exit(enum.IntEnum):
     """The server ended, or closed its output, before it had answered."""
     NOT_LOADED = 8
     """``serve``: there is no server where the command line says."""
+    UNREACHABLE = 9
+    """No connection to the server at a URL came about."""
     TIMEOUT = 124
     """The server did not answer in time."""
     NOT_EXECUTABLE = 126
@@ -64,9 +67,15 @@ class Failure(Exception):
         return self.status.name.lower().replace("_", "-")
 
 
-def explained(error: McpError) -> Failure:
-    """Return the failure that an error of the library amounts to."""
+def explained(error: McpError, *, by_url: bool = False) -> Failure:
+    """Return the failure that an error of the library amounts to. ``by_url`` tells how the server is reached."""
     match error:
+        case ConnectFailed() if by_url and _is_unreachable(error):
+            return Failure(Exit.UNREACHABLE, str(error))
+        case ConnectFailed() if isinstance(error.__cause__, AuthorizationRequired):
+            return Failure(Exit.REFUSED, str(error))
+        case AuthorizationRequired():
+            return Failure(Exit.REFUSED, str(error))
         case ConnectFailed():
             return Failure(_not_connected(error.__cause__), str(error))
         case RequestTimeout():
@@ -86,6 +95,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean …?" for the known names that are close to one, or nothing."""
     close = get_close_matches(name, list(known), n=3, cutoff=0.75)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def _is_unreachable(error: ConnectFailed) -> bool:
+    cause = error.__cause__
+    if isinstance(cause, ConnectFailed):
+        cause = cause.__cause__
+    return cause is not None and not isinstance(cause, McpError)
 
 
 def _not_connected(cause: BaseException | None) -> Exit:

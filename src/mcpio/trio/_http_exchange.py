@@ -131,7 +131,8 @@ class HttpPool:
                 return await self._open()
             except (*BROKEN, h11.ProtocolError, UnicodeError) as error:
                 raise ConnectFailed(f"cannot connect to {authority}: {_reason(error)}") from error
-        raise ConnectFailed(f"cannot connect to {authority}: nothing came of it within {limit:g} s")
+        said = f"cannot connect to {authority}: nothing came of it within {limit:g} s"
+        raise ConnectFailed(said) from TimeoutError(said)
 
     async def _open(self) -> trio.abc.Stream:
         to = self.location if self._proxy is None else self._proxy

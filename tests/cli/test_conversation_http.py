@@ -1,0 +1,173 @@
+"""The commands with a server at a URL."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio.from_thread
+import pytest
+import trio
+
+from mcpio import Server, ToolError
+from mcpio.cli import main
+from mcpio.cli.failures import Exit
+from mcpio.trio import serve_http
+
+server = Server("here", "1")
+
+
+@server.tool
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@server.tool
+def fail() -> str:
+    """Fail."""
+    raise ToolError("as it should")
+
+
+@server.resource("note://first")
+def first() -> str:
+    """Return a note."""
+    return "a note"
+
+
+@server.prompt
+def hello(name: str) -> str:
+    """Greet."""
+    return f"Say hello to {name}."
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with anyio.from_thread.start_blocking_portal("trio") as portal, _served(portal) as found:
+        yield found
+
+
+@contextmanager
+def _served(portal: anyio.from_thread.BlockingPortal) -> Iterator[str]:
+    scope = trio.CancelScope()
+
+    async def serve(task_status: Any) -> None:
+        with scope:
+            async with trio.open_nursery() as nursery:
+
+                async def listen(task_status: trio.TaskStatus[Any]) -> None:
+                    await serve_http(server, port=0, grace=0, task_status=task_status)
+
+                listening = await nursery.start(listen)
+                task_status.started(listening.url)
+
+    future, found = portal.start_task(serve)
+    try:
+        yield str(found)
+    finally:
+        portal.call(scope.cancel)
+        future.result(10)
+
+
+def test_a_tool_is_called_and_what_is_there_is_listed_read_and_filled_in(
+    url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["call", url, "add", "a=2", "b=40"]) is Exit.DONE
+    assert json.loads(capfd.readouterr().out) == {"result": 42}
+    assert main(["call", url, "fail"]) is Exit.TOOL_FAILED
+    assert "as it should" in capfd.readouterr().err
+    assert main(["call", url, "nothing"]) is Exit.NOT_FOUND
+    assert main(["list", "--json", url]) is Exit.DONE
+    assert [tool["name"] for tool in json.loads(capfd.readouterr().out)["tools"]] == ["add", "fail"]
+    assert main(["read", url, "note://first"]) is Exit.DONE
+    assert capfd.readouterr().out == "a note"
+    assert main(["prompt", url, "hello", "name=Ada"]) is Exit.DONE
+    assert "Say hello to Ada." in capfd.readouterr().out
+
+
+def test_a_server_that_is_not_there(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
+        assert main(["list", url]) is Exit.UNREACHABLE
+    assert "cannot connect to 127.0.0.1:" in capfd.readouterr().err
+
+
+@contextmanager
+def _answering(data: bytes) -> Iterator[str]:
+    """Give the URL of a server that answers everything with the same bytes, and what it read."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.settimeout(5)
+                    seen.append(connection.recv(65536))
+                    connection.sendall(data)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+seen: list[bytes] = []
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [
+        (b"HTTP/1.1 401 No\r\nWWW-Authenticate: Bearer\r\nContent-Length: 0\r\n\r\n", Exit.REFUSED, "401: Bearer"),
+        (b"HTTP/1.1 404 No\r\nContent-Length: 5\r\n\r\nnope!", Exit.PROTOCOL, "status 404"),
+        (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1\r\n\r\n.", Exit.PROTOCOL, "text/html"),
+        (b"nonsense\r\n\r\n", Exit.PROTOCOL, "is no HTTP"),
+        (b"", Exit.SERVER_DIED, "the server closed the connection"),
+    ],
+)
+def test_each_fault_of_a_server_has_a_status_and_a_text(
+    capfd: pytest.CaptureFixture[str], answer: bytes, status: Exit, said: str
+) -> None:
+    with _answering(answer) as url:
+        assert main(["list", url]) is status
+    assert said in capfd.readouterr().err
+
+
+def test_headers_go_with_every_request(capfd: pytest.CaptureFixture[str]) -> None:
+    seen.clear()
+    with _answering(b"") as url:
+        main(["list", "--header", "Authorization: Bearer x", "--header", "X-Y:z", url])
+    assert b"\r\nauthorization: Bearer x\r\nx-y: z\r\n" in seen[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--header", "x", "http://a/"], "a header is NAME:VALUE"),
+        (["--header", ":x", "http://a/"], "a header is NAME:VALUE"),
+        (["--header", "Host: x", "http://a/"], "the client's own to set"),
+        (["--header", "x: y", "python server.py"], "--header is for servers at a URL"),
+        (["-e", "A=1", "http://a/"], "--env is for servers that are started"),
+        (["--inherit-env", "http://a/"], "--inherit-env is for servers that are started"),
+        (["--cwd", ".", "https://a/"], "--cwd is for servers that are started"),
+        (["http://u:p@a/"], "must not contain credentials"),
+        (["http://"], "names no host"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense(capfd: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    try:
+        status: Any = main(["list", *words])
+    except SystemExit as error:
+        status = error.code
+    assert status == Exit.USAGE
+    assert said in capfd.readouterr().err
