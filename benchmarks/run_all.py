@@ -10,7 +10,16 @@ import sys
 
 from harness import HERE
 
-BENCHMARKS = ("import_time", "process_start", "engine", "framing", "stdio_server", "stdio_client", "in_memory")
+BENCHMARKS = (
+    "import_time",
+    "process_start",
+    "engine",
+    "framing",
+    "stdio_server",
+    "stdio_client",
+    "in_memory",
+    "http_server",
+)
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
         "stdio_server.py --rounds 1 --seconds 0.01",
         "stdio_client.py --rounds 1 --seconds 0.01",
         "in_memory.py --rounds 1 --seconds 0.01",
+        "http_server.py --rounds 1 --seconds 0.01 --sessions 100",
     ],
 )
 def test_a_benchmark_gives_its_figures_and_a_verdict(command: str) -> None:
@@ -37,5 +38,5 @@ def test_the_comparison_of_json_libraries_runs() -> None:
 
 
 def test_the_echo_server_takes_no_transport_that_it_does_not_have() -> None:
-    done = subprocess.run([sys.executable, BENCHMARKS / "echo_server.py", "--http", "0"], capture_output=True)
+    done = subprocess.run([sys.executable, BENCHMARKS / "echo_server.py", "--pigeon"], capture_output=True)
     assert done.returncode == 2

@@ -218,6 +218,23 @@ def test_a_client_that_goes_away_is_noticed_and_the_handler_goes_on(parser: str)
     in_virtual_time(main)
 
 
+def test_a_session_at_rest_has_no_task() -> None:
+    async def main() -> None:
+        async with memory_site(Shop().server) as site:
+            await site.connect().initialize()
+            client = site.connect()
+            await trio.testing.wait_all_tasks_blocked()
+            before = trio.lowlevel.current_statistics().tasks_living
+            for _ in range(1000):
+                client.session = {}
+                await client.initialize()
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(site.listening.host.machine.sessions) == 1001
+            assert trio.lowlevel.current_statistics().tasks_living == before
+
+    in_virtual_time(main)
+
+
 @each_parser
 @pytest.mark.req("HTTP-36")
 def test_cancelled_it_ends_in_order(parser: str) -> None:
