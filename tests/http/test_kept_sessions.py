@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from httpsite import BOTH, note, tool_call
+from httpsite import BOTH, initialize, note, tool_call
 from httpwire import Exchange, MemoryWire, RawClient
 from keptsite import KeptSite
 
@@ -20,6 +20,7 @@ from mcpio.engine.limits import Limits
 from mcpio.errors import RequestError
 from mcpio.framing.sse import ServerSentEvent
 from mcpio.http.options import HttpOptions
+from mcpio.http.session_records import SessionSave
 from mcpio.testing import ManualRuntime
 
 
@@ -246,6 +247,59 @@ async def resumed(client: RawClient, is_over: bool, events: list[ServerSentEvent
     assert [id.partition("-")[2] for id in ids] == [str(place + 1) for place in range(len(ids))]
     answers = [message for message in (json.loads(each.data) for each in events + rest if each.data) if "id" in message]
     assert len(answers) == (0 if is_listening else 1)
+
+
+# Its life
+
+
+def test_a_session_is_known_as_long_as_it_is_there() -> None:
+    site = KeptSite(options=HttpOptions(session_idle=100))
+    session = site.open()
+    assert site.listen("ab" * 16).status == 404
+    site.listen(session)
+    site.said()
+    site.advance(210)
+    assert "Save" in site.said()
+    site.is_late = True
+    ended = site.ask("DELETE", mcp_session_id=session)
+    assert ended.status == 0
+    site.answer_store()
+    assert (ended.status, site.listen(session).status) == (204, 0)
+    site.answer_store()
+    assert site.machine.sessions == ()
+
+
+def test_a_session_that_nobody_uses_ends_in_the_store_too() -> None:
+    site = KeptSite(options=HttpOptions(session_idle=100))
+    site.open()
+    site.advance(101)
+    assert (site.machine.sessions, len(site.store)) == ((), 0)
+
+
+def test_a_session_whose_client_reads_nothing_ends() -> None:
+    site = KeptSite(limits=Limits(queued_bytes=1000))
+    session = site.open()
+    exchange, event = busy(site, session)
+    site.stalled.add(site.name(exchange))
+    site.session().connection.send_error(event.id, RequestError(-32603, "x" * 2000))
+    site.touch(site.session())
+    assert site.machine.sessions == ()
+
+
+def test_what_cannot_be_stored_is_not_begun_and_what_cannot_be_read_is_not_found() -> None:
+    site = KeptSite()
+    site.error = OSError("the disk is full")
+    assert site.post(initialize()).status == 503
+    assert (site.listen("ab" * 16).status, site.machine.sessions) == (503, ())
+    site.error = None
+    session = site.open()
+    site.store.write([SessionSave(0, session, BROKEN, 1000, (), ())])
+    site = site.next_process()
+    assert site.listen(session).status == 404
+    assert site.reports == ["a stored session cannot be taken up: no engine"]
+
+
+BROKEN = b'{"format":1,"owner":null,"next_stream":1,"streams":[],"saved":{}}'
 
 
 # A server that ends in order

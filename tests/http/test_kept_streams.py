@@ -126,7 +126,7 @@ def test_a_slow_reader_has_its_share_and_no_more_at_once() -> None:
     session = site.open()
     exchange, event = started(site, session)
     exchange.new_events()
-    site.stall(exchange)
+    site.stalled.add(site.name(exchange))
     for value in range(2, 30):
         progress(site, event, value)
     name = site.name(exchange)
