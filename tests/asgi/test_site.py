@@ -1,87 +1,20 @@
-"""What lives in a call: handlers, disconnects, cancellations, slow clients, deadlines; and loops that come and go."""
+"""What lives in a call: handlers, disconnects, cancellations, slow clients, and the deadlines of all."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import logging
-import weakref
 from typing import Any
 
 import pytest
 import trio
-from asgiwire import AsgiWire, Called, EventLoop, OnAsyncio, as_call
+from asgiserved import Served, raw
+from asgiwire import Called, EventLoop, as_call
 from httpwire import RawClient
 
-from mcpio import Context, Server
-from mcpio.asgi import app
 from mcpio.asgi._site import Site
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
-from mcpio.errors import RequestTimeout
 from mcpio.http.options import HttpOptions
-from mcpio.types import PingRequest
-
-
-class Served:
-    """A server with a tool for each way to take time, its application, and what happened."""
-
-    def __init__(self, loop: EventLoop, *, http: HttpOptions | None = None, **options: Any) -> None:
-        self.seen: list[str] = []
-        self.server = Server("served", "1", **options)
-        self.application = app(self.server, options=http)
-        self.wire = AsgiWire(self.application, loop)
-        self.client = RawClient(self.wire)
-        self.go_on = loop.event()
-        self._add_tools(loop)
-
-    def _add_tools(self, loop: EventLoop) -> None:
-        @self.server.tool
-        def echo(text: str) -> str:
-            return text
-
-        @self.server.tool
-        async def wait(ctx: Context) -> str:
-            self.seen.append("begun")
-            try:
-                await self.go_on.wait()
-            except BaseException:
-                self.seen.append("cancelled")
-                raise
-            self.seen.append("done")
-            return "waited"
-
-        @self.server.tool
-        async def flood(ctx: Context, pieces: int) -> str:
-            for number in range(pieces):
-                ctx.info("x" * 1000, str(number))
-                await loop.sleep(0)
-            self.seen.append("flooded")
-            return "done"
-
-        @self.server.tool
-        async def ask(ctx: Context) -> str:
-            try:
-                await ctx.session.request(PingRequest(), timeout=5, related_to=ctx.id)
-            except RequestTimeout:
-                self.seen.append(f"asked until {loop.now() - self.began:.0f}")
-            return "asked"
-
-        self.began = 0.0
-
-    @property
-    def site(self) -> Site:
-        site = self.application._site
-        assert site is not None
-        return site
-
-    def assert_nothing_is_left(self) -> None:
-        """Require that no call is open, and that nobody watches deadlines."""
-        assert self.site._calls == {}
-        assert self.site._queue == []
-        assert self.site._watch._watching == {}
-        assert self.site._watch._sleeper is None
-
 
 # The life of a call
 
@@ -301,7 +234,7 @@ def test_a_handler_that_has_not_begun_when_its_call_is_cancelled_is_answered_for
         await served.client.initialize()
         head = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait","arguments":{}}}'
-        call = Called(loop, served.wire.calls[0].scope | {"headers": _raw(head | served.client.headers)}, [body])
+        call = Called(loop, served.wire.calls[0].scope | {"headers": raw(head | served.client.headers)}, [body])
         call.run_in(_cancelling(served, call))
         await loop.settle()
         assert call.returned()
@@ -311,10 +244,6 @@ def test_a_handler_that_has_not_begun_when_its_call_is_cancelled_is_answered_for
         served.assert_nothing_is_left()
 
     loop.run(main)
-
-
-def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 def _cancelling(served: Served, call: Called) -> Any:
@@ -400,147 +329,3 @@ def test_in_a_lifespan_sessions_expire_when_their_time_has_come(loop: EventLoop)
         served.assert_nothing_is_left()
 
     loop.run(main)
-
-
-# Sessions and event loops
-
-
-def test_sessions_outlive_an_event_loop_in_which_nothing_is_open(loop: EventLoop) -> None:
-    served = Served(OnAsyncio())
-
-    async def begin() -> None:
-        await served.client.initialize()
-
-    async def go_on() -> None:
-        served.wire.loop = loop
-        assert (await served.client.call("echo", text="x")).status == 200
-        served.assert_nothing_is_left()
-
-    OnAsyncio().run(begin)
-    for _ in range(3):
-        loop.run(go_on)
-
-
-def test_two_event_loops_at_a_time_are_one_too_many() -> None:
-    async def main() -> None:
-        loop = OnAsyncio()
-        served = Served(loop)
-        await served.client.initialize()
-        async with served.application.lifespan():
-            await asyncio.to_thread(asyncio.run, elsewhere(served))
-
-    async def elsewhere(served: Served) -> None:
-        async def never(*_: Any) -> Any:
-            raise AssertionError("nothing is read")
-
-        scope = {"type": "http", "method": "GET", "path": "/mcp", "headers": []}
-        with pytest.raises(RuntimeError, match="in another event loop"):
-            await served.application(scope, never, never)
-
-    asyncio.run(main())
-
-
-def test_an_application_that_nobody_uses_any_more_goes(loop: EventLoop) -> None:
-    gone: list[weakref.ref[Any]] = []
-
-    async def main() -> None:
-        served = Served(loop)
-        await served.client.initialize()
-        await served.client.call("flood", pieces=2)
-        gone.append(weakref.ref(served.site))
-
-    loop.run(main)
-    gc.collect()
-    assert [found() for found in gone] == [None]
-
-
-# What handlers may do
-
-
-def test_a_blocking_handler_runs_in_a_thread_and_comes_back(loop: EventLoop) -> None:
-    async def main() -> None:
-        server = Server("blocking", "1")
-
-        @server.tool(blocking=True)
-        def block(ctx: Context) -> str:
-            return str(ctx.session.driver.runtime.from_thread(lambda: "in the loop"))
-
-        application = app(server, options=HttpOptions(sessions=False))
-        sent: list[Any] = []
-        body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"block","arguments":{}}}'
-        head = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-        scope = {"type": "http", "method": "POST", "path": "/", "headers": _raw(head)}
-        received = [{"type": "http.request", "body": body}]
-
-        async def receive() -> Any:
-            if not received:
-                await loop.event().wait()
-            return received.pop()
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        await application(scope, receive, send)
-        assert b"in the loop" in sent[1]["body"]
-
-    # A thread takes real time.
-    if isinstance(loop, OnAsyncio):
-        asyncio.run(main())
-    else:
-        trio.run(main)
-
-
-def test_a_session_is_closed_by_its_handler(loop: EventLoop) -> None:
-    async def main() -> None:
-        served = Served(loop)
-
-        @served.server.tool
-        def leave(ctx: Context) -> str:
-            ctx.session.close(1)
-            return "bye"
-
-        await served.client.initialize()
-        (session,) = served.server.sessions
-        assert (await served.client.call("leave")).json["result"]["content"][0]["text"] == "bye"
-        await session.driver.wait_closed()
-        assert served.server.sessions == ()
-        assert (await served.client.call("echo", text="x")).status == 404
-
-    loop.run(main)
-
-
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_a_handler_that_ends_the_program_may_do_so(loop: EventLoop, error: BaseException) -> None:
-    async def main() -> None:
-        served = Served(loop)
-
-        @served.server.tool
-        async def leave() -> str:
-            await loop.sleep(0)
-            raise error
-
-        await served.client.initialize()
-        await served.client.call("leave")
-
-    with pytest.raises((type(error), BaseExceptionGroup)) as caught:
-        loop.run(main)
-    found: BaseException = caught.value
-    while isinstance(found, BaseExceptionGroup):  # of the test's own nurseries
-        (found,) = found.exceptions
-    assert found is error
-
-
-def test_what_is_reported_goes_to_the_log(loop: EventLoop, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        served = Served(loop)
-
-        @served.server.tool
-        def fail() -> int:
-            return "not a number"  # type: ignore[return-value]  # on purpose
-
-        await served.client.initialize()
-        await served.client.call("fail")
-
-    with caplog.at_level(logging.WARNING, "mcpio"):
-        loop.run(main)
-    assert [record.name for record in caplog.records] == ["mcpio"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
-from asgiwire import AsgiWire, Called, EventLoop, as_call
+from asgiwire import AsgiWire, Called, EventLoop, OnAsyncio, as_call
 from httpwire import RawClient
 
 from mcpio import Server
@@ -103,10 +104,6 @@ def test_in_a_lifespan_a_task_outlives_its_call_and_its_session(loop: EventLoop)
 
 @pytest.mark.parametrize("with_lifespan", [True, False])
 def test_a_store_that_blocks(tmp_path: Any, with_lifespan: bool) -> None:
-    import asyncio
-
-    from asgiwire import OnAsyncio
-
     async def main() -> None:
         store = SqliteStore(tmp_path / "tasks.db")
         tasked = Tasked(OnAsyncio(), TaskOptions(store=store))
@@ -120,17 +117,12 @@ def test_a_store_that_blocks(tmp_path: Any, with_lifespan: bool) -> None:
     async def conversation(tasked: Tasked) -> None:
         await tasked.client.initialize()
         call = await tasked.ask("tools/call", name="work", arguments={}, task={})
-        await until(call.over)
+        await call.answered.wait()
         id = call.json["result"]["task"]["taskId"]
         tasked.go_on.set()
         found = await tasked.ask("tasks/result", taskId=id)
-        await until(found.over)
+        await found.answered.wait()
         assert found.json["result"]["content"][0]["text"] == "worked"
-        await until(call.returned)
-
-    async def until(holds: Any) -> None:
-        async with asyncio.timeout(10):
-            while not holds():
-                await asyncio.sleep(0.001)
+        await call.finished.wait()
 
     asyncio.run(main())

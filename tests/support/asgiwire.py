@@ -165,6 +165,7 @@ class Called(Exchange):
         self.raised: BaseException | None = None
         self._has_returned = False
         self._pieces = deque(self.body)
+        self.answered, self.finished = self.loop.event(), self.loop.event()
         self._gone = self.loop.event()
         self._may_send = self.loop.event()
         self._may_send.set()
@@ -182,6 +183,7 @@ class Called(Exchange):
                 raise
             finally:
                 self._has_returned = True
+                self.finished.set()
 
         self.cancel = self.loop.start(call)
 
@@ -229,6 +231,7 @@ class Called(Exchange):
         self.take(Body(0, message["body"]))
         if not message["more_body"]:
             self.take(End(0))
+            self.answered.set()
 
 
 def as_call(exchange: Exchange) -> Called:

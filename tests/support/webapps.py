@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from mcpio import Context, Server
@@ -103,7 +103,7 @@ def quart(mounts: dict[str, AsgiApp]) -> Any:
         return "a page"
 
     @application.while_serving
-    async def serving() -> AsyncIterator[None]:
+    async def serving() -> AsyncGenerator[None, None]:
         async with mounts["/auto"].lifespan():
             yield
 
