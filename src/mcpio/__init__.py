@@ -89,6 +89,7 @@ if TYPE_CHECKING:
         ResponseReceived,
         VersionMismatched,
     )
+    from mcpio.http.client_options import HttpClientOptions
     from mcpio.http.model import Denied, RequestHead
     from mcpio.http.options import Cors, HostPolicy, HttpOptions
     from mcpio.profiles import Profile
@@ -266,6 +267,7 @@ __all__ = [
     "GetPromptRequest",
     "GetPromptResult",
     "HostPolicy",
+    "HttpClientOptions",
     "HttpOptions",
     "Icon",
     "IgnoreReason",
@@ -421,6 +423,7 @@ _HOME = {
     "engine.redaction": "Redacting Redactor",
     "engine.replay": "Replay ReplayedCall replay",
     "engine.tap": "Observation Tap observe",
+    "http.client_options": "HttpClientOptions",
     "http.model": "Denied RequestHead",
     "http.options": "Cors HostPolicy HttpOptions",
     "app.server": "Lifespan Server",
