@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from httpsite import Site, initialize, note, tool_call
 
+from mcpio.app.session_keeping import MemorySessionStore
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import NoBackChannel
 from mcpio.events import RequestFailed, RequestReceived, ResponseReceived
-from mcpio.http.options import HttpOptions
+from mcpio.http.options import Cors, HttpOptions
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import PingRequest, ToolListChangedNotification
 
@@ -412,3 +413,28 @@ def test_alone_a_handler_goes_on_when_its_client_is_gone_and_then_all_is_over() 
     session = site.session()
     site.answer(event)
     assert (site.machine.sessions, session.undelivered) == ((), 1)
+
+
+# Sessions in a store
+
+
+def test_a_session_that_only_the_store_knows_is_found_and_one_that_cannot_be_stored_waits() -> None:
+    store = MemorySessionStore()
+    session = Site(store=store).open()
+    site = Site(store=store, first_id=100)
+    assert site.post(note("x"), session).status == 202
+    assert site.post(note("x"), "f" * 32).status == 404
+    site.is_store_failing = True
+    site.post(tool_call(1, progressToken="p"), session)
+    site.session().connection.send_progress(site.requests()[0].id, 1)
+    site.touch(site.session())
+    assert site.post(note("x"), session).status == 503
+    assert site.listen(session).status == 503
+
+
+def test_a_request_may_end_before_anybody_says_what_it_is() -> None:
+    site = Site(HttpOptions(cors=Cors()))
+    site.open()
+    exchange = site.ask("OPTIONS", body=None)
+    site.complete(exchange)
+    assert exchange.status == 204

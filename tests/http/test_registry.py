@@ -167,16 +167,16 @@ def test_a_request_of_an_earlier_session_that_is_cut_off_is_over() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_ten_thousand_sessions_that_are_left_come_back_to_nothing() -> None:
-    site = Site(HttpOptions(session_idle=100), limits=Limits(sessions=1000))
+def test_sessions_that_are_left_come_back_to_nothing() -> None:
+    site = Site(HttpOptions(session_idle=100), limits=Limits(sessions=100))
 
     def open_many() -> int:
         tracemalloc.reset_peak()
-        for _ in range(1500):
+        for _ in range(200):
             site.open()
         site.events.clear()
         site._responses.clear()
-        assert len(site.machine.sessions) == 1000
+        assert len(site.machine.sessions) == 100
         peak = tracemalloc.get_traced_memory()[1]
         site.advance(200)
         site.events.clear()
@@ -222,3 +222,53 @@ def test_an_idle_session_is_small_and_has_one_deadline(options: HttpOptions) -> 
 def deadlines(site: Site) -> int:
     """Return how many deadlines there are."""
     return len(site.machine._sessions.timers._deadlines or ())
+
+
+# What flush sees to
+
+
+@pytest.mark.req("HTTP-10", "CANC-10")
+def test_what_the_engine_reports_is_passed_on_with_its_faults() -> None:
+    site = Site()
+    session = site.open()
+    exchange, _ = site.call(session)
+    assert site.post({"jsonrpc": "2.0", "id": 99, "result": {}}, session).status == 400
+    assert site.post(note("cancelled", requestId=1), session).status == 202
+    assert exchange.is_over
+    assert site.kinds()[-2:] == ["ProtocolViolated", "CancelReceived"]
+
+
+def test_what_a_session_without_an_exchange_still_has_to_say_keeps_it_until_its_grace() -> None:
+    site = Site()
+    session = site.open()
+    exchange, event = site.call(session)
+    site.session().connection.close(site.now, 5.0)
+    site.touch(site.session())
+    assert site.machine.sessions
+    site.answer(event)
+    assert exchange.is_over
+    assert site.machine.sessions == ()
+
+
+def test_a_session_of_one_request_ends_with_it() -> None:
+    site = Site(HttpOptions(sessions=False))
+    exchange, event = site.call(None)
+    site.touch(site.session())
+    site.answer(event)
+    assert exchange.is_over
+    assert site.machine.sessions == ()
+
+
+def test_the_channel_of_an_old_session_is_its_life() -> None:
+    site = Site(HttpOptions(legacy=("/sse", "/messages")))
+    stream = site.ask("GET", "/sse")
+    site.reset(stream)
+    assert site.kinds() == ["SessionOpened", "ConnectionClosed", "SessionClosed"]
+
+
+def test_no_store_has_anything_to_do() -> None:
+    site = Site()
+    assert site.machine.next_effect() is None
+    site.machine.store_done(1, None, site.now)
+    site.machine.close(site.now)
+    assert site.machine.closed

@@ -8,6 +8,7 @@ from httpsite import BOTH, Site, initialize, note, tool_call
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcpio.app.session_keeping import MemorySessionStore
 from mcpio.engine.limits import Limits
 from mcpio.errors import LocalProtocolError
 from mcpio.http.model import Body, End, RequestHead, Reset
@@ -214,6 +215,52 @@ def test_a_session_is_ended_at_once() -> None:
     assert site.post(tool_call(), session).status == 404
 
 
+# Sessions in a store
+
+
+def test_a_session_that_is_stored_goes_on_at_the_next_machine() -> None:
+    store = MemorySessionStore()
+    site = Site(store=store)
+    session = site.open()
+    site.is_store_away = True
+    waiting = site.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, session)
+    assert waiting.status == 0
+    site.is_store_away = False
+    site.settle()
+    assert waiting.json["result"] == {}
+    site = Site(store=store, first_id=100)
+    exchange, event = site.call(session)
+    site.answer(event)
+    assert exchange.json["id"] == 1
+    assert site.post(note("x"), "f" * 32).status == 404
+    site.machine.close(site.now, 0)
+    site.settle()
+    assert site.machine.closed
+
+
+def test_a_request_that_waits_for_its_session_may_come_late_or_break_off() -> None:
+    store = MemorySessionStore()
+    session = Site(store=store).open()
+    site = Site(store=store, first_id=100)
+    site.is_store_away = True
+    fields: dict[str, Any] = {"accept": BOTH, "content_type": JSON, "mcp_session_id": session}
+    late, gone, wrong = (site.ask("POST", body=None, **fields) for _ in range(3))
+    other = site.ask("POST", body=None, mcp_protocol_version="2025-03-26", **fields)
+    site.complete(wrong, b"{}")
+    site.reset(gone)
+    site.is_store_away = False
+    site.settle()
+    assert (wrong.status, other.status, late.status) == (400, 400, 0)
+    site.complete(late, json.dumps(note("x")).encode())
+    assert late.status == 202
+
+
+def test_without_a_store_there_is_nothing_to_do_for_one() -> None:
+    site = Site()
+    assert site.machine.next_effect() is None
+    site.machine.store_done(1, None, 0.0)
+
+
 # Hostile
 
 
@@ -257,3 +304,10 @@ def test_no_order_of_items_raises_and_all_ends(items: list[Any]) -> None:
         pass
     assert machine.closed
     assert machine.next_deadline() is None
+
+
+def test_where_no_stream_is_there_is_nothing_to_interrupt() -> None:
+    site = Site()
+    site.open()
+    assert not site.machine.interrupt(site.session(), 99, 0.0)
+    assert not site.machine.interrupt(site.session(), None, 0.0)

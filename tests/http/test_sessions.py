@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from httpsite import INFO
 
+from mcpio.engine.limits import Limits
 from mcpio.engine.server import ServerConnection
 from mcpio.http.checks import Facts, Rejection
+from mcpio.http.journal import Journal
 from mcpio.http.model import Body, End, RequestHead, ResponseHead
 from mcpio.http.sessions import LISTENING, Exchange, HttpSession, Stream
 
@@ -73,3 +75,20 @@ def test_a_session_is_idle_without_exchanges_and_requests() -> None:
     assert (session.is_idle, session.may_end) == (False, False)
     session.connection.close(0.0)
     assert (session.is_idle, session.may_end) == (False, True)
+
+
+def test_what_rests_on_a_session_in_a_store_waits_for_that() -> None:
+    session = HttpSession(1, ServerConnection(INFO), None, 0.0)
+    assert not session.is_stuck
+    journal = session.journal = Journal(lambda: None, Limits(), is_new=True)
+    found = exchange()
+    found.session = session
+    held = [found.is_held]
+    found.respond(200, ())
+    assert [*held, found.is_held] == [False, True]
+    found.take_back()
+    assert (found.is_held, found.is_answered, list(found.items)) == (False, False, [])
+    found.respond(200, ())
+    journal.reach()
+    journal.failed()
+    assert (found.is_held, session.is_stuck) == (False, True)

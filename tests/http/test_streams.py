@@ -581,3 +581,45 @@ def test_all_that_a_server_of_2024_11_05_says_goes_out_on_one_stream_without_ids
     (answer,) = stream.new_events()
     assert (answer.type, answer.id) == ("message", None)
     assert not site.machine.interrupt(site.session(), 0, site.now)
+
+
+def test_what_asks_a_client_without_a_session_fails_where_it_is_taken() -> None:
+    site = Site(HttpOptions(sessions=False, answers="sse"))
+    exchange, event = site.call(None)
+    session = site.session()
+    session.connection.send_request(PingRequest(), now=0.0, related_to=event.id)
+    site.touch(session)
+    assert isinstance(site.events[-1][1], RequestFailed)
+    site.answer(event)
+    assert said(exchange.new_messages()) == ["answer"]
+
+
+def test_at_the_end_what_nobody_hears_is_dropped_and_what_nobody_carries_too() -> None:
+    site = Site()
+    session = site.open()
+    gone, event = asked(site, session)
+    progress(site, event, 1)
+    waiting, _ = site.call(session, 2)
+    site.reset(gone)
+    coming = site.ask("GET", body=None, accept="text/event-stream", mcp_session_id=session)
+    site.reset(coming)
+    log(site, "nobody hears")
+    found = site.session()
+    found.connection.close(site.now, 5.0)
+    site.touch(found)
+    assert found.undelivered == 1
+    site.ask("DELETE", mcp_session_id=session)
+    assert waiting.status == 404
+
+
+def test_what_was_sent_is_forgotten_bit_by_bit() -> None:
+    site = Site(HttpOptions(resume_within=10, keep_alive=None))
+    session = site.open()
+    listening = site.listen(session)
+    for number in range(3):
+        log(site, number)
+        site.advance(4)
+    site.reset(listening)
+    assert said(site.listen(session, "0-3").new_messages()) == [2]
+    site.advance(20)
+    assert site.session().replay is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
@@ -15,7 +16,9 @@ from mcpio.events import RequestReceived
 from mcpio.http.model import Body, End, RequestHead, Reset
 from mcpio.http.options import HttpOptions
 from mcpio.http.server import HttpEvent, HttpServer
+from mcpio.http.session_records import SessionEffect, SessionLoad
 from mcpio.http.sessions import HttpSession
+from mcpio.http.storing import Keeping
 from mcpio.types import CallToolResult, TextContent
 from mcpio.types.lifecycle import Implementation, ServerCapabilities, ToolsCapability
 
@@ -27,14 +30,23 @@ class Site:
     """A machine, what it reported, and the responses that came of it."""
 
     def __init__(
-        self, options: HttpOptions | None = None, *, limits: Limits | None = None, engine: Options | None = None
+        self,
+        options: HttpOptions | None = None,
+        *,
+        limits: Limits | None = None,
+        engine: Options | None = None,
+        store: Any = None,
+        first_id: int = 1,
     ) -> None:
+        """With a ``store``, as ``mcpio.app`` has them, sessions outlive this."""
         self.now = 0.0
+        self.store = store
+        self.is_store_failing = self.is_store_away = False
         self.events: list[tuple[HttpSession, HttpEvent]] = []
         self.stalled: set[int] = set()
         self._responses: dict[int, Exchange] = {}
         self._names = count(1)
-        self._drawn = count(1)
+        self._drawn = count(first_id)
         chosen = engine or Options(limits=limits or Limits())
         capabilities = ServerCapabilities(tools=ToolsCapability(list_changed=True), logging={})
         self.machine = HttpServer(
@@ -42,6 +54,7 @@ class Site:
             entropy=lambda size: next(self._drawn).to_bytes(size, "big"),
             options=options,
             limits=limits,
+            keeping=None if store is None else self._keeping(chosen),
         )
 
     # Requests
@@ -135,17 +148,32 @@ class Site:
     def settle(self) -> None:
         """Drain the events and write what there is, but to whoever stalls."""
         ready: dict[Any, None] = {}
-        while True:
-            while (event := self.machine.next_event()) is not None:
-                self.events.append(event)
-            while (name := self.machine.next_ready()) is not None:
-                ready[name] = None
-            name = next((name for name in ready if name not in self.stalled), None)
-            if name is None:
-                break
-            del ready[name]
-            for item in self.machine.responses_to_send(name):
-                self._responses[name].take(item)
+        while self._drain(ready) or self._carry_on():
+            for name in [name for name in ready if name not in self.stalled]:
+                del ready[name]
+                for item in self.machine.responses_to_send(name):
+                    self._responses[name].take(item)
+
+    def _drain(self, ready: dict[Any, None]) -> bool:
+        """Take what happened and what is ready; tell whether there was anything."""
+        before = len(self.events)
+        while (event := self.machine.next_event()) is not None:
+            self.events.append(event)
+        names = []
+        while (name := self.machine.next_ready()) is not None:
+            names.append(name)
+        ready.update(dict.fromkeys(names))
+        return bool(names) or len(self.events) > before
+
+    def _carry_on(self) -> bool:
+        """Do what the store is to do next; tell whether something may have come of that."""
+        if self.store is None or self.is_store_away:
+            return False
+        effect = self.machine.next_effect()
+        if effect is not None:
+            self.machine.store_done(effect.token, self._store(effect), self.now)
+        # Looking for something to store may have let go what waited.
+        return effect is not None or bool(self.machine._ready)
 
     def stall(self, exchange: Exchange) -> None:
         """Have a client stop reading."""
@@ -158,6 +186,23 @@ class Site:
         for item in self.machine.responses_to_send(name):
             exchange.take(item)
         self.settle()
+
+    def _keeping(self, engine: Options) -> Keeping:
+        def restore(saved: Mapping[str, Any], principal: Any, now: float) -> ServerConnection:
+            return ServerConnection.restore(saved["engine"], now, options=engine, principal=principal)
+
+        return Keeping(
+            save=lambda session: {"engine": session.connection.snapshot(self.now)},
+            restore=restore,
+            report=lambda message, error: None,
+        )
+
+    def _store(self, effect: SessionEffect) -> Any:
+        if self.is_store_failing:
+            return OSError("the disk is full")
+        if isinstance(effect, SessionLoad):
+            return self.store.session(effect.key)
+        return self.store.write([effect])
 
     def advance(self, seconds: float) -> None:
         """Let time pass, deadline by deadline."""
