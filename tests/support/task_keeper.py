@@ -112,7 +112,7 @@ class Keeper:
         self.settle()
 
 
-def said(reply: TaskReplied) -> Any:
+def said(reply: Any) -> Any:
     if reply.error is not None:
         return reply.error.code, reply.error.message
     if isinstance(reply.value, TaskOutcome) and reply.value.error is not None:
