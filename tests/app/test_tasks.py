@@ -442,3 +442,15 @@ def test_what_happens_where_nothing_can_run_is_reported_nowhere() -> None:
     receiver = TaskReceiver(TaskOptions())
     receiver._report("lost", OSError())
     assert receiver._keeping.place is None
+
+
+def test_of_two_hosts_the_one_that_is_left_goes_on() -> None:
+    link = Link(server := Server("s", tasks=TaskOptions()))
+    tasks: Any = server.tasks
+    first, second = Host(link), Host(link)
+    tasks.attach(first)
+    tasks.attach(second)
+    tasks.stop(second)
+    assert tasks._host is first
+    tasks.stop(first)
+    assert tasks._host is None

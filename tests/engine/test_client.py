@@ -417,6 +417,7 @@ def test_with_reopens_a_channel_that_breaks_in_the_handshake_can_be_replaced_and
     client.connection_lost(None, 2.0)
     assert list(client.events()) == [ConnectionClosed(CloseReason.LOST, None)]
 
+
 @pytest.mark.parametrize("reopens", [False, True])
 @pytest.mark.req("PING-05")
 def test_a_server_that_answers_no_pings_is_given_up_or_only_its_session(reopens: bool) -> None:
@@ -425,4 +426,12 @@ def test_a_server_that_answers_no_pings_is_given_up_or_only_its_session(reopens:
     feed(client, result())
     client.handle_timeout(5.0)
     client.handle_timeout(6.0)
+    assert client.phase is (Phase.NEW if reopens else Phase.CLOSED)
+
+
+@pytest.mark.parametrize("reopens", [False, True])
+def test_a_handshake_that_is_not_answered_ends_the_client_or_only_its_session(reopens: bool) -> None:
+    client = ClientConnection(INFO, options=Options(reopens=reopens, initialize_timeout=3.0))
+    client.send_initialize(now=0.0)
+    client.handle_timeout(3.0)
     assert client.phase is (Phase.NEW if reopens else Phase.CLOSED)

@@ -1,4 +1,8 @@
-"""A session that its server forgot, opened anew inside the same client (SESS-06)."""
+"""A session that is lost, opened anew inside the same client: by its server forgetting it (SESS-06), or on the way.
+
+One mechanism for every transport whose sessions may be lost while the client goes on. The transport says when a session
+is lost, and when another can be opened.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from mcpio.app.callbacks import check_nothing_waits, checked_callback
 from mcpio.app.session import Session
-from mcpio.errors import McpError
+from mcpio.engine.table import Phase
+from mcpio.errors import McpError, NoBackChannel
 
 if TYPE_CHECKING:
     from mcpio.app.client import Client
@@ -20,8 +25,9 @@ __all__ = ["Renewal"]
 class Renewal:
     """Shakes hands again when the transport says so. Requests that begin meanwhile wait for it.
 
-    It is middleware, and stands inside of all other. What the server has to know again is told to it again: which
-    resources the client is subscribed to, and the level of its logs.
+    Requests that were under way when the session was lost have failed; whether one is sent again is for ``retry`` to
+    say. What the server has to know again is told to it again, before anything that waits: which resources the client
+    is subscribed to, and the level of its logs. It is middleware, and stands inside of all other.
     """
 
     def __init__(self, client: Client, on_lost: Callable[[], None] | None) -> None:
@@ -29,6 +35,8 @@ class Renewal:
         self._client = client
         self._on_lost = checked_callback("on_session_lost", on_lost)
         self._waiting: list[OneShot] | None = None
+        self._is_over = False
+        self._losses = 0
         self._subscriptions: dict[str, Any] = {}
         self._log_level: Any = None
 
@@ -38,6 +46,8 @@ class Renewal:
             opened = self._client.driver.runtime.one_shot()
             self._waiting.append(opened)
             await opened.wait()
+            if self._is_over:
+                raise NoBackChannel("the session was lost, and another could not be had")
         result = await call_next(request)
         match call.method:
             case "resources/subscribe":
@@ -50,34 +60,58 @@ class Renewal:
 
     def begin(self, again_in: float | None) -> None:
         """Take note that the session is lost. ``again_in`` says when to begin another; ``None`` for never."""
-        client = self._client
+        self.lose()
+        if again_in is None:
+            self.give_up()
+        else:
+            self._client.driver.runtime.spawn(self._open(again_in))
+
+    def lose(self) -> None:
+        """Take note that the session is lost. ``open`` or ``give_up`` follow."""
         if self._on_lost is not None:
             try:
                 check_nothing_waits(self._on_lost())
             except Exception as error:
-                client.driver.report("the callback for a lost session failed", error)
-        if again_in is None:
-            return
+                self._client.driver.report("the callback for a lost session failed", error)
+        self._losses += 1
         if self._waiting is None:
             self._waiting = []
-        client.forget_tools()
-        client.driver.runtime.spawn(self._open(again_in))
+        self._client.forget_tools()
 
-    async def _open(self, again_in: float) -> None:
+    async def open(self) -> None:
+        """Shake hands, restore what the server has to know, and go on with what waits.
+
+        Raises ``ConnectFailed`` when the handshake fails, and ``McpError`` when the session is lost once more.
+        """
         client = self._client
-        try:
-            await client.driver.runtime.sleep(again_in)
-            await client.initialize()
-        except McpError as error:
-            client.driver.report("the session was lost, and cannot be opened anew", error)
-            client.close(0)
-            return
-        finally:
-            waiting, self._waiting = self._waiting or (), None
-            for opened in waiting:
-                opened.set(None)
-        for request in (*self._subscriptions.values(), *([] if self._log_level is None else [self._log_level])):
+        await client.initialize()
+        for request in (*([] if self._log_level is None else [self._log_level]), *self._subscriptions.values()):
             try:
                 await Session.request(client, request)
             except McpError as error:
+                if client.connection.phase is not Phase.OPERATING:
+                    raise
                 client.driver.report("the server does not know any more what it was asked for", error)
+        self._go_on()
+
+    def give_up(self) -> None:
+        """Take note that no session can come any more: what waits fails with ``NoBackChannel``. Twice does nothing."""
+        self._is_over = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        waiting, self._waiting = self._waiting or (), None
+        for opened in waiting:
+            opened.set(None)
+
+    async def _open(self, again_in: float) -> None:
+        client, losses = self._client, self._losses
+        await client.driver.runtime.sleep(again_in)
+        try:
+            await self.open()
+        except McpError as error:
+            if self._losses > losses:
+                return  # It was lost again, and that is seen to.
+            client.driver.report("the session was lost, and cannot be opened anew", error)
+            client.close(0)
+            self.give_up()

@@ -21,7 +21,7 @@ from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.keep_alive import KEEP_ALIVE
 from mcpio.engine.limits import Timeout
 from mcpio.engine.table import Phase
-from mcpio.errors import ConnectionLost, LocalProtocolError, NoBackChannel, URLElicitationRequired
+from mcpio.errors import ConnectionLost, LocalProtocolError, NoBackChannel, RequestTimeout, URLElicitationRequired
 from mcpio.events import (
     Answered,
     CancelReceived,
@@ -97,8 +97,8 @@ class Session(TaskCalls):
             cookie = event.cookie  # type: ignore[union-attr]  # as above
             if cookie.__class__ is Waiter:
                 cookie.outcome.set(event)
-            elif isinstance(event, RequestFailed) and cookie == KEEP_ALIVE:
-                self.driver.report(f"no answer to a keep-alive ping: {event.error}", None)
+            elif isinstance(event, RequestFailed) and cookie == KEEP_ALIVE and isinstance(event.error, RequestTimeout):
+                self.driver.report(f"no answer to a keep-alive {event.error}", None)
         elif isinstance(event, ProgressReceived):
             self._tell_progress(event)
         elif isinstance(event, NotificationReceived | Initialized):

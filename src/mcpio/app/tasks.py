@@ -146,7 +146,8 @@ class TaskReceiver:
         if self._places.pop(place, None) is None:
             return
         if self._host is place:
-            self._host = None
+            hosts = [other for other, (_, session) in self._places.items() if session is None]
+            self._host = hosts[-1] if hosts else None
         for run in [run for run in self._runs.values() if run.place is place and not run.is_over]:
             del self._runs[run.id]
             run.stop()

@@ -125,6 +125,12 @@ class ClientConnection(Alive):
         self._inbox.restart()
         self._timers.clear(KEEP_ALIVE_TIMER)
 
+    def _give_up_handshake(self, error: RequestTimeout) -> None:
+        if self._options.reopens:
+            self._begin_anew(error)
+        else:
+            super()._give_up_handshake(error)
+
     def _end_unresponsive(self, cause: RequestTimeout) -> None:
         if self._options.reopens:
             self._begin_anew(cause)

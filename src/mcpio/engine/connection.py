@@ -426,9 +426,13 @@ class Connection(Stateful):
         error = RequestTimeout(request.name, limit or 0.0, "total" if total else "idle")
         self._fail(request, RequestInput.RECV_TIMEOUT, error)
         if request.name == "initialize":
-            self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
+            self._give_up_handshake(error)
         else:
             self._send_cancelled(request, self._cancellation(request, "timeout"))
+
+    def _give_up_handshake(self, error: RequestTimeout) -> None:
+        """End, since the peer does not answer (LIFE-19)."""
+        self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
 
     def _lose_outgoing(self, reason: CloseReason, cause: BaseException | None) -> None:
         for request in self._outgoing:

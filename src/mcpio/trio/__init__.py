@@ -1,6 +1,7 @@
 """The Trio drivers: the only part of mcpio that waits.
 
-``open_stdio``, ``connect_stdio`` and ``serve_stdio`` are for standard input and output; ``open_transport``, ``connect``
+``open_stdio``, ``connect_stdio`` and ``serve_stdio`` are for standard input and output; the same with ``_tcp``,
+``_unix`` and ``_http`` for what their names say; ``open_transport``, ``connect``
 and ``serve`` take any ``trio.abc.Stream`` or ``trio.abc.Channel``; ``memory_client`` joins a client to a server in the
 same process.
 
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
     from mcpio.trio._http_connection import HttpPeer, HttpTimeouts
     from mcpio.trio._http_exchange import HttpClientTimeouts
     from mcpio.trio._http_server import HttpListening, serve_http
+    from mcpio.trio._listening import SocketPeer
     from mcpio.trio._memory import memory_client
     from mcpio.trio._process import ChildProcess, default_environment, open_process_stream, start_process
     from mcpio.trio._signals import Terminated, run_until_signalled, terminate_on_signals
+    from mcpio.trio._socket_server import ServeSocketOptions, SocketListening, serve_tcp, serve_unix
+    from mcpio.trio._sockets import SocketOptions, TcpOptions, connect_tcp, connect_unix, open_tcp, open_unix
     from mcpio.trio._stdio import stdio_stream
     from mcpio.trio._stdio_drivers import StdioClient, connect_stdio, open_stdio, serve_stdio
     from mcpio.trio._tasks import run_tasks
@@ -50,22 +54,33 @@ __all__ = [
     "HttpListening",
     "HttpPeer",
     "HttpTimeouts",
+    "ServeSocketOptions",
+    "SocketListening",
+    "SocketOptions",
+    "SocketPeer",
     "StdioClient",
+    "TcpOptions",
     "Terminated",
     "connect",
     "connect_http",
     "connect_stdio",
+    "connect_tcp",
+    "connect_unix",
     "default_environment",
     "memory_client",
     "open_http",
     "open_process_stream",
     "open_stdio",
+    "open_tcp",
     "open_transport",
+    "open_unix",
     "run_tasks",
     "run_until_signalled",
     "serve",
     "serve_http",
     "serve_stdio",
+    "serve_tcp",
+    "serve_unix",
     "start_process",
     "stdio_stream",
     "terminate_on_signals",
@@ -77,9 +92,12 @@ _HOME = {
     "_http_connection": "HttpPeer HttpTimeouts",
     "_http_exchange": "HttpClientTimeouts",
     "_http_server": "HttpListening serve_http",
+    "_listening": "SocketPeer",
     "_memory": "memory_client",
     "_process": "ChildProcess default_environment open_process_stream start_process",
     "_signals": "Terminated run_until_signalled terminate_on_signals",
+    "_socket_server": "ServeSocketOptions SocketListening serve_tcp serve_unix",
+    "_sockets": "SocketOptions TcpOptions connect_tcp connect_unix open_tcp open_unix",
     "_stdio": "stdio_stream",
     "_stdio_drivers": "StdioClient connect_stdio open_stdio serve_stdio",
     "_tasks": "run_tasks",

@@ -31,6 +31,7 @@ __all__ = [
     "LAST_STORED",
     "ConnectOptions",
     "Opened",
+    "carry",
     "check_options",
     "connect",
     "lifespan_of",
@@ -74,7 +75,7 @@ async def serve(
         async with lifespan_of(server) as state:
             begun = begin_server(server, principal, **beginning)
             connection: Any = begun.connection
-            await _carry(
+            await carry(
                 begun,
                 wire,
                 lambda driver: server.session(connection, driver, state),
@@ -174,7 +175,7 @@ async def start_client(
     how: Any = {name: value for name, value in options.items() if name not in of_client}
     begun = begin_client(of_client, **how)
     client: C = await nursery.start(
-        _carry, begun, wire, lambda driver: make(begun.connection, driver, **of_client), after_close
+        carry, begun, wire, lambda driver: make(begun.connection, driver, **of_client), after_close
     )
     return client if begun.goes_on else await shake_hands(client)
 
@@ -203,19 +204,21 @@ def lifespan_of(server: Server) -> Any:
     return contextlib.nullcontext() if server.lifespan is None else server.lifespan(server)
 
 
-async def _carry(
+async def carry(
     begun: Beginning,
     wire: Wire,
     make_session: Callable[[Driver], S],
     after_close: Callable[[S], Awaitable[None]] | None = None,
     *,
+    timekeeper: Timekeeper | None = None,
     task_status: trio.TaskStatus[S] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Carry one session, with its handlers, until it is over."""
-    timekeeper = Timekeeper()
+    """Carry one session, with its handlers, until it is over; ``timekeeper`` is one that runs already."""
     with ungrouped():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(timekeeper.run)
+            if timekeeper is None:
+                timekeeper = Timekeeper()
+                nursery.start_soon(timekeeper.run)
             actor = SessionActor(begun.connection, wire, timekeeper, TrioRuntime(nursery))
             session = make_session(actor)
             actor.attach(session, None if after_close is None else partial(after_close, session))

@@ -100,6 +100,8 @@ class SessionActor:
     def handle_timeout(self) -> None:
         """Let deadlines expire. The timekeeper calls this."""
         self.connection.handle_timeout(trio.current_time())
+        if self.connection.phase is Phase.NEW:
+            self._wire.renew()
         self.touch()
 
     def touch(self) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 import trio
 
 from mcpio.engine.connection import Connection
+from mcpio.engine.table import Phase
 
 __all__ = ["ChannelWire", "StreamWire", "Transport", "Wire", "wire_for"]
 
@@ -38,16 +41,26 @@ class Wire(Protocol):
     async def send(self, connection: Connection) -> None:
         """Write what is unsent, or else pull output and write it all."""
 
+    def renew(self) -> None:
+        """Take note that the session was lost, though the transport seems to work: use another, if there may be one."""
+
     async def aclose(self) -> None:
         """Close the transport."""
 
 
 class StreamWire:
-    """Lines on a ``trio.abc.Stream``. A stream that has ``send_nowait`` saves a turn of the loop for most messages."""
+    """Lines on a ``trio.abc.Stream``.
 
-    def __init__(self, stream: trio.abc.Stream) -> None:
+    A stream that has ``send_nowait``, and a plain socket, saves a turn of the loop for most messages.
+    """
+
+    def __init__(self, stream: trio.abc.Stream, *, end_is_loss: bool = False) -> None:
+        """With ``end_is_loss``, ``receive`` raises ``trio.BrokenResourceError`` when the peer ends the stream."""
         self._stream = stream
+        self._end_is_loss = end_is_loss
         self._send_nowait: Callable[[bytes], int] | None = getattr(stream, "send_nowait", None)
+        if self._send_nowait is None and os.name == "posix" and isinstance(stream, trio.SocketStream):
+            self._send_nowait = partial(_write_to_socket, stream)
         self._received = b""
         self._fed = 0
         self._rest = b""
@@ -70,6 +83,8 @@ class StreamWire:
             await trio.lowlevel.checkpoint()
         else:
             self._received, self._fed = bytes(await self._stream.receive_some()), 0
+            if self._end_is_loss and not self._received and connection.phase is not Phase.CLOSING:
+                raise trio.BrokenResourceError("the peer closed the connection")
         data, start = self._received, self._fed
         # Only lines cost anything: there is no need to cut a long one.
         end = data.find(b"\n", start + PIECE) + 1 or len(data)
@@ -98,6 +113,9 @@ class StreamWire:
                 self._ends = False
         finally:
             self._sending = False
+
+    def renew(self) -> None:
+        """There is no other stream."""
 
     async def aclose(self) -> None:
         """Close the stream."""
@@ -151,6 +169,9 @@ class ChannelWire:
             text = message.text if self._binary else message.text.decode()
             await self._channel.send(text)  # type: ignore[arg-type]  # whichever of the two the peer uses
 
+    def renew(self) -> None:
+        """There is no other channel."""
+
     async def aclose(self) -> None:
         """Close the channel."""
         await self._channel.aclose()
@@ -163,3 +184,8 @@ def wire_for(transport: Transport, *, binary: bool = False) -> Wire:
     if isinstance(transport, trio.abc.Channel):
         return ChannelWire(transport, binary=binary)
     raise TypeError(f"a transport is a trio.abc.Stream or a trio.abc.Channel, not {type(transport).__name__}")
+
+
+def _write_to_socket(stream: trio.SocketStream, data: bytes) -> int:
+    """Write what finds room at once, and return how many bytes that was. Raises ``OSError`` as the socket does."""
+    return os.write(stream.socket.fileno(), data)

@@ -1,0 +1,214 @@
+"""Listening for connections: who is let in, how many at once, over TLS or not, and what is known of each."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+import stat
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from math import inf
+from typing import Any, Final, TypeAlias
+
+import attrs
+import trio
+
+from mcpio._driving import report
+
+__all__ = ["BROKEN", "Door", "SocketPeer", "address_of", "keep_tcp_alive", "listen_tcp", "listen_unix"]
+
+BACKLOG: Final = 1024
+"""How many clients the system lets wait to be accepted."""
+
+ACCEPT_AGAIN: Final = 0.1
+"""Seconds to wait when the system cannot give another connection."""
+
+BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
+
+Listener: TypeAlias = "trio.abc.Listener[Any]"
+
+
+@attrs.frozen
+class SocketPeer:
+    """Who a client is, as far as its connection tells."""
+
+    address: Any = None
+    """Where it calls from, as ``socket.getpeername`` has it: for TCP the host comes first. ``None`` where nothing is
+    known."""
+    certificate: Any = None
+    """The certificate that it proved to have, as ``ssl.SSLSocket.getpeercert`` has it; ``None`` without one."""
+    user_id: int | None = None
+    """For Unix sockets, on Linux: the user that the client's process runs as. ``None`` where nothing is known."""
+
+
+class Door:
+    """Accepts connections, so many at a time, secures them, and hands each over. What a client does costs only itself.
+
+    ``connections`` are tasks in a nursery of their own; those that are accepted go on when ``accept`` is cancelled.
+    """
+
+    def __init__(
+        self, *, max_connections: int, ssl_context: ssl.SSLContext | None, handshake_timeout: float | None
+    ) -> None:
+        self._room = trio.Semaphore(max_connections)
+        self._ssl_context = ssl_context
+        self._handshake_timeout = handshake_timeout
+
+    async def accept(
+        self,
+        listeners: Sequence[Listener],
+        connections: trio.Nursery,
+        serve: Callable[[trio.abc.Stream, SocketPeer], Awaitable[None]],
+    ) -> None:
+        """Accept until cancelled; then close the listeners. ``serve`` closes its stream."""
+        try:
+            async with trio.open_nursery() as nursery:
+                for listener in listeners:
+                    nursery.start_soon(self._accept, listener, connections, serve)
+        finally:
+            for listener in listeners:
+                await trio.aclose_forcefully(listener)
+
+    async def _accept(self, listener: Listener, connections: trio.Nursery, serve: Any) -> None:
+        while True:
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                report("a connection could not be accepted", error)
+                await trio.sleep(ACCEPT_AGAIN)
+                continue
+            try:
+                # Not before it is accepted: a listener that nobody calls would keep the room from the others.
+                await self._room.acquire()
+            except BaseException:
+                await trio.aclose_forcefully(stream)
+                raise
+            connections.start_soon(self._let_in, stream, serve)
+
+    async def _let_in(self, stream: trio.abc.Stream, serve: Any) -> None:
+        try:
+            secured, peer = await self._look_at(stream)
+            if secured is None:
+                await trio.aclose_forcefully(stream)
+            else:
+                await serve(secured, peer)
+        finally:
+            self._room.release()
+
+    async def _look_at(self, stream: trio.abc.Stream) -> tuple[trio.abc.Stream | None, SocketPeer]:
+        """Return the stream to talk on, ``None`` for a client that may not, and who it is."""
+        address, user_id = _address(stream), _user_id(stream)
+        if self._ssl_context is None:
+            return stream, SocketPeer(address, None, user_id)
+        secured = trio.SSLStream(stream, self._ssl_context, server_side=True)
+        try:
+            with trio.fail_after(inf if self._handshake_timeout is None else self._handshake_timeout):
+                await secured.do_handshake()
+        except (trio.TooSlowError, *BROKEN):
+            return None, SocketPeer(address)
+        return secured, SocketPeer(address, secured.getpeercert() or None)
+
+
+async def listen_tcp(host: str | None, port: int) -> list[trio.SocketListener]:
+    """Listen at every address that a name has; with port 0, at one of them, for only one has the port that is found.
+
+    Raises ``OSError`` when an address cannot be had.
+    """
+    listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    if port == 0:
+        for listener in listeners[1:]:
+            await listener.aclose()
+        del listeners[1:]
+    return list(listeners)
+
+
+@asynccontextmanager
+async def listen_unix(path: str | os.PathLike[str], mode: int) -> AsyncIterator[trio.SocketListener]:
+    """Listen on a Unix socket, for the length of a block; then its file is removed, unless another took its place.
+
+    A socket file that nobody listens on any more is replaced. ``mode`` are the file's permissions, from the moment when
+    clients can connect. Raises ``OSError``: with ``EADDRINUSE`` where another server listens, with ``EEXIST`` for a
+    file that is no socket.
+    """
+    place = os.fspath(path)
+    await _remove_stale(place)
+    made = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+    with made:
+        await made.bind(place)
+        found = _identity(place)
+        try:
+            # Until it listens, nobody can connect.
+            os.chmod(place, mode)
+            made.listen(BACKLOG)
+            yield trio.SocketListener(made)
+        finally:
+            with suppress(OSError):
+                if _identity(place) == found:
+                    os.unlink(place)
+
+
+def keep_tcp_alive(stream: trio.abc.Stream, seconds: float | None) -> None:
+    """Have the system look after a TCP connection that is silent for so many seconds, or not, with ``None``."""
+    if seconds is None or not isinstance(stream, trio.SocketStream):
+        return
+    if stream.socket.family not in (trio.socket.AF_INET, trio.socket.AF_INET6):
+        return
+    with suppress(OSError):  # It is gone already.
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
+        if idle is not None:
+            stream.setsockopt(socket.IPPROTO_TCP, idle, max(1, int(seconds)))
+
+
+def address_of(listener: Listener) -> tuple[str, int] | None:
+    """Return the host and the port of a listener on TCP."""
+    if not isinstance(listener, trio.SocketListener):
+        return None
+    if listener.socket.family not in (trio.socket.AF_INET, trio.socket.AF_INET6):
+        return None
+    host, port, *_ = listener.socket.getsockname()
+    return host, port
+
+
+async def _remove_stale(path: str) -> None:
+    """Make room for a Unix socket where only the file of one is left. Raises ``OSError`` where it is more than that."""
+    try:
+        kind = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(kind):
+        raise FileExistsError(errno.EEXIST, "there is a file that is no socket", path)
+    with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM) as probe:
+        try:
+            await probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+        except FileNotFoundError:
+            return  # Its server ended in this moment.
+        else:
+            raise OSError(errno.EADDRINUSE, "another server listens on the socket", path)
+
+
+def _address(stream: trio.abc.Stream) -> Any:
+    if isinstance(stream, trio.SocketStream):
+        with suppress(OSError):  # It is gone already.
+            return stream.socket.getpeername()
+    return None
+
+
+def _user_id(stream: trio.abc.Stream) -> int | None:
+    if not isinstance(stream, trio.SocketStream) or not hasattr(socket, "SO_PEERCRED"):
+        return None
+    if stream.socket.family != trio.socket.AF_UNIX:
+        return None
+    said = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    user: int = struct.unpack("iII", said)[1]
+    return user
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino

@@ -1,0 +1,132 @@
+"""Clients and servers over TCP and over Unix sockets: one message a line, as over standard input and output."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+import attrs
+import trio
+
+from mcpio.app.client import Client
+from mcpio.engine.limits import seconds
+from mcpio.engine.options import Options
+from mcpio.errors import ConnectFailed
+from mcpio.trio._drivers import ConnectOptions, Opened, check_options, start_client
+from mcpio.trio._listening import BROKEN, keep_tcp_alive
+from mcpio.trio._wire import StreamWire
+
+if TYPE_CHECKING:
+    from mcpio.backoff import Backoff
+
+__all__ = ["SocketOptions", "TcpOptions", "connect_tcp", "connect_unix", "open_tcp", "open_unix"]
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds for a connection, with the handshake of TLS."""
+
+TCP_KEEP_ALIVE = 60.0
+"""Seconds of silence after which the system asks whether the other end of a TCP connection is there."""
+
+
+class SocketOptions(ConnectOptions, total=False):
+    """The keyword arguments of ``open_unix`` and ``connect_unix``: of the connection, and of all clients."""
+
+    connect_timeout: float | None
+    """Seconds for a connection, with the handshake of TLS; 10 by default, ``None`` for no limit."""
+    reconnect: Backoff | None
+    """When to connect again after a connection was lost, and when to give up; ``None`` does not. See the
+    guide to sockets."""
+    on_session_lost: Callable[[], None] | None
+    """With ``reconnect``, called for each session that is lost, before the next one begins. A plain function."""
+
+
+class TcpOptions(SocketOptions, total=False):
+    """The keyword arguments of ``open_tcp`` and ``connect_tcp``."""
+
+    ssl_context: ssl.SSLContext | None
+    """How TLS is done, with the client's certificate if it has one; ``None`` uses none."""
+    server_hostname: str | None
+    """The name that the server's certificate has to have, where it is not the host."""
+    tcp_keep_alive: float | None
+    """Seconds of silence after which the system asks whether the server is there; 60 by default, ``None`` never."""
+
+
+def open_tcp(host: str, port: int, **options: Unpack[TcpOptions]) -> Opened[Client]:
+    """Give a client of a server that listens on TCP, for the length of a block. See ``serve_tcp``.
+
+    Raises ``ConnectFailed`` when there is no connection to be had, or the handshake fails.
+    """
+    return Opened(lambda nursery: connect_tcp(host, port, nursery=nursery, **options))
+
+
+async def connect_tcp(host: str, port: int, *, nursery: trio.Nursery, **options: Unpack[TcpOptions]) -> Client:
+    """Return a client of a server that listens on TCP, tied to no block. See ``open_tcp``."""
+    check_options(options, TcpOptions.__annotations__)
+    given: dict[str, Any] = dict(options)
+    context = given.pop("ssl_context", None)
+    name = given.pop("server_hostname", None) or host
+    keep_alive = seconds(given.pop("tcp_keep_alive", TCP_KEEP_ALIVE))
+
+    async def dial() -> trio.abc.Stream:
+        stream = await trio.open_tcp_stream(host, port)
+        keep_tcp_alive(stream, keep_alive)
+        if context is None:
+            return stream
+        secured = trio.SSLStream(stream, context, server_hostname=name)
+        try:
+            await secured.do_handshake()
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        return secured
+
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return await _connect(dial, where, nursery, given)
+
+
+def open_unix(path: str | os.PathLike[str], **options: Unpack[SocketOptions]) -> Opened[Client]:
+    """Give a client of a server that listens on a Unix socket, for the length of a block. See ``serve_unix``.
+
+    Raises ``ConnectFailed`` when there is no connection to be had, or the handshake fails.
+    """
+    return Opened(lambda nursery: connect_unix(path, nursery=nursery, **options))
+
+
+async def connect_unix(
+    path: str | os.PathLike[str], *, nursery: trio.Nursery, **options: Unpack[SocketOptions]
+) -> Client:
+    """Return a client of a server that listens on a Unix socket, tied to no block. See ``open_unix``."""
+    check_options(options, SocketOptions.__annotations__)
+    return await _connect(partial(trio.open_unix_socket, path), os.fspath(path), nursery, dict(options))
+
+
+async def _connect(
+    dial: Callable[[], Awaitable[trio.abc.Stream]], where: str, nursery: trio.Nursery, given: dict[str, Any]
+) -> Client:
+    timeout = seconds(given.pop("connect_timeout", CONNECT_TIMEOUT))
+    policy, on_lost = given.pop("reconnect", None), given.pop("on_session_lost", None)
+
+    async def connected() -> trio.abc.Stream:
+        try:
+            if timeout is None:
+                return await dial()
+            with trio.fail_after(timeout):
+                return await dial()
+        except trio.TooSlowError:
+            raise ConnectFailed(f"no connection to {where} within {timeout:g} s") from None
+        except BROKEN as error:
+            cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) and error.__cause__ else error
+            raise ConnectFailed(f"no connection to {where}: {cause}") from cause
+
+    if policy is None:
+        return await start_client(StreamWire(await connected()), nursery, given, Client)
+    from mcpio.trio._reconnecting import ReconnectingWire
+
+    if given.get("connection") is not None:
+        raise TypeError("a client that connects again makes its connection itself: leave connection= out")
+    given["options"] = attrs.evolve(given.get("options") or Options(), reopens=True)
+    wire = ReconnectingWire(await connected(), connected, policy, on_lost)
+    return await start_client(wire, nursery, given, wire.client)

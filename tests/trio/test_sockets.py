@@ -1,0 +1,408 @@
+"""Clients and servers over TCP and Unix sockets: connecting, who a client is, how many, and how it ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from mcpio import Client, CloseReason, ConnectFailed, ConnectionLost, Context, Server, Tap
+from mcpio.trio import SocketListening, SocketPeer, open_tcp, open_unix, serve_tcp, serve_unix
+from mcpio.types import CallToolRequest
+
+KINDS = ("tcp", "unix")
+
+
+def make_server(**options: Any) -> Server:
+    server = Server("here", "1.0", **options)
+
+    @server.tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool
+    async def wait(ctx: Context, seconds: float) -> str:
+        await trio.sleep(seconds)
+        return "waited"
+
+    @server.tool
+    def who(ctx: Context) -> str:
+        return repr(ctx.peer.principal)
+
+    return server
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        with trio.fail_after(20):
+            await main()
+
+    trio.run(limited)
+
+
+@asynccontextmanager
+async def serving(server: Server, kind: str, path: Path, **options: Any) -> AsyncIterator[Callable[..., Any]]:
+    """Serve for a block; give what opens a client."""
+    async with trio.open_nursery() as nursery:
+        if kind == "tcp":
+
+            async def serve(*, task_status: trio.TaskStatus[SocketListening]) -> None:
+                await serve_tcp(server, 0, task_status=task_status, **options)
+
+            listening = await nursery.start(serve)
+            yield lambda **more: open_tcp("127.0.0.1", listening.port, **more)
+        else:
+
+            async def serve(*, task_status: trio.TaskStatus[SocketListening]) -> None:
+                await serve_unix(server, path / "s", task_status=task_status, **options)
+
+            await nursery.start(serve)
+            yield lambda **more: open_unix(path / "s", **more)
+        nursery.cancel_scope.cancel()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while True:
+        if holds():
+            return
+        await trio.sleep(0.005)
+
+
+async def added(client: Client, a: int, b: int) -> int:
+    result = await client.call_tool("add", {"a": a, "b": b})
+    found: int = result.structured_content["result"]
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_clients_share_a_server_and_its_lifespan(kind: str, tmp_path: Path) -> None:
+    entered: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(_: Server) -> AsyncIterator[str]:
+        entered.append("in")
+        try:
+            yield "state"
+        finally:
+            entered.append("out")
+
+    server = make_server(lifespan=lifespan)
+
+    async def main() -> None:
+        found: list[int] = []
+
+        async def ask(opened: Any, number: int) -> None:
+            async with opened() as client:
+                found.append(await added(client, number, number))
+
+        async with serving(server, kind, tmp_path) as opened:
+            async with trio.open_nursery() as nursery:
+                for number in range(20):
+                    nursery.start_soon(ask, opened, number)
+            assert entered == ["in"]
+        assert sorted(found) == [2 * number for number in range(20)]
+
+    run(main)
+    assert (entered, server.sessions) == (["in", "out"], ())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_one_client_does_costs_nobody_else_anything(kind: str, tmp_path: Path) -> None:
+    server = make_server()
+
+    async def main() -> None:
+        async with serving(server, kind, tmp_path) as opened, opened() as client:
+            for rude in (b"", b"\xff\n", b"{}\n" * 50, b"x" * 100_000):
+                async with opened() as other:
+                    driver: Any = other.driver
+                    stream = driver._wire._stream
+                    await stream.send_all(rude)
+                    stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                    stream.socket.close()
+                assert await added(client, 1, 1) == 2
+            await until(lambda: len(server.sessions) <= 1)
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_beyond_the_limit_clients_wait_until_there_is_room(kind: str, tmp_path: Path) -> None:
+    server = make_server()
+
+    async def main() -> None:
+        came = trio.Event()
+        async with serving(server, kind, tmp_path, max_connections=1) as opened, trio.open_nursery() as nursery:
+
+            async def come() -> None:
+                async with opened() as second:
+                    assert await added(second, 1, 2) == 3
+                    came.set()
+
+            async with opened():
+                nursery.start_soon(come)
+                await trio.sleep(0.1)
+                assert (came.is_set(), len(server.sessions)) == (False, 1)
+                server.sessions[0].close()
+                await came.wait()
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_connection_by_which_nothing_comes_is_closed_but_not_while_something_runs(kind: str, tmp_path: Path) -> None:
+    server = make_server()
+
+    async def main() -> None:
+        async with serving(server, kind, tmp_path, idle_timeout=0.2) as opened, opened() as client:
+            result = await client.call_tool("wait", {"seconds": 0.5})
+            assert result.text == "waited"
+            await client.driver.wait_closed()
+            assert client.ended is not None
+            assert client.ended.reason is CloseReason.END_OF_FILE
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_the_end_what_runs_is_answered_for_as_long_as_the_grace(kind: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        outcomes: list[str] = []
+
+        async def ask(client: Client, seconds: float) -> None:
+            try:
+                outcomes.append((await client.call_tool("wait", {"seconds": seconds})).text)
+            except ConnectionLost:
+                outcomes.append("lost")
+
+        async with trio.open_nursery() as nursery:
+            async with serving(make_server(), kind, tmp_path, grace=0.5) as opened:
+                client = await nursery.start(_held, opened)
+                nursery.start_soon(ask, client, 0.1)
+                nursery.start_soon(ask, client, 60)
+                await trio.sleep(0.05)
+            await client.driver.wait_closed()
+            await trio.testing.wait_all_tasks_blocked()
+        assert outcomes == ["waited", "lost"]
+
+    run(main)
+
+
+async def _held(opened: Any, task_status: trio.TaskStatus[Client]) -> None:
+    async with opened() as client:
+        task_status.started(client)
+        await client.driver.wait_closed()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_a_client_is_is_what_the_function_says_and_some_are_turned_away(kind: str, tmp_path: Path) -> None:
+    seen: list[SocketPeer] = []
+    answers: list[Any] = ["ada", PermissionError("no"), ValueError("broken")]
+
+    async def principal(peer: SocketPeer) -> str:
+        seen.append(peer)
+        await trio.lowlevel.checkpoint()
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        found: str = answer
+        return found
+
+    async def main() -> None:
+        async with serving(make_server(), kind, tmp_path, principal=principal) as opened:
+            async with opened() as client:
+                assert (await client.call_tool("who")).text == "'ada'"
+            for _ in range(2):
+                with pytest.raises(ConnectFailed):
+                    async with opened():
+                        pass
+
+    run(main)
+    assert [peer.certificate for peer in seen] == [None] * 3
+    if kind == "tcp":
+        assert (seen[0].address[0], seen[0].user_id) == ("127.0.0.1", None)
+    elif hasattr(socket, "SO_PEERCRED"):
+        assert seen[0].user_id == os.getuid()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tap_hears_of_each_session_and_one_that_fails_costs_that_session(kind: str, tmp_path: Path) -> None:
+    opened_taps: list[Tap] = []
+
+    class Counting(Tap):
+        def opened(self, connection: Any, now: float) -> None:
+            opened_taps.append(self)
+            if len(opened_taps) == 2:
+                raise ValueError("no")
+
+    async def main() -> None:
+        async with serving(make_server(), kind, tmp_path, tap=Counting) as opened:
+            for number in range(3):
+                if number == 1:
+                    with pytest.raises(ConnectFailed):
+                        async with opened():
+                            pass
+                else:
+                    async with opened() as client:
+                        await client.ping()
+
+    run(main)
+    assert len(opened_taps) == 3
+
+
+def test_tasks_of_tools_outlive_the_connection_that_began_them(tmp_path: Path) -> None:
+    server = make_server()
+    done: list[str] = []
+
+    @server.tool(task_support="optional")
+    async def slow() -> str:
+        await trio.sleep(0.1)
+        done.append("done")
+        return "done"
+
+    async def main() -> None:
+        async with serving(server, "unix", tmp_path) as opened:
+            async with opened() as client:
+                await client.start_task(CallToolRequest("slow"))
+            await until(lambda: bool(done))
+
+    run(main)
+    assert done == ["done"]
+
+
+def test_what_a_handler_ends_the_program_with_leaves_as_it_is(tmp_path: Path) -> None:
+    server = make_server()
+
+    @server.tool
+    def leave() -> None:
+        raise SystemExit(3)
+
+    async def main() -> None:
+        async with serving(server, "unix", tmp_path) as opened, opened() as client:
+            with suppress(ConnectionLost):
+                await client.call_tool("leave")
+            await trio.sleep_forever()
+
+    with pytest.RaisesGroup(SystemExit, allow_unwrapped=True, flatten_subgroups=True):
+        run(main)
+
+
+# Addresses
+
+
+def test_what_listens_says_where_and_other_listeners_can_be_given() -> None:
+    server = make_server()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            listening = await nursery.start(serve_tcp, server)
+            assert (listening.host, listening.port > 0) == ("127.0.0.1", True)
+            with pytest.raises(OSError, match=r"in use|unable to bind") as caught:
+                await serve_tcp(server, listening.port)
+            assert caught.value.errno in (errno.EADDRINUSE, None)
+            own = await trio.open_tcp_listeners(0, host="127.0.0.1")
+
+            async def serve(*, task_status: trio.TaskStatus[SocketListening]) -> None:
+                await serve_tcp(server, listeners=own, task_status=task_status)
+
+            other = await nursery.start(serve)
+            assert other.port == own[0].socket.getsockname()[1]
+            nursery.cancel_scope.cancel()
+        assert own[0].socket.fileno() == -1
+
+    run(main)
+
+
+def test_nobody_there_is_said_by_the_address() -> None:
+    async def main() -> None:
+        with pytest.raises(ConnectFailed, match=r"no connection to 127\.0\.0\.1:1: ") as caught:
+            async with open_tcp("127.0.0.1", 1):
+                pass
+        assert isinstance(caught.value.__cause__, OSError)
+        with pytest.raises(ConnectFailed, match="no connection to /nowhere/s: "):
+            async with open_unix("/nowhere/s"):
+                pass
+
+    run(main)
+
+
+def test_a_server_that_does_not_take_the_connection_in_time_is_given_up() -> None:
+    async def main() -> None:
+        held = socket.socket()
+        held.bind(("127.0.0.1", 0))
+        held.listen(0)
+        context = ssl.create_default_context()
+        with pytest.raises(ConnectFailed, match=r"within 0\.1 s"):
+            async with open_tcp("127.0.0.1", held.getsockname()[1], ssl_context=context, connect_timeout=0.1):
+                pass
+        held.close()
+
+    run(main)
+
+
+def test_the_file_of_a_unix_socket_has_its_mode_is_replaced_when_stale_and_is_removed(tmp_path: Path) -> None:
+    server, path = make_server(), tmp_path / "s"
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(os.fspath(path))
+    stale.close()
+
+    async def serve(*, task_status: trio.TaskStatus[SocketListening]) -> None:
+        await serve_unix(server, path, mode=0o660, task_status=task_status)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            listening = await nursery.start(serve)
+            assert (listening.host, listening.port) == (None, None)
+            assert stat.S_IMODE(path.stat().st_mode) == 0o660
+            with pytest.raises(OSError, match="another server listens") as caught:
+                await serve_unix(server, path)
+            assert caught.value.errno == errno.EADDRINUSE
+            async with open_unix(path) as client:
+                assert await added(client, 2, 3) == 5
+            nursery.cancel_scope.cancel()
+
+    run(main)
+    assert not path.exists()
+
+
+def test_a_file_that_is_no_socket_stays_and_so_does_one_that_took_the_place(tmp_path: Path) -> None:
+    server, path = make_server(), tmp_path / "s"
+    path.write_text("precious")
+
+    async def main() -> None:
+        with pytest.raises(FileExistsError):
+            await serve_unix(server, path)
+        assert path.read_text() == "precious"
+        path.unlink()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve_unix, server, path)
+            path.unlink()
+            path.write_text("another")
+            nursery.cancel_scope.cancel()
+        assert path.read_text() == "another"
+
+    run(main)
+
+
+def test_options_that_there_are_not_are_refused() -> None:
+    async def main() -> None:
+        wrong: Any = {"colour": 1}
+        for serve in (partial(serve_tcp, make_server()), partial(serve_unix, make_server(), "/nowhere")):
+            with pytest.raises(TypeError, match="no option 'colour'"):
+                await serve(**wrong)
+        for opened in (open_tcp("127.0.0.1", 1, **wrong), open_unix("/nowhere", **wrong)):
+            with pytest.raises(TypeError, match="no option 'colour'"):
+                async with opened:
+                    pass
+
+    run(main)
