@@ -11,7 +11,7 @@ from mcpio.app.context import Context
 from mcpio.app.middleware import CallNext
 from mcpio.app.server import Server
 from mcpio.app.tasks import TaskOptions
-from mcpio.types import ClientCapabilities, ElicitationCapability, TaskMetadata
+from mcpio.types import ClientCapabilities, ElicitationCapability, ElicitResult, TaskMetadata
 from mcpio.types.tools import CallToolRequest
 
 BY_URL = ClientCapabilities(elicitation=ElicitationCapability(url={}))
@@ -50,8 +50,8 @@ def test_middleware_stands_around_requests_and_around_the_work_of_a_task() -> No
 
 @pytest.mark.req("TASK-01", "CAP-03")
 def test_tasks_are_kept_from_the_first_tool_that_may_be_one() -> None:
+    assert Server("s").tasks is None
     server = Server("s")
-    assert server.tasks is None
     link = Link(server)
 
     @server.tool(task_support="optional")
@@ -85,7 +85,7 @@ def test_a_task_of_a_server_without_middleware_is_the_plain_call() -> None:
 @pytest.mark.req("ELIC-16")
 def test_a_page_tells_that_a_visit_is_done_whoever_was_sent_there() -> None:
     server = Server("s")
-    links = [Link(server, capabilities=BY_URL, elicitation=lambda *_: None) for _ in range(2)]
+    links = [Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline")) for _ in range(2)]
     links[1].session._begin_visit("e1")
     assert not server.notify_elicitation_complete("e2")
     assert server.notify_elicitation_complete("e1")

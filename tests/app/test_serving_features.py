@@ -11,14 +11,14 @@ from mcpio.app.context import Context
 from mcpio.app.saving import SavedSession
 from mcpio.app.server import Server
 from mcpio.errors import LocalProtocolError
-from mcpio.types import ClientCapabilities, ElicitationCapability, Root, RootsCapability
+from mcpio.types import ClientCapabilities, ElicitationCapability, ElicitResult, Root, RootsCapability
 
 BY_URL = ClientCapabilities(elicitation=ElicitationCapability(url={}))
 
 
 @pytest.mark.req("ELIC-16", "ELIC-20")
 def test_only_the_client_that_was_sent_somewhere_hears_that_it_is_done() -> None:
-    link = Link(Server("s"), capabilities=BY_URL, elicitation=lambda *_: None)
+    link = Link(Server("s"), capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
     with pytest.raises(LocalProtocolError, match="this client was never sent the elicitation 'e1'"):
         link.session.notify_elicitation_complete("e1")
     assert not link.session.has_visit("e1")
@@ -60,7 +60,7 @@ def saved_state(link: Link, **changes: Any) -> SavedSession:
 
 def test_what_the_client_chose_is_part_of_the_value() -> None:
     server = Server("s")
-    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: None)
+    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
     link.session.begin_visit("open")
     link.session.begin_visit("done")
     link.session.notify_elicitation_complete("done")

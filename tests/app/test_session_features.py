@@ -16,6 +16,7 @@ from mcpio.types import (
     CallToolRequest,
     ClientCapabilities,
     ElicitationCapability,
+    ElicitResult,
     ElicitURLRequest,
     TaskMetadata,
 )
@@ -31,7 +32,7 @@ def test_the_end_of_the_connection_ends_the_wait_for_a_visit() -> None:
     def pay() -> str:
         raise URLElicitationRequired([ElicitURLRequest("Pay", "https://example.com/pay", "e1")])
 
-    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: None)
+    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
     with pytest.raises(URLElicitationRequired):
         link.call("pay")
     waits = link.start(link.client.wait_for_elicitation("e1"))

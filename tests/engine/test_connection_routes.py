@@ -50,7 +50,7 @@ def test_what_cannot_get_out_is_refused_where_it_is_sent(act: Any) -> None:
 
     def can_reach(via: Any) -> bool:
         asked_for.append(via)
-        return via == "exchange"
+        return bool(via == "exchange")
 
     connection.can_reach = can_reach
     before = connection.pending
