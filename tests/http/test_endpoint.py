@@ -438,3 +438,13 @@ def test_a_request_may_end_before_anybody_says_what_it_is() -> None:
     exchange = site.ask("OPTIONS", body=None)
     site.complete(exchange)
     assert exchange.status == 204
+
+
+def test_a_first_message_may_come_too_late_or_find_no_room() -> None:
+    site = Site(limits=Limits(sessions=1))
+    site.listen(site.open())
+    assert site.post(initialize()).status == 503
+    coming = site.ask("POST", body=None, accept="*/*", content_type="application/json")
+    site.machine.close(site.now)
+    site.complete(coming, json.dumps(initialize()).encode())
+    assert (coming.status, "closing" in coming.json["error"]["message"]) == (503, True)

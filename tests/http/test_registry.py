@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import tracemalloc
 
 import pytest
@@ -11,7 +12,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.table import Phase
 from mcpio.events import RequestFailed
 from mcpio.http.options import HttpOptions
-from mcpio.types import PingRequest
+from mcpio.types import PingRequest, ToolListChangedNotification
 
 
 @pytest.mark.req("SESS-01")
@@ -272,3 +273,27 @@ def test_no_store_has_anything_to_do() -> None:
     site.machine.store_done(1, None, site.now)
     site.machine.close(site.now)
     assert site.machine.closed
+
+
+def test_a_request_that_came_some_other_way_has_no_stream() -> None:
+    site = Site()
+    site.open()
+    connection = site.session().connection
+    connection.receive_message(json.dumps(tool_call()).encode(), site.now, via="elsewhere")
+    site.touch(site.session())
+    site.answer(site.requests()[0])
+    assert site.session().undelivered == 1
+
+
+def test_a_session_that_closes_waits_for_a_slow_listener_as_long_as_it_may() -> None:
+    site = Site()
+    listening = site.listen(site.open())
+    site.stall(listening)
+    found = site.session()
+    found.connection.send_notification(ToolListChangedNotification())
+    found.connection.close(site.now, 5.0)
+    site.touch(found)
+    assert site.machine.sessions == (found,)
+    site.unstall(listening)
+    assert listening.new_messages()[-1]["method"] == "notifications/tools/list_changed"
+    assert listening.is_over

@@ -311,3 +311,9 @@ def test_where_no_stream_is_there_is_nothing_to_interrupt() -> None:
     site.open()
     assert not site.machine.interrupt(site.session(), 99, 0.0)
     assert not site.machine.interrupt(site.session(), None, 0.0)
+
+
+def test_an_old_client_that_goes_takes_its_session_along() -> None:
+    site = Site(HttpOptions(legacy=("/sse", "/messages")))
+    site.reset(site.ask("GET", "/sse"))
+    assert site.machine.sessions == ()

@@ -92,3 +92,9 @@ def test_what_rests_on_a_session_in_a_store_waits_for_that() -> None:
     journal.reach()
     journal.failed()
     assert (found.is_held, session.is_stuck) == (False, True)
+
+
+def test_a_body_is_taken_once() -> None:
+    found = exchange()
+    found.body += [b"a", b"b"]
+    assert (found.take_body(), found.take_body()) == (b"ab", b"")

@@ -9,6 +9,7 @@ from mcpio.engine.limits import Limits
 from mcpio.errors import NoBackChannel
 from mcpio.events import RequestFailed, RequestReceived
 from mcpio.http.options import HttpOptions
+from mcpio.http.streams import Due
 from mcpio.types import (
     CallToolResult,
     CustomRequest,
@@ -623,3 +624,15 @@ def test_what_was_sent_is_forgotten_bit_by_bit() -> None:
     assert said(site.listen(session, "0-3").new_messages()) == [2]
     site.advance(20)
     assert site.session().replay is None
+
+
+def test_deadlines_of_what_is_gone_do_nothing() -> None:
+    site = Site()
+    session = site.open()
+    site.reset(site.listen(session))
+    found = site.session()
+    found.replay = None
+    for due in Due:
+        site.machine._sessions.streams.handle_timeout(due, found, 99)
+    site.machine._sessions.streams.handle_timeout(Due.COMMENT, found, 0)
+    assert found.streams[0].unsent_bytes == 0

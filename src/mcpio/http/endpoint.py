@@ -82,31 +82,34 @@ class Mcp:
     def serve(self, exchange: Exchange) -> None:
         """Act on a request: a message, the wish to listen, or the end of a session."""
         session = exchange.session
-        if session is not None and not self._sessions.is_open(session):
+        if session is None:
+            # Only a POST needs none.
+            self._post_first(exchange)
+        elif not self._sessions.is_open(session):
             # It ended while the request came.
             exchange.reject(self._sessions.epitaph(session))
         elif exchange.facts.method == "POST":
-            self._post(exchange)
-        elif session is not None and exchange.facts.method == "GET":
+            self._feed(exchange, session, exchange.take_body())
+        elif exchange.facts.method == "GET":
             self._sessions.streams.listen(session, exchange)
             self._sessions.flush(session)
-        elif session is not None:
+        else:
             exchange.respond(204, session_headers(session, exchange))
             self._sessions.end(session)
 
     # A message
 
-    def _post(self, exchange: Exchange) -> None:
-        body = b"".join(exchange.body)
-        exchange.body.clear()
-        if exchange.session is None:
-            rejection = self._begin_session(exchange, jsonrpc.parse(body))
-            if rejection is not None:
-                exchange.reject(rejection)
-        if exchange.session is not None:
-            self._feed(exchange, exchange.session, body)
+    def _post_first(self, exchange: Exchange) -> None:
+        """Act on a message that comes without a session: one begins with it."""
+        body = exchange.take_body()
+        begun = self._begin_session(exchange, jsonrpc.parse(body))
+        if isinstance(begun, Rejection):
+            exchange.reject(begun)
+        else:
+            self._sessions.enter(begun, exchange)
+            self._feed(exchange, begun, body)
 
-    def _begin_session(self, exchange: Exchange, message: jsonrpc.Message) -> Rejection | None:
+    def _begin_session(self, exchange: Exchange, message: jsonrpc.Message) -> HttpSession | Rejection:
         """Begin a session for a request that names none, or say why not."""
         is_initialize = isinstance(message, jsonrpc.Request) and message.method == "initialize"
         if isinstance(message, jsonrpc.Malformed):
@@ -126,8 +129,7 @@ class Mcp:
                 return Rejection(400, f"Invalid request: revision {revision} is not served here")
             if not is_initialize:
                 connection.assume(revision)
-        self._sessions.enter(self._sessions.begin(connection, exchange.principal), exchange)
-        return None
+        return self._sessions.begin(connection, exchange.principal)
 
     def _feed(self, exchange: Exchange, session: HttpSession, body: bytes) -> None:
         """Hand a message to the engine, and tell from what becomes of it what the response is."""

@@ -71,8 +71,7 @@ class LegacyPosting:
         if session is None or not self._sessions.is_open(session):
             exchange.reject(NO_SESSION)
             return
-        session.connection.receive_message(b"".join(exchange.body), self._sessions.streams.now)
-        exchange.body.clear()
+        session.connection.receive_message(exchange.take_body(), self._sessions.streams.now)
         exchange.respond(202, ())
         self._sessions.flush(session)
 

@@ -246,6 +246,12 @@ class Exchange:
             journal.gated[self] = None
         self._respond(status, headers, body)
 
+    def take_body(self) -> bytes:
+        """Return what came of the body, and keep it no longer."""
+        body = b"".join(self.body)
+        self.body.clear()
+        return body
+
     def reject(self, rejection: Rejection) -> None:
         """Answer what is not served."""
         self._respond(rejection.status, (JSON, *rejection.headers), rejection_body(rejection))
