@@ -296,7 +296,7 @@ def test_a_handshake_that_another_connection_had_is_taken_for_done() -> None:
     connection.assume(REV_2025_06_18, capabilities=ClientCapabilities(roots=RootsCapability()), info=INFO)
     assert (connection.revision, connection.phase) == (REV_2025_06_18, Phase.OPERATING)
     assert connection.peer is not None
-    assert (connection.peer.info, connection.peer.capabilities.roots) == (INFO, RootsCapability())
+    assert (connection.peer.info, connection.peer.capabilities) == (INFO, ClientCapabilities(roots=RootsCapability()))
     with pytest.raises(LocalProtocolError, match="cannot assume a handshake in phase operating"):
         connection.assume(REV_2025_06_18)
     (again,) = feed(connection, initialize("2025-06-18"))
