@@ -281,9 +281,11 @@ def test_a_session_whose_client_reads_nothing_ends() -> None:
     session = site.open()
     exchange, event = busy(site, session)
     site.stalled.add(site.name(exchange))
-    site.session().connection.send_error(event.id, RequestError(-32603, "x" * 2000))
-    site.touch(site.session())
-    assert site.machine.sessions == ()
+    for value in (2, 3, 4):
+        assert len(site.machine.sessions) == 1
+        site.session().connection.send_progress(event.id, value, message="x" * 400)
+        site.touch(site.session())
+    assert (site.machine.sessions, site.listen(session).status) == ((), 404)
 
 
 def test_what_cannot_be_stored_is_not_begun_and_what_cannot_be_read_is_not_found() -> None:

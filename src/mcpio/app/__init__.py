@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from mcpio.app.server import Lifespan, NotificationHandler, Server
     from mcpio.app.serving import ServerSession
     from mcpio.app.session import Handler, ProgressCallback, Session
+    from mcpio.app.session_keeping import MemorySessionStore, SessionStore
     from mcpio.app.task_calls import StatusCallback
     from mcpio.app.task_handle import TaskHandle
     from mcpio.app.task_keeping import MemoryTaskStore, TaskStore
@@ -102,6 +103,7 @@ __all__ = [
     "Lifespan",
     "LimitKey",
     "LogFilter",
+    "MemorySessionStore",
     "MemoryTaskStore",
     "Middleware",
     "NotificationHandler",
@@ -128,6 +130,7 @@ __all__ = [
     "ServerSession",
     "Session",
     "SessionHealth",
+    "SessionStore",
     "StatusCallback",
     "Task",
     "TaskHandle",
@@ -197,6 +200,7 @@ _HOME = {
     "server": "Lifespan NotificationHandler Server",
     "serving": "ServerSession",
     "session": "Handler ProgressCallback Session",
+    "session_keeping": "MemorySessionStore SessionStore",
     "task_calls": "StatusCallback",
     "task_handle": "TaskHandle",
     "tools": "Tools",

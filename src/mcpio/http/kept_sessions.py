@@ -99,9 +99,7 @@ class KeptSessions(Sessions):
         super().handle_timeout(now)
         self._storing.handle_timeout(now)
         for key in self._deadlines.pop_expired(now):
-            session = self._by_key[key]
-            if session.journal is not None:
-                self._leave_to_next(session, session.journal)
+            self._leave_to_next(self._by_key[key])
 
     @property
     def is_stored(self) -> bool:
@@ -130,7 +128,7 @@ class KeptSessions(Sessions):
         if journal.is_too_full:
             self.end(session)
         elif self.is_closing and session.is_idle:
-            self._leave_to_next(session, journal)
+            self._leave_to_next(session)
 
     def leave(self, session: HttpSession) -> None:
         """Take note that an exchange of a session is over."""
@@ -176,9 +174,9 @@ class KeptSessions(Sessions):
 
     # Inside
 
-    def _leave_to_next(self, session: HttpSession, journal: Journal) -> None:
+    def _leave_to_next(self, session: HttpSession) -> None:
         """Let go of a session, and leave it in the store. What is not stored has not happened."""
-        _turn_back(journal, LEFT)
+        _turn_back(session.journal, LEFT)
         self._left.add(session)
         self.end(session)
 
@@ -247,9 +245,10 @@ class KeptSessions(Sessions):
                 connection.send_error(request.id, error)
 
 
-def _turn_back(journal: Journal, rejection: Rejection) -> None:
+def _turn_back(journal: Journal | None, rejection: Rejection) -> None:
     """Put a rejection in the place of the responses that wait for the store."""
-    gated, journal.gated = tuple(journal.gated), {}
-    for exchange in gated:
+    gated = {} if journal is None else journal.gated
+    for exchange in tuple(gated):
+        del gated[exchange]
         exchange.take_back()
         exchange.reject(rejection)
