@@ -381,7 +381,8 @@ def test_what_the_server_asked_in_a_session_that_it_forgot_is_given_up_and_answe
     (id,) = client.pending.incoming
     client.start_anew(2.0)
     (given_up,) = client.events()
-    assert (type(given_up), given_up.id) == (CancelReceived, id)
+    assert isinstance(given_up, CancelReceived)
+    assert given_up.id == id
     client.send_result(id, ListRootsResult(()))
     client.send_progress(id, 1.0)
     assert sent(client) == []
