@@ -18,6 +18,7 @@ from mcpio.app.hosting import HttpHost
 from mcpio.engine.limits import seconds
 from mcpio.http.model import Body, Denied, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 from mcpio.trio._http_parsers import BadRequest, HeadRead, Mark, Parser
+from mcpio.trio._http_writing import ResponseWriter
 from mcpio.trio._timekeeper import Signal
 
 __all__ = ["FindPrincipal", "HttpConnection", "HttpPeer", "HttpTimeouts"]
@@ -95,6 +96,7 @@ class HttpConnection:
         self._stream = stream
         self._host = host
         self._parser = parser
+        self._writer = ResponseWriter()
         self._timeouts = timeouts
         self._find_principal = find_principal
         certificate = peer.certificate
@@ -104,7 +106,8 @@ class HttpConnection:
         self._exchange: Hashable = None
         self._items: list[RequestItem] = []
         # How it stands with the exchange.
-        self._is_read = self._has_head = self._is_answered = False
+        self._request: HeadRead | None = None
+        self._expects = self._is_read = self._has_head = self._is_answered = False
         # How it stands with the connection.
         self._is_closing = self._is_over = False
         # Who is at it.
@@ -178,6 +181,7 @@ class HttpConnection:
                     self._hand_over()
                     await self._read_on()
                 elif isinstance(event, bytes):
+                    self._expects = False
                     items.append(Body(self._exchange, event))
                 elif isinstance(event, HeadRead):
                     await self._begin(event)
@@ -201,6 +205,7 @@ class HttpConnection:
         if self._find_principal is not None:
             self._enter(Stage.ANSWER)
             item = attrs.evolve(item, principal=await self._find(self._find_principal, item))
+        self._request, self._expects = head, head.expects
         self._is_read = self._has_head = self._is_answered = False
         self._may_write_at_once = True
         self._exchange = exchange
@@ -232,8 +237,9 @@ class HttpConnection:
             await self._linger()
             return
         self._enter(Stage.BODY)
-        if self._parser.wants_continue:
-            await self._send(self._parser.leave_to_continue())
+        if self._expects:
+            self._expects = False
+            await self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._patience.deadline += await self._receive() / self._timeouts.rate
 
     async def _see_out(self) -> None:
@@ -273,9 +279,9 @@ class HttpConnection:
             return
         body = message.encode()
         headers = ((b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body)))
-        parser = self._parser
+        head = self._writer.head(None, status, headers, closes=True)
         with contextlib.suppress(*BROKEN):
-            await self._send(parser.head(status, headers, closes=True) + parser.body(body) + parser.end())
+            await self._send(head + body)
             await self._linger()
 
     async def _linger(self) -> None:
@@ -345,23 +351,25 @@ class HttpConnection:
     def _encode(self, item: ResponseItem) -> bytes:
         if isinstance(item, ResponseHead):
             self._has_head = True
-            return self._parser.head(item.status, item.headers, closes=self._is_closing or not self._is_read)
+            closes = self._is_closing or not self._is_read
+            return self._writer.head(self._request, item.status, item.headers, closes=closes)
         if isinstance(item, Body):
-            return self._parser.body(item.data)
+            return self._writer.body(item.data)
         self._is_answered = True
         if isinstance(item, End):
-            return self._parser.end()
+            return self._writer.end()
         self.abort()
         return b""
 
     def _finish(self) -> None:
         """Go on to the next request, if there may be one: the response is out."""
         self._exchange = None
-        if self._is_closing or not self._is_read or not self._parser.next_cycle():
+        if self._is_closing or not self._is_read or self._writer.closes:
             self._is_over = True
             if not self._is_busy:
                 self._patience.cancel()
             return
+        self._parser.next_cycle()
         # Where nothing had to be waited for, a deadline of a moment ago will do: setting one costs more than this.
         if self._stage is not Stage.IDLE or trio.current_time() > self._since + 1:
             self._stage = Stage.IDLE

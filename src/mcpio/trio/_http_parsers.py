@@ -1,24 +1,20 @@
-"""What stands between bytes and HTTP/1.1 by meaning at a server, and the parser on h11.
+"""What stands between bytes and the requests of HTTP/1.1 at a server, and the parser on h11.
 
-A parser belongs to one connection. It is fed what arrives, is asked for one event at a time, and writes the response
-to one request after the other. It decides nothing but what the syntax of HTTP decides.
+A parser belongs to one connection. It is fed what arrives, and gives one event at a time. It decides nothing but what
+the syntax of HTTP decides. Responses are written by ``_http_writing``, whatever parser read the request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from email.utils import formatdate
 from enum import Enum
-from http import HTTPStatus
-from time import time
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import attrs
 import h11
 
 from mcpio.http.model import Headers
 
-__all__ = ["BadRequest", "Fed", "H11Parser", "HeadRead", "Mark", "Parser", "ParserName", "date", "new_parser"]
+__all__ = ["BadRequest", "Fed", "H11Parser", "HeadRead", "Mark", "Parser", "ParserName", "head_read", "new_parser"]
 
 ParserName: TypeAlias = Literal["h11", "httptools"]
 
@@ -39,6 +35,12 @@ class HeadRead:
     method: str
     target: str
     headers: Headers
+    is_current: bool
+    """Whether it is of HTTP/1.1, and not of 1.0."""
+    keeps_alive: bool
+    """Whether the client may ask again on this connection. Clients of HTTP/1.0 may not."""
+    expects: bool
+    """Whether the client waits for leave to send the body (RFC 9110 section 10.1.1)."""
 
 
 Fed: TypeAlias = HeadRead | bytes | Mark
@@ -54,7 +56,7 @@ class BadRequest(Exception):
 
 
 class Parser(Protocol):
-    """One connection of a server, without the I/O."""
+    """What a client says on one connection."""
 
     def feed(self, data: bytes) -> None:
         """Take in what arrived; ``b""`` is the end of it."""
@@ -69,28 +71,12 @@ class Parser(Protocol):
     def has_more(self) -> bool:
         """Whether something was fed that no event told of yet."""
 
-    @property
-    def wants_continue(self) -> bool:
-        """Whether the client waits for leave to send the body (RFC 9110 section 10.1.1)."""
-
-    def leave_to_continue(self) -> bytes:
-        """Return what gives that leave."""
-
-    def head(self, status: int, headers: Headers, *, closes: bool) -> bytes:
-        """Return the head of the response; with ``closes`` the connection is not to be used again after it."""
-
-    def body(self, data: bytes) -> bytes:
-        """Return a piece of the body of the response. Of what answers HEAD there is none."""
-
-    def end(self) -> bytes:
-        """Return the end of the response."""
-
-    def next_cycle(self) -> bool:
-        """Begin the next request, if there may be one on this connection; return whether there may."""
+    def next_cycle(self) -> None:
+        """Begin with the next request, after ``Mark.END`` of one that keeps the connection alive."""
 
 
 def new_parser(name: ParserName, head_bytes: int) -> Parser:
-    """Return a parser; a head that is longer than ``head_bytes`` is not served.
+    """Return a parser; a head that is longer than about ``head_bytes`` is not served.
 
     ``ValueError`` for a name that there is not; ``ImportError`` where what it needs is not installed.
     """
@@ -103,12 +89,36 @@ def new_parser(name: ParserName, head_bytes: int) -> Parser:
     raise ValueError(f"there is no HTTP parser {name!r:.100}: there are 'h11' and 'httptools'")
 
 
+def head_read(method: bytes, target: bytes, headers: Headers, version: bytes) -> HeadRead:
+    """Return a head; names are in lower case. ``BadRequest`` for what this server does not do, whoever parsed it."""
+    is_current = version == b"1.1"
+    if not is_current and version != b"1.0":
+        raise BadRequest(505, "only HTTP/1.1 and HTTP/1.0 are served here")
+    keeps_alive, expects, hosts = is_current, False, 0
+    for name, value in headers:
+        if name == b"host":
+            hosts += 1
+        elif name == b"connection":
+            keeps_alive = keeps_alive and b"close" not in [token.strip() for token in value.lower().split(b",")]
+        elif name == b"expect":
+            expects = is_current and value.lower() == b"100-continue"
+        elif name == b"transfer-encoding" and value.lower() != b"chunked":
+            raise BadRequest(501, "of transfer encodings, only chunked is served here")
+    if hosts != 1 and (is_current or hosts):
+        raise BadRequest(400, "there must be one Host")
+    return HeadRead(method.decode("ascii"), target.decode("latin-1"), headers, is_current, keeps_alive, expects)
+
+
 class H11Parser:
-    """The parser on h11, which is written in Python."""
+    """The parser on h11, which is written in Python.
+
+    h11 would write the responses too, and wants to be told of them before it reads on. To begin anew with each request
+    costs a thirtieth of that.
+    """
 
     def __init__(self, head_bytes: int) -> None:
+        self._head_bytes = head_bytes
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=head_bytes)
-        self._is_head = False
 
     def feed(self, data: bytes) -> None:
         """Take in what arrived."""
@@ -121,10 +131,7 @@ class H11Parser:
         except h11.RemoteProtocolError as error:
             raise BadRequest(error.error_status_hint, str(error)) from error
         if isinstance(event, h11.Request):
-            if event.http_version not in _VERSIONS:
-                raise BadRequest(505, "only HTTP/1.1 and HTTP/1.0 are served here")
-            self._is_head = event.method == b"HEAD"
-            return HeadRead(event.method.decode("ascii"), event.target.decode("latin-1"), tuple(event.headers))
+            return head_read(event.method, event.target, tuple(event.headers), event.http_version)
         if isinstance(event, h11.Data):
             return bytes(event.data)
         if isinstance(event, h11.EndOfMessage):
@@ -137,53 +144,11 @@ class H11Parser:
         data, is_closed = self._http.trailing_data
         return bool(data) or is_closed
 
-    @property
-    def wants_continue(self) -> bool:
-        """Whether the client waits for leave to send the body."""
-        return self._http.they_are_waiting_for_100_continue
-
-    def leave_to_continue(self) -> bytes:
-        """Return what gives that leave."""
-        return self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b""
-
-    def head(self, status: int, headers: Headers, *, closes: bool) -> bytes:
-        """Return the head of the response."""
-        fields = [*headers, (b"date", date())]
-        if closes:
-            fields.append((b"connection", b"close"))
-        return (
-            self._http.send(h11.Response(status_code=status, headers=fields, reason=_REASONS.get(status, b""))) or b""
-        )
-
-    def body(self, data: bytes) -> bytes:
-        """Return a piece of the body of the response."""
-        return b"" if self._is_head else self._http.send(h11.Data(data=data)) or b""
-
-    def end(self) -> bytes:
-        """Return the end of the response."""
-        return self._http.send(h11.EndOfMessage()) or b""
-
-    def next_cycle(self) -> bool:
-        """Begin the next request, if there may be one."""
-        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
-            return False
-        self._http.start_next_cycle()
-        return True
-
-
-def date() -> bytes:
-    """Return the time as HTTP has it."""
-    now = int(time())
-    if _last.second != now:
-        _last.second, _last.text = now, formatdate(now, usegmt=True).encode()
-    return _last.text
-
-
-class _Date:
-    second = 0
-    text = b""
-
-
-_last: Final = _Date()
-_VERSIONS: Final[Sequence[bytes]] = (b"1.1", b"1.0")
-_REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
+    def next_cycle(self) -> None:
+        """Begin with the next request."""
+        data, is_closed = self._http.trailing_data
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._head_bytes)
+        if data:
+            self._http.receive_data(data)
+        if is_closed:
+            self._http.receive_data(b"")
