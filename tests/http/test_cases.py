@@ -90,3 +90,16 @@ async def test_an_answer_that_takes_time_begins_as_a_stream(serve: Serve) -> Non
         await wire.pass_time(2.0)
         assert [each["id"] for each in answer.new_messages()] == [1]
         assert answer.is_over
+
+
+@pytest.mark.req("HTTP-09", "CANC-10")
+@everywhere
+async def test_a_cancellation_is_accepted_and_what_it_cancels_ends_without_an_answer(serve: Serve) -> None:
+    async with serve(small_server(), HttpOptions()) as wire:
+        client = RawClient(wire)
+        await client.initialize()
+        call = await client.call("wait", id=7, seconds=60.0)
+        params = {"requestId": 7}
+        taken = await client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        assert (taken.status, taken.data, taken.is_over) == (202, b"", True)
+        assert (call.status, call.data, call.is_over) == (200, b"", True)

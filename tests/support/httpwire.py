@@ -64,7 +64,9 @@ class Exchange:
 
     def take(self, item: ResponseItem) -> None:
         """Take in what came."""
+        assert not self.is_over, f"more than one response: {item}"
         if isinstance(item, ResponseHead):
+            assert not self.status, f"more than one response: {item}"
             self.status = item.status
             self.headers = {name.decode(): value.decode("latin-1") for name, value in item.headers}
         elif isinstance(item, Body):

@@ -92,7 +92,8 @@ class Streams:
     def end_unasked(self, session: HttpSession) -> None:
         """End the streams whose requests the client has cancelled: nothing is to come on them (CANC-10)."""
         for stream in tuple(session.streams.values()):
-            if stream.number != LISTENING and not is_running(session, stream):
+            # One without requests is that of the cancellation itself, which is answered as what it is.
+            if stream.number != LISTENING and stream.requests and not is_running(session, stream):
                 self._advance(session, stream)
 
     def can_reach(self, session: HttpSession, via: Hashable) -> bool:
