@@ -92,6 +92,14 @@ if TYPE_CHECKING:
     from mcpio.http.client_options import HttpClientOptions
     from mcpio.http.model import Denied, RequestHead
     from mcpio.http.options import Cors, HostPolicy, HttpOptions
+    from mcpio.http.session_records import (
+        SessionDelete,
+        SessionLoad,
+        SessionSave,
+        SessionSweep,
+        StoredEvent,
+        StoredSession,
+    )
     from mcpio.profiles import Profile
     from mcpio.refusals import RefusalCode
     from mcpio.revisions import (
@@ -358,10 +366,16 @@ __all__ = [
     "Server",
     "ServerCapabilities",
     "ServerConnection",
+    "SessionDelete",
+    "SessionLoad",
+    "SessionSave",
+    "SessionSweep",
     "SetLevelRequest",
     "StoreDelete",
     "StoreLoad",
     "StorePut",
+    "StoredEvent",
+    "StoredSession",
     "SubscribeRequest",
     "Tap",
     "TaskChanged",
@@ -426,6 +440,7 @@ _HOME = {
     "http.client_options": "HttpClientOptions",
     "http.model": "Denied RequestHead",
     "http.options": "Cors HostPolicy HttpOptions",
+    "http.session_records": "SessionDelete SessionLoad SessionSave SessionSweep StoredEvent StoredSession",
     "app.server": "Lifespan Server",
     "app.client": "CallOptions Client ClientOptions",
     "app.context": "Context RequestScope",
