@@ -131,7 +131,7 @@ def test_a_slow_reader_has_its_share_and_no_more_at_once() -> None:
         progress(site, event, value)
     name = site.name(exchange)
     items = site.machine.responses_to_send(name, 200)
-    assert 0 < len(items[0].data) < 600  # type: ignore[union-attr]  # a body
+    assert 0 < len(items[0].data) < 600  # type: ignore[union-attr]  # the first of them is a body
     assert site.machine.next_ready() == name
 
 
