@@ -16,7 +16,7 @@ __all__ = ["main"]
 
 COMMANDS = {
     "demo": "watch a server and a client hold a conversation",
-    "serve": "serve a Server object on standard input and output",
+    "serve": "serve a Server object on standard input and output, over HTTP or on a socket",
     "list": "list what a server offers",
     "call": "call a tool of a server",
     "read": "print a resource of a server",

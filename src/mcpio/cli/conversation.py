@@ -9,11 +9,11 @@ import shlex
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import mcpio
 from mcpio.app.client import Client
-from mcpio.cli import recording
+from mcpio.cli import recording, sockets
 from mcpio.cli.console import Console
 from mcpio.cli.failures import Exit, Failure, explained
 from mcpio.engine.limits import Timeout
@@ -23,9 +23,12 @@ from mcpio.errors import McpError
 from mcpio.trio import open_stdio, run_until_signalled
 from mcpio.types.lifecycle import Implementation
 
+if TYPE_CHECKING:
+    from mcpio.trio._drivers import ConnectOptions, Opened
+
 __all__ = ["Work", "add_options", "add_words", "choose_server", "hold", "next_word", "no_more_words", "run"]
 
-URLS = ("http://", "https://")
+URLS = ("http://", "https://", *sockets.SCHEMES)
 """How a server begins that is not started."""
 
 GRACE = 1.0
@@ -77,8 +80,8 @@ def add_words(parser: argparse.ArgumentParser, *words: str) -> None:
     parser.usage = f"%(prog)s [options] {' '.join(['SERVER', *words])}\n       %(prog)s [options] {said}".rstrip()
     parser.usage += " -- PROGRAM [ARG ...]"
     parser.epilog = (
-        "SERVER is the server's command in quotes, such as 'python server.py', or its URL; or give the words of the "
-        "command after --."
+        "SERVER is the server's command in quotes, such as 'python server.py', or where it is: http://, https:// and "
+        "tcp://HOST:PORT, or unix:PATH; or give the words of the command after --."
     )
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.set_defaults(after=None)
@@ -161,28 +164,38 @@ async def _hold(work: Work, options: argparse.Namespace, console: Console, tap: 
 
 
 async def _hold_by_url(work: Work, options: argparse.Namespace, console: Console, tap: Tap | None) -> int:
+    of_client: ConnectOptions = {
+        "info": Implementation("mcpio", mcpio.__version__),
+        "on_log": console.log,
+        "options": _engine_options(options.timeout),
+        "tap": tap,
+    }
+    try:
+        async with _opened(options, of_client) as client:
+            return await work(client, options, console)
+    except McpError as error:
+        raise explained(error, by_url=True) from error
+
+
+def _opened(options: argparse.Namespace, of_client: ConnectOptions) -> Opened[Client]:
+    if options.url.startswith(sockets.SCHEMES):
+        return sockets.opened(options.url, **of_client)
     # Most servers are started, and need none of this.
     from mcpio.http.client_options import HttpClientOptions
     from mcpio.trio import open_http
 
-    try:
-        async with open_http(
-            options.url,
-            http=HttpClientOptions(headers=dict(options.header)),
-            info=Implementation("mcpio", mcpio.__version__),
-            on_log=console.log,
-            options=_engine_options(options.timeout),
-            tap=tap,
-        ) as client:
-            return await work(client, options, console)
-    except McpError as error:
-        raise explained(error, by_url=True) from error
+    return open_http(options.url, http=HttpClientOptions(headers=dict(options.header)), **of_client)
 
 
 def _checked_url(text: str, options: argparse.Namespace) -> str:
     for name in ("env", "inherit_env", "cwd"):
         if getattr(options, name):
             raise Failure(Exit.USAGE, f"--{name.replace('_', '-')} is for servers that are started, not for {text}")
+    if text.startswith(sockets.SCHEMES):
+        if options.header:
+            raise Failure(Exit.USAGE, f"--header is for servers over HTTP, not for {text}")
+        sockets.target(text)
+        return text
     from mcpio.http.client_options import HttpClientOptions
     from mcpio.http.location import Location
 

@@ -1,4 +1,4 @@
-"""``mcpio serve``: serve a Server object that somebody's module has, on standard input and output or over HTTP."""
+"""``mcpio serve``: serve a Server object of somebody's module, on standard input and output, over HTTP or on a socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from types import ModuleType
 import trio
 
 from mcpio.app.server import Server
-from mcpio.cli import http_serving, recording
+from mcpio.cli import http_serving, recording, sockets
 from mcpio.cli.console import is_terminal
 from mcpio.cli.failures import Exit, Failure, did_you_mean
 from mcpio.trio import serve_stdio
@@ -48,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[HOST:]PORT",
         help="over HTTP, for any number; on this machine only where there is no host; port 0 finds one",
     )
+    transports.add_argument(
+        "--tcp",
+        type=http_serving.address,
+        metavar="[HOST:]PORT",
+        help="on TCP, one message a line, for any number; on this machine only where there is no host",
+    )
+    transports.add_argument("--unix", metavar="PATH", help="on a Unix socket, likewise, for the same user")
     parser.add_argument("--path", help="with --http: the path of the endpoint (default: /mcp)")
     parser.add_argument("--health", metavar="PATH", help="with --http: a path that tells whether the server is alive")
 
@@ -60,6 +67,12 @@ def run(options: argparse.Namespace) -> int:
         server = load(options.server)
     if options.http is not None:
         http_serving.serve(server, options.http, path=options.path or "/mcp", health=options.health)
+        return Exit.DONE
+    if options.tcp is not None:
+        sockets.serve_tcp(server, options.tcp)
+        return Exit.DONE
+    if options.unix is not None:
+        sockets.serve_unix(server, options.unix)
         return Exit.DONE
     if is_terminal(sys.stdin):
         print(f"mcpio: serving {server.info.name!r} on standard input, which is a terminal", file=sys.stderr)
@@ -76,8 +89,9 @@ def _check(options: argparse.Namespace) -> None:
             raise Failure(Exit.USAGE, f"--{name} is for --http")
         if value is not None and not value.startswith("/"):
             raise Failure(Exit.USAGE, f"--{name} begins with a slash, and {value!r} does not")
-    if options.http is not None and options.record is not None:
-        raise Failure(Exit.USAGE, "--record writes down one conversation: it is not for --http")
+    for name in ("http", "tcp", "unix"):
+        if getattr(options, name) is not None and options.record is not None:
+            raise Failure(Exit.USAGE, f"--record writes down one conversation: it is not for --{name}")
 
 
 def load(reference: str) -> Server:

@@ -157,19 +157,23 @@ class _Site:
     ) -> None:
         """Serve until cancelled; then end in order."""
         try:
-            async with lifespan_of(self._server) as state:
-                with ungrouped():
-                    async with trio.open_nursery() as nursery:
-                        self._state = state
-                        connections = await nursery.start(self._hold)
-                        task_status.started(SocketListening(*(address_of(listeners[0]) or (None, None))))
-                        try:
-                            await self._door.accept(listeners, connections, self._talk)
-                        finally:
-                            self._is_closing.set()
+            async with lifespan_of(self._server) as self._state:
+                await self._accept(listeners, task_status)
         finally:
             for listener in listeners:
                 await trio.aclose_forcefully(listener)
+
+    async def _accept(
+        self, listeners: Sequence[trio.abc.Listener[Any]], task_status: trio.TaskStatus[SocketListening]
+    ) -> None:
+        with ungrouped():
+            async with trio.open_nursery() as nursery:
+                connections = await nursery.start(self._hold)
+                task_status.started(SocketListening(*(address_of(listeners[0]) or (None, None))))
+                try:
+                    await self._door.accept(listeners, connections, self._talk)
+                finally:
+                    self._is_closing.set()
 
     # What goes on after the cancellation, in order
 

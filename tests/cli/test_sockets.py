@@ -1,0 +1,109 @@
+"""Servers on sockets, from both sides of the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mcpio.cli import main
+from mcpio.cli.failures import Exit, Failure
+from mcpio.cli.http_serving import Address
+from mcpio.cli.sockets import target
+
+SERVER = """
+from mcpio import Server
+
+server = Server("workshop", "1")
+
+@server.tool
+def add(a: int, b: int) -> int:
+    return a + b
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> str:
+    """Return the path of a module with a server."""
+    path = tmp_path / "workshop.py"
+    path.write_text(SERVER)
+    return str(path)
+
+
+@contextmanager
+def serving(module: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Serve in another process; give it and where it says that it listens."""
+    argv = [sys.executable, "-m", "mcpio", "serve", module, *words]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        try:
+            assert said.startswith("mcpio: serving 'workshop' at "), said
+            yield process, said.split()[-1]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(("kind", "status"), [("tcp", signal.SIGINT), ("unix", signal.SIGTERM)])
+def test_a_server_is_called_where_it_says_that_it_is_until_a_signal_ends_it(
+    kind: str, status: signal.Signals, module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "s"
+    words = ("--tcp", "0") if kind == "tcp" else ("--unix", str(path))
+    with serving(module, *words) as (process, where):
+        assert where.startswith(f"{kind}:")
+        for _ in range(2):
+            assert main(["call", where, "add", "a=2", "b=40"]) is Exit.DONE
+            assert json.loads(capfd.readouterr().out) == {"result": 42}
+        process.send_signal(status)
+        assert process.wait(10) == 128 + status
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("tcp://localhost:4000", Address("localhost", 4000)),
+        ("tcp://[::1]:4000/", Address("::1", 4000)),
+        ("tcp://4000", Address("127.0.0.1", 4000)),
+        ("unix:/run/s", "/run/s"),
+        ("unix:s", "s"),
+    ],
+)
+def test_where_a_server_is(text: str, where: Address | str) -> None:
+    assert target(text) == where
+
+
+@pytest.mark.parametrize("text", ["tcp://", "tcp://localhost", "tcp://localhost:x", "unix:"])
+def test_what_says_no_place(text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Failure, match="names no"):
+        target(text)
+    assert main(["list", text]) is Exit.USAGE
+
+
+def test_a_server_that_is_not_there(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", f"unix:{tmp_path}/s"]) is Exit.UNREACHABLE
+    assert f"no connection to {tmp_path}/s: " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--header", "a:b"], ["--cwd", "."], ["--env", "a=b"], ["--inherit-env"]])
+def test_options_for_other_servers_are_refused(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", *words, "unix:s"]) is Exit.USAGE
+    assert f"{words[0]} is for servers " in capfd.readouterr().err
+
+
+def test_places_that_cannot_be_had(module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", module, "--unix", module]) is Exit.NOT_LOADED
+    assert f"cannot listen at {module}: " in capfd.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", module, "--tcp", str(port)]) is Exit.NOT_LOADED
+    assert f"cannot listen at 127.0.0.1 port {port}: " in capfd.readouterr().err
+    assert main(["serve", module, "--tcp", "0", "--record", "x"]) is Exit.USAGE
