@@ -103,3 +103,159 @@ async def test_a_cancellation_is_accepted_and_what_it_cancels_ends_without_an_an
         taken = await client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
         assert (taken.status, taken.data, taken.is_over) == (202, b"", True)
         assert (call.status, call.data, call.is_over) == (200, b"", True)
+
+
+@pytest.mark.req("HTTP-24", "HTTP-25", "RESUME-03", "RESUME-04")
+@everywhere
+async def test_a_client_that_was_cut_off_comes_back_for_the_rest(serve: Serve) -> None:
+    async with serve(small_server(), HttpOptions(answers="sse")) as wire:
+        client = RawClient(wire)
+        await client.initialize()
+        call = await client.call("wait", id="w", seconds=1.0)
+        (first,) = call.new_events()
+        assert first.data == ""
+        await wire.leave(call)
+        await wire.pass_time(2.0)
+        rest = await client.listen(last_event_id=first.id or "")
+        assert [each["id"] for each in rest.new_messages()] == ["w"]
+        assert rest.is_over
+
+
+@pytest.mark.req("HTTP-26", "HTTP-29", "HTTP-34")
+@everywhere
+async def test_who_listens_hears_what_everybody_is_told_once(serve: Serve) -> None:
+    server = small_server()
+    async with serve(server, HttpOptions()) as wire:
+        client = RawClient(wire)
+        await client.initialize()
+        first = await client.listen()
+        second = await client.listen()
+        assert first.is_over
+
+        @server.tool
+        def new() -> str:
+            """Be new."""
+            return "new"
+
+        await wire.settle()
+        assert [each["method"] for each in second.new_messages()] == ["notifications/tools/list_changed"]
+        assert first.new_messages() == []
+        await wire.leave(second)
+
+
+@pytest.mark.req("SESS-05", "SESS-08")
+@everywhere
+async def test_a_session_that_was_ended_is_not_found(serve: Serve) -> None:
+    async with serve(small_server(), HttpOptions()) as wire:
+        client = RawClient(wire)
+        await client.initialize()
+        listening = await client.listen()
+        ended = await client.end()
+        assert (ended.status, ended.data, ended.is_over) == (204, b"", True)
+        assert listening.is_over
+        assert (await client.call("echo", text="x")).status == 404
+
+
+@pytest.mark.req("SESS-09", "SEC-04")
+@everywhere
+async def test_a_session_is_of_use_to_nobody_else(serve: Serve) -> None:
+    async with serve(small_server(), HttpOptions()) as wire:
+        client = RawClient(wire, headers={"x-user": "me"})
+        await client.initialize()
+        assert (await client.call("echo", text="x")).status == 200
+        client.headers["x-user"] = "you"
+        assert (await client.call("echo", text="x")).status == 404
+
+
+@pytest.mark.req("HTTP-01", "HTTP-07", "HTTP-08", "HTTP-13", "HTTP-31", "SESS-04")
+@everywhere
+async def test_what_is_wrong_has_its_status_and_the_next_request_is_served(serve: Serve) -> None:
+    async with serve(small_server(), HttpOptions()) as wire:
+        client = RawClient(wire)
+        await client.initialize()
+        echo = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        assert (await RawClient(wire).post(b"{")).status == 400
+        assert (await RawClient(wire).post(b"")).status == 400
+        assert (await client.post(echo, accept="application/json")).status == 406
+        assert (await client.post(echo, content_type="text/plain")).status == 415
+        assert (await client.post(echo, mcp_protocol_version="1999-01-01")).status == 400
+        assert (await RawClient(wire).post(echo)).status == 400
+        assert (await RawClient(wire, "/elsewhere").post(echo)).status == 404
+        refused = await wire.ask("PUT", "/mcp", client.headers, b"")
+        assert (refused.status, refused.headers["allow"]) == (405, "POST, GET, DELETE")
+        assert (await client.call("echo", text="x")).status == 200
+
+
+@pytest.mark.req("RPC-07")
+@everywhere
+async def test_twelve_calls_with_one_id_get_their_own_answers(serve: Serve) -> None:
+    async with serve(small_server(), HttpOptions(sse_after=None)) as wire:
+        client = RawClient(wire)
+        await client.initialize()
+        slow = [await client.call("wait", seconds=1.0 + number % 3) for number in range(6)]
+        quick = [await client.call("echo", text=str(number)) for number in range(6)]
+        await wire.pass_time(5.0)
+        assert [each.json["result"]["content"][0]["text"] for each in slow] == ["waited"] * 6
+        assert [each.json["result"]["content"][0]["text"] for each in quick] == [str(number) for number in range(6)]
+
+
+@pytest.mark.req("HTTP-28", "HTTP-37")
+@everywhere
+async def test_a_handler_asks_on_its_own_stream_and_is_answered_by_a_post(serve: Serve) -> None:
+    server = small_server()
+
+    @server.tool
+    async def where(ctx: Context) -> str:
+        """Say where the client's roots are."""
+        return " ".join(root.uri for root in await ctx.roots())
+
+    async with serve(server, HttpOptions()) as wire:
+        client = RawClient(wire)
+        await client.initialize(roots={})
+        call = await client.call("where")
+        (asked,) = call.new_messages()
+        assert asked["method"] == "roots/list"
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": [{"uri": "file:///a"}]}}
+        assert (await client.post(answer)).status == 202
+        await wire.settle()
+        assert call.new_messages()[0]["result"]["content"][0]["text"] == "file:///a"
+        assert call.is_over
+
+
+@pytest.mark.req("BATCH-06")
+@everywhere
+async def test_a_batch_is_answered_with_one_array(serve: Serve) -> None:
+    async with serve(small_server(), HttpOptions()) as wire:
+        client = RawClient(wire)
+        await client.initialize("2025-03-26")
+        both = await client.post([{"jsonrpc": "2.0", "id": id, "method": "ping"} for id in (1, 2)])
+        assert [each["id"] for each in both.json] == [1, 2]
+
+
+@pytest.mark.req("SESS-10")
+@everywhere
+async def test_without_sessions_each_request_stands_alone(serve: Serve) -> None:
+    async with serve(small_server(), HttpOptions(sessions=False)) as wire:
+        client = RawClient(wire)
+        assert "mcp-session-id" not in (await client.initialize()).headers
+        answer = await client.call("echo", text="x")
+        assert answer.json["result"]["content"][0]["text"] == "x"
+        steps = await client.call("steps", progress="p", count=1)
+        assert len(steps.new_messages()) == 2
+        assert (await client.listen()).status == 405
+
+
+@pytest.mark.req("FALL-01", "FALL-03", "FALL-05")
+@everywhere
+async def test_an_old_client_hears_everything_where_it_listens(serve: Serve) -> None:
+    async with serve(small_server(), HttpOptions(legacy=("/sse", "/messages"))) as wire:
+        stream = await wire.ask("GET", "/sse", {"accept": "text/event-stream"}, b"")
+        (endpoint,) = stream.new_events()
+        assert endpoint.type == "endpoint"
+        client = RawClient(wire, f"/{endpoint.data}")
+        assert (await client.initialize("2024-11-05")).status == 202
+        assert (await client.call("echo", text="x")).status == 202
+        await wire.settle()
+        assert [each["id"] for each in stream.new_messages()] == [0, 1]
+        await wire.leave(stream)
+        assert (await client.call("echo", text="x")).status == 404
