@@ -116,6 +116,10 @@ class WebTalk:
         fields = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         if media_type is not None:
             fields.append((b"content-type", media_type.encode()))
+        self.raw_head(asked, status, fields)
+
+    def raw_head(self, asked: Asked, status: int, fields: list[tuple[bytes, bytes]]) -> None:
+        """Begin a response with just these fields."""
         self.machine.receive(ResponseHead(asked.number, status, fields), self.now)
 
     def body(self, asked: Asked, data: bytes) -> None:
