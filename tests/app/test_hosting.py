@@ -8,6 +8,7 @@ from httpwire import Exchange, MemoryWire, RawClient
 
 from mcpio import Context, Server
 from mcpio.app.hosting import HttpHost
+from mcpio.app.session_keeping import MemorySessionStore
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import LocalProtocolError
 from mcpio.events import ConnectionClosed, IncomingId
@@ -306,3 +307,69 @@ def test_a_server_ends_in_order() -> None:
     assert exchange.is_over
     assert listening.is_over
     assert hosted.wire.host.machine.closed
+
+
+# Sessions that outlive the process
+
+
+def patient_server() -> Server:
+    server = Server("s", "1")
+
+    @server.tool
+    async def wait(ctx: Context) -> str:
+        """Say something, and take a second."""
+        ctx.progress(1)
+        await ctx.session.driver.runtime.sleep(1.0)
+        return "waited"
+
+    return server
+
+
+@pytest.mark.parametrize("unanswered", ["again", "fail"])
+def test_a_stored_session_goes_on_in_another_host(unanswered: str) -> None:
+    store = MemorySessionStore()
+    first = MemoryWire(patient_server(), HttpOptions(), store=store)
+    client = RawClient(first)
+    done(client.initialize())
+    exchange: Exchange = done(client.call("wait", progress=1))
+    exchange.new_events()
+    second = MemoryWire(patient_server(), HttpOptions(), store=store, unanswered=unanswered)
+    seen: list[ServerConnection] = []
+    second.host._on_connection = seen.append
+    client.wire = second
+    rest: Exchange = done(client.listen(last_event_id=exchange.last_event_id or ""))
+    done(second.pass_time(2))
+    (answer,) = rest.new_messages()
+    if unanswered == "again":
+        assert text_of(answer) == "waited"
+    else:
+        assert answer["error"]["data"] == {"reason": "interrupted"}
+    assert (len(seen), rest.is_over) == (1, True)
+    for wire in (first, second):
+        wire.host.close(0)
+        wire.run()
+
+
+@pytest.mark.parametrize(
+    ("broken", "report"),
+    [
+        ({"state": {"log_level": "loud"}}, "a stored session cannot go on"),
+        ({"engine": {}}, "a stored session cannot be taken up"),
+    ],
+)
+def test_a_stored_session_that_makes_no_sense_is_reported_and_gone(broken: dict[str, Any], report: str) -> None:
+    store = MemorySessionStore()
+    first = MemoryWire(patient_server(), HttpOptions(), store=store)
+    client = RawClient(first)
+    done(client.initialize())
+    (key,) = store._records
+    record, at = store._records[key]
+    said = json.loads(record)
+    said["saved"] |= broken
+    store._records[key] = (json.dumps(said).encode(), at)
+    client.wire = second = MemoryWire(patient_server(), HttpOptions(), store=store)
+    assert done(client.call("wait")).status == 404
+    assert second.reports == [report]
+    for wire in (first, second):
+        wire.host.close(0)
+        wire.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -10,17 +11,30 @@ import pytest
 from mcpio.app.session_keeping import BATCH, MemorySessionStore, SessionKeeping
 from mcpio.http.session_records import SessionDelete, SessionEffect, SessionLoad, SessionSave, SessionSweep, StoredEvent
 from mcpio.testing import ManualRuntime
+from mcpio.testing.runtime import ManualTask
 
 
 def save(key: str, at: float = 0.0, *events: tuple[int, int], forgotten: tuple[tuple[int, int], ...] = ()) -> Any:
     return SessionSave(1, key, key.encode(), at, tuple(StoredEvent(*place, b"e") for place in events), forgotten)
 
 
+class Watched(ManualRuntime):
+    """Shows what it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks: list[ManualTask] = []
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> ManualTask:
+        self.tasks.append(super().spawn(coroutine))
+        return self.tasks[-1]
+
+
 class Keeper:
     """Who wants something of a store."""
 
     def __init__(self, store: Any) -> None:
-        self.runtime = ManualRuntime()
+        self.runtime = Watched()
         self.wanted: deque[SessionEffect] = deque()
         self.done: list[tuple[int, Any]] = []
         self.turns = 0
@@ -95,12 +109,9 @@ def test_a_failure_is_the_answer_and_is_reported_once() -> None:
 def test_what_was_cut_off_is_done_again() -> None:
     store = SlowStore()
     keeper = Keeper(store)
-    tasks: list[Any] = []
-    spawn = keeper.runtime.spawn
-    keeper.runtime.spawn = lambda coroutine: tasks.append(spawn(coroutine)) or tasks[-1]  # type: ignore[method-assign]  # to see it
     keeper.wanted += [save("a")]
     keeper.keeping.carry_on()
-    tasks[0].cancel()
+    keeper.runtime.tasks[0].cancel()
     keeper.runtime.run()
     assert keeper.done == []
     keeper.keeping.carry_on()
@@ -113,3 +124,14 @@ def test_a_sweep_leaves_what_is_in_use(before: float | None, most: int, left: st
     store = MemorySessionStore()
     store.write([save("c", 3, (1, 1)), save("a", 1), save("b", 2), SessionSweep(4, before, most)])
     assert "".join(key for key in "abc" if store.session(key)) == left
+
+
+def test_an_event_is_there_until_it_is_forgotten() -> None:
+    store = MemorySessionStore()
+    store.write([save("a", 1.0, (2, 1), (1, 1))])
+    store.write([save("a", 2.0, (1, 2), forgotten=((2, 1), (9, 9)))])
+    found = store.session("a")
+    assert found is not None
+    assert [(each.stream, each.number) for each in found.events] == [(1, 1), (1, 2)]
+    store.write([SessionDelete(1, "a"), SessionDelete(1, "b")])
+    assert store.session("a") is None

@@ -12,13 +12,16 @@ def worked(effects: list[str], fails: str = "") -> tuple[list[Any], list[str]]:
     def read(effect: str) -> Any:
         return (lambda: done(effect)) if effect.isupper() else None
 
+    def write(changes: list[str]) -> None:
+        done("+".join(changes))
+
     def done(what: str) -> str:
         log.append(what)
         if what == fails:
             raise OSError(what)
         return what.lower()
 
-    return carry_out(effects, read, lambda changes: done("+".join(changes)) and None), log
+    return carry_out(effects, read, write), log
 
 
 def test_changes_that_follow_each_other_are_made_together() -> None:

@@ -20,7 +20,7 @@ SAVED = {"engine": {"phase": "OPERATING", "next_incoming": 1, "answered": []}, "
 class Ledger:
     """A journal, its session, and a stream in it."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, **limits: Any) -> None:
         self.changes = 0
         self.session = HttpSession(1, ServerConnection(Implementation("s", "1")), "ann", 0.0)
         self.journal = Journal(self._change, Limits(**limits), is_new=True)
