@@ -1,7 +1,12 @@
-"""A server that offers something of every kind, for the SDK's client. Its argument is the newest revision to speak."""
+"""A server that offers something of every kind, for the SDK's client.
+
+Its arguments are the newest revision to speak, how it is served and, but for ``stdio``, the descriptor of a socket that
+listens: ``http`` is through h11, ``asgi`` under uvicorn, and ``-alone`` after either is without sessions.
+"""
 
 from __future__ import annotations
 
+import socket
 import sys
 
 import trio
@@ -9,8 +14,9 @@ import trio
 from mcpio import Context, Revision, Server, ToolError
 from mcpio.app.serving import ServerSession
 from mcpio.engine.options import Options
+from mcpio.http.options import HttpOptions
 from mcpio.revisions import HANDSHAKE_REVISIONS
-from mcpio.trio import serve_stdio
+from mcpio.trio import serve_http, serve_stdio
 from mcpio.types import (
     Annotations,
     AudioContent,
@@ -89,17 +95,17 @@ def log(ctx: Context) -> None:
 
 
 @server.tool
-async def wait() -> None:
+async def wait(ctx: Context) -> None:
     seen.append("wait began")
     try:
-        await trio.sleep_forever()
+        await ctx.session.driver.runtime.sleep(3600)
     finally:
         seen.append("wait was cancelled")
 
 
 @server.tool
-async def what_happened() -> list[str]:
-    await trio.sleep(0.01)
+async def what_happened(ctx: Context) -> list[str]:
+    await ctx.session.driver.runtime.sleep(0.01)
     return seen
 
 
@@ -189,4 +195,33 @@ def roots_changed(session: ServerSession, _: RootsListChangedNotification) -> No
 
 server.notification_handlers["notifications/roots/list_changed"] = roots_changed
 
-trio.run(serve_stdio, server)
+
+def serve_h11(listening: socket.socket, options: HttpOptions) -> None:
+    """Serve through h11."""
+
+    async def main() -> None:
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+        await serve_http(server, listeners=[listener], options=options)
+
+    trio.run(main)
+
+
+def serve_asgi(listening: socket.socket, options: HttpOptions) -> None:
+    """Serve under uvicorn."""
+    import uvicorn
+
+    from mcpio.asgi import app
+
+    config = uvicorn.Config(app(server, options=options), log_level="warning")
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    how, _, alone = sys.argv[2].partition("-")
+    if how == "stdio":
+        trio.run(serve_stdio, server)
+    else:
+        serve = {"http": serve_h11, "asgi": serve_asgi}[how]
+        listening = socket.socket(fileno=int(sys.argv[3]))
+        listening.setblocking(False)
+        serve(listening, HttpOptions(sessions=not alone))

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +11,7 @@ import anyio
 import mcp.types as types
 import pytest
 import trio
+from listening import serving
 from mcp import Client
 
 import mcpio
@@ -34,23 +31,9 @@ PAIRS = [
 ]
 
 
-@contextlib.contextmanager
-def serving(server: str, framework: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Serve in a process of its own; give the URL and the process."""
-    with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
-        descriptor, port = listening.fileno(), listening.getsockname()[1]
-        command = [sys.executable, str(PROGRAM), server, framework, str(descriptor)]
-        process = subprocess.Popen(command, pass_fds=[descriptor], stderr=subprocess.PIPE)
-    with process:
-        try:
-            yield f"http://127.0.0.1:{port}", process
-        finally:
-            process.kill()
-
-
 @pytest.fixture(scope="module", params=PAIRS, ids=" ".join)
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    with serving(*request.param) as (found, _):
+    with serving(PROGRAM, *request.param) as (found, _):
         yield found
 
 
@@ -112,7 +95,7 @@ def test_the_frameworks_own_pages_are_still_there(url: str, request: pytest.Fixt
 @pytest.mark.parametrize("server", ["uvicorn", "uvicorn-told", "hypercorn", "hypercorn-trio"])
 def test_sigterm_with_open_streams_ends_them_and_the_process(server: str) -> None:
     async def main() -> bytes:
-        with trio.fail_after(30), serving(server, "bare") as (url, process):
+        with trio.fail_after(30), serving(PROGRAM, server, "bare") as (url, process):
             async with open_http(f"{url}/auto") as client, trio.open_nursery() as nursery:
                 await client.call_tool("echo", {"text": "x"})  # by now it listens, too
                 began = trio.current_time()

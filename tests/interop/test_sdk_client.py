@@ -1,105 +1,30 @@
-"""The official SDK's client in a whole conversation with our server, over standard input and output.
+"""The official SDK's client in a whole conversation with our server: over standard input and output, and over HTTP.
 
-One server process for each revision: the client lives in a thread of its own, and the tests ask it things.
+One server process for each way: the client lives in a thread of its own, and the tests ask it things.
 """
 
 from __future__ import annotations
 
 import base64
-import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import anyio
 import anyio.from_thread
 import mcp.types as types
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, MCPError
+from sdktalk import Talk, talk_to_server
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
 
-T = TypeVar("T")
-
-SERVER = Path(__file__).with_name("mcpio_server.py")
+WAYS = [("2025-11-25", "stdio"), ("2025-06-18", "stdio"), ("2025-11-25", "http"), ("2025-11-25", "asgi")]
 
 
-class Talk:
-    """The SDK's client, what it heard, and a way to ask it things from a test."""
-
-    def __init__(self, portal: anyio.from_thread.BlockingPortal, revision: str) -> None:
-        self.heard: list[Any] = []
-        self.logs: list[types.LoggingMessageNotificationParams] = []
-        self.asked: list[Any] = []
-        self.news = threading.Semaphore(0)
-        self._portal = portal
-        self.client = Client(
-            StdioServerParameters(command=sys.executable, args=[str(SERVER), revision]),
-            mode="legacy",
-            client_info=types.Implementation(name="the SDK", version="2"),
-            sampling_callback=self.sample,
-            elicitation_callback=self.elicit,
-            list_roots_callback=self.list_roots,
-            logging_callback=self.log,
-            message_handler=self.hear,
-            cache=None,
-        )
-
-    def do(self, call: Callable[[Client], Awaitable[T]]) -> T:
-        """Have the client do something, and wait for it."""
-
-        async def bounded() -> T:
-            with anyio.fail_after(10):
-                return await call(self.client)
-
-        return self._portal.call(bounded)
-
-    def text(self, tool: str, arguments: dict[str, Any] | None = None) -> str:
-        result = self.do(lambda client: client.call_tool(tool, arguments))
-        (block,) = result.content
-        assert isinstance(block, types.TextContent)
-        assert not result.is_error, block.text
-        return block.text
-
-    def wait_for(self, count: int) -> None:
-        """Wait for that many notifications."""
-        for _ in range(count):
-            assert self.news.acquire(timeout=10)
-
-    async def hear(self, message: Any) -> None:
-        self.heard.append(message)
-        self.news.release()
-
-    async def log(self, params: types.LoggingMessageNotificationParams) -> None:
-        self.logs.append(params)
-
-    async def sample(self, context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
-        self.asked.append(params)
-        return types.CreateMessageResult(
-            role="assistant", content=types.TextContent(type="text", text="4"), model="the model", stop_reason="endTurn"
-        )
-
-    async def elicit(self, context: Any, params: Any) -> types.ElicitResult:
-        self.asked.append(params)
-        return types.ElicitResult(action="accept", content={"name": "Ada"})
-
-    async def list_roots(self, context: Any) -> types.ListRootsResult:
-        return types.ListRootsResult.model_validate({"roots": [{"uri": "file:///a", "name": "a"}]})
-
-
-@contextmanager
-def talk_to_server(revision: str) -> Iterator[Talk]:
-    with anyio.from_thread.start_blocking_portal("asyncio") as portal:
-        talk = Talk(portal, revision)
-        with portal.wrap_async_context_manager(talk.client):
-            yield talk
-
-
-@pytest.fixture(scope="module", params=["2025-11-25", "2025-06-18"])
+@pytest.fixture(scope="module", params=WAYS, ids=" ".join)
 def connected(request: pytest.FixtureRequest) -> Iterator[Talk]:
-    with talk_to_server(request.param) as talk:
+    with talk_to_server(*request.param) as talk:
         yield talk
 
 
@@ -117,9 +42,10 @@ def talk(connected: Talk) -> Talk:
 
 
 @pytest.mark.req("LIFE-04", "LIFE-05", "LIFE-07", "STDIO-10")
+@pytest.mark.parametrize("way", ["stdio", "http", "http-alone", "asgi-alone"])
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-def test_a_conversation_in_every_revision(revision: str) -> None:
-    with talk_to_server(revision) as talk:
+def test_a_conversation_in_every_revision(revision: str, way: str) -> None:
+    with talk_to_server(revision, way) as talk:
         result = talk.client.session.initialize_result
         assert result is not None
         assert result.protocol_version == revision
