@@ -1,8 +1,8 @@
 """HTTP as the cases of ``tests/http/test_cases.py`` ask for it, and the adapter that needs no event loop.
 
 A case is a coroutine that gets a ``Serve``. Each adapter runs all of them: see ``ADAPTERS`` in
-``tests/http/conftest.py``. An adapter serves a ``Server``, and fills one ``Exchange`` for each request that a case makes.
-The principal of a request is the value of its ``x-user`` field, ``None`` without one.
+``tests/http/conftest.py``. An adapter serves a ``Server``, and fills one ``Exchange`` for each request of a case. The
+principal of a request is the value of its ``x-user`` field, ``None`` without one.
 """
 
 from __future__ import annotations
