@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from webtalk import Asked, WebTalk, hello
 
-from mcpio.errors import AuthorizationRequired, ConnectionLost, RequestError, UnexpectedResponse
+from mcpio.errors import (
+    AuthorizationRequired,
+    ConnectionLost,
+    LocalProtocolError,
+    RequestError,
+    UnexpectedResponse,
+)
 from mcpio.events import CloseReason, ConnectionClosed, NotificationReceived
 from mcpio.http.client_events import MessageRefused
 from mcpio.http.client_options import HttpClientOptions
@@ -206,3 +212,9 @@ def test_closing_ends_the_stream() -> None:
     assert talk.step() == []
     assert talk.cut == [everything.number]
     assert talk.machine.closed
+
+
+def test_a_session_by_the_older_transport_cannot_move() -> None:
+    talk, _ = opened()
+    with pytest.raises(LocalProtocolError, match="ends with its stream"):
+        talk.machine.save()

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-__all__ = ["RawRequest", "RawSite", "Wire", "json_response", "result_of"]
+__all__ = ["RawRequest", "RawSite", "Wire", "json_response", "result_of", "run_site"]
 
 
 @attrs.frozen
@@ -124,6 +124,29 @@ class RawSite:
     def methods(self) -> list[str]:
         """Return what was asked, in order: the method of the message, or of HTTP where there is none."""
         return [request.rpc_method or request.method for request in self.requests]
+
+
+def run_site(
+    monkeypatch: pytest.MonkeyPatch,
+    play: Callable[[RawSite], Awaitable[None]],
+    handler: Callable[[RawSite, RawRequest, Wire], Awaitable[None]] | None = None,
+    session: str | None = None,
+) -> RawSite:
+    """Play a server until ``play`` returns. Time passes by itself where nothing else happens."""
+    sites: list[RawSite] = []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            site = RawSite(nursery, session=session).install(monkeypatch)
+            sites.append(site)
+            if handler is not None:
+                site.handler = lambda request, wire: handler(site, request, wire)
+            with trio.fail_after(1000):
+                await play(site)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0), strict_exception_groups=True)
+    return sites[0]
 
 
 def result_of(request: RawRequest, result: Any) -> Any:

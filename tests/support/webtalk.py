@@ -46,9 +46,10 @@ class WebTalk:
         capabilities: ClientCapabilities | None = None,
         url: str = "http://localhost:8000/mcp",
         connection: ClientConnection | None = None,
+        session_id: str | None = None,
     ) -> None:
         self.connection = connection or ClientConnection(Implementation("c", "1"), capabilities, options=options)
-        self.machine = HttpClient(self.connection, Location.parse(url), options=http)
+        self.machine = HttpClient(self.connection, Location.parse(url), options=http, session_id=session_id)
         self.now = 0.0
         self.events: list[Any] = []
         self.requests: list[Asked] = []

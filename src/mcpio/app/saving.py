@@ -45,6 +45,8 @@ class SavedSession:
     """The peer's requests that were being served, as they came, by our id."""
     state: Mapping[str, Any]
     """What the kind of session adds."""
+    transport: Mapping[str, Any] = attrs.field(factory=dict)
+    """What the transport adds, where it has something to go on with."""
 
     @classmethod
     def read(cls, snapshot: Any) -> SavedSession:
@@ -62,7 +64,10 @@ class SavedSession:
         for id, message in running.items():
             if not isinstance(message, Mapping) or not isinstance(message.get("params", {}), Mapping):
                 raise LocalProtocolError(f"malformed snapshot: expected a request @ snapshot.running[{id!r:.40}]")
-        return cls(values["engine"], running, values["state"])
+        transport = values.get("transport", {})
+        if not isinstance(transport, Mapping):
+            raise LocalProtocolError("malformed snapshot: expected an object @ snapshot.transport")
+        return cls(values["engine"], running, values["state"], transport)
 
     def connection(self, cls: type[C], now: float, *, options: Options | None, principal: Hashable = None) -> C:
         """Return the connection, which goes on. Raises as ``restore`` of the engine does."""
@@ -72,12 +77,15 @@ class SavedSession:
 def save(session: Session, running: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a session as a value that JSON can hold. Raises as the engine's ``snapshot`` does."""
     engine = session.connection.snapshot(session.driver.now(), cookies=lambda _: None)
-    return {
+    saved = {
         "session": VERSION,
         "engine": engine,
         "running": {str(id): dict(message) for id, message in running.items()},
         "state": dict(state),
     }
+    # Few transports have any: most are gone when their session moves.
+    save_transport = getattr(session.driver, "save_transport", None)
+    return saved if save_transport is None else {**saved, "transport": save_transport()}
 
 
 def resume(session: Session, running: Mapping[str, Mapping[str, Any]], unanswered: UnansweredPolicy) -> None:

@@ -11,6 +11,7 @@ from mcpio.errors import AuthorizationRequired, ConnectionLost, McpError, Reques
 from mcpio.events import OutgoingId
 from mcpio.framing import jsonrpc
 from mcpio.framing.sse import SseParser
+from mcpio.http.location import Location
 from mcpio.http.model import Headers, ResponseHead
 
 if TYPE_CHECKING:
@@ -186,6 +187,11 @@ class Call:
         error = ConnectionLost(f"the exchange for {self.purpose.value} broke off{detail}")
         error.__cause__ = cause
         return error
+
+    def leads_to(self, head: ResponseHead, origin: Location) -> Location | None:
+        """Return where a redirect leads, ``None`` for another origin, and where the message would be lost (HTTP-38)."""
+        keeps_method = head.status in (307, 308) or self.purpose.method == "GET"
+        return origin.at(self.target).join(header(head, b"location") or "") if keeps_method else None
 
     def _message(self, head: ResponseHead) -> object:
         return jsonrpc.parse(self.text_received) if media_type(head) == "application/json" else None

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.outbox import Outgoing
 from mcpio.engine.table import Phase
-from mcpio.errors import ConnectionLost, McpError, UnexpectedResponse
+from mcpio.errors import ConnectionLost, LocalProtocolError, McpError, UnexpectedResponse
 from mcpio.events import Event, OutgoingId, RequestFailed, ResponseReceived
 from mcpio.framing.sse import ServerSentEvent, SseParser
 from mcpio.http.calls import Call, Purpose, header, media_type, takes_any_event_type
@@ -54,8 +54,14 @@ class HttpClient:
     _opened_at: float
 
     def __init__(
-        self, connection: ClientConnection, location: Location, *, options: HttpClientOptions | None = None
+        self,
+        connection: ClientConnection,
+        location: Location,
+        *,
+        options: HttpClientOptions | None = None,
+        session_id: str | None = None,
     ) -> None:
+        """``session_id`` is for a connection in operation, which goes on in that session: see ``save``."""
         self.connection = connection
         self._location = location
         self._options = options or HttpClientOptions()
@@ -76,6 +82,7 @@ class HttpClient:
         self._fruitless = 0
         self._any_event_type = takes_any_event_type(connection.options.profiles)
         self._forget_session()
+        self._session_id = session_id
 
     # Pull
 
@@ -158,9 +165,15 @@ class HttpClient:
         """Whether everything is over: the connection has ended, and the server was told."""
         return self.connection.closed and self._has_left and self._exchanges.is_idle
 
-    @property
-    def session_id(self) -> str | None:
-        """The session that the server opened, as it names it; ``None`` without one. It is a secret (SESS-09)."""
+    def save(self) -> str | None:
+        """Return the session, to go on elsewhere, as the server names it: a secret (SESS-09). ``None`` without one.
+
+        ``LocalProtocolError`` while messages are on their way to the server, and by the transport of 2024-11-05.
+        """
+        if self._is_legacy:
+            raise LocalProtocolError("by the transport of 2024-11-05 a session ends with its stream")
+        if self._tells or self._asks or self._is_telling:
+            raise LocalProtocolError("write the output before taking a snapshot")
         return self._session_id
 
     # Requests
@@ -194,16 +207,12 @@ class HttpClient:
         if not message.asked:
             self._telling = self._exchanges.new(Purpose.TELL, text=message.text)
             self._request(self._telling)
-            self._limit_telling(self._telling)
         elif any(map(self.connection.awaits, message.asked)):  # others were given up before they could go
             call = self._exchanges.new(Purpose.ASK, text=message.text, asked=message.asked)
             call.is_handshake = not self._is_open
             self._has_asked = True
             self._asked.update(dict.fromkeys(message.asked, call))
             self._request(call)
-
-    def _limit_telling(self, call: Call) -> None:
-        self._exchanges.timers.set(call.number, self._exchanges.now + self._options.tell_timeout)
 
     def _listen(self) -> Call:
         self._is_deaf = False
@@ -215,6 +224,8 @@ class HttpClient:
         """Make a request: for the first time, or again somewhere else."""
         revision = None if call.is_handshake else self.connection.revision
         self._exchanges.make(call, self._session_id, None if revision is None else revision.name)
+        if call is self._telling:
+            self._exchanges.timers.set(call.number, self._exchanges.now + self._options.tell_timeout)
 
     # Responses, as they come
 
@@ -327,19 +338,16 @@ class HttpClient:
 
     def _follow(self, call: Call, head: ResponseHead) -> None:
         """Go where the server points, within its origin (HTTP-38)."""
-        reference = header(head, b"location") or ""
-        location = self._location.at(call.target).join(reference)
-        keeps_method = head.status in (307, 308) or call.purpose.method == "GET"
-        call.redirects += 1
-        if location is None or not keeps_method or call.redirects > self._options.redirects:
-            self._fail(call, call.unexpected(head, f"a redirect that is not followed, to {reference!r:.200}"))
+        location = call.leads_to(head, self._location) if call.redirects < self._options.redirects else None
+        if location is None:
+            said = f"a redirect that is not followed, to {header(head, b'location') or ''!r:.200}"
+            self._fail(call, call.unexpected(head, said))
             return
+        call.redirects += 1
         if head.status == 308 and call.target == self._exchanges.target:
             self._exchanges.target = location.target
         call.target = location.target
         self._request(call)
-        if call is self._telling:
-            self._limit_telling(call)
 
     def _fail(self, call: Call, error: McpError) -> None:
         """End what a request was for."""

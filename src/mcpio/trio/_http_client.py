@@ -14,6 +14,7 @@ from mcpio.app.client import Client, ClientOptions
 from mcpio.app.renewing import Renewal
 from mcpio.app.runtime import checked_grace
 from mcpio.engine.client import ClientConnection
+from mcpio.errors import LocalProtocolError
 from mcpio.http.client import HttpClient, HttpClientEvent
 from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost
 from mcpio.http.client_options import HttpClientOptions
@@ -70,6 +71,7 @@ async def connect_http(url: str, *, nursery: trio.Nursery, **options: Unpack[Htt
     location = Location.parse(url)
     proxy = find_proxy(location, transport.get("proxy"), trust_env=transport.get("trust_env", False))
     begun = begin_client(of_client, **given)
+    _session_id(begun)
     client: Client = await nursery.start(_carry, begun, location, proxy, transport, of_client)
     return client if begun.goes_on else await shake_hands(client)
 
@@ -97,7 +99,10 @@ async def _carry(
             try:
                 carriers.start_soon(timekeeper.run)
                 connection: Any = begun.connection
-                actor = HttpActor(connection, location, timekeeper, TrioRuntime(nursery), carriers, proxy, transport)
+                runtime = TrioRuntime(nursery)
+                actor = HttpActor(
+                    connection, location, timekeeper, runtime, carriers, proxy, transport, _session_id(begun)
+                )
                 client = Client(connection, actor, **options)
                 actor.attach(client, Renewal(client, transport.get("on_session_lost")))
                 begun.take_up(client)
@@ -115,6 +120,14 @@ async def _shielded(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         await trio.sleep_forever()
 
 
+def _session_id(begun: Beginning) -> str | None:
+    """Return the session that a client goes on in. ``LocalProtocolError`` for what is none."""
+    id = None if begun.saved is None else begun.saved.transport.get("session_id")
+    if id is not None and not (isinstance(id, str) and id and all("!" <= character <= "~" for character in id)):
+        raise LocalProtocolError(f"malformed snapshot: no session id: {id!r:.60}")
+    return id
+
+
 class HttpActor:
     """Runs one client until its connection has ended and the server was told, and is its ``Driver``."""
 
@@ -127,9 +140,10 @@ class HttpActor:
         carriers: trio.Nursery,
         proxy: Proxy | None,
         transport: TransportOptions,
+        session_id: str | None,
     ) -> None:
         self.runtime = runtime
-        self._machine = HttpClient(connection, location, options=transport.get("http"))
+        self._machine = HttpClient(connection, location, options=transport.get("http"), session_id=session_id)
         self._pool = HttpPool(
             location,
             carriers,
@@ -170,6 +184,10 @@ class HttpActor:
         self._timekeeper.arm(self, self._machine.next_deadline())
         if self._machine.closed:
             self._over.set()
+
+    def save_transport(self) -> dict[str, Any]:
+        """Return what a snapshot of the session has to hold of this transport. Raises as ``HttpClient.save`` does."""
+        return {"session_id": self._machine.save()}
 
     def report(self, message: str, error: BaseException | None) -> None:
         """Write to the log, under the name ``mcpio``."""

@@ -1,0 +1,262 @@
+"""``open_http`` with servers that fail in every way, and connections that end on their own (P10)."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from rawsite import RawRequest, RawSite, Wire, json_response, result_of, run_site
+
+from mcpio.errors import (
+    AuthorizationRequired,
+    ConnectFailed,
+    ConnectionLost,
+    RemoteProtocolError,
+    RequestTimeout,
+    UnexpectedResponse,
+)
+from mcpio.trio import HttpClientTimeouts, open_http
+
+URL = "http://example.com/mcp"
+
+
+# Faults (P10)
+
+
+def answering(method: str, data: bytes) -> Any:
+    """Return a handler that answers a method with bytes, and closes."""
+
+    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+        if request.rpc_method == method:
+            if data:
+                await wire.send(data)
+            await wire.close()
+        else:
+            await site.answer(request, wire)
+
+    return handler
+
+
+FAULTS = [
+    (b"", ConnectionLost, "the server closed the connection"),
+    (b"HTTP/1.1 200 OK\r\nConte", ConnectionLost, "the server closed the connection"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{", ConnectionLost, "the server closed the connection"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", ConnectionLost, "the server closed"),
+    (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {",
+        ConnectionLost,
+        "the response ended without the answer",
+    ),
+    (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", RemoteProtocolError, "is no HTTP"),
+    (b"HTTP/1.1 200 OK\r\nX\r\n\r\n", RemoteProtocolError, "is no HTTP"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", RemoteProtocolError, "is no HTTP"),
+    (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, RemoteProtocolError, "is no HTTP"),
+    (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", RemoteProtocolError, "is no HTTP"),
+    (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>", UnexpectedResponse, "text/html in answer"),
+    (b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n", UnexpectedResponse, "status 500"),
+    (b"HTTP/1.1 401 No\r\nWWW-Authenticate: Bearer\r\nContent-Length: 0\r\n\r\n", AuthorizationRequired, "Bearer"),
+]
+
+
+@pytest.mark.parametrize(("data", "kind", "said"), FAULTS)
+def test_each_fault_of_a_server_is_one_error(
+    monkeypatch: pytest.MonkeyPatch, data: bytes, kind: type[Exception], said: str
+) -> None:
+    async def play(site: RawSite) -> None:
+        async with open_http(URL) as client:
+            with pytest.raises(kind, match=said):
+                await client.call_tool("x")
+            # It costs that request alone.
+            await client.ping()
+
+    run_site(monkeypatch, play, answering("tools/call", data))
+
+
+@pytest.mark.parametrize(("data", "kind", "said"), FAULTS)
+def test_each_fault_in_the_handshake_is_a_connect_failed(
+    monkeypatch: pytest.MonkeyPatch, data: bytes, kind: type[Exception], said: str
+) -> None:
+    async def play(site: RawSite) -> None:
+        with pytest.raises(ConnectFailed, match=said) as caught:
+            async with open_http(URL):
+                pass
+        assert type(caught.value.__cause__) is kind
+
+    run_site(monkeypatch, play, answering("initialize", data))
+
+
+def test_where_nothing_listens_there_is_a_connect_failed() -> None:
+    async def main() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+            with pytest.raises(ConnectFailed, match=f"cannot connect to 127.0.0.1:{port}: .*refused") as caught:
+                async with open_http(f"http://127.0.0.1:{port}/mcp"):
+                    pass
+        assert isinstance(caught.value.__cause__, ConnectFailed)
+        assert isinstance(caught.value.__cause__.__cause__, OSError)
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (UnicodeError("label too long"), "label too long"),
+        (trio.BrokenResourceError(), "BrokenResourceError"),
+    ],
+)
+def test_a_host_that_is_not_there_is_a_connect_failed(
+    monkeypatch: pytest.MonkeyPatch, fault: Exception, said: str
+) -> None:
+    async def fail(*_: object) -> None:
+        raise fault
+
+    async def main() -> None:
+        monkeypatch.setattr(trio, "open_tcp_stream", fail)
+        with pytest.raises(ConnectFailed, match=f"cannot connect to example.com: .*{said}"):
+            async with open_http(URL):
+                pass
+
+    trio.run(main)
+
+
+def test_several_addresses_that_all_fail_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise OSError("all attempts failed") from ExceptionGroup("x", [OSError("refused"), OSError("unreachable")])
+
+    async def main() -> None:
+        monkeypatch.setattr(trio, "open_tcp_stream", fail)
+        with pytest.raises(ConnectFailed, match="refused; unreachable"):
+            async with open_http(URL):
+                pass
+
+    trio.run(main)
+
+
+def test_a_host_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(*_: object) -> None:
+        await trio.sleep_forever()
+
+    async def main() -> None:
+        monkeypatch.setattr(trio, "open_tcp_stream", hang)
+        with pytest.raises(ConnectFailed, match=r"cannot connect to example\.com: nothing came of it within 10 s"):
+            async with open_http(URL):
+                pass
+        timeouts = HttpClientTimeouts(connect=None)
+        with pytest.raises(ConnectFailed, match="no answer within 30 s"):
+            async with open_http(URL, timeouts=timeouts):
+                pass
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize("where", ["head", "idle"])
+def test_a_server_that_says_nothing_may_be_given_up_before_the_request_is(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+        if request.rpc_method == "tools/call":
+            if where == "idle":
+                await wire.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+            await trio.sleep_forever()
+        await site.answer(request, wire)
+
+    async def play(site: RawSite) -> None:
+        async with open_http(URL, timeouts=HttpClientTimeouts(head=3, idle=7)) as client:
+            began = trio.current_time()
+            with pytest.raises(ConnectionLost, match="nothing came from the server for"):
+                await client.call_tool("x")
+            assert trio.current_time() - began == pytest.approx(3 if where == "head" else 7)
+            with pytest.raises(RequestTimeout):
+                await client.call_tool("x", timeout=1)
+
+    run_site(monkeypatch, play, handler)
+
+
+def test_informational_responses_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+        await wire.send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n")
+        await site.answer(request, wire)
+
+    async def play(site: RawSite) -> None:
+        async with open_http(URL) as client:
+            await client.ping()
+
+    run_site(monkeypatch, play, handler)
+
+
+def test_a_body_byte_by_byte_without_a_length_and_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+        if request.rpc_method != "tools/call":
+            await site.answer(request, wire)
+            return
+        whole = json_response(result_of(request, {"content": [{"type": "text", "text": "bit by bit"}]}))
+        head, _, body = whole.partition(b"\r\n\r\n")
+        lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
+        chunked = len(site.requests) % 2
+        await wire.send(b"\r\n".join([*lines, b"Transfer-Encoding: chunked" if chunked else b"X: y", b"", b""]))
+        for byte in body:
+            await wire.send(b"1\r\n%c\r\n" % byte if chunked else b"%c" % byte)
+        await wire.send(b"0\r\n\r\n" if chunked else b"")
+        if not chunked:
+            await wire.close()
+
+    async def play(site: RawSite) -> None:
+        async with open_http(URL) as client:
+            for _ in range(3):
+                assert (await client.call_tool("x")).text == "bit by bit"
+
+    run_site(monkeypatch, play, handler)
+
+
+# Connections that end on their own
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(site: RawSite) -> None:
+        async with open_http(URL) as client:
+            for _ in range(3):
+                for wire in site.wires:
+                    await wire.close()
+                assert (await client.call_tool("x")).text == "done"
+
+    assert len(run_site(monkeypatch, play).opened) == 4
+
+
+def test_what_may_be_repeated_is_where_the_connection_ends_at_that_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+        if (request.method == "DELETE" and site.methods().count("DELETE") == 1) or request.rpc_method == "tools/call":
+            await wire.close()
+        else:
+            await site.answer(request, wire)
+
+    async def play(site: RawSite) -> None:
+        async with open_http(URL) as client:
+            # It may have been done: nobody knows.
+            with pytest.raises(ConnectionLost):
+                await client.call_tool("x")
+            await client.ping()
+
+    assert run_site(monkeypatch, play, handler, "s").methods()[-3:] == ["ping", "DELETE", "DELETE"]
+
+
+def test_a_server_that_wants_no_second_request_gets_a_second_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+        if request.rpc_method == "tools/call":
+            done = result_of(request, {"content": []})
+            await wire.send(json_response(done, "Connection: close"))
+            await wire.close()
+        else:
+            await site.answer(request, wire)
+
+    async def play(site: RawSite) -> None:
+        async with open_http(URL) as client:
+            for _ in range(3):
+                await client.call_tool("x")
+
+    assert len(run_site(monkeypatch, play, handler).opened) == 3

@@ -1,0 +1,160 @@
+"""``open_http`` with servers that forget the session (SESS-06)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from rawsite import RawRequest, RawSite, Wire, json_response, run_site
+
+from mcpio import Backoff
+from mcpio.errors import (
+    ConnectionLost,
+    NoBackChannel,
+)
+from mcpio.http.client_options import HttpClientOptions
+from mcpio.trio import open_http
+from mcpio.types import SubscribeRequest, UnsubscribeRequest
+
+URL = "http://example.com/mcp"
+
+
+# Sessions that the server forgets (SESS-06)
+
+
+def forgetful(times: int) -> Any:
+    """Return a handler that does not know the session of the first calls of a tool."""
+    left = [times]
+
+    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+        if request.rpc_method == "tools/call" and left[0]:
+            left[0] -= 1
+            site.session = f"s-{left[0]}"
+            await wire.send(b"HTTP/1.1 404 Gone\r\nContent-Length: 0\r\n\r\n")
+        elif request.rpc_method == "initialize" and "mcp-session-id" not in request.headers and len(site.requests) > 1:
+            await trio.sleep(5)
+            await site.answer(request, wire)
+        else:
+            await site.answer(request, wire)
+
+    return handler
+
+
+@pytest.mark.req("SESS-06")
+def test_a_session_is_opened_anew_inside_the_same_client(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost: list[float] = []
+
+    async def play(site: RawSite) -> None:
+        async with open_http(URL, on_session_lost=lambda: lost.append(trio.current_time())) as client:
+            await client.subscribe_resource("a://b")
+            await client.subscribe_resource("c://d")
+            await client.unsubscribe_resource("c://d")
+            await client.set_log_level("error")
+            await client.tool("x")
+            began = trio.current_time()
+            with pytest.raises(ConnectionLost):
+                await client.call_tool("x")
+            # It waits for the new session.
+            assert (await client.call_tool("x")).text == "done"
+            assert trio.current_time() - began == pytest.approx(5)
+            await client.tool("x")
+            assert client.server.info.name == "s"
+
+    site = run_site(monkeypatch, play, forgetful(1), "old")
+    assert len(lost) == 1
+    second = site.methods().index("initialize", 1)
+    assert sorted(site.methods()[second + 1 :]) == sorted(
+        [
+            "notifications/initialized",
+            "GET",
+            "tools/call",
+            "resources/subscribe",
+            "logging/setLevel",
+            "tools/list",
+            "DELETE",
+        ]
+    )
+    assert {request.headers.get("mcp-session-id") for request in site.requests[second + 1 :]} == {"s-0"}
+    assert "does not know the session any more" in caplog.text
+
+
+@pytest.mark.req("SESS-06")
+def test_what_is_safe_is_repeated_in_the_new_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(site: RawSite) -> None:
+        async with open_http(URL, retry=Backoff(also=(ConnectionLost,))) as client:
+            with pytest.raises(ConnectionLost):
+                await client.call_tool("x")
+            assert (await client.call_tool("x", retry=True)).text == "done"
+
+    assert run_site(monkeypatch, play, forgetful(2), "old").methods().count("initialize") == 3
+
+
+def test_a_client_may_be_told_only(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    lost: list[int] = []
+
+    async def play(site: RawSite) -> None:
+        options = HttpClientOptions(reinitialize=False)
+        async with open_http(URL, http=options, on_session_lost=lambda: lost.append(1)) as client:
+            with pytest.raises(ConnectionLost):
+                await client.call_tool("x")
+            with pytest.raises(NoBackChannel):
+                await client.call_tool("x")
+
+    run_site(monkeypatch, play, forgetful(1), "old")
+    assert lost == [1]
+
+
+def test_a_server_that_will_not_open_another_session_ends_the_client(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+        if request.rpc_method == "tools/call":
+            await wire.send(b"HTTP/1.1 404 Gone\r\nContent-Length: 0\r\n\r\n")
+        elif request.rpc_method == "initialize" and len(site.requests) > 1:
+            await trio.sleep(1)
+            await wire.send(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")
+        else:
+            await site.answer(request, wire)
+
+    async def play(site: RawSite) -> None:
+        async with open_http(URL) as client:
+            with pytest.raises(ConnectionLost):
+                await client.call_tool("x")
+            with pytest.raises(NoBackChannel):
+                await client.call_tool("x")
+
+    run_site(monkeypatch, play, handler, "old")
+    assert "cannot be opened anew" in caplog.text
+
+
+def test_what_the_callback_does_and_what_the_server_refuses_is_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    forget = forgetful(1)
+
+    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+        if request.rpc_method == "resources/subscribe" and request.headers["mcp-session-id"] != "old":
+            error = {"jsonrpc": "2.0", "id": request.json["id"], "error": {"code": -5, "message": "no more"}}
+            await wire.send(json_response(error))
+        else:
+            await forget(site, request, wire)
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    async def play(site: RawSite) -> None:
+        async with open_http(URL, on_session_lost=fail) as client:
+            await client.request(SubscribeRequest("a://b"))
+            await client.request(UnsubscribeRequest("never"))
+            with pytest.raises(ConnectionLost):
+                await client.call_tool("x")
+            await client.ping()
+            await trio.sleep(1)
+
+    run_site(monkeypatch, play, handler, "old")
+    assert "the callback for a lost session failed" in caplog.text
+    assert "what it was asked for" in caplog.text
