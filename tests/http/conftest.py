@@ -7,8 +7,19 @@ from asgiwire import LOOPS, Asgi
 from httpwire import Adapter, InMemory
 from triowire import PARSERS, OverTrio
 
+from mcpio.app.session_keeping import MemorySessionStore
+
+
+class SlowStore(MemorySessionStore):
+    """Works in a thread."""
+
+    blocking = True
+
+
 ADAPTERS: dict[str, Adapter] = {
     "in memory": InMemory(),
+    "in memory, with a store": InMemory(MemorySessionStore),
+    "in memory, with a store that blocks": InMemory(SlowStore),
     **{f"Trio with {parser}": OverTrio(parser) for parser in PARSERS},
     **{f"ASGI on {loop.name}": Asgi(loop) for loop in LOOPS},
     **{f"ASGI on {loop.name} with a lifespan": Asgi(loop, with_lifespan=True) for loop in LOOPS},

@@ -184,6 +184,9 @@ def test_an_id_that_nobody_gave_out_is_answered_with_404(name: str) -> None:
 def test_a_session_of_somebody_else_is_none() -> None:
     site = KeptSite()
     session = site.open(principal="ann")
+    site.said()
+    assert site.post(tool_call(), session, principal="bob").status == 404
+    assert (site.said(), len(site.machine.sessions)) == ([], 1)
     site = site.next_process()
     assert site.post(tool_call(), session, principal="bob").status == 404
     assert site.post(tool_call(), session).status == 404

@@ -123,19 +123,26 @@ def everywhere(case: Case) -> Callable[[Adapter], None]:
 class InMemory:
     """Runs cases in virtual time, without an event loop."""
 
+    def __init__(self, store: Callable[[], Any] = lambda: None) -> None:
+        """``store`` makes the store of sessions of each server that can have one."""
+        self._store = store
+
     def run(self, case: Case) -> None:
         """Run a case: nothing in it ever waits."""
         try:
-            case(serve_in_memory).send(None)
+            case(self._serve).send(None)
         except StopIteration:
             return
         raise AssertionError("a case waits for what an event loop must give")
 
+    def _serve(self, server: Server, options: HttpOptions) -> AbstractAsyncContextManager[Wire]:
+        return serve_in_memory(server, options, self._store() if options.resumes else None)
+
 
 @contextlib.asynccontextmanager
-async def serve_in_memory(server: Server, options: HttpOptions) -> AsyncIterator[Wire]:
+async def serve_in_memory(server: Server, options: HttpOptions, store: Any = None) -> AsyncIterator[Wire]:
     """Serve a server in virtual time."""
-    wire = MemoryWire(server, options)
+    wire = MemoryWire(server, options, store=store)
     yield wire
     wire.host.close(0)
     wire.run()

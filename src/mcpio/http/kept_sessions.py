@@ -74,7 +74,7 @@ class KeptSessions(Sessions):
     def look_up(self, exchange: Exchange) -> bool:
         """Ask the store for the session that an exchange names; return whether its answer is to be waited for."""
         key = exchange.facts.session_id
-        if exchange.was_looked_up or key is None:
+        if exchange.was_looked_up or key is None or key in self._by_id:
             return False
         exchange.is_waiting = exchange.was_looked_up = self._storing.look_up(exchange, key, self.streams.now)
         return exchange.is_waiting
