@@ -17,7 +17,11 @@ from mcpio.http.model import Headers, ResponseHead
 if TYPE_CHECKING:
     from mcpio.profiles import Profile
 
-__all__ = ["Call", "Purpose", "header", "headers_named", "media_type", "takes_any_event_type"]
+__all__ = ["REDIRECTS", "Call", "Purpose", "header", "headers_named", "media_type", "takes_any_event_type"]
+
+
+REDIRECTS: Final = (301, 302, 303, 307, 308)
+"""The statuses that name another place to ask."""
 
 
 class Purpose(enum.Enum):

@@ -14,7 +14,7 @@ from mcpio.engine.table import Phase
 from mcpio.errors import ConnectionLost, LocalProtocolError, McpError, UnexpectedResponse
 from mcpio.events import Event, OutgoingId, RequestFailed, ResponseReceived
 from mcpio.framing.sse import ServerSentEvent, SseParser
-from mcpio.http.calls import Call, Purpose, header, media_type, takes_any_event_type
+from mcpio.http.calls import REDIRECTS, Call, Purpose, header, media_type, takes_any_event_type
 from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost, TransportEvent
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.exchanges import LEAVING, Exchanges
@@ -301,7 +301,7 @@ class HttpClient:
     def _complete(self, call: Call, head: ResponseHead) -> None:
         if call.purpose is Purpose.END:
             return  # 405 is as good as any other: there is nobody left to care (SESS-08)
-        if head.status in _REDIRECTS:
+        if head.status in REDIRECTS:
             self._follow(call, head)
         elif head.status == 404 and self._is_session_gone(call):
             self._lose_session()
@@ -496,6 +496,3 @@ class HttpClient:
             self._request(self._exchanges.new(Purpose.END))
         else:
             self._exchanges.timers.clear(LEAVING)
-
-
-_REDIRECTS: Final = (301, 302, 303, 307, 308)
