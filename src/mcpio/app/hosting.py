@@ -64,7 +64,7 @@ class HttpHost:
         self.clock = clock
         self.report = report
         self.state = state
-        self._hooks = None if store is None else self._new_hooks()
+        self._hooks = None if store is None else self._new_hooks(unanswered)
         self.machine = HttpServer(
             self._connect,
             entropy=runtime.entropy,
@@ -153,9 +153,11 @@ class HttpHost:
 
     # Sessions that outlive the process
 
-    def _new_hooks(self) -> Keeping:
-        from mcpio.http.storing import Keeping  # few servers keep sessions
+    def _new_hooks(self, unanswered: UnansweredPolicy) -> Keeping:
+        from mcpio.app.saving import check_unanswered  # few servers keep sessions
+        from mcpio.http.storing import Keeping
 
+        check_unanswered(unanswered)
         return Keeping(
             save=lambda session: self._sessions[session.key][0].snapshot(), restore=self._restore, report=self.report
         )

@@ -23,7 +23,7 @@ from mcpio.types.custom import CustomRequest
 if TYPE_CHECKING:
     from mcpio.app.session import Session
 
-__all__ = ["VERSION", "SavedSession", "UnansweredPolicy", "resume", "save"]
+__all__ = ["VERSION", "SavedSession", "UnansweredPolicy", "check_unanswered", "resume", "save"]
 
 VERSION: Final = 1
 """The version of the layout that this library writes, and the newest that it reads."""
@@ -90,8 +90,7 @@ def save(session: Session, running: Mapping[int, Mapping[str, Any]], state: Mapp
 
 def resume(session: Session, running: Mapping[str, Mapping[str, Any]], unanswered: UnansweredPolicy) -> None:
     """Take up what a restored connection left open: serve or fail the peer's requests, give up our own."""
-    if unanswered not in ("again", "fail"):
-        raise ValueError(f"unanswered is 'again' or 'fail', not {unanswered!r:.100}")
+    check_unanswered(unanswered)
     connection = session.connection
     # Those of another era of the connection: nobody here waits for them, and the peer may stop.
     for id in connection.pending.outgoing:
@@ -104,6 +103,12 @@ def resume(session: Session, running: Mapping[str, Mapping[str, Any]], unanswere
             connection.send_error(request.id, RequestError(ErrorCode.INTERNAL_ERROR, "Interrupted: ask again", data))
         else:
             session.handle(event)
+
+
+def check_unanswered(policy: UnansweredPolicy) -> None:
+    """Raise ``ValueError`` for what is no policy."""
+    if policy not in ("again", "fail"):
+        raise ValueError(f"unanswered is 'again' or 'fail', not {policy!r:.100}")
 
 
 def _received(connection: Connection, request: Unanswered, message: Mapping[str, Any]) -> RequestReceived | None:
