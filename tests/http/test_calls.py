@@ -5,7 +5,8 @@ import pytest
 from mcpio.errors import ConnectFailed, ConnectionLost, RequestError, UnexpectedResponse
 from mcpio.events import OutgoingId
 from mcpio.framing.sse import SseParser
-from mcpio.http.calls import Call, Purpose, header, headers_named, media_type, takes_any_event_type
+from mcpio.http.calls import REDIRECTS, Call, Purpose, header, headers_named, media_type, takes_any_event_type
+from mcpio.http.location import Location
 from mcpio.http.model import ResponseHead
 from mcpio.profiles import Profile
 
@@ -109,3 +110,14 @@ def test_d12_some_dialects_give_messages_any_event_type() -> None:
     assert takes_any_event_type({Profile.ERLMCP, Profile.LSP_ALIASES})
     assert not takes_any_event_type({Profile.LSP_ALIASES})
     assert not takes_any_event_type(())
+
+
+@pytest.mark.req("HTTP-38")
+def test_a_redirect_leads_somewhere_only_where_the_message_goes_along() -> None:
+    origin = Location.parse("http://a/mcp")
+    for status in REDIRECTS:
+        head = ResponseHead(1, status, [(b"location", b"/x")])
+        assert (call().leads_to(head, origin) is None) is (status not in (307, 308))
+        assert call(Purpose.LISTEN).leads_to(head, origin) == origin.at("/x")
+    assert call().leads_to(ResponseHead(1, 307, [(b"location", b"//b/x")]), origin) is None
+    assert call().leads_to(ResponseHead(1, 307, []), origin) == origin

@@ -12,7 +12,7 @@ import trio.testing
 from rawsite import RawRequest, RawSite, Wire, run_site
 
 from mcpio import Tap
-from mcpio.errors import (
+from mcpio.errors import ConnectionLost, (
     LocalProtocolError,
     NoBackChannel,
 )
@@ -78,6 +78,36 @@ def test_a_client_that_is_tied_to_no_block(monkeypatch: pytest.MonkeyPatch) -> N
                 await client.ping()
 
     assert run_site(monkeypatch, play, session="s").methods()[-1] == "DELETE"
+
+
+def test_closing_is_tied_to_no_task_and_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+        if request.rpc_method == "tools/call":
+            await trio.sleep_forever()
+        await site.answer(request, wire)
+
+    async def play(site: RawSite) -> None:
+        ended: list[str] = []
+        async with open_http(URL) as client:
+
+            async def call() -> None:
+                with pytest.raises(ConnectionLost):
+                    await client.call_tool("x")
+                ended.append("call")
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(call)
+                await trio.sleep(1)
+                await trio.to_thread.run_sync(client.close)
+                nursery.start_soon(client.aclose)
+                nursery.start_soon(client.aclose, 0)
+                client.close()
+            client.close()
+        await client.aclose()
+        assert ended == ["call"] * 3
+
+    assert run_site(monkeypatch, play, handler, "s").methods().count("DELETE") == 1
 
 
 @pytest.mark.parametrize("session", ["s", None])
