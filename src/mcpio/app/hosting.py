@@ -64,15 +64,15 @@ class HttpHost:
         self.clock = clock
         self.report = report
         self.state = state
-        self._hooks = None if store is None else self._new_hooks(unanswered)
+        hooks = None if store is None else self._new_hooks(unanswered)
         self.machine = HttpServer(
             self._connect,
             entropy=runtime.entropy,
             options=options,
             limits=server.options.limits,
-            keeping=self._hooks,
+            keeping=hooks,
         )
-        self._keeping = None if store is None else self._keeping_of(store)
+        self._keeping = None if store is None or hooks is None else self._keeping_of(store, hooks)
         self._unanswered = unanswered
         self._on_ready = on_ready
         self._on_deadline = on_deadline
@@ -162,18 +162,18 @@ class HttpHost:
             save=lambda session: self._sessions[session.key][0].snapshot(), restore=self._restore, report=self.report
         )
 
-    def _next_effect(self) -> SessionEffect | None:
-        if self._hooks is not None:
-            self._hooks.epoch = self.runtime.wall_clock() - self.clock()
-        return self.machine.next_effect()
-
-    def _keeping_of(self, store: SessionStore) -> SessionKeeping:
+    def _keeping_of(self, store: SessionStore, hooks: Keeping) -> SessionKeeping:
         from mcpio.app.session_keeping import SessionKeeping  # as above
+
+        def next_effect() -> SessionEffect | None:
+            # Event loops have clocks that stand still, and people set theirs.
+            hooks.epoch = self.runtime.wall_clock() - self.clock()
+            return self.machine.next_effect()
 
         return SessionKeeping(
             store,
             self.runtime,
-            next_effect=self._next_effect,
+            next_effect=next_effect,
             done=lambda token, value: self.machine.store_done(token, value, self.clock()),
             process=self._process,
             report=self.report,
