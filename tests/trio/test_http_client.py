@@ -12,7 +12,8 @@ import trio.testing
 from rawsite import RawRequest, RawSite, Wire, run_site
 
 from mcpio import Tap
-from mcpio.errors import ConnectionLost, (
+from mcpio.errors import (
+    ConnectionLost,
     LocalProtocolError,
     NoBackChannel,
 )
