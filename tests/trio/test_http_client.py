@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from typing import Any
 
 import pytest
@@ -100,7 +101,9 @@ def test_closing_is_tied_to_no_task_and_no_thread(monkeypatch: pytest.MonkeyPatc
                 for _ in range(3):
                     nursery.start_soon(call)
                 await trio.sleep(1)
-                await trio.to_thread.run_sync(client.close)
+                thread = threading.Thread(target=client.close)
+                thread.start()
+                thread.join()
                 nursery.start_soon(client.aclose)
                 nursery.start_soon(client.aclose, 0)
                 client.close()
