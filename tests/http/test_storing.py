@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from httpsite import note, tool_call
+from httpsite import initialize, note, tool_call
 from keptsite import KeptSite
 
 from mcpio.engine.limits import Limits
@@ -260,6 +260,34 @@ def test_what_is_no_session_is_reported_and_not_found(record: bytes) -> None:
     (report,) = site.reports
     assert report.startswith(("a stored session cannot be read", "a stored session cannot be taken up"))
     assert session not in report
+
+
+def test_what_a_flood_wants_of_a_store_that_hangs_is_bounded() -> None:
+    site = KeptSite(limits=Limits(exchanges=3, sessions=2))
+    site.is_late = True
+    for number in range(9):
+        exchange = site.post(tool_call(), f"{number:032x}")
+        assert exchange.status == (503 if number > 2 else 0)
+        if exchange.status == 0:
+            site.reset(exchange)
+    for _ in range(9):
+        site.reset(site.post(initialize()))
+    assert len(site.machine.sessions) == 2
+    assert site.said() == ["Sweep", "Load", "Load", "Load", "Save"] + ["Save", "Delete"] * 7 + ["Save"]
+    site.answer_store()
+    assert site.post(tool_call(), UNKNOWN).status == 0
+
+
+def test_a_session_that_the_store_has_not_heard_of_need_not_be_forgotten() -> None:
+    site = KeptSite(limits=Limits(sessions=1))
+    site.machine.next_effect = lambda: None  # type: ignore[method-assign]  # a driver that has too much to do
+    for _ in range(5):
+        exchange = site.post(initialize())
+        site.reset(exchange)
+    assert len(site.machine.sessions) == 1
+    del site.machine.next_effect
+    site.settle()
+    assert site.said() == ["Sweep", "Save"]
 
 
 # A store that fails

@@ -113,6 +113,7 @@ class Storing:
         self._kept: dict[int, _Kept] = {}
         self._changed: dict[int, None] = {}
         self._waiting: dict[str, list[Exchange]] = {}
+        self._loads = 0
         self._next_token = 1
         self._retries: Timers[int] = Timers()
         # By the token of the effect.
@@ -130,7 +131,13 @@ class Storing:
     def end(self, session: HttpSession) -> None:
         """Forget a session that is over. What says so waits until the store has forgotten it too."""
         kept = self.leave(session)
-        if kept is not None:
+        if kept is None:
+            return
+        if kept.journal.is_new and not kept.journal.is_writing:
+            # The store has never heard of it. It need not, however many of them a flood brings while it is slow.
+            kept.journal.reach()
+            self._release(session, kept.journal)
+        else:
             self._asked.append((SessionDelete(self._take_token(), kept.key), kept))
 
     def leave(self, session: HttpSession) -> _Kept | None:
@@ -147,6 +154,11 @@ class Storing:
         if waiting is not None:
             waiting.append(exchange)
             return True
+        if self._loads >= self._limits.exchanges:
+            # Nobody waits for most of them any more.
+            self._unreachable([exchange])
+            return True
+        self._loads += 1
         self._waiting[key] = [exchange]
         token = self._take_token()
         self._asked.append((SessionLoad(token, key), None))
@@ -195,6 +207,7 @@ class Storing:
             return
         effect, kept = asked
         if isinstance(effect, SessionLoad):
+            self._loads -= 1
             self._lookups.clear(token)
             self._take_in(effect, value, now)
         elif kept is None:
