@@ -8,6 +8,7 @@ import trio
 import trio.testing
 from acting import ACT, act, both, failing_with, serving, waiting
 from linked import Link
+from tasked import Wire
 
 from mcpio.app.context import Context, RequestScope
 from mcpio.app.server import Server
@@ -365,6 +366,29 @@ def test_a_handler_that_ends_with_all_others_is_not_answered_for() -> None:
 
     trio.run(main)
     assert seen == ["over"]
+
+
+def test_requests_whose_handlers_were_cut_off_have_failed_where_the_session_outlives_that() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def wait(ctx: Context) -> None:
+        await ctx.session.driver.runtime.one_shot().wait()
+
+    wire = Wire(Link(server))
+    first, second = wire.send("tools/call", name="wait"), wire.send("tools/call", name="wait")
+    session = wire.link.session
+    session.fail_abandoned()
+    wire.look()
+    assert (wire.answer_to(first), wire.answer_to(second)) == (None, None)
+    cut_off = min(session._running)
+    handler = session._running.pop(cut_off)
+    session.fail_abandoned()
+    wire.look()
+    session._running[cut_off] = handler
+    error = {"code": -32603, "message": "Internal error"}
+    assert wire.answer_to(first) == {"jsonrpc": "2.0", "id": first, "error": error}
+    assert wire.answer_to(second) is None
 
 
 @both

@@ -56,6 +56,20 @@ def test_a_request_that_is_given_up_before_its_task_is_stored_leaves_none() -> N
     assert (wire.answer_to(7), list(disk.records())) == (None, [])
 
 
+def test_tasks_whose_work_was_cut_off_have_failed_where_their_place_lives_on() -> None:
+    async def dig(ctx: Context) -> None:
+        await ctx.session.driver.runtime.one_shot().wait()
+
+    wire = serving(dig)
+    first, second = wire.begin(), wire.begin()
+    tasks = wire.link.session.server.tasks
+    assert tasks is not None
+    tasks.abandon(lambda handle: handle is tasks._runs[first].handle)
+    assert (wire.status(first), wire.status(second)) == ("failed", "working")
+    tasks.abandon(lambda handle: True)
+    assert wire.status(second) == "failed"
+
+
 def test_no_task_begins_in_a_session_that_is_over() -> None:
     contexts: list[Context] = []
 
