@@ -2,6 +2,8 @@
 
 python benchmarks/echo_server.py --stdio
 python benchmarks/echo_server.py --http 8000
+python benchmarks/echo_server.py --tcp 4000
+python benchmarks/echo_server.py --unix /tmp/echo.sock
 """
 
 from __future__ import annotations
@@ -26,14 +28,26 @@ def main() -> None:
     transport = parser.add_mutually_exclusive_group(required=True)
     transport.add_argument("--stdio", action="store_true", help="serve the parent process")
     transport.add_argument("--http", type=int, metavar="PORT", help="serve over HTTP, at /mcp")
+    transport.add_argument("--tcp", type=int, metavar="PORT", help="serve on TCP, a message a line")
+    transport.add_argument("--unix", metavar="PATH", help="serve on a Unix socket, a message a line")
     parser.add_argument("--sse", action="store_true", help="over HTTP, answer with events always")
     parser.add_argument("--parser", choices=("h11", "httptools"), default="h11", help="what parses HTTP")
     options = parser.parse_args()
     server = echo_server(int(os.environ.get("BENCH_TOOLS", "1")))
-    if options.http is None:
+    if options.http is not None:
+        serve_over_http(server, options.http, "sse" if options.sse else "json", options.parser)
+    elif options.stdio:
         trio.run(serve_stdio, server)
     else:
-        serve_over_http(server, options.http, "sse" if options.sse else "json", options.parser)
+        serve_on_socket(server, options.tcp, options.unix)
+
+
+def serve_on_socket(server: Server, port: int | None, path: str) -> None:
+    """Serve until the process is ended."""
+    from mcpio.trio import serve_tcp, serve_unix
+
+    serve = partial(serve_unix, server, path) if port is None else partial(serve_tcp, server, port)
+    trio.run(partial(serve, handle_signals=True))
 
 
 def serve_over_http(

@@ -6,9 +6,11 @@ It reads Linux's ``/proc`` and its clocks of other processes.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import itertools
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -125,6 +127,9 @@ class StdioServer:
         )
         if cpu is not None:
             os.sched_setaffinity(self._process.pid, {cpu})
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
         self._watchdog = threading.Timer(limit, self._process.kill)
         self._watchdog.daemon = True
         self._watchdog.start()
@@ -155,6 +160,11 @@ class StdioServer:
     def resident_mib(self) -> float:
         """The memory that it holds."""
         return resident_mib(self._process.pid)
+
+    def widen(self, size: int) -> None:
+        """Give the pipes room for so many bytes: for windows that are written whole before an answer is read."""
+        for fd in (self._to, self._from):
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
 
     def initialize(self) -> None:
         """Shake hands."""
@@ -207,14 +217,12 @@ class StdioServer:
         return b"".join([b"%b%d%b" % (before, next(self._ids), after) for _ in range(count)])
 
     def _write(self, data: bytes) -> None:
-        assert self._process.stdin is not None
         while data:
-            data = data[os.write(self._process.stdin.fileno(), data) :]
+            data = data[os.write(self._to, data) :]
 
     def _read(self) -> list[bytes]:
         """Read once, and return the lines that end in it."""
-        assert self._process.stdout is not None
-        data = os.read(self._process.stdout.fileno(), 1 << 20)
+        data = os.read(self._from, 1 << 20)
         if not data:
             raise EOFError("the server closed its output")
         head, newline, rest = data.rpartition(b"\n")
@@ -224,6 +232,39 @@ class StdioServer:
         lines = b"".join([*self._unfinished, head]).split(b"\n")
         self._unfinished = [rest] if rest else []
         return lines
+
+
+class SocketServer(StdioServer):
+    """A server that listens on a socket, as a child process, driven by one connection."""
+
+    def __init__(self, argv: Sequence[str], place: str | tuple[str, int], **options: Any) -> None:
+        """``argv`` lets it listen at ``place``, a path or a host and a port."""
+        super().__init__(argv, **options)
+        self._socket = _connected(place)
+        self._to = self._from = self._socket.fileno()
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+        self._process.terminate()
+        super().__exit__()
+
+
+def _connected(place: str | tuple[str, int]) -> socket.socket:
+    """Return a connection to a server that is about to listen."""
+    deadline = time.monotonic() + 30
+    while True:
+        made = socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET)
+        try:
+            made.connect(place)
+        except OSError:
+            made.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            if not isinstance(place, str):
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return made
 
 
 def resident_mib(pid: int | str = "self") -> float:

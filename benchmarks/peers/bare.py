@@ -2,6 +2,7 @@
 
     python benchmarks/peers/bare.py             a Trio loop
     python benchmarks/peers/bare.py --blocking  no loop: faster than any client
+    python benchmarks/peers/bare.py --tcp PORT  a Trio loop for each connection; likewise --unix PATH
 
 All lines of one read are answered by one write.
 """
@@ -25,6 +26,10 @@ def main() -> None:
     """Serve the parent process."""
     if sys.argv[1:] == ["--blocking"]:
         serve_blocking()
+    elif sys.argv[1:]:
+        import trio
+
+        trio.run(serve_on_socket, *sys.argv[1:])
     else:
         import trio
 
@@ -40,6 +45,25 @@ async def serve() -> None:
     while data := await stdin.receive_some(SIZE):
         if out := answers.to(bytes(data)):
             await stdout.send_all(out)
+
+
+async def serve_on_socket(kind: str, where: str) -> None:
+    """Serve all who connect."""
+    import trio
+
+    async def answer(stream: trio.SocketStream) -> None:
+        answers = Answers()
+        while data := await stream.receive_some(SIZE):
+            if out := answers.to(bytes(data)):
+                await stream.send_all(out)
+
+    if kind == "--tcp":
+        await trio.serve_tcp(answer, int(where), host="127.0.0.1")
+    else:
+        listening = trio.socket.socket(trio.socket.AF_UNIX)
+        await listening.bind(where)
+        listening.listen()
+        await trio.serve_listeners(answer, [trio.SocketListener(listening)])
 
 
 def serve_blocking() -> None:

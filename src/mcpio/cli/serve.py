@@ -1,4 +1,4 @@
-"""``mcpio serve``: serve a Server object of somebody's module, on standard input and output, over HTTP or on a socket."""
+"""``mcpio serve``: serve a Server of somebody's module, on standard input and output, over HTTP or on a socket."""
 
 from __future__ import annotations
 

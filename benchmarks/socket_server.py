@@ -1,0 +1,78 @@
+"""Servers on sockets: calls a second on one connection, beside standard input and output and a bare Trio loop.
+
+    python benchmarks/socket_server.py
+
+One message a line on all of them, so that only the transport differs.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+from harness import BARE_TRIO, OURS, SERVERS, Figures, Rounds, SocketServer, StdioServer, arguments, call_of_echo
+
+STDIO, TCP, UNIX = "stdio", "TCP", "Unix"
+ALONE, MANY = "one at a time", "64 in flight"
+LOADS = {(load, size): 64 if load == MANY else 1 for load in (ALONE, MANY) for size in (64, 4096)}
+AS_STDIO, OF_BARE = 0.95, 0.6
+"""Targets. Within a twentieth, two figures are the same: the noise is as large."""
+
+
+def main() -> int:
+    """Measure and print."""
+    options = arguments(__doc__, rounds=5, seconds=0.7).parse_args()
+    rounds = Rounds()
+    with tempfile.TemporaryDirectory() as directory:
+        for number in range(options.rounds):
+            for name, argv in ((OURS, SERVERS[OURS][:-1]), (BARE_TRIO, SERVERS[BARE_TRIO])):
+                for kind in (STDIO, TCP, UNIX):
+                    path = Path(directory, f"{name[0]}{number}")
+                    with _server(kind, argv, path, is_bare=name == BARE_TRIO) as server:
+                        rounds.add(f"{name}, {kind}", _figures(server, options.seconds))
+    for unit, what in (("/s", "calls a second"), (" CPU", "server's CPU, us a call")):
+        rounds.show(what, {f"{load[:6]}, {size} B": f"{load} {size}{unit}" for load, size in LOADS})
+    for load, size in LOADS:
+        key = f"{load} {size}"
+        for kind in (TCP, UNIX):
+            name, title = f"{OURS}, {kind}", f"{kind}, {load}, {size} B"
+            rounds.compare(title, f"{OURS}, {STDIO}", f"{key}/s", AS_STDIO, name=name, witness=f"{key} CPU")
+            if load == ALONE:
+                rounds.compare(title, f"{BARE_TRIO}, {kind}", f"{key}/s", OF_BARE, name=name, witness=f"{key} CPU")
+    return rounds.verdict(options)
+
+
+def _server(kind: str, argv: list[str], path: Path, *, is_bare: bool) -> StdioServer:
+    if kind == STDIO:
+        server = StdioServer(argv if is_bare else [*argv, "--stdio"])
+        server.widen(1 << 20)
+        return server
+    if kind == UNIX:
+        return SocketServer([*argv, "--unix", str(path)], str(path))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return SocketServer([*argv, "--tcp", str(port)], ("127.0.0.1", port))
+
+
+def _figures(server: StdioServer, seconds: float) -> Figures:
+    server.initialize()
+    figures: Figures = {}
+    for (load, size), window in LOADS.items():
+        text = os.urandom(size // 2).hex()
+
+        def is_right(result: dict[str, object], text: str = text) -> bool:
+            return result["content"] == [{"type": "text", "text": text}]
+
+        for part in (seconds / 7, seconds):  # first to warm up
+            figures[f"{load} {size}/s"], figures[f"{load} {size} CPU"] = server.drive(
+                "tools/call", call_of_echo(text), part, window=window, is_right=is_right
+            )
+    return figures
+
+
+if __name__ == "__main__":
+    sys.exit(main())
