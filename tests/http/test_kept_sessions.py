@@ -184,6 +184,7 @@ async def conversation(client: RawClient, seen: dict[str, Exchange]) -> None:
     await client.wire.pass_time(5)
 
 
+@pytest.mark.req("RESUME-03", "RESUME-04")
 def test_wherever_it_is_killed_each_request_has_one_outcome_and_nothing_is_lost_or_comes_twice() -> None:
     whole = FatalStore(MemorySessionStore())
     wire = process(whole)
@@ -426,6 +427,7 @@ def test_requests_whose_answers_nobody_can_come_for_are_not_served_again() -> No
     assert [each.id for each in site.session().connection.unanswered] == [2]
 
 
+@pytest.mark.req("RESUME-01")
 def test_a_session_goes_on_where_its_numbers_were() -> None:
     site = KeptSite()
     session = site.open()
