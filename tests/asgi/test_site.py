@@ -14,6 +14,7 @@ from httpwire import RawClient
 from mcpio.asgi._site import Site
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
+from mcpio.http.model import Reset
 from mcpio.http.options import HttpOptions
 
 # The life of a call
@@ -327,5 +328,73 @@ def test_in_a_lifespan_sessions_expire_when_their_time_has_come(loop: EventLoop)
             await served.wire.pass_time(100)
             assert served.server.sessions == ()
         served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+# What nobody acts for
+
+
+def test_what_begins_outside_of_all_calls_runs_in_one_that_is_open_or_in_the_next(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        seen: list[str] = []
+
+        async def note(what: str) -> None:
+            try:
+                await loop.sleep(0)
+            finally:
+                seen.append(what)
+
+        await served.client.initialize()
+        runtime = served.server.sessions[0].driver.runtime
+        runtime.spawn(note("in the next"))
+        runtime.spawn(note("cancelled before")).cancel()
+        runtime.call_later(5, lambda: seen.append("later"))
+        runtime.call_later(5, lambda: seen.append("never")).cancel()
+        await served.wire.pass_time(10)
+        assert seen == []
+        listening = as_call(await served.client.listen())
+        assert sorted(seen) == ["cancelled before", "in the next", "later"]
+        runtime.spawn(note("in one that is open"))
+        runtime.call_later(1, lambda: seen.append("in time"))
+        await served.wire.pass_time(2)
+        assert seen[3:] == ["in one that is open", "in time"]
+        await served.wire.leave(listening)
+        assert listening.returned()
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+def test_a_store_that_begins_to_work_does_not_wait_for_a_slow_body(loop: EventLoop) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        await served.client.initialize()
+        runtime = served.server.sessions[0].driver.runtime
+        over = loop.event()
+
+        async def work() -> None:
+            over.set()
+
+        runtime.spawn(work())
+        headers = {"content-type": "application/json", "accept": "*/*"} | served.client.headers
+        call = await served.wire.begin("POST", "/mcp", headers, [b"{"], is_slow=True)
+        assert over.is_set()
+        assert not call.returned()
+        await served.wire.leave(call)
+        served.assert_nothing_is_left()
+
+    loop.run(main)
+
+
+def test_a_response_that_breaks_off_is_an_exception_for_the_server(
+    loop: EventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        served = Served(loop)
+        monkeypatch.setattr(served.site._host, "responses_to_send", lambda exchange: [Reset(exchange)])
+        call = await served.wire.ask("GET", "/nowhere", {}, b"")
+        assert isinstance(call.raised, ConnectionAbortedError)
 
     loop.run(main)
