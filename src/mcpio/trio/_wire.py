@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 import trio
@@ -56,11 +55,13 @@ class StreamWire:
 
     def __init__(self, stream: trio.abc.Stream, *, end_is_loss: bool = False) -> None:
         """With ``end_is_loss``, ``receive`` raises ``trio.BrokenResourceError`` when the peer ends the stream."""
+        if os.name == "posix" and isinstance(stream, trio.SocketStream):
+            from mcpio.trio._socket_stream import QuickSocketStream  # not for those who have no sockets
+
+            stream = QuickSocketStream(stream)
         self._stream = stream
         self._end_is_loss = end_is_loss
         self._send_nowait: Callable[[bytes], int] | None = getattr(stream, "send_nowait", None)
-        if self._send_nowait is None and os.name == "posix" and isinstance(stream, trio.SocketStream):
-            self._send_nowait = partial(_write_to_socket, stream)
         self._received = b""
         self._fed = 0
         self._rest = b""
@@ -184,8 +185,3 @@ def wire_for(transport: Transport, *, binary: bool = False) -> Wire:
     if isinstance(transport, trio.abc.Channel):
         return ChannelWire(transport, binary=binary)
     raise TypeError(f"a transport is a trio.abc.Stream or a trio.abc.Channel, not {type(transport).__name__}")
-
-
-def _write_to_socket(stream: trio.SocketStream, data: bytes) -> int:
-    """Write what finds room at once, and return how many bytes that was. Raises ``OSError`` as the socket does."""
-    return os.write(stream.socket.fileno(), data)
