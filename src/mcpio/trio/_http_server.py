@@ -18,6 +18,7 @@ from mcpio.trio._drivers import lifespan_of
 from mcpio.trio._http_connection import FindPrincipal, HttpTimeouts
 from mcpio.trio._http_parsers import ParserName, new_parser
 from mcpio.trio._http_site import LAST_WRITES, Site, SiteOptions
+from mcpio.trio._listening import address_of, listen_tcp
 from mcpio.trio._signals import terminate_on_signals
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from mcpio.app.session_keeping import SessionStore
 
 __all__ = ["HttpListening", "serve_http"]
-
-BACKLOG = 1024
-"""How many clients the system lets wait to be accepted."""
 
 
 @attrs.frozen
@@ -107,7 +105,7 @@ async def serve_http(
     async with contextlib.AsyncExitStack() as stack:
         if handle_signals:
             stack.enter_context(terminate_on_signals(patience=grace + LAST_WRITES))
-        bound = await _listen(host, port) if listeners is None else listeners
+        bound = await listen_tcp(host, port) if listeners is None else listeners
         for listener in bound:
             stack.push_async_callback(listener.aclose)
         place = _place(bound[0], None if listeners is not None else host)
@@ -121,23 +119,10 @@ async def serve_http(
         await Site(server, chosen, site_options, state).run(bound, grace, started)
 
 
-async def _listen(host: str, port: int) -> Sequence[trio.SocketListener]:
-    """Listen at every address that a name has; with port 0, at one of them, for only one has the port that is found."""
-    listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
-    if port == 0:
-        for listener in listeners[1:]:
-            await listener.aclose()
-        del listeners[1:]
-    return listeners
-
-
 def _place(listener: trio.abc.Listener[Any], name: str | None) -> tuple[str, int] | None:
     """Return the host, by that name if it was given one, and the port of a listener; ``None`` for what is no TCP."""
-    families = (trio.socket.AF_INET, trio.socket.AF_INET6)
-    if not isinstance(listener, trio.SocketListener) or listener.socket.family not in families:
-        return None
-    host, port, *_ = listener.socket.getsockname()
-    return name or host, port
+    found = address_of(listener)
+    return None if found is None else (name or found[0], found[1])
 
 
 def _policed(options: HttpOptions, place: tuple[str, int] | None) -> HttpOptions:

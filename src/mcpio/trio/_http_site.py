@@ -18,8 +18,9 @@ from mcpio.engine.server import ServerConnection
 from mcpio.http.options import HttpOptions
 from mcpio.trio._beginnings import TapSource, watch
 from mcpio.trio._groups import ungrouped
-from mcpio.trio._http_connection import BROKEN, FindPrincipal, HttpConnection, HttpPeer, HttpTimeouts
+from mcpio.trio._http_connection import FindPrincipal, HttpConnection, HttpPeer, HttpTimeouts
 from mcpio.trio._http_parsers import ParserName, new_parser
+from mcpio.trio._listening import ACCEPT_AGAIN, peer_address, shake_hands
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._tasks import attached
 from mcpio.trio._timekeeper import Timekeeper
@@ -32,9 +33,6 @@ __all__ = ["LAST_WRITES", "Site", "SiteOptions"]
 
 LAST_WRITES: Final = 0.4
 """Seconds, after the grace of the end, for what is cut off to be told so."""
-
-ACCEPT_AGAIN: Final = 0.1
-"""Seconds to wait when the system cannot give another connection."""
 
 
 @attrs.frozen
@@ -172,7 +170,7 @@ class Site:
     # One connection
 
     async def _carry(self, stream: trio.abc.Stream, host: HttpHost) -> None:
-        address = _address(stream)
+        address = peer_address(stream)
         place = address[0] if isinstance(address, tuple) else ""
         self._addresses[place] += 1
         try:
@@ -191,7 +189,7 @@ class Site:
         options, certificate = self._options, None
         if options.ssl_context is not None:
             secured = trio.SSLStream(stream, options.ssl_context, server_side=True, https_compatible=True)
-            if not await _shake_hands(secured, options.timeouts.head):
+            if not await shake_hands(secured, options.timeouts.head):
                 await trio.aclose_forcefully(stream)
                 return
             stream, certificate = secured, secured.getpeercert()
@@ -210,25 +208,6 @@ class Site:
         finally:
             del self._connections[connection]
             self._is_empty.set()
-
-
-async def _shake_hands(stream: Any, timeout: float | None) -> bool:
-    """Whether the client speaks TLS, and shows the certificate that is wanted, in time."""
-    try:
-        with trio.fail_after(float("inf") if timeout is None else timeout):
-            await stream.do_handshake()
-    except (trio.TooSlowError, *BROKEN):
-        return False
-    return True
-
-
-def _address(stream: trio.abc.Stream) -> Any:
-    if isinstance(stream, trio.SocketStream):
-        try:
-            return stream.socket.getpeername()
-        except OSError:
-            pass  # It is gone already.
-    return None
 
 
 def _wake(exchange: Hashable) -> None:

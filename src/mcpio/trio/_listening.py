@@ -18,7 +18,18 @@ import trio
 
 from mcpio._driving import report
 
-__all__ = ["BROKEN", "Door", "SocketPeer", "address_of", "keep_tcp_alive", "listen_tcp", "listen_unix"]
+__all__ = [
+    "ACCEPT_AGAIN",
+    "BROKEN",
+    "Door",
+    "SocketPeer",
+    "address_of",
+    "keep_tcp_alive",
+    "listen_tcp",
+    "listen_unix",
+    "peer_address",
+    "shake_hands",
+]
 
 BACKLOG: Final = 1024
 """How many clients the system lets wait to be accepted."""
@@ -100,16 +111,23 @@ class Door:
 
     async def _look_at(self, stream: trio.abc.Stream) -> tuple[trio.abc.Stream | None, SocketPeer]:
         """Return the stream to talk on, ``None`` for a client that may not, and who it is."""
-        address, user_id = _address(stream), _user_id(stream)
+        address, user_id = peer_address(stream), _user_id(stream)
         if self._ssl_context is None:
             return stream, SocketPeer(address, None, user_id)
         secured = trio.SSLStream(stream, self._ssl_context, server_side=True)
-        try:
-            with trio.fail_after(inf if self._handshake_timeout is None else self._handshake_timeout):
-                await secured.do_handshake()
-        except (trio.TooSlowError, *BROKEN):
+        if not await shake_hands(secured, self._handshake_timeout):
             return None, SocketPeer(address)
         return secured, SocketPeer(address, secured.getpeercert() or None)
+
+
+async def shake_hands(stream: trio.SSLStream[Any], timeout: float | None) -> bool:
+    """Whether the other end speaks TLS, and shows the certificate that is wanted, in so many seconds."""
+    try:
+        with trio.fail_after(inf if timeout is None else timeout):
+            await stream.do_handshake()
+    except (trio.TooSlowError, *BROKEN):
+        return False
+    return True
 
 
 async def listen_tcp(host: str | None, port: int) -> list[trio.SocketListener]:
@@ -192,7 +210,8 @@ async def _remove_stale(path: str) -> None:
             raise OSError(errno.EADDRINUSE, "another server listens on the socket", path)
 
 
-def _address(stream: trio.abc.Stream) -> Any:
+def peer_address(stream: trio.abc.Stream) -> Any:
+    """Return where a client calls from, as ``socket.getpeername`` has it; ``None`` where nothing is known."""
     if isinstance(stream, trio.SocketStream):
         with suppress(OSError):  # It is gone already.
             return stream.socket.getpeername()
