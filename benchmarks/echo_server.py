@@ -3,7 +3,7 @@
 python benchmarks/echo_server.py --stdio
 python benchmarks/echo_server.py --http 8000
 python benchmarks/echo_server.py --tcp 4000
-python benchmarks/echo_server.py --unix /tmp/echo.sock
+python benchmarks/echo_server.py --unix echo.sock
 """
 
 from __future__ import annotations

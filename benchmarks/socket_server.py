@@ -7,6 +7,7 @@ One message a line on all of them, so that only the transport differs.
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import sys
@@ -28,11 +29,9 @@ def main() -> int:
     rounds = Rounds()
     with tempfile.TemporaryDirectory() as directory:
         for number in range(options.rounds):
-            for name, argv in ((OURS, SERVERS[OURS][:-1]), (BARE_TRIO, SERVERS[BARE_TRIO])):
-                for kind in (STDIO, TCP, UNIX):
-                    path = Path(directory, f"{name[0]}{number}")
-                    with _server(kind, argv, path, is_bare=name == BARE_TRIO) as server:
-                        rounds.add(f"{name}, {kind}", _figures(server, options.seconds))
+            for name, kind in itertools.product((OURS, BARE_TRIO), (STDIO, TCP, UNIX)):
+                with _server(name, kind, Path(directory, f"{name[0]}{number}")) as server:
+                    rounds.add(f"{name}, {kind}", _figures(server, options.seconds))
     for unit, what in (("/s", "calls a second"), (" CPU", "server's CPU, us a call")):
         rounds.show(what, {f"{load[:6]}, {size} B": f"{load} {size}{unit}" for load, size in LOADS})
     for load, size in LOADS:
@@ -45,9 +44,10 @@ def main() -> int:
     return rounds.verdict(options)
 
 
-def _server(kind: str, argv: list[str], path: Path, *, is_bare: bool) -> StdioServer:
+def _server(name: str, kind: str, path: Path) -> StdioServer:
+    argv = [each for each in SERVERS[name] if each != "--stdio"]
     if kind == STDIO:
-        server = StdioServer(argv if is_bare else [*argv, "--stdio"])
+        server = StdioServer(SERVERS[name])
         server.widen(1 << 20)
         return server
     if kind == UNIX:

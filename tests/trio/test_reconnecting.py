@@ -13,9 +13,11 @@ import trio.testing
 from mcpio import (
     Backoff,
     Client,
+    ClientConnection,
     CloseReason,
     ConnectFailed,
     ConnectionLost,
+    Implementation,
     KeepAlive,
     LoggingMessageNotification,
     NoBackChannel,
@@ -24,6 +26,7 @@ from mcpio import (
 )
 from mcpio.trio import open_unix, serve_unix
 
+INFO = Implementation("test", "1")
 POLICY = Backoff(base=0.01, tries=50)
 
 
@@ -273,7 +276,7 @@ def test_a_server_that_is_silent_is_left_for_a_new_connection(tmp_path: Path) ->
 def test_a_ready_made_connection_cannot_be_made_again() -> None:
     async def main(nursery: trio.Nursery) -> None:
         with pytest.raises(TypeError, match="leave connection= out"):
-            async with open_unix("/nowhere", reconnect=POLICY, connection=object()):  # type: ignore[arg-type]  # any
+            async with open_unix("/nowhere", reconnect=POLICY, connection=ClientConnection(INFO)):
                 pass
 
     run(main)

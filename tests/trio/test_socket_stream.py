@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import socket
-import sys
 
 import pytest
 import trio
 import trio.testing
-
-if sys.platform == "win32":
-    pytest.skip("it is for POSIX", allow_module_level=True)
 
 from mcpio.trio._socket_stream import QuickSocketStream
 

@@ -92,8 +92,7 @@ def test_certificates_that_do_not_fit_end_the_connection_on_either_side(authorit
         async with listening(ssl_context=serving) as port:
             for context, name in ((without, "localhost"), (asking, "elsewhere"), (None, None)):
                 with pytest.raises(ConnectFailed):
-                    async with open_tcp("127.0.0.1", port, ssl_context=context, server_hostname=name):
-                        pass
+                    await open_tcp("127.0.0.1", port, ssl_context=context, server_hostname=name).__aenter__()
             async with open_tcp("127.0.0.1", port, ssl_context=asking, server_hostname="localhost") as client:
                 await client.ping()
 
