@@ -244,7 +244,7 @@ class AuthorizationRequired(McpError):
     def __init__(self, message: str, *, status: int = 401, challenges: Iterable[str] = ()) -> None:
         super().__init__(message)
         self.status = status
-        self.challenges = tuple(challenges)
+        self.challenges: tuple[str, ...] = tuple(challenges)
 
 
 class NoBackChannel(McpError):
@@ -283,11 +283,11 @@ class Refusal(McpError):
         if retry_after is not None and not 0 <= retry_after < math.inf:
             raise ValueError(f"a time is a number of seconds, 0 or more, not {retry_after!r}")
         super().__init__(f"{message} ({int(code)})")
-        self.code = int(code)
+        self.code: int = int(code)
         self.message = message
         self.http_status: int | None = known.http_status if known is not None else None
         self.severity: RefusalSeverity = known.severity if known is not None else "error"
-        self.retryable = retryable if retryable is not None else known is not None and known.retryable
+        self.retryable: bool = retryable if retryable is not None else known is not None and known.retryable
         self.retry_after = retry_after
         self.hint = hint
         self.data = data

@@ -65,7 +65,7 @@ class HttpHost:
         self.report = report
         self.state = state
         hooks = None if store is None else self._new_hooks(unanswered)
-        self.machine = HttpServer(
+        self.machine: HttpServer = HttpServer(
             self._connect,
             entropy=runtime.entropy,
             options=options,

@@ -249,7 +249,7 @@ class IncomingRequest:
         self.key = wire_id if via is None else (via, wire_id)
         self.progress: float | None = None
         self.task: str | None = None  # the task of ours or the peer's that it belongs to
-        self.wants_task = False  # whether it asks to become one, so that a CreateTaskResult may answer it
+        self.wants_task: bool = False  # whether it asks to become one, so that a CreateTaskResult may answer it
 
 
 class IncomingRequests:

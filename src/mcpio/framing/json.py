@@ -60,8 +60,8 @@ class Backend:
         self, name: str, loads: Callable[[bytes | bytearray | str], Any], dumps: Callable[[Any], bytes]
     ) -> None:
         self.name: str = name
-        self.loads = loads
-        self.dumps = dumps
+        self.loads: Callable[[bytes | bytearray | str], Any] = loads
+        self.dumps: Callable[[Any], bytes] = dumps
 
 
 def loads(data: bytes | bytearray | str) -> Any:

@@ -101,15 +101,16 @@ class Call:
         asked: tuple[OutgoingId, ...] = (),
         resumes: str | None = None,
     ) -> None:
-        self.number = number
-        self.purpose = purpose
-        self.target = target
-        self.text = text
+        self.number: int = number
+        self.purpose: Purpose = purpose
+        self.target: str = target
+        self.text: bytes = text
         self.asked = asked
         self.owed = len(asked)
         self.resumes = resumes
         self.is_handshake = self.was_open = False
-        self.redirects = self.tries = 0
+        self.redirects: int = 0
+        self.tries = 0
         self.retry = None
         self.begin(None, 0.0)
 
@@ -120,7 +121,7 @@ class Call:
         self.head: ResponseHead | None = None
         self.parser: SseParser | None = None
         self.body: list[bytes] = []
-        self.size = 0
+        self.size: int = 0
 
     def headers(self) -> Headers:
         """Return its header fields (HTTP-07, HTTP-26, HTTP-39)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final, TypeAlias
 
 import attrs
@@ -64,22 +64,24 @@ class Facts:
     )
 
     def __init__(self, head: RequestHead) -> None:
-        self.method = head.method
-        self.path, _, self.query = head.target.partition("?")
-        self.principal = head.principal
-        self.policy = head.policy
+        self.method: str = head.method
+        path, _, query = head.target.partition("?")
+        self.path: str = path
+        self.query: str = query
+        self.principal: Hashable = head.principal
+        self.policy: HostPolicy | None = head.policy
         found: dict[bytes, bytes] = {}
         for name, value in head.headers:
             found[name] = value if name not in found else found[name] + b", " + value
         text = {name: found[name].decode("latin-1") for name in _FIELDS if name in found}
-        self.host = text.get(b"host")
-        self.origin = text.get(b"origin")
-        self.accept = text.get(b"accept", "")
-        self.content_type = text.get(b"content-type", "")
-        self.content_length = text.get(b"content-length")
-        self.session_id = text.get(b"mcp-session-id")
-        self.version = text.get(b"mcp-protocol-version")
-        self.last_event_id = text.get(b"last-event-id")
+        self.host: str | None = text.get(b"host")
+        self.origin: str | None = text.get(b"origin")
+        self.accept: str = text.get(b"accept", "")
+        self.content_type: str = text.get(b"content-type", "")
+        self.content_length: str | None = text.get(b"content-length")
+        self.session_id: str | None = text.get(b"mcp-session-id")
+        self.version: str | None = text.get(b"mcp-protocol-version")
+        self.last_event_id: str | None = text.get(b"last-event-id")
 
 
 @attrs.frozen

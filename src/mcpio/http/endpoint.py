@@ -55,7 +55,7 @@ class Mcp:
         self._sessions = sessions
         if not options.sessions:
             methods = ("POST",)
-        self.rules = Rules(MCP_LADDER, methods, options, limits.message_bytes)
+        self.rules: Rules = Rules(MCP_LADDER, methods, options, limits.message_bytes)
 
     def admit(self, exchange: Exchange) -> Rejection | None:
         """Require that the session that is named is one of ours, and of whoever asks (SESS-04, SESS-05, SESS-09)."""

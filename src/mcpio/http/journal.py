@@ -37,9 +37,9 @@ class Lane:
 
     def __init__(self, sent: int = 0) -> None:
         self.held: deque[HeldEvent] = deque()
-        self.sent = sent
+        self.sent: int = sent
         """The last event that an exchange took."""
-        self.leaves = False
+        self.leaves: bool = False
         """Whether the exchange is to end as soon as the client has an event to come back with."""
         self.retry: float | None = None
         """The seconds that the client is to wait then."""

@@ -24,7 +24,7 @@ class LegacyListening:
 
     def __init__(self, connect: Connect, options: HttpOptions, sessions: Sessions, paths: tuple[str, str]) -> None:
         """``paths`` are that of this endpoint, and that to POST to."""
-        self.rules = Rules(LEGACY_LADDER, ("GET",), options, 0)
+        self.rules: Rules = Rules(LEGACY_LADDER, ("GET",), options, 0)
         self._connect = connect
         self._sessions = sessions
         # As it is seen from here: whatever this is mounted under, the client need not know.
@@ -53,7 +53,7 @@ class LegacyPosting:
     """The path to POST to."""
 
     def __init__(self, options: HttpOptions, limits: Limits, sessions: Sessions) -> None:
-        self.rules = Rules(LEGACY_LADDER, ("POST",), options, limits.message_bytes)
+        self.rules: Rules = Rules(LEGACY_LADDER, ("POST",), options, limits.message_bytes)
         self._sessions = sessions
 
     def admit(self, exchange: Exchange) -> Rejection | None:

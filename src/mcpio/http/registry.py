@@ -61,7 +61,7 @@ class Sessions:
         self._by_id: dict[str, HttpSession] = {}
         self._next_key = 1
         self.timers: Timers[tuple[int, int, int]] = Timers()
-        self.streams = Streams(options, limits, self.timers)
+        self.streams: Streams = Streams(options, limits, self.timers)
         self.events = deque()
         self.is_closing = False
 
