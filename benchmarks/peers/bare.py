@@ -29,7 +29,8 @@ def main() -> None:
     elif sys.argv[1:]:
         import trio
 
-        trio.run(serve_on_socket, *sys.argv[1:])
+        kind, where = sys.argv[1:]
+        trio.run(serve_on_socket, kind, where)
     else:
         import trio
 

@@ -53,13 +53,11 @@ def test_a_stream_is_read_as_the_standard_has_it(stream: bytes, events: list[Ser
 @pytest.mark.req("RESUME-07")
 def test_an_id_counts_when_its_event_is_complete_even_without_data() -> None:
     parser = SseParser()
-    assert parser.last_id is None
-    assert parser.receive(b"id: 1\n") == []
-    assert parser.last_id is None
-    assert parser.receive(b"\n") == []
-    assert parser.last_id == "1"
-    parser.receive(b"id\n\n")
-    assert parser.last_id == ""
+    ids = [parser.last_id]
+    for piece in (b"id: 1\n", b"\n", b"id\n", b"\n"):
+        assert parser.receive(piece) == []
+        ids.append(parser.last_id)
+    assert ids == [None, None, "1", "1", ""]
 
 
 PIECES = st.sampled_from(

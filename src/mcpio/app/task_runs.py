@@ -137,7 +137,8 @@ class RunningTask:
     async def ask(self, way: Callable[[Session], Callable[..., Any]], request: Any, **call: Any) -> Any:
         """Ask the requestor, once it waits for the result: that is what gives a way to it (TASK-16, TASK-17).
 
-        ``way`` gives what sends the request in a session. Where the connection ends before the answer, the next one that waits is asked again.
+        ``way`` gives what sends the request in a session. Where the connection ends before the answer, the next one
+        that waits is asked again.
         """
         request = attrs.evolve(request, meta={**request.meta, **related(self.id)})
         self._receiver.note_question(self)

@@ -159,7 +159,10 @@ class TaskReceiver:
         await self._keeping.flush(place)
 
     def abandon(self, was_cut_off: Callable[[Any], bool]) -> None:
-        """Let the tasks fail whose work was cut off, though its place lives on. It is asked of ``RunningTask.handle``."""
+        """Let the tasks fail whose work was cut off, though its place lives on.
+
+        ``was_cut_off`` is asked of each ``RunningTask.handle``.
+        """
         for run in [run for run in self._runs.values() if not run.is_over and was_cut_off(run.handle)]:
             self._finish(run, TaskOutcome(error=internal_error()))
 
