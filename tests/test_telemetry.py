@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import trio
+from linked import Link
 
 pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry's SDK is not installed")
 
@@ -20,7 +21,7 @@ from trio.testing import MockClock, memory_stream_pair
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server
-from mcpio.errors import RequestError
+from mcpio.errors import LocalProtocolError, RequestError
 from mcpio.telemetry import Telemetry
 from mcpio.trio import memory_client, open_transport, serve
 from mcpio.types import CustomRequest, RawRequest
@@ -156,6 +157,18 @@ def test_failures_are_told_apart() -> None:
     assert broken.attributes["error.type"] == "ValueError"
     assert [event.name for event in broken.events] == ["exception"]
     assert spans["acme/broken", SpanKind.CLIENT].attributes["error.type"] == "-32603"
+
+
+def test_what_is_not_known_or_makes_no_sense_is_left_out() -> None:
+    bench = Bench()
+    link = Link(bench.server, shake_hands=False, middleware=[bench.telemetry])
+    with pytest.raises(LocalProtocolError):
+        link.do(link.client.ping())
+    assert "mcp.protocol.version" not in bench.spans()["ping", SpanKind.CLIENT].attributes
+    link.do(link.client.initialize())
+    with pytest.raises(RequestError):
+        link.do(link.client.request(RawRequest("tools/call", {"name": 5})))
+    assert "gen_ai.tool.name" not in bench.spans()["tools/call", SpanKind.CLIENT].attributes
 
 
 def test_a_call_that_is_given_up_is_cancelled_on_both_sides() -> None:

@@ -19,6 +19,7 @@ from mcpio.types import (
     CallToolResult,
     ClientCapabilities,
     ElicitationCapability,
+    ElicitationCompleteNotification,
     ElicitResult,
     ElicitURLRequest,
     EmptyResult,
@@ -125,6 +126,31 @@ def test_a_visit_that_an_error_asks_for_can_be_waited_for() -> None:
     link.run()
     assert waits.state == "returned"
     link.do(link.client.wait_for_elicitation("e1"))
+
+
+@pytest.mark.req("ELIC-16")
+def test_the_end_of_a_visit_that_nobody_began_is_passed_over() -> None:
+    told: list[Any] = []
+    link = Link(Server("s"), capabilities=BY_URL, on_notification=told.append)
+    link.session.notify(ElicitationCompleteNotification("e1"))
+    link.run()
+    assert (told, link.reports) == ([], [])
+
+
+def test_a_driver_may_stand_between_a_client_and_all_that_its_user_put_there() -> None:
+    seen: list[str] = []
+
+    def noting(name: str) -> Any:
+        async def layer(ctx: Any, request: Any, call_next: CallNext) -> Any:
+            seen.append(name)
+            return await call_next(request)
+
+        return layer
+
+    link = Link(Server("s"), middleware=[noting("the user's")])
+    link.client.add_innermost(noting("the driver's"))
+    link.do(link.client.ping())
+    assert seen == ["the user's", "the driver's"]
 
 
 @pytest.mark.req("TASK-06")

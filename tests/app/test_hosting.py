@@ -131,6 +131,45 @@ def test_who_is_told_may_write_at_once_and_a_deadline_is_told_when_it_changes() 
     assert exchange.is_over
 
 
+def test_what_whoever_is_told_brings_about_is_told_in_its_turn() -> None:
+    server = Server("s", "1")
+
+    @server.tool
+    def fine() -> str:
+        """Work."""
+        return "fine"
+
+    hosted = Hosted(server)
+    host = hosted.wire.host
+    inner, told, depths = host._on_ready, 0, []
+
+    def tell(exchange: Any) -> None:
+        nonlocal told
+        told += 1
+        depths.append(told)
+        host.handle_timeout()
+        inner(exchange)
+        told -= 1
+
+    host._on_ready = tell
+    assert text_of(hosted.call("fine").json) == "fine"
+    assert set(depths) == {1}
+
+
+def test_what_a_session_has_to_say_is_for_the_operator_of_its_host() -> None:
+    server = Server("s", "1")
+
+    @server.tool
+    def fail() -> None:
+        """Fail."""
+        raise OSError("the disk is full")
+
+    hosted = Hosted(server)
+    assert hosted.call("fail").json["result"]["isError"]
+    (report,) = hosted.wire.reports
+    assert "fail" in report
+
+
 def test_a_session_that_fails_is_reported_and_ends_alone() -> None:
     server = Server("s", "1")
 

@@ -11,6 +11,9 @@ from mcpio.app.middleware import CallNext
 from mcpio.app.saving import SavedSession
 from mcpio.app.server import Server
 from mcpio.app.session import SLOW
+from mcpio.engine.keep_alive import KeepAlive
+from mcpio.engine.options import Options
+from mcpio.engine.table import Phase, Role
 from mcpio.errors import ConnectionLost, URLElicitationRequired
 from mcpio.types import (
     CallToolRequest,
@@ -39,6 +42,40 @@ def test_the_end_of_the_connection_ends_the_wait_for_a_visit() -> None:
     link.client.close()
     link.run()
     assert isinstance(waits.error, ConnectionLost)
+
+
+@pytest.mark.req("ELIC-17")
+def test_one_error_may_ask_for_several_visits() -> None:
+    server = Server("s")
+
+    @server.tool
+    def pay() -> str:
+        raise URLElicitationRequired([ElicitURLRequest("Pay", f"https://example.com/{id}", id) for id in ("e1", "e2")])
+
+    link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
+    with pytest.raises(URLElicitationRequired):
+        link.call("pay")
+    waits = [link.start(link.client.wait_for_elicitation(id)) for id in ("e1", "e2")]
+    link.session.notify_elicitation_complete("e2")
+    link.run()
+    assert [ask.state for ask in waits] == ["waits", "returned"]
+
+
+@pytest.mark.req("PING-05")
+def test_the_operator_learns_of_a_keep_alive_that_nothing_follows() -> None:
+    link = Link(Server("s"), options=Options(keep_alive=KeepAlive(30, timeout=5, failures=2)))
+    link.pair.stall(Role.SERVER)
+    link.advance(36)
+    assert link.reports == ["no answer to a keep-alive ping: no answer within 5 s"]
+    link.pair.resume(Role.SERVER)
+    link.advance(1)
+    assert (link.client.ended, len(link.reports)) == (None, 1)
+
+
+def test_a_session_tells_how_it_is_doing() -> None:
+    link = Link(Server("s"))
+    link.advance(3)
+    assert (link.client.health().phase, link.client.health().silent_for) == (Phase.OPERATING, 3)
 
 
 @pytest.mark.req("TASK-30")
