@@ -204,6 +204,28 @@ def test_when_the_policy_is_at_its_end_so_is_the_client_and_what_waits_fails(tmp
     run(main)
 
 
+@pytest.mark.parametrize("hears", [True, False])
+def test_a_function_or_else_the_log_hears_of_each_loss(
+    hears: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    losses: list[int] = []
+
+    async def main(nursery: trio.Nursery) -> None:
+        place, server = Place(nursery, tmp_path), make_server()
+        await place.begin(server)
+        callback = (lambda: losses.append(1)) if hears else None
+        async with open_unix(place.path, reconnect=POLICY, on_session_lost=callback) as client:
+            for _ in range(2):
+                server.sessions[0].close()
+                await until(lambda: not server.sessions)
+                await until(lambda: bool(server.sessions))
+                await client.ping()
+
+    run(main)
+    assert len(losses) == (2 if hears else 0)
+    assert ("connecting again" in caplog.text) is not hears
+
+
 def test_it_is_left_at_once_while_there_is_no_connection(tmp_path: Path) -> None:
     async def main(nursery: trio.Nursery) -> None:
         place = Place(nursery, tmp_path)

@@ -141,7 +141,8 @@ class ReconnectingWire:
         self._cause = ConnectionLost("the connection was lost")
         if trio.current_time() - self._since >= self._policy.cap:
             self._attempts = 0
-        self._client.driver.report("the connection was lost: connecting again", None)
+        if self._on_lost is None:
+            self._client.driver.report("the connection was lost: connecting again", None)
 
     async def _connect_again(self, connection: Connection) -> None:
         """Try until there is another stream, or the policy says to give up: that is the end of the connection."""

@@ -37,10 +37,10 @@ class SocketOptions(ConnectOptions, total=False):
     connect_timeout: float | None
     """Seconds for a connection, with the handshake of TLS; 10 by default, ``None`` for no limit."""
     reconnect: Backoff | None
-    """When to connect again after a connection was lost, and when to give up; ``None`` does not. See the
-    guide to sockets."""
+    """When to connect again after a connection was lost, and when to give up; ``None`` does not. See the guide."""
     on_session_lost: Callable[[], None] | None
-    """With ``reconnect``, called for each session that is lost, before the next one begins. A plain function."""
+    """With ``reconnect``, a plain function that is called for each session that is lost, before the next one begins.
+    Without one the log hears of it."""
 
 
 class TcpOptions(SocketOptions, total=False):
