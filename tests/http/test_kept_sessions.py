@@ -302,6 +302,19 @@ def test_what_cannot_be_stored_is_not_begun_and_what_cannot_be_read_is_not_found
     assert site.reports == ["a stored session cannot be taken up: no engine"]
 
 
+def test_a_session_outlives_a_store_that_fails_for_a_while() -> None:
+    site = KeptSite()
+    session = site.open()
+    site.error = OSError("the disk is full")
+    exchange, event = site.call(session)
+    assert site.post({"jsonrpc": "2.0", "id": 2, "method": "ping"}, session).status == 503
+    site.answer(event)
+    assert exchange.status == 0
+    site.error = None
+    site.advance(10)
+    assert (exchange.status, exchange.json["id"], len(site.machine.sessions)) == (200, 1, 1)
+
+
 BROKEN = b'{"format":1,"owner":null,"next_stream":1,"streams":[],"saved":{}}'
 
 
