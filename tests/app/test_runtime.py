@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from loops import Run, loops, runtimes, turns, under_asyncio
 
-from mcpio.app.runtime import OneShot, Runtime, Task
+from mcpio.app.runtime import OneShot, Runtime, Task, checked_grace
 from mcpio.app.settling import is_stopping
+from mcpio.errors import LocalProtocolError
 
 # Tasks
 
@@ -359,3 +360,13 @@ def test_a_function_that_comes_after_the_end_of_the_loop_is_left_out(run: Run) -
 
     run(main)
     held[0].call_soon(lambda: None)
+
+
+# Drivers
+
+
+def test_a_grace_is_a_number_of_seconds_or_has_no_limit() -> None:
+    assert (checked_grace(None), checked_grace(0), checked_grace(2.5)) == (None, 0, 2.5)
+    for wrong in (-1, float("nan"), "5"):
+        with pytest.raises(LocalProtocolError):
+            checked_grace(wrong)  # type: ignore[arg-type]  # that is the point
