@@ -212,6 +212,7 @@ def test_a_connection_that_was_restored_by_itself_fails_what_is_left() -> None:
         (lambda value: {**value, "state": {"subscriptions": [5]}}, "expected URIs"),
         (lambda value: {**value, "state": {"visits": {"a": 5}}}, "expected elicitations by id"),
         (lambda value: {**value, "state": {"visits": []}}, "expected elicitations by id"),
+        (lambda value: {**value, "transport": []}, r"expected an object @ snapshot\.transport"),
     ],
 )
 def test_what_is_no_snapshot_is_refused(change: Any, fault: str) -> None:
