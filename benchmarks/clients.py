@@ -56,7 +56,7 @@ async def rate(call: Call, callers: int, seconds: float) -> tuple[float, float]:
 
     async def caller() -> None:
         nonlocal done
-        while time.perf_counter() < began + seconds:
+        while not done or time.perf_counter() < began + seconds:
             result = await call("echo", {"text": "hello"})
             if result.content[0].text != "hello":
                 raise RuntimeError(f"not what was asked for: {result}")
