@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from loops import Run, loops, runtimes, turns, under_asyncio
 
-from mcpio.app.runtime import OneShot, Runtime, Task, checked_grace
+from mcpio.app.runtime import OneShot, Runtime, Spawned, checked_grace
 from mcpio.app.settling import is_stopping
 from mcpio.errors import LocalProtocolError
 
@@ -107,7 +107,7 @@ def test_a_task_may_be_cancelled_twice_and_after_its_end(run: Run) -> None:
 def test_a_task_that_cancels_itself_goes_on_to_its_next_wait(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         seen: list[str] = []
-        tasks: list[Task] = []
+        tasks: list[Spawned] = []
 
         async def work(*, waits: bool) -> None:
             tasks.pop().cancel()

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, Generic, TypeVar, Unpack
 
 from mcpio.app.client import Client, ClientOptions, client_connection
-from mcpio.app.runtime import Task
+from mcpio.app.runtime import Spawned
 from mcpio.app.server import Server
 from mcpio.app.serving import ServerSession
 from mcpio.engine.connection import Connection
@@ -28,7 +28,7 @@ class Ask(Generic[T]):
         self.state = "waits"
         self.error: BaseException | None = None
         self._result: list[T] = []
-        self._task: Task = link.runtime.spawn(self._run())
+        self._task: Spawned = link.runtime.spawn(self._run())
         link.run()
 
     @property

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from mcpio.app.result_checks import CheckResults
     from mcpio.app.retrying import Retry
     from mcpio.app.root_list import root_of
-    from mcpio.app.runtime import Driver, OneShot, Runtime, Task
+    from mcpio.app.runtime import Driver, OneShot, Runtime, Spawned
     from mcpio.app.saving import SavedSession, UnansweredPolicy
     from mcpio.app.server import Lifespan, NotificationHandler, Server
     from mcpio.app.serving import ServerSession
@@ -131,8 +131,8 @@ __all__ = [
     "Session",
     "SessionHealth",
     "SessionStore",
+    "Spawned",
     "StatusCallback",
-    "Task",
     "TaskHandle",
     "TaskOptions",
     "TaskPlace",
@@ -195,7 +195,7 @@ _HOME = {
     "result_checks": "CheckResults",
     "retrying": "Retry",
     "root_list": "root_of",
-    "runtime": "Driver OneShot Runtime Task",
+    "runtime": "Driver OneShot Runtime Spawned",
     "saving": "SavedSession UnansweredPolicy",
     "server": "Lifespan NotificationHandler Server",
     "serving": "ServerSession",

@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeVar
 from mcpio.engine.limits import seconds
 from mcpio.errors import LocalProtocolError
 
-__all__ = ["Driver", "OneShot", "Runtime", "Task", "checked_grace"]
+__all__ = ["Driver", "OneShot", "Runtime", "Spawned", "checked_grace"]
 
 T = TypeVar("T")
 
 
-class Task(Protocol):
+class Spawned(Protocol):
     """A coroutine that runs by itself."""
 
     def cancel(self) -> None:
@@ -37,7 +37,7 @@ class OneShot(Protocol):
 class Runtime(Protocol):
     """What the application layer needs of an event loop."""
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> Task:
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> Spawned:
         """Run a coroutine as a task of its own. It must not raise anything but the loop's own cancellation.
 
         It starts at a later turn of the loop, also when it was cancelled by then: it stops at its first wait, so its
@@ -50,7 +50,7 @@ class Runtime(Protocol):
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Wait for so long. With 0 or less others get a turn, and that is all."""
 
-    def call_later(self, seconds: float, function: Callable[[], None]) -> Task:
+    def call_later(self, seconds: float, function: Callable[[], None]) -> Spawned:
         """Run a function after so many seconds, unless what is returned is cancelled before. Nothing waits for it."""
 
     def entropy(self, size: int) -> bytes:

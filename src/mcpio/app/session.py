@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from mcpio.app.callbacks import ProgressCallback, check_nothing_waits, checked_callback
 from mcpio.app.context import RequestScope
 from mcpio.app.failures import alone, internal_error, is_only_the_end, named, said_by_author
-from mcpio.app.runtime import Driver, OneShot, Task
+from mcpio.app.runtime import Driver, OneShot, Spawned
 from mcpio.app.settling import is_awaitable, is_stopping
 from mcpio.app.task_calls import TaskCalls
 from mcpio.engine.connection import DEFAULT, Connection, Default
@@ -72,7 +72,7 @@ class Session(TaskCalls):
         self.driver = driver
         self.ended = None
         self._began = driver.now()
-        self._running: dict[IncomingId, tuple[RequestScope, Task]] = {}
+        self._running: dict[IncomingId, tuple[RequestScope, Spawned]] = {}
         self._visits: Visits | None = None
         self._faults: PeerFaults | None = None
 

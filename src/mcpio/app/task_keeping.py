@@ -12,7 +12,7 @@ from mcpio.engine.tasks import TaskMachine
 from mcpio.errors import NoBackChannel
 
 if TYPE_CHECKING:
-    from mcpio.app.runtime import OneShot, Task
+    from mcpio.app.runtime import OneShot, Spawned
     from mcpio.app.task_runs import TaskPlace
     from mcpio.engine.task_records import TaskLimits
 
@@ -97,7 +97,7 @@ class TaskKeeping:
         self._loading: list[OneShot] = []
         self._unwritten: list[StoreEffect] = []
         self._writer: _Writer | None = None
-        self._sleeper: tuple[TaskPlace, float, Task] | None = None
+        self._sleeper: tuple[TaskPlace, float, Spawned] | None = None
         self._is_pumping = False
 
     @property
@@ -268,7 +268,7 @@ class _Writer:
 
     def __init__(self, place: TaskPlace) -> None:
         self.place = place
-        self.task: Task | None = None
+        self.task: Spawned | None = None
 
     def cancel(self) -> None:
         if self.task is not None:

@@ -14,7 +14,7 @@ from mcpio.types.lifecycle import ProgressNotification
 from mcpio.types.meta import META_RELATED_TASK
 
 if TYPE_CHECKING:
-    from mcpio.app.runtime import OneShot, Runtime, Task
+    from mcpio.app.runtime import OneShot, Runtime, Spawned
     from mcpio.app.session import Session
     from mcpio.app.tasks import TaskReceiver
     from mcpio.engine.task_records import Owner
@@ -102,7 +102,7 @@ class RunningTask:
         self.session: Session | None = session
         self.state: Any = state
         self.token: int | str | None = token
-        self.handle: Task | None = None
+        self.handle: Spawned | None = None
         self.scope: RequestScope | None = None
         self.waiting: list[RequestScope] = []
         """The ``tasks/result`` requests that wait for this task."""

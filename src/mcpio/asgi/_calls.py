@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import Any
 
-from mcpio.app.runtime import OneShot, Runtime, Task
+from mcpio.app.runtime import OneShot, Runtime, Spawned
 
 __all__ = ["Call", "CallTask", "acting"]
 
@@ -103,7 +103,7 @@ class CallTask:
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._coroutine = coroutine
         self._is_cancelled = False
-        self._task: Task | None = None
+        self._task: Spawned | None = None
         self.call: Call | None = None
 
     def cancel(self) -> None:

@@ -12,7 +12,7 @@ import attrs
 
 from mcpio._driving import TapSource, report, watch
 from mcpio.app.hosting import HttpHost
-from mcpio.app.runtime import OneShot, Task
+from mcpio.app.runtime import OneShot, Spawned
 from mcpio.asgi._calls import Call, CallTask, acting
 from mcpio.asgi._loops import Loop, loop_identity, running_loop
 from mcpio.asgi._watch import Watch
@@ -132,7 +132,7 @@ class Site:
         loop = self.loop
         async with loop.group() as runtime:
             call.open(runtime)
-            listener: Task | None = None
+            listener: Spawned | None = None
             self._watch.begin(call)
             try:
                 await self._read(call, receive)
@@ -280,7 +280,7 @@ class Site:
 
     # Time
 
-    def call_later(self, seconds: float, function: Callable[[], None]) -> Task:
+    def call_later(self, seconds: float, function: Callable[[], None]) -> Spawned:
         """Run a function after so many seconds, or when the next call comes where none is open by then."""
         return self._watch.set(self.now() + seconds, function)
 
@@ -299,7 +299,7 @@ class SiteRuntime:
         """Run a coroutine as a task of its own."""
         return self._site.spawn(coroutine, self._call)
 
-    def call_later(self, seconds: float, function: Callable[[], None]) -> Task:
+    def call_later(self, seconds: float, function: Callable[[], None]) -> Spawned:
         """Run a function after so many seconds."""
         return self._site.call_later(seconds, function)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mcpio.app.runtime import Runtime, Task
+from mcpio.app.runtime import Runtime, Spawned
 from mcpio.asgi._calls import Call
 from mcpio.engine.timers import Timers
 
@@ -23,7 +23,7 @@ class Watch:
         self._timers: Timers[int] = Timers()
         self._alarms: dict[int, Callable[[], None]] = {}
         self._last = 0
-        self._sleeper: tuple[Call, float, Task] | None = None
+        self._sleeper: tuple[Call, float, Spawned] | None = None
 
     @property
     def somebody(self) -> Call | None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mcpio.http.client import HttpClient
     from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost
     from mcpio.http.location import Location
-    from mcpio.http.model import Body, Denied, End, RequestHead, Reset, ResponseHead
+    from mcpio.http.model import Body, End, Reset, ResponseHead
     from mcpio.http.server import HttpServer
     from mcpio.http.sessions import HttpSession, SessionClosed, SessionOpened
 
@@ -35,7 +35,6 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Body",
-    "Denied",
     "End",
     "HttpClient",
     "HttpServer",
@@ -43,7 +42,6 @@ __all__ = [
     "ListeningEnded",
     "Location",
     "MessageRefused",
-    "RequestHead",
     "Reset",
     "ResponseHead",
     "SessionClosed",
@@ -55,7 +53,7 @@ _HOME = {
     "client": "HttpClient",
     "client_events": "ListeningEnded MessageRefused SessionLost",
     "location": "Location",
-    "model": "Body Denied End RequestHead Reset ResponseHead",
+    "model": "Body End Reset ResponseHead",
     "server": "HttpServer",
     "sessions": "HttpSession SessionClosed SessionOpened",
 }
