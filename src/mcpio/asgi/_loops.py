@@ -34,9 +34,8 @@ class Loop:
 
 def loop_identity() -> object:
     """Return what the loop in which this is called is known by."""
-    trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_task():
-        return trio.lowlevel.current_trio_token()
+    if _is_in_trio():
+        return sys.modules["trio"].lowlevel.current_trio_token()
     import asyncio
 
     return asyncio.get_running_loop()
@@ -44,8 +43,19 @@ def loop_identity() -> object:
 
 def running_loop() -> Loop:
     """Return the loop in which this is called."""
+    return _trio_loop() if _is_in_trio() else _asyncio_loop()
+
+
+def _is_in_trio() -> bool:
+    """Whether this is called in a task of Trio's, whose older versions say so only by an exception."""
     trio = sys.modules.get("trio")
-    return _trio_loop() if trio is not None and trio.lowlevel.in_trio_task() else _asyncio_loop()
+    if trio is None:
+        return False
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _trio_loop() -> Loop:
