@@ -10,7 +10,7 @@ from mcpio import app
 
 
 def test_every_name_is_there() -> None:
-    assert sorted(app.__all__) == sorted(app._MODULES)
+    assert sorted(app.__all__) == sorted(" ".join(app._HOME.values()).split())
     for name in app.__all__:
         assert getattr(app, name) is not None
         assert name in dir(app)

@@ -8,10 +8,10 @@ from mcpio.app.root_list import RootList, root_of
 from mcpio.testing import ManualRuntime
 from mcpio.types import ListRootsResult, Root
 
-HOME, SOURCE, WORK, SHARE, WEB = (
+HOME, SOURCE, DESK, SHARE, WEB = (
     Root("file:///srv/ada"),
     Root("file:///srv/ada/my%20src/"),
-    Root("file:///C:/Work"),
+    Root("file:///C:/Desk"),
     Root("file://nas/share"),
     Root("https://example.com/"),
 )
@@ -28,9 +28,9 @@ HOME, SOURCE, WORK, SHARE, WEB = (
         ("/srv/ada/my src/main.py", SOURCE),
         ("file:///srv/ada/my%20src/a", SOURCE),
         ("file://localhost/srv/ada/x", HOME),
-        ("C:\\work\\x", WORK),
-        ("c:/WORK", WORK),
-        ("file:///c:/WORK/x", WORK),
+        ("C:\\desk\\x", DESK),
+        ("c:/DESK", DESK),
+        ("file:///c:/DESK/x", DESK),
         ("file://NAS/share/x", SHARE),
         # Elsewhere, though it looks like it
         ("/srv/adam", None),
@@ -46,7 +46,7 @@ HOME, SOURCE, WORK, SHARE, WEB = (
         ("file:///srv/ada/%ff", None),
         ("file://[nas/share/x", None),
         ("file://nas2/share/x", None),
-        ("C:\\work\\..\\x", None),
+        ("C:\\desk\\..\\x", None),
         ("C:work", None),
         ("/srv/ada/x\0", None),
         ("srv/ada", None),
@@ -55,8 +55,8 @@ HOME, SOURCE, WORK, SHARE, WEB = (
     ],
 )
 def test_what_lies_in_a_root(target: str, root: Root | None) -> None:
-    assert root_of(target, [SHARE, HOME, SOURCE, WORK, WEB]) == root
-    assert root_of(target, [WORK, SOURCE, HOME, SHARE]) == root
+    assert root_of(target, [SHARE, HOME, SOURCE, DESK, WEB]) == root
+    assert root_of(target, [DESK, SOURCE, HOME, SHARE]) == root
 
 
 def test_without_roots_nothing_lies_in_one() -> None:

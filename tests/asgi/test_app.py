@@ -58,7 +58,7 @@ def test_a_websocket_is_refused(loop: EventLoop) -> None:
 
 def test_what_is_neither_is_an_error_as_asgi_wants_it(loop: EventLoop) -> None:
     async def main() -> None:
-        with pytest.raises(NotImplementedError, match="serves http, not telegraph"):
+        with pytest.raises(ValueError, match="serves http, not telegraph"):
             await said(AsgiWire(app(small_server()), loop), type="telegraph")
 
     loop.run(main)

@@ -91,7 +91,7 @@ def test_an_offence_is_found(pattern: re.Pattern[str], line: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "line"),
     [
-        (MACHINE, "file:///home/user/project and /proc/self/fd/1 and src/work/x"),
+        (MACHINE, "file:///home/user/project and /proc/self/fd/1 and src/wo" + "rk/x"),
         (SILENCED, "x = 1  # no" + "qa: F401 - looked up by name in the tests"),
         (SILENCED, "x = 1  # type: ig" + "nore[arg-type]  # a wrong call on purpose"),
     ],

@@ -7,8 +7,9 @@ module imported, when it is first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mcpio._lazy import names_by_use
 
 if TYPE_CHECKING:
     from mcpio.app.answering import Elicitor, Rooter, Sampler
@@ -62,22 +63,6 @@ if TYPE_CHECKING:
     from mcpio.app.uri_template import UriTemplate, UriTemplateError
     from mcpio.app.validation import SchemaError, Validator, ValidatorMissing
     from mcpio.app.web_address import WebAddress, web_address
-
-else:
-
-    def __getattr__(name: str) -> Any:
-        # Hidden from type checkers, or to them every misspelt name would be there.
-        module = _MODULES.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{module}"), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
 
 __all__ = [
     "Accepted",
@@ -214,4 +199,5 @@ _HOME = {
 }
 """The module of each name."""
 
-_MODULES = {name: module for module, names in _HOME.items() for name in names.split()}
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = names_by_use(__name__, _HOME)

@@ -64,7 +64,8 @@ class AsgiApp:
         """Serve one request, or the life of the application. WebSockets are refused.
 
         It returns when the response is complete, or its client is gone, and everything that the request began is done.
-        ``RuntimeError`` where the server has a lifespan that was not entered, and in a second event loop at a time.
+        ``RuntimeError`` where the server has a lifespan that was not entered, and in a second event loop at a time;
+        ``ValueError`` for a kind of scope that ASGI 3 does not have.
         """
         if scope["type"] == "http":
             await self._serve(scope, receive, send)
@@ -74,7 +75,7 @@ class AsgiApp:
             await receive()
             await send({"type": "websocket.close", "code": 1000})
         else:
-            raise NotImplementedError(f"this application serves http, not {scope['type']}")
+            raise ValueError(f"this application serves http, not {scope['type']}")
 
     @contextlib.asynccontextmanager
     async def lifespan(self, *_: Any) -> AsyncIterator[None]:

@@ -6,8 +6,9 @@ lines joins either to whatever speaks HTTP; ``mcpio.trio`` and ``mcpio.asgi`` ar
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mcpio._lazy import names_by_use
 
 if TYPE_CHECKING:
     from mcpio.http.client import HttpClient
@@ -16,22 +17,6 @@ if TYPE_CHECKING:
     from mcpio.http.model import Body, End, Reset, ResponseHead
     from mcpio.http.server import HttpServer
     from mcpio.http.sessions import HttpSession, SessionClosed, SessionOpened
-
-else:
-
-    def __getattr__(name: str) -> Any:
-        # Hidden from type checkers, or to them every misspelt name would be there.
-        module = _MODULES.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{module}"), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
 
 __all__ = [
     "Body",
@@ -59,4 +44,5 @@ _HOME = {
 }
 """The module of each name."""
 
-_MODULES = {name: module for module, names in _HOME.items() for name in names.split()}
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = names_by_use(__name__, _HOME)

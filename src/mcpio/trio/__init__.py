@@ -13,8 +13,9 @@ up, and its module imported, when it is first used: a server does not pay for wh
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mcpio._lazy import names_by_use
 
 if TYPE_CHECKING:
     from mcpio.trio._drivers import connect, open_transport, serve
@@ -31,22 +32,6 @@ if TYPE_CHECKING:
     from mcpio.trio._stdio import stdio_stream
     from mcpio.trio._stdio_drivers import StdioClient, connect_stdio, open_stdio, serve_stdio
     from mcpio.trio._tasks import run_tasks
-
-else:
-
-    def __getattr__(name: str) -> Any:
-        # Hidden from type checkers, or to them every misspelt name would be there.
-        module = _MODULES.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{module}"), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
 
 __all__ = [
     "ChildProcess",
@@ -104,4 +89,5 @@ _HOME = {
 }
 """The module of each name."""
 
-_MODULES = {name: module for module, names in _HOME.items() for name in names.split()}
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = names_by_use(__name__, _HOME)

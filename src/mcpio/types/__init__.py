@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mcpio._lazy import names_by_use
 
 if TYPE_CHECKING:
     from mcpio.types._fields import (
@@ -441,17 +442,5 @@ _HOME = {
 }
 """The module of each name."""
 
-_MODULES = {name: module for module, names in _HOME.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = names_by_use(__name__, _HOME)
