@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from linked import Link
+from questions import ELICIT, SAMPLE, captured
 
 import mcpio
 from mcpio.app.context import Context
@@ -16,42 +17,11 @@ from mcpio.errors import (
 )
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import (
-    CreateMessageRequest,
-    CreateMessageResult,
     CustomRequest,
-    ElicitFormRequest,
-    ElicitSchema,
     Implementation,
     LoggingMessageNotification,
-    SamplingMessage,
-    StringSchema,
     TextContent,
 )
-
-SAMPLE = CreateMessageRequest((SamplingMessage("user", TextContent("hello")),), 10)
-ELICIT = ElicitFormRequest("Who are you?", ElicitSchema({"name": StringSchema()}))
-
-
-def said(text: str) -> CreateMessageResult:
-    return CreateMessageResult("assistant", TextContent(text), "model")
-
-
-def captured(function: Callable[[Context], Any], **options: Any) -> tuple[Any, Link]:
-    """Call a tool that runs the function with its context; return what that returned or raised, and the link."""
-    server, found = Server("s"), []
-
-    @server.tool
-    async def tool(ctx: Context) -> None:
-        try:
-            value = function(ctx)
-            found.append(await value if hasattr(value, "__await__") else value)
-        except Exception as error:
-            found.append(error)
-
-    link = Link(server, **options)
-    link.call("tool")
-    return found[0], link
-
 
 # What a request says
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from linked import Link
+from questions import ELICIT, SAMPLE, captured, said
 
 from mcpio.app.context import Context, RequestScope
 from mcpio.app.server import Server
@@ -22,42 +23,13 @@ from mcpio.types import (
     ClientCapabilities,
     CreateMessageRequest,
     CreateMessageResult,
-    ElicitFormRequest,
     ElicitResult,
-    ElicitSchema,
     ElicitURLRequest,
     Root,
     RootsCapability,
     SamplingCapability,
-    SamplingMessage,
-    StringSchema,
-    TextContent,
     ToolChoice,
 )
-
-SAMPLE = CreateMessageRequest((SamplingMessage("user", TextContent("hello")),), 10)
-ELICIT = ElicitFormRequest("Who are you?", ElicitSchema({"name": StringSchema()}))
-
-
-def said(text: str) -> CreateMessageResult:
-    return CreateMessageResult("assistant", TextContent(text), "model")
-
-
-def captured(function: Callable[[Context], Any], **options: Any) -> tuple[Any, Link]:
-    """Call a tool that runs the function with its context; return what that returned or raised, and the link."""
-    server, found = Server("s"), []
-
-    @server.tool
-    async def tool(ctx: Context) -> None:
-        try:
-            value = function(ctx)
-            found.append(await value if hasattr(value, "__await__") else value)
-        except Exception as error:
-            found.append(error)
-
-    link = Link(server, **options)
-    link.call("tool")
-    return found[0], link
 
 
 @pytest.mark.parametrize("later", [False, True])

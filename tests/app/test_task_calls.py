@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rawpeer import Played, Wait, played_client, played_server
+from rawpeer import Played, played_client, played_server
+from waits import Wait
 
 from mcpio.app.server import Server
 from mcpio.app.task_calls import TaskCalls

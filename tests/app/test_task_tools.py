@@ -6,7 +6,8 @@ from typing import Any
 
 import attrs
 import pytest
-from rawpeer import Played, Wait, played_client
+from rawpeer import Played, played_client
+from waits import Wait
 
 from mcpio.app.client import Client
 from mcpio.errors import LocalProtocolError, RequestError

@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 import pytest
-from rawpeer import Wait, played_server
+from rawpeer import played_server
 from rawtasks import CALL, DONE, begin, client, state, told
+from waits import Wait
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server

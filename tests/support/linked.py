@@ -3,56 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
+
+from waits import Wait
 
 from mcpio.app.client import Client, ClientOptions, client_connection
-from mcpio.app.runtime import Spawned
 from mcpio.app.server import Server
 from mcpio.app.serving import ServerSession
 from mcpio.engine.connection import Connection
 from mcpio.engine.options import Options
 from mcpio.events import ConnectionClosed, Event
 from mcpio.revisions import Revision
-from mcpio.testing import Cancelled, ManualRuntime, pair
+from mcpio.testing import ManualRuntime, pair
 from mcpio.types import CallToolResult, TextContent
 
 T = TypeVar("T")
 
 
-class Ask(Generic[T]):
-    """A call that goes on while the test does other things."""
+class Ask(Wait[T]):
+    """A call over a link."""
 
     def __init__(self, link: Link, coroutine: Awaitable[T]) -> None:
-        self._coroutine = coroutine
-        self._link = link
-        self.state = "waits"
-        self.error: BaseException | None = None
-        self._result: list[T] = []
-        self._task: Spawned = link.runtime.spawn(self._run())
-        link.run()
-
-    @property
-    def result(self) -> T:
-        """What it returned. What it raised is raised here."""
-        if self.error is not None:
-            raise self.error
-        (result,) = self._result
-        return result
-
-    def cancel(self) -> None:
-        """Have it give up, and let what follows from that happen."""
-        self._task.cancel()
-        self._link.run()
-
-    async def _run(self) -> None:
-        try:
-            self._result.append(await self._coroutine)
-            self.state = "returned"
-        except Cancelled:
-            self.state = "cancelled"
-            raise
-        except Exception as error:
-            self.error, self.state = error, "failed"
+        super().__init__(link.runtime, coroutine, link.run)
 
 
 class Link:

@@ -6,52 +6,19 @@ import json
 from collections.abc import Awaitable
 from typing import Any, Generic, TypeVar
 
+from waits import Wait
+
 from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
 from mcpio.engine.server import ServerConnection
-from mcpio.testing import Cancelled, ManualRuntime
+from mcpio.testing import ManualRuntime
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Session)
 
 INFO = {"name": "peer", "version": "1"}
-
-
-class Wait(Generic[T]):
-    """A call that waits for the peer."""
-
-    def __init__(self, runtime: ManualRuntime, coroutine: Awaitable[T]) -> None:
-        self.state = "waits"
-        self.error: Exception | None = None
-        self._result: list[T] = []
-        self._coroutine = coroutine
-        self._runtime = runtime
-        self._task = runtime.spawn(self._run())
-        runtime.run()
-
-    @property
-    def result(self) -> T:
-        """What it returned; what it raised is raised."""
-        if self.error is not None:
-            raise self.error
-        (result,) = self._result
-        return result
-
-    def cancel(self) -> None:
-        self._task.cancel()
-        self._runtime.run()
-
-    async def _run(self) -> None:
-        try:
-            self._result.append(await self._coroutine)
-            self.state = "returned"
-        except Cancelled:
-            self.state = "cancelled"
-            raise
-        except Exception as error:
-            self.error, self.state = error, "failed"
 
 
 class Played(Generic[S]):

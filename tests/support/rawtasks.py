@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawpeer import Played, Wait, played_client
+from rawpeer import Played, played_client
+from waits import Wait
 
 from mcpio.app.client import Client
 from mcpio.app.task_handle import TaskHandle

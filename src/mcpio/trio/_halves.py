@@ -13,7 +13,16 @@ from typing import Any, Final, Protocol
 
 import trio
 
-__all__ = ["RECEIVE_SIZE", "InputHalf", "OutputHalf", "PollInput", "PollOutput", "StdioStream", "checked_size"]
+__all__ = [
+    "RECEIVE_SIZE",
+    "InputHalf",
+    "JoinedStream",
+    "OutputHalf",
+    "PollInput",
+    "PollOutput",
+    "StdioStream",
+    "checked_size",
+]
 
 RECEIVE_SIZE: Final = 65536
 """Bytes asked for by one read: what a Linux pipe holds. More would cost an allocation by mmap at every read."""
@@ -58,20 +67,16 @@ class OutputHalf(Protocol):
         ...
 
 
-class StdioStream(trio.abc.HalfCloseableStream):
+class JoinedStream(trio.abc.HalfCloseableStream):
     """An input and an output joined: ``send_all`` writes to the one, ``receive_some`` reads from the other.
 
-    ``receive_some`` loses nothing when it is cancelled. A cancelled ``send_all`` may have written a part. ``close`` is
-    ``aclose`` without the wait: synchronous, idempotent, legal from any task of the run. ``on_eof`` is called once,
-    when an output whose end the peer can see was ended by ``send_eof``.
+    ``receive_some`` loses nothing when it is cancelled. A cancelled ``send_all`` may have written a part. Subclasses
+    say how it ends.
     """
 
-    def __init__(self, source: InputHalf, sink: OutputHalf, *, on_eof: Callable[[], None] | None = None) -> None:
+    def __init__(self, source: InputHalf, sink: OutputHalf) -> None:
         self._source = source
         self._sink = sink
-        self._on_eof = on_eof
-        self._closed = False
-        self._sent_eof = False
         self._sending = False
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
@@ -92,7 +97,7 @@ class StdioStream(trio.abc.HalfCloseableStream):
         For a caller that has something to say between two checkpoints: a short message to a peer that reads costs one
         system call and no turn of the loop. 0 means "use ``send_all``". Raises as ``send_all`` does.
         """
-        self._refuse_second_sender()
+        self._check_sending()
         return self._sink.send_nowait(data)
 
     async def wait_send_all_might_not_block(self) -> None:
@@ -103,11 +108,34 @@ class StdioStream(trio.abc.HalfCloseableStream):
         finally:
             self._sending = False
 
+    def _begin_sending(self) -> None:
+        self._check_sending()
+        self._sending = True
+
+    def _check_sending(self) -> None:
+        """Raise for who must not send now."""
+        if self._sending:
+            raise trio.BusyResourceError("another task is sending on this stream")
+
+
+class StdioStream(JoinedStream):
+    """An input and an output of a process, each with a descriptor of its own.
+
+    ``close`` is ``aclose`` without the wait: synchronous, idempotent, legal from any task of the run. ``on_eof`` is
+    called once, when an output whose end the peer can see was ended by ``send_eof``.
+    """
+
+    def __init__(self, source: InputHalf, sink: OutputHalf, *, on_eof: Callable[[], None] | None = None) -> None:
+        super().__init__(source, sink)
+        self._on_eof = on_eof
+        self._closed = False
+        self._sent_eof = False
+
     async def send_eof(self) -> None:
         """Close the output and keep the input open. A second call does nothing."""
         if self._closed:
             raise trio.ClosedResourceError("the stream is closed")
-        self._refuse_second_sender()
+        self._check_sending()
         if not self._sent_eof:
             self._sent_eof = True
             self._sink.send_eof()
@@ -125,14 +153,6 @@ class StdioStream(trio.abc.HalfCloseableStream):
         """Close both directions."""
         self.close()
         await trio.lowlevel.checkpoint()
-
-    def _begin_sending(self) -> None:
-        self._refuse_second_sender()
-        self._sending = True
-
-    def _refuse_second_sender(self) -> None:
-        if self._sending:
-            raise trio.BusyResourceError("another task is sending on this stream")
 
 
 class PollInput:

@@ -4,51 +4,25 @@ from __future__ import annotations
 
 import trio
 
-from mcpio.trio._halves import PollInput, PollOutput
+from mcpio.trio._halves import JoinedStream, PollInput, PollOutput
 
 __all__ = ["QuickSocketStream"]
 
 
-class QuickSocketStream(trio.abc.HalfCloseableStream):
+class QuickSocketStream(JoinedStream):
     """A plain ``trio.SocketStream``, which it owns from then on."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.socket = stream.socket
-        self._stream = stream
         fd = stream.socket.fileno()
-        self._source = PollInput(fd, close=lambda _: stream.socket.close())
-        self._sink = PollOutput(fd, close=lambda _: None)  # there is only one descriptor
-        self._is_sending = self._has_ended = False
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Wait for bytes; ``b""`` is the end."""
-        return await self._source.receive_some(max_bytes)
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of it."""
-        self._begin_sending()
-        try:
-            await self._sink.send_all(data)
-        finally:
-            self._is_sending = False
-
-    def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
-        """Write what finds room at once, without a checkpoint, and return how many bytes of ``data`` that was."""
-        self._check_sending()
-        return self._sink.send_nowait(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room."""
-        self._begin_sending()
-        try:
-            await self._sink.wait_send_all_might_not_block()
-        finally:
-            self._is_sending = False
+        # There is only one descriptor to close.
+        super().__init__(PollInput(fd, close=lambda _: stream.socket.close()), PollOutput(fd, close=lambda _: None))
+        self._stream = stream
+        self._has_ended = False
 
     async def send_eof(self) -> None:
         """Tell the peer that no more comes. A second call does nothing."""
-        if self._is_sending:
-            raise trio.BusyResourceError("another task is sending on this stream")
+        super()._check_sending()
         await self._stream.send_eof()
         self._has_ended = True
 
@@ -58,12 +32,7 @@ class QuickSocketStream(trio.abc.HalfCloseableStream):
         self._source.close()
         await self._stream.aclose()
 
-    def _begin_sending(self) -> None:
-        self._check_sending()
-        self._is_sending = True
-
     def _check_sending(self) -> None:
-        if self._is_sending:
-            raise trio.BusyResourceError("another task is sending on this stream")
+        super()._check_sending()
         if self._has_ended:
             raise trio.ClosedResourceError("this end was closed")
