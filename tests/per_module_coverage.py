@@ -97,8 +97,11 @@ def measure(module: Path) -> Outcome:
 def _settings(module: Path, data: Path) -> str:
     """Return settings that measure one module only, and leave out of it what the project's settings leave out."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    left_out = "".join(f"\n  {pattern}" for pattern in project["tool"]["coverage"]["report"]["exclude_also"])
-    return f"[run]\nbranch = true\ninclude = {module}\ndata_file = {data}\n[report]\nexclude_also ={left_out}\n"
+    report = "".join(
+        f"\n{option} =" + "".join(f"\n  {pattern}" for pattern in patterns)
+        for option, patterns in project["tool"]["coverage"]["report"].items()
+    )
+    return f"[run]\nbranch = true\ninclude = {module}\ndata_file = {data}\n[report]{report}\n"
 
 
 def main() -> int:
