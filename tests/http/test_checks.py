@@ -50,6 +50,20 @@ def test_the_path_and_the_query_are_taken_apart() -> None:
     assert (facts("GET", "/mcp").query, facts("GET", "/mcp").host) == ("", None)
 
 
+@pytest.mark.parametrize("scheme", ["http", "HTTPS"])
+def test_a_target_may_be_a_whole_address_whose_host_is_the_one_that_counts(scheme: str) -> None:
+    found = facts("GET", f"{scheme}://localhost:8000/mcp?a=1", host="evil.example")
+    assert (found.path, found.query, found.host) == ("/mcp", "a=1", "localhost:8000")
+    assert status(facts("POST", f"{scheme}://localhost:8000/mcp", host="evil.example", **GOOD), policy=LOCAL) == 200
+    assert status(facts("POST", f"{scheme}://evil.example/mcp", host="localhost:8000", **GOOD), policy=LOCAL) == 403
+    assert status(facts("POST", f"{scheme}://a@localhost:8000/mcp", host="localhost:8000", **GOOD), policy=LOCAL) == 403
+
+
+@pytest.mark.parametrize(("target", "path"), [("*", "*"), ("ftp://a/mcp", "ftp://a/mcp"), ("http://a", "/"), ("", "")])
+def test_a_target_of_another_form_is_no_place_of_ours(target: str, path: str) -> None:
+    assert facts("OPTIONS", target).path == path
+
+
 @pytest.mark.req("HTTP-01")
 def test_other_methods_are_refused_and_told_which_there_are() -> None:
     rejection = first_broken(facts("PUT"), rules())

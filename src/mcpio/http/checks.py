@@ -65,16 +65,18 @@ class Facts:
 
     def __init__(self, head: RequestHead) -> None:
         self.method: str = head.method
-        path, _, query = head.target.partition("?")
-        self.path: str = path
-        self.query: str = query
         self.principal: Hashable = head.principal
         self.policy: HostPolicy | None = head.policy
         found: dict[bytes, bytes] = {}
         for name, value in head.headers:
             found[name] = value if name not in found else found[name] + b", " + value
         text = {name: found[name].decode("latin-1") for name in _FIELDS if name in found}
-        self.host: str | None = text.get(b"host")
+        target, self.host = head.target, text.get(b"host")
+        if not target.startswith("/"):
+            target, self.host = _in_origin_form(target, self.host)
+        path, _, query = target.partition("?")
+        self.path: str = path
+        self.query: str = query
         self.origin: str | None = text.get(b"origin")
         self.accept: str = text.get(b"accept", "")
         self.content_type: str = text.get(b"content-type", "")
@@ -82,6 +84,18 @@ class Facts:
         self.session_id: str | None = text.get(b"mcp-session-id")
         self.version: str | None = text.get(b"mcp-protocol-version")
         self.last_event_id: str | None = text.get(b"last-event-id")
+
+
+def _in_origin_form(target: str, host: str | None) -> tuple[str, str | None]:
+    """Return the target and the host of a request whose target may be a whole address (RFC 9112, 3.2.2).
+
+    The host in the address is then the one that counts.
+    """
+    scheme, is_address, rest = target.partition("://")
+    if not is_address or scheme.lower() not in ("http", "https"):
+        return target, host
+    authority, _, path = rest.partition("/")
+    return f"/{path}", authority
 
 
 @attrs.frozen
