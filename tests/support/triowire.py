@@ -19,7 +19,7 @@ from httpwire import Case, Exchange, Wire
 from mcpio import Server
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead
 from mcpio.http.options import HttpOptions
-from mcpio.trio import HttpListening, HttpPeer, serve_http
+from mcpio.trio import HttpListening, SocketPeer, serve_http
 
 PARSERS = ("h11", "httptools")
 
@@ -274,7 +274,7 @@ async def _read(exchange: Asked, http: h11.Connection) -> None:
             exchange.take(End(0))
 
 
-def _user(head: RequestHead, peer: HttpPeer) -> str | None:
+def _user(head: RequestHead, peer: SocketPeer) -> str | None:
     assert peer.certificate is None
     return next((value.decode("latin-1") for name, value in head.headers if name == b"x-user"), None)
 

@@ -15,7 +15,7 @@ from triowire import each_parser, in_virtual_time, memory_site
 from mcpio import Context, Server
 from mcpio.http.model import Denied, RequestHead
 from mcpio.http.options import HttpOptions
-from mcpio.trio import HttpPeer
+from mcpio.trio import SocketPeer
 
 
 class Shop:
@@ -279,9 +279,9 @@ def test_what_does_not_end_in_time_is_cut_off(parser: str) -> None:
 
 @each_parser
 def test_who_makes_a_request_is_for_the_program_to_say(parser: str) -> None:
-    async def find(head: RequestHead, peer: HttpPeer) -> Any:
+    async def find(head: RequestHead, peer: SocketPeer) -> Any:
         await trio.sleep(20)
-        assert (head.method, peer) == ("POST", HttpPeer(None))
+        assert (head.method, peer) == ("POST", SocketPeer(None))
         (user,) = [value.decode() for name, value in head.headers if name == b"authorization"]
         if user == "boom":
             raise RuntimeError("no database")

@@ -20,7 +20,7 @@ from triowire import RawHttp, each_parser
 
 from mcpio import Context, Server
 from mcpio.http.options import HttpOptions
-from mcpio.trio import HttpListening, HttpPeer, HttpTimeouts, serve_http
+from mcpio.trio import HttpListening, HttpTimeouts, SocketPeer, serve_http
 
 PROGRAM = """
 import sys
@@ -172,9 +172,9 @@ def test_a_certificate_says_whose_a_request_is(parser: str, authority: trustme.C
 
 def test_the_certificate_is_for_the_program_to_see(authority: trustme.CA) -> None:
     serving, asking = contexts(authority)
-    peers: list[HttpPeer] = []
+    peers: list[SocketPeer] = []
 
-    def find(_: Any, peer: HttpPeer) -> str:
+    def find(_: Any, peer: SocketPeer) -> str:
         peers.append(peer)
         return "somebody"
 

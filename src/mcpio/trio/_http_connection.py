@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from enum import IntEnum
 from inspect import isawaitable
 from math import inf
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 import trio
@@ -19,9 +19,10 @@ from mcpio.engine.limits import seconds
 from mcpio.http.model import Body, Denied, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 from mcpio.trio._http_parsers import BadRequest, HeadRead, Mark, Parser
 from mcpio.trio._http_writing import ResponseWriter
+from mcpio.trio._listening import BROKEN, SocketPeer
 from mcpio.trio._timekeeper import Signal
 
-__all__ = ["FindPrincipal", "HttpConnection", "HttpPeer", "HttpTimeouts"]
+__all__ = ["FindPrincipal", "HttpConnection", "HttpTimeouts"]
 
 RECEIVE: Final = 65536
 """How many bytes to ask for at once."""
@@ -29,8 +30,6 @@ RECEIVE: Final = 65536
 LINGER: Final = 1.0
 """Seconds to go on reading from a client that was answered before its request was complete, so that it can read the
 answer: closing while bytes come in would throw the answer away."""
-
-BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 
 @attrs.frozen(kw_only=True)
@@ -49,17 +48,6 @@ class HttpTimeouts:
     """Bytes a second with which bodies and responses have to get on, on the whole. What is longer may take longer."""
 
 
-@attrs.frozen
-class HttpPeer:
-    """Who a client is, as far as its connection tells."""
-
-    address: Any
-    """Where it calls from, as ``socket.getpeername`` has it: the host is the first of it. ``None`` where nothing is
-    known; a string, mostly empty, for a Unix socket."""
-    certificate: Any = None
-    """The certificate that it proved to have, as ``ssl.SSLSocket.getpeercert`` has it; ``None`` without one."""
-
-
 class Stage(IntEnum):
     """What a client is doing, which bounds how long it may take."""
 
@@ -69,7 +57,7 @@ class Stage(IntEnum):
     ANSWER = 3
 
 
-FindPrincipal: TypeAlias = "Callable[[RequestHead, HttpPeer], Hashable | Denied | Awaitable[Hashable | Denied]]"
+FindPrincipal: TypeAlias = "Callable[[RequestHead, SocketPeer], Hashable | Denied | Awaitable[Hashable | Denied]]"
 """Returns whose a request is, or ``Denied``."""
 
 
@@ -87,7 +75,7 @@ class HttpConnection:
         host: HttpHost,
         parser: Parser,
         *,
-        peer: HttpPeer,
+        peer: SocketPeer,
         timeouts: HttpTimeouts,
         find_principal: FindPrincipal | None = None,
     ) -> None:
@@ -99,8 +87,7 @@ class HttpConnection:
         self._writer = ResponseWriter()
         self._timeouts = timeouts
         self._find_principal = find_principal
-        certificate = peer.certificate
-        self._principal: Hashable = certificate["subject"] if certificate else None
+        self._principal = peer.subject
         self._fd = _descriptor(stream)
         self._requests = 0
         self._exchange: Hashable = None

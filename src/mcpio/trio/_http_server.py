@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,11 @@ from mcpio.app.hosting import HttpHost
 from mcpio.app.server import Server
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._beginnings import TapSource
-from mcpio.trio._drivers import lifespan_of
 from mcpio.trio._http_connection import FindPrincipal, HttpTimeouts
 from mcpio.trio._http_parsers import ParserName, new_parser
-from mcpio.trio._http_site import LAST_WRITES, Site, SiteOptions
-from mcpio.trio._listening import address_of, listen_tcp
-from mcpio.trio._signals import terminate_on_signals
+from mcpio.trio._http_site import HttpSite, HttpSiteOptions
+from mcpio.trio._listening import Door, address_of, listen_tcp
+from mcpio.trio._site import run_site, until_signalled
 
 if TYPE_CHECKING:
     from mcpio.app.saving import UnansweredPolicy
@@ -73,8 +71,8 @@ async def serve_http(
     the end; when all of them are closed before, that is the end. With ``ssl_context`` it is HTTPS.
 
     The principal of a request, which its session is bound to, is what ``principal`` says, a function or coroutine
-    function of the request's head and the ``HttpPeer``; it may return ``Denied``. Without one it is the subject of the
-    certificate that the client showed, where ``ssl_context`` asks for one, and otherwise ``None``.
+    function of the request's head and the ``SocketPeer``; it may return ``Denied``. Without one it is the subject of
+    the certificate that the client showed, where ``ssl_context`` asks for one, and otherwise ``None``.
 
     Beyond ``max_connections`` clients wait to be accepted, unless a connection between two requests can be closed for
     them; a client with more than ``max_per_address`` connections from one address is turned away. Heads of requests
@@ -90,33 +88,24 @@ async def serve_http(
     there is not, and ``ValueError`` for options that do not go with a store.
     """
     new_parser(parser, head_bytes)  # To fail now, and not at the first client.
-    site_options = SiteOptions(
-        timeouts or HttpTimeouts(),
-        head_bytes,
-        parser,
-        max_connections,
-        max_per_address,
-        ssl_context,
-        principal,
-        tap,
-        store,
-        unanswered,
+    told = HttpSiteOptions(timeouts or HttpTimeouts(), head_bytes, parser, principal, tap, store, unanswered)
+    door = Door(
+        max_connections=max_connections,
+        max_per_address=max_per_address,
+        ssl_context=ssl_context,
+        handshake_timeout=told.timeouts.head,
+        https_compatible=True,
     )
-    async with contextlib.AsyncExitStack() as stack:
-        if handle_signals:
-            stack.enter_context(terminate_on_signals(patience=grace + LAST_WRITES))
+    with until_signalled(handle_signals, grace):
         bound = await listen_tcp(host, port) if listeners is None else listeners
-        for listener in bound:
-            stack.push_async_callback(listener.aclose)
         place = _place(bound[0], None if listeners is not None else host)
         chosen = _policed(options or HttpOptions(), place)
         url = _url("http" if ssl_context is None else "https", place, chosen.path)
-        state = await stack.enter_async_context(lifespan_of(server))
 
-        def started(hosting: HttpHost) -> None:
-            task_status.started(HttpListening(url, None if place is None else place[1], hosting))
+        def started(site: HttpSite) -> None:
+            task_status.started(HttpListening(url, None if place is None else place[1], site.host))
 
-        await Site(server, chosen, site_options, state).run(bound, grace, started)
+        await run_site(server, lambda ground: HttpSite(ground, chosen, told), door, bound, grace=grace, started=started)
 
 
 def _place(listener: trio.abc.Listener[Any], name: str | None) -> tuple[str, int] | None:

@@ -8,7 +8,8 @@ import socket
 import ssl
 import stat
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
 from math import inf
 from typing import Any, Final, TypeAlias
@@ -19,16 +20,15 @@ import trio
 from mcpio._driving import report
 
 __all__ = [
-    "ACCEPT_AGAIN",
     "BROKEN",
     "Door",
     "SocketPeer",
     "address_of",
+    "close_all",
     "keep_tcp_alive",
     "listen_tcp",
     "listen_unix",
-    "peer_address",
-    "shake_hands",
+    "protocol_of",
 ]
 
 BACKLOG: Final = 1024
@@ -39,6 +39,12 @@ ACCEPT_AGAIN: Final = 0.1
 
 BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
+LOCK_AGAIN: Final = 0.01
+"""Seconds between two looks at a directory in which another server is just beginning."""
+
+LOCK_PATIENCE: Final = 2.0
+"""Seconds after which whoever holds that directory is no server that is beginning."""
+
 Listener: TypeAlias = "trio.abc.Listener[Any]"
 
 
@@ -48,79 +54,135 @@ class SocketPeer:
 
     address: Any = None
     """Where it calls from, as ``socket.getpeername`` has it: for TCP the host comes first. ``None`` where nothing is
-    known."""
+    known, and a string, mostly empty, for a Unix socket."""
     certificate: Any = None
     """The certificate that it proved to have, as ``ssl.SSLSocket.getpeercert`` has it; ``None`` without one."""
     user_id: int | None = None
     """For Unix sockets, on Linux: the user that the client's process runs as. ``None`` where nothing is known."""
 
+    @property
+    def subject(self) -> Hashable:
+        """The subject of the certificate, ``None`` without one: the principal, where nothing else says who that is."""
+        return self.certificate["subject"] if self.certificate else None
+
 
 class Door:
     """Accepts connections, so many at a time, secures them, and hands each over. What a client does costs only itself.
 
-    ``connections`` are tasks in a nursery of their own; those that are accepted go on when ``accept`` is cancelled.
+    Those that are accepted go on when ``accept`` is cancelled.
     """
 
     def __init__(
-        self, *, max_connections: int, ssl_context: ssl.SSLContext | None, handshake_timeout: float | None
+        self,
+        *,
+        max_connections: int,
+        max_per_address: int | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        handshake_timeout: float | None = None,
+        https_compatible: bool = False,
     ) -> None:
+        """Of clients without an address, such as those of a Unix socket, there may be any number.
+
+        ``https_compatible`` is for protocols that say themselves where they end: see ``trio.SSLStream``.
+        """
         self._room = trio.Semaphore(max_connections)
+        self._max_per_address = max_per_address
+        self._addresses: Counter[Any] = Counter()
         self._ssl_context = ssl_context
         self._handshake_timeout = handshake_timeout
+        self._https_compatible = https_compatible
 
     async def accept(
         self,
         listeners: Sequence[Listener],
         connections: trio.Nursery,
         serve: Callable[[trio.abc.Stream, SocketPeer], Awaitable[None]],
+        make_room: Callable[[], None],
     ) -> None:
-        """Accept until cancelled; then close the listeners. ``serve`` closes its stream."""
+        """Accept until cancelled, or all listeners are closed; then close them.
+
+        ``serve``, run in the nursery ``connections``, closes its stream. ``make_room`` is called when no connection
+        more may be had, and may end one that is at rest.
+        """
         try:
             async with trio.open_nursery() as nursery:
                 for listener in listeners:
-                    nursery.start_soon(self._accept, listener, connections, serve)
+                    nursery.start_soon(self._accept, listener, connections, serve, make_room)
         finally:
-            for listener in listeners:
-                await trio.aclose_forcefully(listener)
+            await close_all(listeners)
 
-    async def _accept(self, listener: Listener, connections: trio.Nursery, serve: Any) -> None:
+    async def _accept(self, listener: Listener, connections: trio.Nursery, serve: Any, make_room: Any) -> None:
         while True:
             try:
                 stream = await listener.accept()
+            except trio.ClosedResourceError:
+                return
             except OSError as error:
                 report("a connection could not be accepted", error)
                 await trio.sleep(ACCEPT_AGAIN)
                 continue
             try:
                 # Not before it is accepted: a listener that nobody calls would keep the room from the others.
-                await self._room.acquire()
+                await self._find_room(make_room)
             except BaseException:
                 await trio.aclose_forcefully(stream)
                 raise
             connections.start_soon(self._let_in, stream, serve)
 
-    async def _let_in(self, stream: trio.abc.Stream, serve: Any) -> None:
+    async def _find_room(self, make_room: Callable[[], None]) -> None:
         try:
-            secured, peer = await self._look_at(stream)
+            self._room.acquire_nowait()
+        except trio.WouldBlock:
+            make_room()
+            await self._room.acquire()
+
+    async def _let_in(self, stream: trio.abc.Stream, serve: Any) -> None:
+        address = _peer_address(stream)
+        place = address[0] if isinstance(address, tuple) else None
+        self._addresses[place] += 1
+        try:
+            secured, peer = await self._look_at(stream, address, place)
             if secured is None:
                 await trio.aclose_forcefully(stream)
             else:
                 await serve(secured, peer)
         finally:
+            self._addresses[place] -= 1
+            if not self._addresses[place]:
+                del self._addresses[place]
             self._room.release()
 
-    async def _look_at(self, stream: trio.abc.Stream) -> tuple[trio.abc.Stream | None, SocketPeer]:
+    async def _look_at(
+        self, stream: trio.abc.Stream, address: Any, place: str | None
+    ) -> tuple[trio.abc.Stream | None, SocketPeer]:
         """Return the stream to talk on, ``None`` for a client that may not, and who it is."""
-        address, user_id = peer_address(stream), _user_id(stream)
-        if self._ssl_context is None:
-            return stream, SocketPeer(address, None, user_id)
-        secured = trio.SSLStream(stream, self._ssl_context, server_side=True)
-        if not await shake_hands(secured, self._handshake_timeout):
+        most = self._max_per_address
+        if most is not None and place is not None and self._addresses[place] > most:
             return None, SocketPeer(address)
-        return secured, SocketPeer(address, secured.getpeercert() or None)
+        if self._ssl_context is None:
+            return stream, SocketPeer(address, None, _user_id(stream))
+        secured = trio.SSLStream(stream, self._ssl_context, server_side=True, https_compatible=self._https_compatible)
+        if not await _shake_hands(secured, self._handshake_timeout):
+            return None, SocketPeer(address)
+        return secured, SocketPeer(address, secured.getpeercert() or None, _user_id(stream))
 
 
-async def shake_hands(stream: trio.SSLStream[Any], timeout: float | None) -> bool:
+async def close_all(listeners: Sequence[Listener]) -> None:
+    """Close listeners, also where all else is cancelled. Twice does nothing."""
+    with trio.CancelScope(shield=True):
+        for listener in listeners:
+            await listener.aclose()
+
+
+def protocol_of(stream: trio.abc.Stream) -> str | None:
+    """Return which protocol was agreed on in the handshake of TLS (ALPN), such as ``"h2"``; ``None`` for none."""
+    if not isinstance(stream, trio.SSLStream):
+        return None
+    chosen: str | None = stream.selected_alpn_protocol()
+    return chosen
+
+
+async def _shake_hands(stream: trio.SSLStream[Any], timeout: float | None) -> bool:
     """Whether the other end speaks TLS, and shows the certificate that is wanted, in so many seconds."""
     try:
         with trio.fail_after(inf if timeout is None else timeout):
@@ -152,17 +214,22 @@ async def listen_unix(path: str | os.PathLike[str], mode: int) -> AsyncIterator[
     file that is no socket.
     """
     place = os.fspath(path)
-    await _remove_stale(place)
-    made = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
-    with made:
-        await made.bind(place)
-        found = _identity(place)
+    with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM) as made:
+        async with _alone_in(os.path.dirname(place) or "."):
+            await _remove_stale(place)
+            await made.bind(place)
+            found = _identity(place)
+            try:
+                # Until it listens, nobody can connect.
+                os.chmod(place, mode)
+                made.listen(BACKLOG)
+            except BaseException:
+                os.unlink(place)
+                raise
         try:
-            # Until it listens, nobody can connect.
-            os.chmod(place, mode)
-            made.listen(BACKLOG)
             yield trio.SocketListener(made)
         finally:
+            # It listens still: no other server takes the file for a stale one.
             with suppress(OSError):
                 if _identity(place) == found:
                     os.unlink(place)
@@ -191,6 +258,31 @@ def address_of(listener: Listener) -> tuple[str, int] | None:
     return host, port
 
 
+@asynccontextmanager
+async def _alone_in(directory: str) -> AsyncIterator[None]:
+    """Keep other servers out of a directory while a socket's file is looked at, removed and made anew.
+
+    Between a look and a removal, another server that begins might have put its own file there. The lock ends with the
+    process, and leaves no file. Raises ``OSError``, with ``EAGAIN`` when another holds it for too long.
+    """
+    import fcntl  # Only where there are Unix sockets.
+
+    place = os.open(directory, os.O_RDONLY)
+    try:
+        deadline = trio.current_time() + LOCK_PATIENCE
+        while True:
+            try:
+                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if trio.current_time() >= deadline:
+                    raise
+            await trio.sleep(LOCK_AGAIN)
+        yield
+    finally:
+        os.close(place)
+
+
 async def _remove_stale(path: str) -> None:
     """Make room for a Unix socket where only the file of one is left. Raises ``OSError`` where it is more than that."""
     try:
@@ -210,7 +302,7 @@ async def _remove_stale(path: str) -> None:
             raise OSError(errno.EADDRINUSE, "another server listens on the socket", path)
 
 
-def peer_address(stream: trio.abc.Stream) -> Any:
+def _peer_address(stream: trio.abc.Stream) -> Any:
     """Return where a client calls from, as ``socket.getpeername`` has it; ``None`` where nothing is known."""
     if isinstance(stream, trio.SocketStream):
         with suppress(OSError):  # It is gone already.

@@ -14,23 +14,15 @@ import trio
 
 from mcpio._driving import report
 from mcpio.app.server import Server
-from mcpio.app.serving import ServerSession
 from mcpio.engine.limits import seconds
-from mcpio.engine.table import Phase
-from mcpio.trio._beginnings import TapSource, begin_server
-from mcpio.trio._drivers import carry, check_options, lifespan_of
-from mcpio.trio._groups import ungrouped
+from mcpio.trio._beginnings import TapSource
+from mcpio.trio._drivers import check_options
 from mcpio.trio._listening import Door, SocketPeer, address_of, keep_tcp_alive, listen_tcp, listen_unix
-from mcpio.trio._runtime import TrioRuntime
-from mcpio.trio._signals import terminate_on_signals
-from mcpio.trio._tasks import attached
-from mcpio.trio._timekeeper import Timekeeper
+from mcpio.trio._session_site import SessionSite
+from mcpio.trio._site import Ground, run_site, until_signalled
 from mcpio.trio._wire import StreamWire
 
 __all__ = ["FindSocketPrincipal", "ServeSocketOptions", "SocketListening", "serve_tcp", "serve_unix"]
-
-LAST_WRITES: Final = 0.4
-"""Seconds, after the grace of the end, for what is left to say."""
 
 TCP_KEEP_ALIVE: Final = 60.0
 
@@ -87,17 +79,17 @@ async def serve_tcp(
     In order means: nobody new is let in, requests that run are answered, and then the connections are closed. With
     ``nursery.start`` it returns what listens; with port 0 the system finds a port. ``host=None`` listens on every
     address of the machine: then have ``ssl_context`` ask for certificates, for there is no other authentication.
-    ``listeners`` are used in place of ``host`` and ``port``, and closed in the end.
+    ``listeners`` are used in place of ``host`` and ``port``, and closed in the end; when all of them are closed before,
+    that is the end.
 
     A session that fails costs itself only. The server's lifespan is entered once, for all. Tasks of tools outlive the
     sessions that began them, and end with this. Raises ``OSError`` when the address cannot be had. What the server's
     lifespan raises leaves as it is.
     """
     check_options(options, ServeSocketOptions.__annotations__)
-    site = _Site(server, ssl_context, options)
-    async with _until_signalled(options):
+    with _until_signalled(options):
         bound = await listen_tcp(host, port) if listeners is None else listeners
-        await site.run(bound, task_status)
+        await _run(server, bound, ssl_context, options, task_status)
 
 
 async def serve_unix(
@@ -117,149 +109,73 @@ async def serve_unix(
     Raises ``OSError`` when the path cannot be had: another server listens there, or there is a file that is no socket.
     """
     check_options(options, ServeSocketOptions.__annotations__)
-    site = _Site(server, None, options)
-    async with _until_signalled(options), listen_unix(path, mode) as listener:
-        await site.run([listener], task_status)
+    with _until_signalled(options):
+        async with listen_unix(path, mode) as listener:
+            await _run(server, [listener], None, options, task_status)
 
 
-@contextlib.asynccontextmanager
-async def _until_signalled(options: ServeSocketOptions) -> Any:
-    if options.get("handle_signals", False):
-        with terminate_on_signals(patience=options.get("grace", 0.5) + LAST_WRITES):
-            yield
-    else:
-        yield
+def _until_signalled(options: ServeSocketOptions) -> contextlib.AbstractContextManager[object]:
+    return until_signalled(options.get("handle_signals", False), options.get("grace", 0.5))
 
 
-class _Site:
-    """The sessions of one server, one to a connection."""
+async def _run(
+    server: Server,
+    listeners: Sequence[trio.abc.Listener[Any]],
+    ssl_context: ssl.SSLContext | None,
+    options: ServeSocketOptions,
+    task_status: trio.TaskStatus[SocketListening],
+) -> None:
+    door = Door(
+        max_connections=options.get("max_connections", 1024),
+        ssl_context=ssl_context,
+        handshake_timeout=seconds(options.get("handshake_timeout", 10.0)),
+    )
+    grace = seconds(options.get("grace", 0.5)) or 0.0
+    place = address_of(listeners[0]) or (None, None)
+    await run_site(
+        server,
+        lambda ground: _StreamSite(ground, options),
+        door,
+        listeners,
+        grace=grace,
+        started=lambda _: task_status.started(SocketListening(*place)),
+    )
 
-    def __init__(self, server: Server, ssl_context: ssl.SSLContext | None, options: ServeSocketOptions) -> None:
-        self._server = server
-        self._door = Door(
-            max_connections=options.get("max_connections", 1024),
-            ssl_context=ssl_context,
-            handshake_timeout=seconds(options.get("handshake_timeout", 10.0)),
-        )
+
+class _StreamSite:
+    """Connections that are streams, one message a line; each is a session."""
+
+    def __init__(self, ground: Ground, options: ServeSocketOptions) -> None:
+        limit = seconds(options.get("idle_timeout"))
+        self._sessions = SessionSite(ground, tap=options.get("tap"), idle_timeout=limit)
         self._find_principal = options.get("principal")
-        self._idle = seconds(options.get("idle_timeout"))
         self._tcp_keep_alive = seconds(options.get("tcp_keep_alive", TCP_KEEP_ALIVE))
-        self._tap = options.get("tap")
-        self._grace = seconds(options.get("grace", 0.5)) or 0.0
-        self._sessions: dict[ServerSession, _Idle | None] = {}
-        self._timekeeper = Timekeeper()
-        self._state: Any = None
-        self._is_closing = trio.Event()
-        self._is_empty = trio.Event()
 
-    async def run(
-        self, listeners: Sequence[trio.abc.Listener[Any]], task_status: trio.TaskStatus[SocketListening]
-    ) -> None:
-        """Serve until cancelled; then end in order."""
-        try:
-            async with lifespan_of(self._server) as self._state:
-                await self._accept(listeners, task_status)
-        finally:
-            for listener in listeners:
-                await trio.aclose_forcefully(listener)
-
-    async def _accept(
-        self, listeners: Sequence[trio.abc.Listener[Any]], task_status: trio.TaskStatus[SocketListening]
-    ) -> None:
-        with ungrouped():
-            async with trio.open_nursery() as nursery:
-                connections = await nursery.start(self._hold)
-                task_status.started(SocketListening(*(address_of(listeners[0]) or (None, None))))
-                try:
-                    await self._door.accept(listeners, connections, self._talk)
-                finally:
-                    self._is_closing.set()
-
-    # What goes on after the cancellation, in order
-
-    async def _hold(self, *, task_status: trio.TaskStatus[trio.Nursery]) -> None:
-        """Hold the tasks of all connections, and end them when it is time."""
-        tasks = self._server.tasks
-        with trio.CancelScope(shield=True):
-            async with trio.open_nursery() as around:
-                around.start_soon(self._timekeeper.run)
-                runtime = TrioRuntime(around)
-                shared = contextlib.nullcontext() if tasks is None else attached(tasks, runtime, self._state)
-                async with shared, trio.open_nursery() as connections:
-                    task_status.started(connections)
-                    await self._is_closing.wait()
-                    await self._end(connections)
-                around.cancel_scope.cancel()
-
-    async def _end(self, connections: trio.Nursery) -> None:
-        for session in tuple(self._sessions):
-            session.close(self._grace)
-        with trio.move_on_after(self._grace + LAST_WRITES / 2):
-            while self._sessions:
-                self._is_empty = trio.Event()
-                await self._is_empty.wait()
-        connections.cancel_scope.cancel()
-
-    # One connection
-
-    async def _talk(self, stream: trio.abc.Stream, peer: SocketPeer) -> None:
+    async def receive(self, stream: trio.abc.Stream, peer: SocketPeer) -> None:
+        """Carry a connection until it is over, and close its stream."""
         keep_tcp_alive(stream, self._tcp_keep_alive)
         try:
             principal = await self._principal(peer)
-            begun = begin_server(self._server, principal, tap=self._tap)
-        except PermissionError:
-            await trio.aclose_forcefully(stream)
-            return
         except Exception as error:
-            report("a connection could not be begun", error)
+            if not isinstance(error, PermissionError):
+                report("the principal of a connection could not be found", error)
             await trio.aclose_forcefully(stream)
             return
-        connection: Any = begun.connection
-        made: list[ServerSession] = []
+        await self._sessions.talk(StreamWire(stream), principal)
 
-        def make_session(driver: Any) -> ServerSession:
-            session = self._server.session(connection, driver, self._state)
-            made.append(session)
-            self._sessions[session] = None
-            if self._idle is not None:
-                self._sessions[session] = _Idle(session, self._timekeeper, self._idle)
-            return session
+    def make_room(self) -> None:
+        """Nothing: whether a session is needed any more, only its client knows."""
 
-        try:
-            await carry(begun, StreamWire(stream), make_session, timekeeper=self._timekeeper)
-        finally:
-            for session in made:
-                idle = self._sessions.pop(session)
-                if idle is not None:
-                    self._timekeeper.arm(idle, None)
-            self._is_empty.set()
+    def close(self, grace: float) -> None:
+        """Begin the end of all sessions."""
+        self._sessions.close(grace)
+
+    async def wait_empty(self) -> None:
+        """Wait until no session is left."""
+        await self._sessions.wait_empty()
 
     async def _principal(self, peer: SocketPeer) -> Hashable:
-        find = self._find_principal
-        if find is None:
-            return peer.certificate["subject"] if peer.certificate else None
-        found = find(peer)
+        if self._find_principal is None:
+            return peer.subject
+        found = self._find_principal(peer)
         return (await found) if isawaitable(found) else found
-
-
-class _Idle:
-    """Closes a session for which nothing is done and by which nothing comes."""
-
-    def __init__(self, session: ServerSession, timekeeper: Timekeeper, limit: float) -> None:
-        self._session = session
-        self._timekeeper = timekeeper
-        self._limit = limit
-        self._began = trio.current_time()
-        timekeeper.arm(self, self._began + limit)
-
-    def handle_timeout(self) -> None:
-        """Close the session if it is time, or else come back when it may be. The timekeeper calls this."""
-        connection, now = self._session.connection, trio.current_time()
-        if connection.phase in (Phase.CLOSING, Phase.CLOSED):
-            return
-        pending = connection.pending
-        since = now if pending.outgoing or pending.incoming else max(self._began, connection.heard_at or self._began)
-        if since + self._limit <= now:
-            self._session.close()
-        else:
-            self._timekeeper.arm(self, since + self._limit)

@@ -1,0 +1,149 @@
+"""Serving many connections: until that is cancelled, and then to an end in order. The same for every transport."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import attrs
+import trio
+
+from mcpio.app.server import Server
+from mcpio.trio._drivers import lifespan_of
+from mcpio.trio._groups import ungrouped
+from mcpio.trio._listening import Door, SocketPeer, close_all
+from mcpio.trio._runtime import TrioRuntime
+from mcpio.trio._signals import terminate_on_signals
+from mcpio.trio._tasks import attached
+from mcpio.trio._timekeeper import Timekeeper
+
+__all__ = ["Crowd", "Ground", "Site", "run_site", "until_signalled"]
+
+LAST_WRITES: Final = 0.4
+"""Seconds, after the grace of the end, for what is left to say."""
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Ground:
+    """What all the connections of a server that is being served share. It lasts until the last of them is over."""
+
+    server: Server
+    state: Any
+    """What the server's lifespan gave."""
+    runtime: TrioRuntime
+    """For handlers that no connection has of its own."""
+    timekeeper: Timekeeper
+
+
+class Site(Protocol):
+    """What carries the connections of a server."""
+
+    async def receive(self, stream: trio.abc.Stream, peer: SocketPeer) -> None:
+        """Carry a connection until it is over, and close its stream. Nothing that the client does raises here."""
+
+    def make_room(self) -> None:
+        """End a connection that is at rest, if there is one: another client waits."""
+
+    def close(self, grace: float) -> None:
+        """Begin the end in order of all connections. What runs has so many seconds."""
+
+    async def wait_empty(self) -> None:
+        """Wait until no connection is left."""
+
+
+S = TypeVar("S", bound=Site)
+
+
+class Crowd(Generic[T]):
+    """What there are many of, the oldest first, and a wait for the last to leave."""
+
+    def __init__(self) -> None:
+        self._members: dict[T, None] = {}
+        self._is_empty = trio.Event()
+
+    def __iter__(self) -> Iterator[T]:
+        """Go through all that are there now; they may leave meanwhile."""
+        return iter(tuple(self._members))
+
+    def enter(self, member: T) -> None:
+        """Add one."""
+        self._members[member] = None
+
+    def leave(self, member: T) -> None:
+        """Take one out, if it is there."""
+        self._members.pop(member, None)
+        if not self._members:
+            self._is_empty.set()
+
+    async def wait_empty(self) -> None:
+        """Wait until none is left."""
+        while self._members:
+            self._is_empty = trio.Event()
+            await self._is_empty.wait()
+
+
+async def run_site(
+    server: Server,
+    make_site: Callable[[Ground], S],
+    door: Door,
+    listeners: Sequence[trio.abc.Listener[Any]],
+    *,
+    grace: float,
+    started: Callable[[S], None],
+) -> None:
+    """Serve until cancelled; then end in order, for at most ``grace`` seconds and a moment. ``started`` is called.
+
+    The server's lifespan is entered around it, and the listeners are closed. Tasks of tools end with it. What the
+    lifespan raises leaves as it is.
+    """
+    try:
+        async with lifespan_of(server) as state:
+            with ungrouped():
+                async with trio.open_nursery() as nursery:
+                    closing = trio.Event()
+                    site, connections = await nursery.start(_hold, server, state, make_site, grace, closing)
+                    try:
+                        started(site)
+                        await door.accept(listeners, connections, site.receive, site.make_room)
+                    finally:
+                        closing.set()
+    finally:
+        await close_all(listeners)
+
+
+def until_signalled(handle_signals: bool, grace: float) -> contextlib.AbstractContextManager[object]:
+    """Have SIGINT and SIGTERM cancel a block in which a site is run, if that is wanted; then they end the process."""
+    if not handle_signals:
+        return contextlib.nullcontext()
+    return terminate_on_signals(patience=grace + LAST_WRITES)
+
+
+async def _hold(
+    server: Server,
+    state: Any,
+    make_site: Callable[[Ground], S],
+    grace: float,
+    closing: trio.Event,
+    *,
+    task_status: trio.TaskStatus[tuple[S, trio.Nursery]],
+) -> None:
+    """Hold the tasks of all connections, which go on after the cancellation, and end them when it is time."""
+    timekeeper = Timekeeper()
+    with trio.CancelScope(shield=True):
+        async with trio.open_nursery() as handlers:
+            handlers.start_soon(timekeeper.run)
+            runtime = TrioRuntime(handlers)
+            site = make_site(Ground(server, state, runtime, timekeeper))
+            tasks = server.tasks
+            shared = contextlib.nullcontext() if tasks is None else attached(tasks, runtime, state)
+            async with shared, trio.open_nursery() as connections:
+                task_status.started((site, connections))
+                await closing.wait()
+                site.close(grace)
+                with trio.move_on_after(grace + LAST_WRITES / 2):
+                    await site.wait_empty()
+                connections.cancel_scope.cancel()
+            handlers.cancel_scope.cancel()
