@@ -20,9 +20,9 @@ from mcpio._lazy import names_by_use
 if TYPE_CHECKING:
     from mcpio.trio._drivers import connect, open_transport, serve
     from mcpio.trio._http_client import connect_http, open_http
-    from mcpio.trio._http_connection import HttpTimeouts
     from mcpio.trio._http_exchange import HttpClientTimeouts
     from mcpio.trio._http_server import HttpListening, serve_http
+    from mcpio.trio._http_terms import HttpTimeouts
     from mcpio.trio._listening import SocketPeer
     from mcpio.trio._memory import memory_client
     from mcpio.trio._process import ChildProcess, default_environment, open_process_stream, start_process
@@ -73,7 +73,7 @@ __all__ = [
 _HOME = {
     "_drivers": "connect open_transport serve",
     "_http_client": "connect_http open_http",
-    "_http_connection": "HttpTimeouts",
+    "_http_terms": "HttpTimeouts",
     "_http_exchange": "HttpClientTimeouts",
     "_http_server": "HttpListening serve_http",
     "_listening": "SocketPeer",

@@ -4,48 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Hashable
 from enum import IntEnum
-from inspect import isawaitable
 from math import inf
-from typing import Final, TypeAlias
 
 import attrs
 import trio
 
 from mcpio._driving import report
 from mcpio.app.hosting import HttpHost
-from mcpio.engine.limits import seconds
-from mcpio.http.model import Body, Denied, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
+from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 from mcpio.trio._http_parsers import BadRequest, HeadRead, Mark, Parser
-from mcpio.trio._http_writing import ResponseWriter
+from mcpio.trio._http_terms import LINGER, RECEIVE, FindPrincipal, HttpTimeouts, principal_of
+from mcpio.trio._http_writing import ResponseWriter, plain_text
 from mcpio.trio._listening import BROKEN, SocketPeer
 from mcpio.trio._timekeeper import Signal
 
-__all__ = ["FindPrincipal", "HttpConnection", "HttpTimeouts"]
-
-RECEIVE: Final = 65536
-"""How many bytes to ask for at once."""
-
-LINGER: Final = 1.0
-"""Seconds to go on reading from a client that was answered before its request was complete, so that it can read the
-answer: closing while bytes come in would throw the answer away."""
-
-
-@attrs.frozen(kw_only=True)
-class HttpTimeouts:
-    """How long a client may take, in seconds; ``None`` for ever."""
-
-    head: float | None = attrs.field(default=10.0, converter=seconds)
-    """For the handshake of TLS, and for a head: from its first byte, or from the beginning of the connection."""
-    body: float | None = attrs.field(default=30.0, converter=seconds)
-    """For a body, beside the time that it has by ``rate``."""
-    idle: float | None = attrs.field(default=75.0, converter=seconds)
-    """From the end of a response to the next request."""
-    write: float | None = attrs.field(default=30.0, converter=seconds)
-    """For a piece of a response, beside the time that it has by ``rate``: a client that reads nothing is cut off."""
-    rate: float = attrs.field(default=4096.0, validator=attrs.validators.gt(0))
-    """Bytes a second with which bodies and responses have to get on, on the whole. What is longer may take longer."""
+__all__ = ["HttpConnection"]
 
 
 class Stage(IntEnum):
@@ -55,10 +30,6 @@ class Stage(IntEnum):
     HEAD = 1
     BODY = 2
     ANSWER = 3
-
-
-FindPrincipal: TypeAlias = "Callable[[RequestHead, SocketPeer], Hashable | Denied | Awaitable[Hashable | Denied]]"
-"""Returns whose a request is, or ``Denied``."""
 
 
 class HttpConnection:
@@ -191,7 +162,7 @@ class HttpConnection:
         item = RequestHead(exchange, head.method, head.target, head.headers, self._principal)
         if self._find_principal is not None:
             self._enter(Stage.ANSWER)
-            item = attrs.evolve(item, principal=await self._find(self._find_principal, item))
+            item = attrs.evolve(item, principal=await principal_of(self._find_principal, item, self.peer))
         self._request, self._expects = head, head.expects
         self._is_read = self._has_head = self._is_answered = False
         self._may_write_at_once = True
@@ -203,14 +174,6 @@ class HttpConnection:
         if self._items:
             self._host.receive(*self._items)
             self._items.clear()
-
-    async def _find(self, find: FindPrincipal, item: RequestHead) -> Hashable:
-        try:
-            found = find(item, self.peer)
-            return (await found) if isawaitable(found) else found
-        except Exception as error:
-            report("the principal of a request could not be found", error)
-            return Denied(500, "Internal error")
 
     async def _read_on(self) -> None:
         """Let more of a request come. One that is answered before it is complete is the last."""
@@ -264,8 +227,7 @@ class HttpConnection:
         self._lose()
         if not may_answer:
             return
-        body = message.encode()
-        headers = ((b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body)))
+        headers, body = plain_text(message)
         head = self._writer.head(None, status, headers, closes=True)
         with contextlib.suppress(*BROKEN):
             await self._send(head + body)
@@ -374,9 +336,7 @@ class HttpConnection:
 
     async def _send(self, data: bytes) -> None:
         """Write, for as long as the client may take."""
-        timeouts = self._timeouts
-        limit = inf if timeouts.write is None else timeouts.write + len(data) / timeouts.rate
-        with trio.move_on_after(limit) as scope:
+        with trio.move_on_after(self._timeouts.to_read(len(data))) as scope:
             await self._stream.send_all(data)
         if scope.cancelled_caught:
             self.abort()

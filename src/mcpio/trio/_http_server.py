@@ -13,9 +13,9 @@ from mcpio.app.hosting import HttpHost
 from mcpio.app.server import Server
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._beginnings import TapSource
-from mcpio.trio._http_connection import FindPrincipal, HttpTimeouts
 from mcpio.trio._http_parsers import ParserName, new_parser
 from mcpio.trio._http_site import HttpSite, HttpSiteOptions
+from mcpio.trio._http_terms import FindPrincipal, HttpTimeouts
 from mcpio.trio._listening import Door, address_of, listen_tcp
 from mcpio.trio._site import run_site, until_signalled
 

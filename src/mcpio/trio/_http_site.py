@@ -13,8 +13,9 @@ from mcpio.app.hosting import HttpHost
 from mcpio.engine.server import ServerConnection
 from mcpio.http.options import HttpOptions
 from mcpio.trio._beginnings import TapSource, watch
-from mcpio.trio._http_connection import FindPrincipal, HttpConnection, HttpTimeouts
+from mcpio.trio._http_connection import HttpConnection
 from mcpio.trio._http_parsers import ParserName, new_parser
+from mcpio.trio._http_terms import FindPrincipal, HttpTimeouts
 from mcpio.trio._listening import SocketPeer
 from mcpio.trio._site import Crowd, Ground
 

@@ -10,7 +10,9 @@ from typing import Final
 from mcpio.http.model import Headers
 from mcpio.trio._http_parsers import HeadRead
 
-__all__ = ["ResponseWriter"]
+__all__ = ["LINE_END", "ResponseWriter", "http_date", "plain_text"]
+
+LINE_END: Final = "a header field of a response has the end of a line in it"
 
 
 class ResponseWriter:
@@ -35,7 +37,7 @@ class ResponseWriter:
         for name, value in headers:
             has_length = has_length or name == b"content-length"
             lines.append(name + b": " + value)
-        lines.append(b"date: " + _date())
+        lines.append(b"date: " + http_date())
         self._is_bodiless = request is not None and request.method == "HEAD"
         self._is_chunked = not has_length and request is not None and request.is_current
         self.closes = closes or request is None or not request.keeps_alive
@@ -45,7 +47,7 @@ class ResponseWriter:
             lines.append(b"connection: close")
         head = b"\r\n".join(lines)
         if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1 or b"\0" in head:
-            raise ValueError("a header field of a response has the end of a line in it")
+            raise ValueError(LINE_END)
         return head + b"\r\n\r\n"
 
     def body(self, data: bytes) -> bytes:
@@ -59,7 +61,13 @@ class ResponseWriter:
         return b"0\r\n\r\n" if self._is_chunked and not self._is_bodiless else b""
 
 
-def _date() -> bytes:
+def plain_text(message: str) -> tuple[Headers, bytes]:
+    """Return the header fields and the body of a response that is a message for people."""
+    body = message.encode()
+    return ((b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))), body
+
+
+def http_date() -> bytes:
     """Return the time as HTTP has it."""
     now = int(time())
     if _last.second != now:
