@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 import trio.testing
-from httpwire import Case, Exchange, Wire
+from httpwire import Case, Exchange, Wire, not_blaming
 
 from mcpio.app.server import Server
 from mcpio.asgi import AsgiApp, app
@@ -324,7 +324,7 @@ class Asgi:
         finally:
             logging.getLogger("mcpio").removeHandler(handler)
         await wire.close(0)
-        assert lines == []
+        assert not_blaming(lines) == []
         assert [call.raised for call in wire.calls if call.raised is not None] == []
         assert [call for call in wire.calls if not call.returned()] == []
 
