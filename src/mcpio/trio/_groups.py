@@ -1,14 +1,16 @@
-"""One exception instead of the groups that nurseries make (P10)."""
+"""One exception instead of the groups that nurseries make (P10), and time to end in order."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
+from math import inf
 
 import trio
 
 from mcpio import _driving
 
-__all__ = ["first_failure", "ungrouped"]
+__all__ = ["first_failure", "last_moment", "ungrouped"]
 
 
 def ungrouped() -> AbstractContextManager[None]:
@@ -19,3 +21,10 @@ def ungrouped() -> AbstractContextManager[None]:
 def first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the first exception in a group that is no cancellation; a cancellation where there is nothing else."""
     return _driving.first_failure(group, trio.Cancelled)
+
+
+@asynccontextmanager
+async def last_moment(seconds: float | None) -> AsyncIterator[None]:
+    """Give a shielded block of at most so many seconds, or of as many as it takes."""
+    with trio.CancelScope(shield=True, deadline=inf if seconds is None else trio.current_time() + seconds):
+        yield

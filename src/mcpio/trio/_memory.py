@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 import trio
 
 from mcpio._driving import report
+from mcpio._driving.actor import process
 from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.runtime import checked_grace
 from mcpio.app.session import Session
@@ -19,7 +20,6 @@ from mcpio.trio._beginnings import TapSource, watch
 from mcpio.trio._drivers import Opened, check_options, lifespan_of, shake_hands
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._runtime import TrioRuntime
-from mcpio.trio._session import process
 from mcpio.trio._timekeeper import Timekeeper
 
 if TYPE_CHECKING:

@@ -4,47 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias
+from typing import TypeAlias
 
 import trio
 
+from mcpio._driving.actor import PIECE, Wire
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 
 __all__ = ["ChannelWire", "StreamWire", "Transport", "Wire", "wire_for"]
 
-PIECE: Final = 8192
-"""Bytes of a stream after which a session gives way to the others, and looks whether it still wants to read (P14)."""
-
 Transport: TypeAlias = "trio.abc.Stream | trio.abc.Channel[str] | trio.abc.Channel[bytes]"
 """What carries a conversation: a stream of bytes, or a channel of whole messages."""
-
-
-class Wire(Protocol):
-    """How a connection's bytes or messages travel over one kind of transport."""
-
-    @property
-    def unsent(self) -> bool:
-        """Whether output was pulled from a connection and not written yet."""
-
-    @property
-    def ending(self) -> bool:
-        """Whether the end in order was pulled, and it or what comes before it is not written yet."""
-
-    async def receive(self, connection: Connection) -> None:
-        """Wait for input and feed some of it: no more than can be acted on without holding up other sessions."""
-
-    def send_now(self, connection: Connection) -> None:
-        """Pull output and write what finds room, without waiting. The rest is for ``send``."""
-
-    async def send(self, connection: Connection) -> None:
-        """Write what is unsent, or else pull output and write it all."""
-
-    def renew(self) -> None:
-        """Take note that the session was lost, though the transport seems to work: use another, if there may be one."""
-
-    async def aclose(self) -> None:
-        """Close the transport."""
 
 
 class StreamWire:
