@@ -7,18 +7,20 @@ nursery=n)`` is tied to no block and ends when it is closed, by whichever task, 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 import trio
 
-from mcpio.app.client import Client, ClientOptions
+from mcpio._driving.beginnings import ConnectOptions, check_options, lifespan_of, parted
+from mcpio._driving.places import store_tasks
+from mcpio.app.client import Client
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Session
-from mcpio.trio._beginnings import Beginning, ClientBeginning, ServerBeginning, begin_client, begin_server
-from mcpio.trio._groups import ungrouped
+from mcpio.trio._beginnings import Beginning, ServerBeginning, begin_client, begin_server
+from mcpio.trio._groups import last_moment, ungrouped
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._session import SessionActor
 from mcpio.trio._timekeeper import Timekeeper
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from mcpio.app.server import Server
 
 __all__ = [
-    "LAST_STORED",
     "ConnectOptions",
     "Opened",
     "carry",
@@ -40,15 +41,6 @@ __all__ = [
     "shake_hands",
     "start_client",
 ]
-
-
-LAST_STORED = 1.0
-"""Seconds that a store of tasks has, at the end, to take in how they ended."""
-
-
-class ConnectOptions(ClientOptions, ClientBeginning, total=False):
-    """The keyword arguments of everything that makes a client: those of the client, and how it begins."""
-
 
 S = TypeVar("S", bound=Session)
 C = TypeVar("C", bound=Client)
@@ -79,7 +71,7 @@ async def serve(
                 begun,
                 wire,
                 lambda driver: server.session(connection, driver, state),
-                partial(_store_tasks, server),
+                partial(store_tasks, server, last_moment),
                 task_status=task_status,
             )
     except BaseException:
@@ -87,13 +79,6 @@ async def serve(
         with contextlib.suppress(Exception):
             await trio.aclose_forcefully(transport)
         raise
-
-
-async def _store_tasks(server: Server, session: Session) -> None:
-    """Have a store of tasks take in how those ended that ended with the session."""
-    if server.tasks is not None:
-        with trio.move_on_after(LAST_STORED):
-            await server.tasks.flush(session.driver)
 
 
 async def connect(
@@ -170,9 +155,7 @@ async def start_client(
     after_close: Callable[[C], Awaitable[None]] | None = None,
 ) -> C:
     """Return a client that ``make(connection, driver, **options)`` made and that has shaken hands. See ``connect``."""
-    check_options(options, ConnectOptions.__annotations__)
-    of_client: Any = {name: value for name, value in options.items() if name in ClientOptions.__annotations__}
-    how: Any = {name: value for name, value in options.items() if name not in of_client}
+    of_client, how = parted(options)
     begun = begin_client(of_client, **how)
     client: C = await nursery.start(
         carry, begun, wire, lambda driver: make(begun.connection, driver, **of_client), after_close
@@ -190,18 +173,6 @@ async def shake_hands(client: C) -> C:
             await client.driver.wait_closed()
         raise
     return client
-
-
-def check_options(options: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ``TypeError`` for an option that there is not."""
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise TypeError(f"there is no option {unknown[0]!r}; there are {', '.join(sorted(known))}")
-
-
-def lifespan_of(server: Server) -> Any:
-    """Return what to enter around the serving of a server."""
-    return contextlib.nullcontext() if server.lifespan is None else server.lifespan(server)
 
 
 async def carry(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import trio
 
-from mcpio._driving import report
+from mcpio._driving import places
 from mcpio.app.server import Server
 from mcpio.app.tasks import TaskReceiver
-from mcpio.trio._drivers import LAST_STORED, lifespan_of
-from mcpio.trio._groups import ungrouped
+from mcpio.trio._drivers import lifespan_of
+from mcpio.trio._groups import last_moment, ungrouped
 from mcpio.trio._runtime import TrioRuntime
 
 __all__ = ["attached", "run_tasks"]
@@ -38,28 +37,6 @@ async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio
                 await trio.sleep_forever()
 
 
-@asynccontextmanager
-async def attached(tasks: TaskReceiver, runtime: TrioRuntime, state: Any) -> AsyncIterator[None]:
+def attached(tasks: TaskReceiver, runtime: TrioRuntime, state: Any) -> AbstractAsyncContextManager[None]:
     """Let tasks run, for a block; at its end they are stopped, and how they ended is stored."""
-    place = _Place(runtime)
-    try:
-        tasks.attach(place, state)
-        yield
-    finally:
-        tasks.stop(place)
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_STORED):
-            await tasks.flush(place)
-        tasks.detach(place)
-
-
-class _Place:
-    """Where tasks run without a session."""
-
-    def __init__(self, runtime: TrioRuntime) -> None:
-        self.runtime = runtime
-
-    def now(self) -> float:
-        return trio.current_time()
-
-    def report(self, message: str, error: BaseException | None) -> None:
-        report(message, error)
+    return places.attached(tasks, places.Place(runtime, trio.current_time), state, last_moment)

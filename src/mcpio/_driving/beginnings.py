@@ -1,0 +1,147 @@
+"""How a session begins: with a new connection, with one that is ready-made, or where a snapshot leaves off."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import attrs
+
+from mcpio import _driving
+from mcpio._driving import TapSource
+from mcpio.app.client import ClientOptions, client_connection
+from mcpio.app.session import Session
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase
+from mcpio.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from mcpio.app.saving import SavedSession, UnansweredPolicy
+    from mcpio.app.server import Server
+
+__all__ = [
+    "Beginning",
+    "ClientBeginning",
+    "ConnectOptions",
+    "ServerBeginning",
+    "begin_client",
+    "begin_server",
+    "check_options",
+    "lifespan_of",
+    "parted",
+]
+
+
+class _Options(TypedDict, total=False):
+    snapshot: Mapping[str, Any] | None
+    """What ``Session.snapshot`` gave: the session goes on where it left off, on this transport, with this clock."""
+    unanswered: UnansweredPolicy
+    """What becomes of the peer's requests that were being served, ``"again"`` by default."""
+    tap: TapSource | None
+    """Hears of everything that passes the connection. See ``mcpio.Tap``."""
+
+
+class ClientBeginning(_Options, total=False):
+    """How a client may begin, by every function that makes one."""
+
+    connection: ClientConnection | None
+    """A ready-made connection. One in operation goes on without a handshake: a restored one, for instance."""
+
+
+class ServerBeginning(_Options, total=False):
+    """How the serving of a client may begin, by every function that serves."""
+
+    connection: ServerConnection | None
+    """A ready-made connection. Of one that is restored, the peer's requests that are unanswered fail."""
+    alone: bool
+    """Whether no other client can reach this server, as over standard input and output: see ``Server.connection``."""
+
+
+class ConnectOptions(ClientOptions, ClientBeginning, total=False):
+    """The keyword arguments of everything that makes a client: those of the client, and how it begins."""
+
+
+@attrs.frozen
+class Beginning:
+    """A connection that is ready, and what its session has to take up."""
+
+    connection: Connection
+    saved: SavedSession | None
+    unanswered: UnansweredPolicy
+    goes_on: bool
+    """Whether the conversation began before, so that there is no handshake."""
+
+    def take_up(self, session: Session) -> None:
+        """Have the session go on where it left off, if it began before."""
+        if self.goes_on:
+            session.resume(self.saved, self.unanswered)
+
+
+def begin_server(server: Server, principal: Any, now: float, **options: Unpack[ServerBeginning]) -> Beginning:
+    """Return the beginning of a session of a server. ``LocalProtocolError`` for what cannot go on."""
+    saved = _saved(options)
+    connection = options.get("connection")
+    if connection is None:
+        alone = options.get("alone", False)
+        connection = server.connection(principal=principal, alone=alone, saved=saved, now=now)
+    elif not isinstance(connection, ServerConnection):
+        raise TypeError(f"a server needs a ServerConnection, not a {type(connection).__name__}")
+    return _begun(connection, saved, options, now)
+
+
+def begin_client(options: ClientOptions, now: float, **how: Unpack[ClientBeginning]) -> Beginning:
+    """Return the beginning of a client. ``LocalProtocolError`` for what cannot go on."""
+    saved = _saved(how)
+    connection = how.get("connection")
+    if connection is None:
+        connection = client_connection(**options)
+        if saved is not None:
+            chosen = connection.options
+            connection = saved.connection(ClientConnection, now, options=chosen)
+    elif not isinstance(connection, ClientConnection):
+        raise TypeError(f"a client needs a ClientConnection, not a {type(connection).__name__}")
+    if connection.phase not in (Phase.NEW, Phase.OPERATING):
+        raise LocalProtocolError(f"a client cannot begin with a connection in phase {connection.phase.value}")
+    return _begun(connection, saved, how, now)
+
+
+def parted(options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the ``ClientOptions`` and the ``ClientBeginning`` of options. ``TypeError`` for one that there is not."""
+    check_options(options, ConnectOptions.__annotations__)
+    of_client = {name: value for name, value in options.items() if name in ClientOptions.__annotations__}
+    return of_client, {name: value for name, value in options.items() if name not in of_client}
+
+
+def check_options(options: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ``TypeError`` for an option that there is not."""
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise TypeError(f"there is no option {unknown[0]!r}; there are {', '.join(sorted(known))}")
+
+
+def lifespan_of(server: Server) -> Any:
+    """Return what to enter around the serving of a server."""
+    return contextlib.nullcontext() if server.lifespan is None else server.lifespan(server)
+
+
+def _saved(options: Any) -> SavedSession | None:
+    snapshot = options.get("snapshot")
+    unanswered = options.get("unanswered", "again")
+    if unanswered not in ("again", "fail"):
+        raise ValueError(f"unanswered is 'again' or 'fail', not {unanswered!r:.100}")
+    if snapshot is None:
+        return None
+    if options.get("connection") is not None:
+        raise TypeError("give either connection= or snapshot=")
+    from mcpio.app.saving import SavedSession
+
+    return SavedSession.read(snapshot)
+
+
+def _begun(connection: Connection, saved: SavedSession | None, options: Any, now: float) -> Beginning:
+    _driving.watch(connection, options.get("tap"), now)
+    goes_on = saved is not None or connection.phase is not Phase.NEW
+    return Beginning(connection, saved, options.get("unanswered", "again"), goes_on)
