@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from webtalk import Asked, WebTalk, hello
+from webtalk import CALL, CAPABLE, NOTE, RESULT, WebTalk, hello
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import Limits
@@ -29,27 +27,10 @@ from mcpio.http.client_events import MessageRefused
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.model import Body, End, Reset, ResponseHead
 from mcpio.types import (
-    CallToolRequest,
-    ClientCapabilities,
     CustomNotification,
     ListRootsResult,
-    RootsCapability,
     RootsListChangedNotification,
 )
-
-CALL = CallToolRequest("x")
-RESULT: dict[str, Any] = {"content": []}
-NOTE = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-CAPABLE = ClientCapabilities(roots=RootsCapability(list_changed=True))
-
-
-def is_over(talk: WebTalk) -> bool:
-    return talk.machine.closed
-
-
-def result_of(asked: Asked) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": asked.json["id"], "result": RESULT}
-
 
 # The handshake, and what goes out
 
@@ -326,7 +307,7 @@ def test_a_stream_that_goes_on_after_its_answer_is_cut() -> None:
     id = talk.ask(CALL)
     asked = talk.requests[-1]
     talk.stream(asked)
-    talk.event(asked, result_of(asked))
+    talk.event(asked, asked.result)
     assert talk.has_result(id)
     assert talk.machine.next_deadline() == 2.0
     talk.advance(2.0)
@@ -375,9 +356,9 @@ def test_a_session_is_ended_at_the_server_whatever_it_says_to_that(status: int) 
     (farewell,) = talk.step()
     assert isinstance(talk.error(id), ConnectionLost)
     assert sorted(talk.cut) == sorted([listening.number, asked.number])
-    assert (farewell.method, is_over(talk)) == ("DELETE", False)
+    assert (farewell.method, talk.is_over) == ("DELETE", False)
     talk.answer(farewell, status)
-    assert is_over(talk)
+    assert talk.is_over
     assert talk.machine.next_deadline() is None
 
 
@@ -388,7 +369,7 @@ def test_a_server_that_does_not_answer_the_farewell_is_left_after_five_seconds()
     talk.connection.close(0.0)
     (farewell,) = talk.step()
     talk.advance(4.9)
-    assert not is_over(talk)
+    assert not talk.is_over
     talk.advance(0.2)
     assert talk.machine.closed
     assert talk.cut == [farewell.number]

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from webtalk import Asked, WebTalk, hello
+from webtalk import CALL, CAPABLE, NOTE, RESULT, WebTalk, hello
 
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
@@ -25,28 +25,11 @@ from mcpio.http.client_events import ListeningEnded, MessageRefused
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.profiles import Profile
 from mcpio.types import (
-    CallToolRequest,
     CallToolResult,
-    ClientCapabilities,
     CustomNotification,
     ListToolsRequest,
     PingRequest,
-    RootsCapability,
 )
-
-CALL = CallToolRequest("x")
-RESULT: dict[str, Any] = {"content": []}
-NOTE = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-CAPABLE = ClientCapabilities(roots=RootsCapability(list_changed=True))
-
-
-def is_over(talk: WebTalk) -> bool:
-    return talk.machine.closed
-
-
-def result_of(asked: Asked) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": asked.json["id"], "result": RESULT}
-
 
 # Answers
 
@@ -62,7 +45,7 @@ def test_an_answer_may_be_a_stream_with_other_messages_before_it() -> None:
     talk.event(asked, NOTE)
     talk.event(asked, NOTE, "event: message")
     talk.event(asked, NOTE, "event: notification")
-    talk.event(asked, result_of(asked))
+    talk.event(asked, asked.result)
     assert talk.has_result(id)
     assert len(talk.found(NotificationReceived)) == 2
     assert talk.end(asked) == []
@@ -244,7 +227,7 @@ def test_events_together_may_be_longer_than_the_limit_of_each() -> None:
     talk.stream(asked)
     for _ in range(100):
         talk.event(asked, NOTE)
-    talk.event(asked, result_of(asked))
+    talk.event(asked, asked.result)
     assert talk.has_result(id)
 
 

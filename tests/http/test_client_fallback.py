@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from webtalk import Asked, WebTalk, hello
+from webtalk import CALL, RESULT, Asked, WebTalk, hello
 
 from mcpio.errors import (
     AuthorizationRequired,
@@ -17,10 +17,7 @@ from mcpio.errors import (
 from mcpio.events import CloseReason, ConnectionClosed, NotificationReceived
 from mcpio.http.client_events import MessageRefused
 from mcpio.http.client_options import HttpClientOptions
-from mcpio.types import CallToolRequest, CustomNotification
-
-CALL = CallToolRequest("x")
-RESULT: dict[str, Any] = {"content": []}
+from mcpio.types import CustomNotification
 
 
 def fallen_back(status: int = 405, **options: Any) -> tuple[WebTalk, Asked]:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from webtalk import Asked, WebTalk, hello
+from webtalk import CALL, NOTE, RESULT, Asked, WebTalk, hello
 
 from mcpio.errors import ConnectionLost, RequestTimeout, UnexpectedResponse
 from mcpio.events import CancelReceived, CloseReason, ConnectionClosed, Negotiated, NotificationReceived, OutgoingId
@@ -14,7 +14,6 @@ from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.model import End
 from mcpio.types import (
-    CallToolRequest,
     ClientCapabilities,
     CustomNotification,
     ListRootsResult,
@@ -22,9 +21,6 @@ from mcpio.types import (
     RootsCapability,
 )
 
-CALL = CallToolRequest("x")
-RESULT: dict[str, Any] = {"content": []}
-NOTE = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 QUICK = HttpClientOptions(reconnect_after=1.0, reconnect_at_most=4.0, reconnect_tries=3)
 
 

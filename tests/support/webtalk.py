@@ -15,7 +15,13 @@ from mcpio.http.client import HttpClient
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead
-from mcpio.types.lifecycle import ClientCapabilities, Implementation
+from mcpio.types.lifecycle import ClientCapabilities, Implementation, RootsCapability
+from mcpio.types.tools import CallToolRequest
+
+CALL = CallToolRequest("x")
+RESULT: dict[str, Any] = {"content": []}
+NOTE = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+CAPABLE = ClientCapabilities(roots=RootsCapability(list_changed=True))
 
 E = TypeVar("E")
 
@@ -33,6 +39,11 @@ class Asked:
     @property
     def json(self) -> Any:
         return json.loads(self.body)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The message that answers it with ``RESULT``."""
+        return {"jsonrpc": "2.0", "id": self.json["id"], "result": RESULT}
 
 
 class WebTalk:
@@ -191,6 +202,11 @@ class WebTalk:
         return None
 
     # What came of it
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more can happen."""
+        return self.machine.closed
 
     def found(self, kind: type[E]) -> list[E]:
         """Return the events of a kind."""
