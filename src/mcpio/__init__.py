@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     )
     from mcpio.profiles import Profile
     from mcpio.refusals import RefusalCode
+    from mcpio.restarts import RestartPolicy, Restarts
     from mcpio.revisions import (
         HANDSHAKE_REVISIONS,
         LATEST_HANDSHAKE,
@@ -418,6 +419,7 @@ _HOME = {
     ),
     "refusals": "RefusalCode",
     "backoff": "Backoff",
+    "restarts": "RestartPolicy Restarts",
     "events": (
         "Answered CancelReceived CloseReason ConnectionClosed Event IgnoreReason IncomingId Initialized "
         "MessageIgnored Negotiated NoiseReceived NotificationReceived OutgoingId Peer ProgressReceived "

@@ -12,7 +12,7 @@ from mcpio.errors import McpError, RequestError
 __all__ = ["Backoff"]
 
 
-def _number(low: float, high: float = math.inf) -> Any:
+def number(low: float, high: float = math.inf) -> Any:
     """Return a validator for numbers from ``low`` to ``high``; infinity is none."""
 
     def check(_: object, field: attrs.Attribute[Any], value: Any) -> None:
@@ -23,7 +23,8 @@ def _number(low: float, high: float = math.inf) -> Any:
     return check
 
 
-def _count(_: object, field: attrs.Attribute[Any], value: Any) -> None:
+def count(_: object, field: attrs.Attribute[Any], value: Any) -> None:
+    """Check an integer of 0 or more, as a validator."""
     if not isinstance(value, int) or value < 0:
         raise ValueError(f"{field.name} is an integer of 0 or more, not {value!r:.100}")
 
@@ -36,15 +37,15 @@ class Backoff:
     own, such as one that connects again: ``Backoff(tries=10, also=(ConnectFailed,))``.
     """
 
-    base: float = attrs.field(default=0.1, validator=_number(0))
+    base: float = attrs.field(default=0.1, validator=number(0))
     """Before the first further try."""
-    factor: float = attrs.field(default=2.0, validator=_number(1))
+    factor: float = attrs.field(default=2.0, validator=number(1))
     """How many times as long each next one is."""
-    tries: int = attrs.field(default=3, validator=_count)
+    tries: int = attrs.field(default=3, validator=count)
     """How often to try again, the first time not counted."""
-    cap: float = attrs.field(default=30.0, validator=_number(0))
+    cap: float = attrs.field(default=30.0, validator=number(0))
     """The longest wait. When the peer wants to be left alone for longer, the error stands."""
-    jitter: float = attrs.field(default=0.0, validator=_number(0, 1), kw_only=True)
+    jitter: float = attrs.field(default=0.0, validator=number(0, 1), kw_only=True)
     """Which part of each wait is left to chance, from 0 to 1: with 0.5 it takes between half of its time and all."""
     also: tuple[type[McpError], ...] = attrs.field(default=(), kw_only=True)
     """Kinds of errors that are worth another try beside the peer's retryable ones, such as ``ConnectFailed``."""

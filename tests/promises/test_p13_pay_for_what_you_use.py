@@ -78,7 +78,7 @@ async def main():
         assert (await client.call_tool("t")).content[0].text == "hi"
 trio.run(main)
 """
-UNUSED = {"app.middleware", "app.limiting", "app.retrying", "backoff", "erlmcp_codes", "refusals"}
+UNUSED = {"app.middleware", "app.limiting", "app.retrying", "backoff", "erlmcp_codes", "refusals", "restarts"}
 TASKS = {"app.task_handle", "app.task_watch", "app.task_tools", "app.bell", "engine.outgoing_tasks", "types.tasks"}
 
 
