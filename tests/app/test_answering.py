@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from handlers import returning
 from linked import Link
 
 from mcpio.app.answering import roots_handler
@@ -40,20 +40,6 @@ both = pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
 SAMPLE = CreateMessageRequest((SamplingMessage("user", TextContent("hello")),), 10)
 FORM = ElicitFormRequest("hi", ElicitSchema({}))
 SAID = CreateMessageResult("assistant", TextContent("hi"), "model")
-
-
-def returning(value: Any, *, later: bool) -> Callable[..., Any]:
-    """Return a function that returns the value, or raises it."""
-
-    def at_once(*_: Any) -> Any:
-        if isinstance(value, Exception):
-            raise value
-        return value
-
-    async def in_a_task(*_: Any) -> Any:
-        return at_once()
-
-    return in_a_task if later else at_once
 
 
 @both

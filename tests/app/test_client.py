@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from handlers import returning
 from linked import Link
 
 from mcpio.app.client import client_connection
@@ -67,20 +68,6 @@ def everything(page_size: int | None = None) -> Server:
         server.prompt(lambda text="": f"Say {text}", name=f"prompt{number}")
     server.completion("text", prompt="prompt0")(lambda value: [value + "!"])
     return server
-
-
-def returning(value: Any, *, later: bool) -> Callable[..., Any]:
-    """Return a function that returns the value, or raises it."""
-
-    def at_once(*_: Any) -> Any:
-        if isinstance(value, Exception):
-            raise value
-        return value
-
-    async def in_a_task(*_: Any) -> Any:
-        return at_once()
-
-    return in_a_task if later else at_once
 
 
 # One call for each method

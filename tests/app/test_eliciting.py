@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import attrs
 import pytest
 from linked import Link
+from seats import Seat
 
 from mcpio.app.constraints import Constraints
 from mcpio.app.context import Context
@@ -28,19 +28,6 @@ from mcpio.types import (
     TitledChoice,
     TitledSingleSelectEnumSchema,
 )
-
-
-class Seat(enum.Enum):
-    WINDOW = "window", "By the window"
-    AISLE = "aisle", "By the aisle"
-
-    title: str
-
-    def __new__(cls, value: str, title: str) -> Self:
-        member = object.__new__(cls)
-        member._value_ = value
-        member.title = title
-        return member
 
 
 @attrs.frozen

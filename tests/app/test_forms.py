@@ -4,11 +4,12 @@ import datetime as dt
 import enum
 import warnings
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import attrs
 import pydantic
 import pytest
+from seats import Seat
 
 from mcpio.app.constraints import Constraints
 from mcpio.app.forms import Form, form_of
@@ -20,19 +21,6 @@ from mcpio.revisions import REV_2025_11_25
 class Size(enum.Enum):
     SMALL = "s"
     LARGE = "l"
-
-
-class Seat(enum.Enum):
-    WINDOW = "window", "By the window"
-    AISLE = "aisle", "By the aisle"
-
-    title: str
-
-    def __new__(cls, value: str, title: str) -> Self:
-        member = object.__new__(cls)
-        member._value_ = value
-        member.title = title
-        return member
 
 
 class Lower(enum.StrEnum):

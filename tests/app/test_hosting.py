@@ -34,6 +34,18 @@ class Hosted:
         done(self.wire.pass_time(seconds))
 
 
+def slow_server(seconds: float) -> Server:
+    server = Server("s", "1")
+
+    @server.tool
+    async def slow(ctx: Context) -> str:
+        """Take a while."""
+        await ctx.session.driver.runtime.sleep(seconds)
+        return "done"
+
+    return server
+
+
 def done(coroutine: Any) -> Any:
     """Run what waits for nothing."""
     try:
@@ -104,15 +116,7 @@ def test_whoever_wants_to_see_a_connection_sees_it_from_the_beginning() -> None:
 
 
 def test_who_is_told_may_write_at_once_and_a_deadline_is_told_when_it_changes() -> None:
-    server = Server("s", "1")
-
-    @server.tool
-    async def slow(ctx: Context) -> str:
-        """Take a second."""
-        await ctx.session.driver.runtime.sleep(1)
-        return "done"
-
-    hosted = Hosted(server, HttpOptions(sse_after=0.5))
+    hosted = Hosted(slow_server(1), HttpOptions(sse_after=0.5))
     told: list[float | None] = []
     host = hosted.wire.host
     inner = host._on_deadline
@@ -266,15 +270,7 @@ def test_a_handler_goes_on_when_its_client_is_gone() -> None:
 
 @pytest.mark.req("CANC-10")
 def test_a_handler_stops_when_its_request_is_cancelled() -> None:
-    server = Server("s", "1")
-
-    @server.tool
-    async def slow(ctx: Context) -> str:
-        """Take a while."""
-        await ctx.session.driver.runtime.sleep(10)
-        return "done"
-
-    hosted = Hosted(server)
+    hosted = Hosted(slow_server(10))
     exchange = hosted.call("slow")
     note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
     assert done(hosted.client.post(note)).status == 202
@@ -282,15 +278,7 @@ def test_a_handler_stops_when_its_request_is_cancelled() -> None:
 
 
 def test_what_was_cut_off_by_the_loop_gets_an_answer() -> None:
-    server = Server("s", "1")
-
-    @server.tool
-    async def slow(ctx: Context) -> str:
-        """Take a while."""
-        await ctx.session.driver.runtime.sleep(10)
-        return "done"
-
-    hosted = Hosted(server)
+    hosted = Hosted(slow_server(10))
     exchange = hosted.call("slow")
     served, _ = hosted.wire.host._sessions[1]
     task: Any = served._running[IncomingId(1)][1]
@@ -329,15 +317,7 @@ def test_what_every_client_is_told_goes_to_each_that_listens() -> None:
 
 
 def test_a_server_ends_in_order() -> None:
-    server = Server("s", "1")
-
-    @server.tool
-    async def slow(ctx: Context) -> str:
-        """Take a while."""
-        await ctx.session.driver.runtime.sleep(1)
-        return "done"
-
-    hosted = Hosted(server)
+    hosted = Hosted(slow_server(1))
     listening = done(hosted.client.listen())
     exchange = hosted.call("slow")
     done(hosted.wire.close(5.0))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from acting import ACT, act, both, failing_with, serving, waiting
+from handlers import returning
 from linked import Link
 
 from mcpio.app.context import Context
@@ -37,13 +37,6 @@ def test_what_a_handler_says_is_the_answer(later: bool, error: Exception, code: 
         act(link)
     assert (caught.value.code, caught.value.message, caught.value.data) == (code, message, data)
     assert link.reports == []
-
-
-def returning(result: Any, *, later: bool) -> Callable[[Any, Any], Any]:
-    async def give() -> Any:
-        return result
-
-    return lambda _, __: give() if later else result
 
 
 @both

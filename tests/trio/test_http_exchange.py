@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-import trustme
+from certificates import serving_as, trusting
 from rawsite import RawSite
 
 from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError
@@ -18,23 +18,6 @@ from mcpio.http.location import Location
 from mcpio.http.model import End, RequestHead, Reset, ResponseItem
 from mcpio.trio import open_http
 from mcpio.trio._http_exchange import HttpClientTimeouts, HttpPool
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-def context_for(authority: trustme.CA, *names: str) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert(*names).configure_cert(context)
-    return context
-
-
-def trusting(authority: trustme.CA) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    return context
 
 
 async def listen(site: RawSite, nursery: trio.Nursery, context: ssl.SSLContext | None = None) -> int:
@@ -64,11 +47,11 @@ def run(play: Callable[[trio.Nursery], Awaitable[None]]) -> None:
 # TLS
 
 
-def test_https_with_a_certificate_of_an_authority_that_is_trusted(authority: trustme.CA) -> None:
+def test_https_with_a_certificate_of_an_authority_that_is_trusted() -> None:
     async def play(nursery: trio.Nursery) -> None:
         site = RawSite(nursery, session="s")
-        port = await listen(site, nursery, context_for(authority, "localhost"))
-        async with open_http(f"https://localhost:{port}/mcp", ssl_context=trusting(authority)) as client:
+        port = await listen(site, nursery, serving_as("localhost"))
+        async with open_http(f"https://localhost:{port}/mcp", ssl_context=trusting()) as client:
             for _ in range(3):
                 assert (await client.call_tool("x")).text == "done"
         assert len(site.wires) == 1
@@ -84,13 +67,11 @@ def test_https_with_a_certificate_of_an_authority_that_is_trusted(authority: tru
         (True, "example.com", "[Hh]ostname mismatch"),
     ],
 )
-def test_https_with_a_certificate_that_proves_nothing_fails(
-    authority: trustme.CA, trusts: bool, name: str, said: str
-) -> None:
+def test_https_with_a_certificate_that_proves_nothing_fails(trusts: bool, name: str, said: str) -> None:
     async def play(nursery: trio.Nursery) -> None:
         site = RawSite(nursery)
-        port = await listen(site, nursery, context_for(authority, name))
-        context = trusting(authority) if trusts else None
+        port = await listen(site, nursery, serving_as(name))
+        context = trusting() if trusts else None
         with pytest.raises(ConnectFailed, match=f"cannot connect to localhost:{port}: .*{said}") as caught:
             async with open_http(f"https://localhost:{port}/mcp", ssl_context=context):
                 pass
@@ -158,13 +139,13 @@ class PlayedProxy:
         return port
 
 
-def test_https_goes_through_a_proxy_as_a_tunnel(authority: trustme.CA) -> None:
+def test_https_goes_through_a_proxy_as_a_tunnel() -> None:
     async def play(nursery: trio.Nursery) -> None:
         site = RawSite(nursery)
         proxy = PlayedProxy(site, b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 Connected\r\n\r\n")
-        proxy.context = context_for(authority, "far.example")
+        proxy.context = serving_as("far.example")
         port = await proxy.listen(nursery)
-        options: Any = {"proxy": f"http://u%40x:p@127.0.0.1:{port}", "ssl_context": trusting(authority)}
+        options: Any = {"proxy": f"http://u%40x:p@127.0.0.1:{port}", "ssl_context": trusting()}
         async with open_http("https://far.example/mcp", **options) as client:
             assert (await client.call_tool("x")).text == "done"
         (head,) = proxy.heads
@@ -188,7 +169,7 @@ def test_https_goes_through_a_proxy_as_a_tunnel(authority: trustme.CA) -> None:
         (b"nonsense\r\n\r\n", "illegal status line"),
     ],
 )
-def test_a_proxy_that_will_not_is_a_connect_failed(authority: trustme.CA, answer: bytes, said: str) -> None:
+def test_a_proxy_that_will_not_is_a_connect_failed(answer: bytes, said: str) -> None:
     async def play(nursery: trio.Nursery) -> None:
         port = await PlayedProxy(RawSite(nursery), answer).listen(nursery)
         with pytest.raises(ConnectFailed, match=said):

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import trio
-import trustme
+from certificates import ADA, serving_as, trusting
 from triowire import RawHttp, each_parser
 
 from mcpio import Context, Server
@@ -134,25 +134,9 @@ def test_a_unix_socket_serves_too(tmp_path: Path) -> None:
     trio.run(main)
 
 
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-def contexts(authority: trustme.CA) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return the server's, which wants to see a certificate, and a client's, which has one."""
-    serving, asking = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
-    authority.issue_cert("localhost").configure_cert(serving)
-    authority.issue_cert("ada@example.org", common_name="ada").configure_cert(asking)
-    for context in (serving, asking):
-        authority.configure_trust(context)
-    serving.verify_mode = ssl.CERT_OPTIONAL
-    return serving, asking
-
-
 @each_parser
-def test_a_certificate_says_whose_a_request_is(parser: str, authority: trustme.CA) -> None:
-    serving, asking = contexts(authority)
+def test_a_certificate_says_whose_a_request_is(parser: str) -> None:
+    serving, asking = serving_as("localhost", asks=ssl.CERT_OPTIONAL), trusting(shows=ADA)
 
     async def main() -> None:
         async with served(ssl_context=serving, parser=parser) as site:
@@ -170,8 +154,8 @@ def test_a_certificate_says_whose_a_request_is(parser: str, authority: trustme.C
     trio.run(main)
 
 
-def test_the_certificate_is_for_the_program_to_see(authority: trustme.CA) -> None:
-    serving, asking = contexts(authority)
+def test_the_certificate_is_for_the_program_to_see() -> None:
+    serving, asking = serving_as("localhost", asks=ssl.CERT_OPTIONAL), trusting(shows=ADA)
     peers: list[SocketPeer] = []
 
     def find(_: Any, peer: SocketPeer) -> str:
@@ -187,8 +171,8 @@ def test_the_certificate_is_for_the_program_to_see(authority: trustme.CA) -> Non
     assert peers[0].certificate["subjectAltName"] == (("email", "ada@example.org"),)
 
 
-def test_what_is_no_tls_on_a_port_for_tls_costs_a_connection(authority: trustme.CA) -> None:
-    serving, asking = contexts(authority)
+def test_what_is_no_tls_on_a_port_for_tls_costs_a_connection() -> None:
+    serving, asking = serving_as("localhost", asks=ssl.CERT_OPTIONAL), trusting(shows=ADA)
 
     async def main() -> None:
         async with served(ssl_context=serving, timeouts=HttpTimeouts(head=0.2)) as site:

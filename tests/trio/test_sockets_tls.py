@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-import trustme
+from certificates import ADA, serving_as, trusting
 
 from mcpio import ConnectFailed, Context, Server
 from mcpio.trio import SocketListening, SocketPeer, open_tcp, serve_tcp
@@ -20,22 +20,6 @@ server = Server("here", "1.0")
 @server.tool
 def who(ctx: Context) -> str:
     return repr(ctx.peer.principal)
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-def contexts(authority: trustme.CA) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return the server's, which wants to see a certificate, and a client's, which has one."""
-    serving, asking = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
-    authority.issue_cert("localhost").configure_cert(serving)
-    authority.issue_cert("ada@example.org", common_name="ada").configure_cert(asking)
-    for context in (serving, asking):
-        authority.configure_trust(context)
-    serving.verify_mode = ssl.CERT_REQUIRED
-    return serving, asking
 
 
 @asynccontextmanager
@@ -51,8 +35,8 @@ async def listening(**options: Any) -> AsyncIterator[int]:
             nursery.cancel_scope.cancel()
 
 
-def test_the_subject_of_a_clients_certificate_is_the_principal(authority: trustme.CA) -> None:
-    serving, asking = contexts(authority)
+def test_the_subject_of_a_clients_certificate_is_the_principal() -> None:
+    serving, asking = serving_as("localhost", asks=ssl.CERT_REQUIRED), trusting(shows=ADA)
 
     async def main() -> None:
         async with (
@@ -64,8 +48,8 @@ def test_the_subject_of_a_clients_certificate_is_the_principal(authority: trustm
     trio.run(main)
 
 
-def test_the_certificate_is_for_the_function_to_see(authority: trustme.CA) -> None:
-    serving, asking = contexts(authority)
+def test_the_certificate_is_for_the_function_to_see() -> None:
+    serving, asking = serving_as("localhost", asks=ssl.CERT_REQUIRED), trusting(shows=ADA)
     peers: list[SocketPeer] = []
 
     def principal(peer: SocketPeer) -> str:
@@ -83,10 +67,9 @@ def test_the_certificate_is_for_the_function_to_see(authority: trustme.CA) -> No
     assert peers[0].certificate["subjectAltName"] == (("email", "ada@example.org"),)
 
 
-def test_certificates_that_do_not_fit_end_the_connection_on_either_side(authority: trustme.CA) -> None:
-    serving, asking = contexts(authority)
-    without = ssl.create_default_context()
-    authority.configure_trust(without)
+def test_certificates_that_do_not_fit_end_the_connection_on_either_side() -> None:
+    serving, asking = serving_as("localhost", asks=ssl.CERT_REQUIRED), trusting(shows=ADA)
+    without = trusting()
 
     async def main() -> None:
         async with listening(ssl_context=serving) as port:
@@ -99,8 +82,8 @@ def test_certificates_that_do_not_fit_end_the_connection_on_either_side(authorit
     trio.run(main)
 
 
-def test_a_client_that_says_nothing_in_the_handshake_is_cut_off(authority: trustme.CA) -> None:
-    serving, _ = contexts(authority)
+def test_a_client_that_says_nothing_in_the_handshake_is_cut_off() -> None:
+    serving = serving_as("localhost", asks=ssl.CERT_REQUIRED)
 
     async def main() -> None:
         async with listening(ssl_context=serving, handshake_timeout=0.1, tcp_keep_alive=None) as port:
