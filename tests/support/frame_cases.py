@@ -1,4 +1,4 @@
-"""What is sent to the frame layer of WebSocket, and what is to come of it, by the numbers of the Autobahn test suite.
+"""What is sent to WebSocket's frame layer, and what is to come of it, by the numbers of the Autobahn test suite.
 
 That suite wants its texts back as they were. Here a text is a ``ping`` of MCP whose id is the text in question, and what
 comes back is the id. Sizes are those of whole messages. Families 2 to 7 are complete, the others have the sizes that
@@ -69,6 +69,7 @@ def said(word: str) -> Frame:
     return text(ping_of(word))
 
 
+GREEK = "\u03ba\u1f79\u03c3\u03bc\u03b5"
 HELLO = ping_of("hello")
 HALVES = HELLO[:20], HELLO[20:]
 BROKEN = (1002,)
@@ -155,15 +156,14 @@ def _family_6() -> Iterator[Case]:
     word = "Hello-µ@ßöäüàá-UTF-8!!"
     whole = ping_of(word)
     start = whole.index(b"Hello")
-    greek = "κ\u1f79σμε"
     yield Case("6.2.1", (text(whole),), (word,))
     yield Case("6.2.2", (text(whole[: start + 12], fin=False), rest(whole[start + 12 :])), (word,))
     yield Case("6.2.3", fragments(whole, 1), (word,))
-    yield Case("6.2.4", fragments(ping_of(greek), 1), (greek,))
-    surrogate = greek.encode() + b"\xed\xa0\x80edited"
+    yield Case("6.2.4", fragments(ping_of(GREEK), 1), (GREEK,))
+    surrogate = GREEK.encode() + b"\xed\xa0\x80edited"
     yield Case("6.3.1", (text(_bad(surrogate)),), closes=(1007,))
     yield Case("6.3.2", fragments(_bad(surrogate), 1), closes=(1007,))
-    good, beyond = _bad(greek.encode()).removesuffix(TAIL), b"\xf4\x90\x80\x80edited"
+    good, beyond = _bad(GREEK.encode()).removesuffix(TAIL), b"\xf4\x90\x80\x80edited"
     # Three times it has to be said as soon as it shows: what would complete the message never comes.
     yield Case("6.4.1", (text(good, fin=False), rest(beyond, fin=False)), closes=(1007,), pace="by frames")
     yield Case("6.4.2", (text(good, fin=False), rest(beyond[:2], fin=False)), closes=(1007,), pace="by frames")
@@ -183,15 +183,15 @@ def _bad(octets: bytes) -> bytes:
 
 
 VALID = (
-    ("hello$world", "hello¢world", "hello€world", "hello𤭢world", "κ\u1f79σμε"),  # 6.5
-    tuple("κ\u1f79σμε"[:size] for size in range(1, 6)),  # 6.6: those prefixes that end with a code point
+    ("hello$world", "hello¢world", "hello€world", "hello𤭢world", GREEK),  # 6.5
+    tuple(GREEK[:size] for size in range(1, 6)),  # 6.6: those prefixes that end with a code point
     ("\u0080", "\u0800", "\U00010000", "\x7f", "\u07ff", "\uffff", "\U0010ffff"),  # 6.7, 6.9
     ("\ud7ff", "\ue000", "\ufffd", "\U0010ffff"),  # 6.11
     ("\ufffe", "\uffff", "\U0001fffe", "\U0001ffff", "\U000efffe", "\U0010fffe", "\ufdd0"),  # 6.22: no characters
     ("\ufeff", "\u2028", "\u200d", "🏳️‍🌈"),  # 6.23, and what trips others
 )
 INVALID: dict[int, tuple[bytes, ...]] = {
-    6: tuple("κ\u1f79σμε".encode()[:size] for size in (1, 3, 4, 6, 8, 10)),
+    6: tuple(GREEK.encode()[:size] for size in (1, 3, 4, 6, 8, 10)),
     8: (b"\xf8\x88\x80\x80\x80", b"\xfc\x84\x80\x80\x80\x80"),
     10: (b"\xf7\xbf\xbf\xbf", b"\xfb\xbf\xbf\xbf\xbf", b"\xfd\xbf\xbf\xbf\xbf\xbf"),
     11: (b"\xf4\x90\x80\x80",),
