@@ -60,6 +60,7 @@ class Wire:
         self.asked.clear()
         self.connection.connection_lost(OSError("broken"), 0.0)
         self.renewal.lose()
+        self.renewal.tell()
         self.client.process()
 
     def begin(self, coroutine: Any) -> list[Any]:

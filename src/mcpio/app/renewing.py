@@ -61,22 +61,27 @@ class Renewal:
     def begin(self, again_in: float | None) -> None:
         """Take note that the session is lost. ``again_in`` says when to begin another; ``None`` for never."""
         self.lose()
+        self.tell()
         if again_in is None:
             self.give_up()
         else:
             self._client.driver.runtime.spawn(self._open(again_in))
 
     def lose(self) -> None:
-        """Take note that the session is lost. ``open`` or ``give_up`` follow."""
-        if self._on_lost is not None:
-            try:
-                check_nothing_waits(self._on_lost())
-            except Exception as error:
-                self._client.driver.report("the callback for a lost session failed", error)
+        """Take note that the session is lost: requests wait. ``tell``, and then ``open`` or ``give_up``, follow."""
         self._losses += 1
         if self._waiting is None:
             self._waiting = []
         self._client.forget_tools()
+
+    def tell(self) -> None:
+        """Call whoever wants to hear of each session that is lost."""
+        if self._on_lost is None:
+            return
+        try:
+            check_nothing_waits(self._on_lost())
+        except Exception as error:
+            self._client.driver.report("the callback for a lost session failed", error)
 
     async def open(self) -> None:
         """Shake hands, restore what the server has to know, and go on with what waits.

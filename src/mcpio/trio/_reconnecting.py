@@ -1,56 +1,89 @@
-"""A transport of a client that is a stream after another: when one is lost, the next one is connected."""
+"""A transport of a client that is one wire after another: when one is lost, the next one is connected."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import attrs
 import trio
 
+from mcpio.app.callbacks import checked_callback
 from mcpio.app.client import Client
 from mcpio.app.renewing import Renewal
 from mcpio.backoff import Backoff
 from mcpio.engine.connection import Connection
+from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost, McpError
+from mcpio.restarts import RestartPolicy, Restarts
+from mcpio.trio._drivers import start_client
 from mcpio.trio._listening import BROKEN
-from mcpio.trio._wire import StreamWire
+from mcpio.trio._wire import Wire
 
-__all__ = ["ReconnectingWire"]
+__all__ = ["Dialler", "start_lasting_client"]
+
+C = TypeVar("C", bound=Client)
 
 LAST_READ = 1.0
 """Seconds to go on reading from a stream that takes nothing any more: the last answers may lie there."""
 
 
-class ReconnectingWire:
-    """Lines on one stream after another. The connection is one that ``reopens``.
+class Dialler(Protocol):
+    """Where wires come from, one after another."""
 
-    The task that reads connects again too. What else happens to a stream that is lost only makes that task notice.
+    async def dial(self) -> Wire:
+        """Return the next wire, whose ``receive`` raises what a broken transport does when the peer ends it.
+
+        Raises ``ConnectFailed``.
+        """
+
+    async def hang_up(self, wire: Wire) -> str:
+        """Leave nothing behind of a wire that is lost; return what is known of how that came."""
+
+
+async def start_lasting_client(
+    dialler: Dialler,
+    policy: Backoff | RestartPolicy,
+    nursery: trio.Nursery,
+    given: dict[str, Any],
+    make: Callable[..., C],
+    after_close: Callable[[C], Awaitable[None]] | None = None,
+) -> C:
+    """Return a client that outlives its connections. ``make`` and ``after_close`` are as for ``start_client``.
+
+    Of the options that are ``given``, ``on_session_lost`` is for here. ``TypeError`` for a ready-made connection.
+    """
+    if given.get("connection") is not None:
+        raise TypeError("a client that connects again makes its connection itself: leave connection= out")
+    given["options"] = attrs.evolve(given.get("options") or Options(), reopens=True)
+    on_lost = checked_callback("on_session_lost", given.pop("on_session_lost", None))
+    restarts = Restarts(policy)
+    wire = ReconnectingWire(await dialler.dial(), dialler, restarts, on_lost)
+    return await start_client(wire, nursery, given, partial(wire.client, make), after_close)
+
+
+class ReconnectingWire:
+    """One wire after another. The connection is one that ``reopens``.
+
+    The task that reads connects again too. What else happens to a wire that is lost only makes that task notice.
     """
 
-    def __init__(
-        self,
-        stream: trio.abc.Stream,
-        dial: Callable[[], Awaitable[trio.abc.Stream]],
-        policy: Backoff,
-        on_lost: Callable[[], None] | None,
-    ) -> None:
-        """``dial`` raises ``ConnectFailed``. ``on_lost`` is called for each session that is lost."""
-        self._dial = dial
+    def __init__(self, wire: Wire, dialler: Dialler, restarts: Restarts, on_lost: Callable[[], None] | None) -> None:
+        """``on_lost`` is called for each session that is lost."""
+        self._dialler = dialler
         self._on_lost = on_lost
-        self._policy = attrs.evolve(policy, also=(*policy.also, ConnectFailed, ConnectionLost))
-        self._attempts = 0
-        self._cause: McpError
-        self._use(stream)
+        self._restarts = restarts
+        self._use(wire)
 
-    def client(self, connection: Any, driver: Any, **options: Any) -> Client:
-        """Return the client, which is made with this wire. Call it once."""
-        self._client = Client(connection, driver, **options)
-        self._renewal = Renewal(self._client, self._on_lost)
-        self._client.add_innermost(self._renewal)
-        return self._client
+    def client(self, make: Callable[..., C], connection: Any, driver: Any, **options: Any) -> C:
+        """Return the client, which ``make`` makes with this wire. Call it once."""
+        client = make(connection, driver, **options)
+        self._client: Client = client
+        self._renewal = Renewal(client, self._on_lost)
+        client.add_innermost(self._renewal)
+        return client
 
     # As a wire
 
@@ -113,16 +146,15 @@ class ReconnectingWire:
         if self._inner is not None:
             await self._inner.aclose()
 
-    # One stream after another
+    # One wire after another
 
-    def _use(self, stream: trio.abc.Stream) -> None:
-        self._stream = stream
-        self._inner: StreamWire | None = StreamWire(stream, end_is_loss=True)
+    def _use(self, wire: Wire) -> None:
+        self._inner: Wire | None = wire
         self._reading = trio.CancelScope()
         self._lost = trio.Event()
         self._is_given_up = False
         self._has_begun = True
-        self._since = trio.current_time()
+        self._restarts.began(trio.current_time())
 
     def _give_up(self) -> None:
         """Have whoever reads find that the stream is lost."""
@@ -130,38 +162,38 @@ class ReconnectingWire:
         self._reading.cancel()
 
     async def _drop(self, connection: Connection) -> None:
-        """Be without a stream, unless that is the end."""
-        self._inner = None
+        """Be without a wire, unless that is the end."""
+        lost, self._inner = self._inner, None
         self._lost.set()
-        with contextlib.suppress(Exception):
-            await trio.aclose_forcefully(self._stream)
-        if connection.phase is not Phase.NEW:
+        goes_on = connection.phase is Phase.NEW
+        if goes_on:
+            self._renewal.lose()
+        words = "" if lost is None else await self._dialler.hang_up(lost)
+        if not goes_on:
             return
-        self._renewal.lose()
-        self._cause = ConnectionLost("the connection was lost")
-        if trio.current_time() - self._since >= self._policy.cap:
-            self._attempts = 0
-        if self._on_lost is None:
-            self._client.driver.report("the connection was lost: connecting again", None)
+        self._fail(ConnectionLost(words))
+        self._renewal.tell()
+        if self._on_lost is None and not self._restarts.is_over:
+            self._client.driver.report(f"{words}: trying again", None)
 
     async def _connect_again(self, connection: Connection) -> None:
-        """Try until there is another stream, or the policy says to give up: that is the end of the connection."""
-        while True:
-            delay = self._policy.next_delay(self._attempts, self._cause, chance=self._chance())
-            if delay is None:
-                connection.connection_lost(self._cause, trio.current_time())
-                return
-            self._attempts += 1
-            await trio.sleep(delay)
+        """Try until there is another wire, or the policy says to give up: that is the end of the connection."""
+        while (deadline := self._restarts.next_deadline()) is not None:
+            await trio.sleep_until(deadline)
             try:
-                stream = await self._dial()
+                wire = await self._dialler.dial()
             except ConnectFailed as error:
-                self._cause = error
+                self._fail(error)
                 continue
-            self._use(stream)
+            self._use(wire)
             self._has_begun = False
             self._client.driver.runtime.spawn(self._open())
             return
+        connection.connection_lost(self._restarts.error, trio.current_time())
+
+    def _fail(self, error: McpError) -> None:
+        drawn = int.from_bytes(self._client.driver.runtime.entropy(6), "big") / 2**48
+        self._restarts.ended(error, trio.current_time(), chance=drawn)
 
     async def _open(self) -> None:
         """Open a session on a new stream. Whoever reads finds out when that stream is lost too."""
@@ -170,7 +202,3 @@ class ReconnectingWire:
             await self._renewal.open()
         except McpError as error:
             self._client.driver.report(f"no session on the new connection: {error}", None)
-
-    def _chance(self) -> float:
-        drawn = self._client.driver.runtime.entropy(6)
-        return int.from_bytes(drawn, "big") / 2**48

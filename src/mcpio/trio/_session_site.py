@@ -14,7 +14,7 @@ from mcpio.trio._beginnings import TapSource, begin_server
 from mcpio.trio._drivers import carry
 from mcpio.trio._site import Crowd, Ground
 from mcpio.trio._timekeeper import Timekeeper
-from mcpio.trio._wire import Wire
+from mcpio.trio._wire import Wire, close_forcefully
 
 __all__ = ["SessionSite"]
 
@@ -34,13 +34,13 @@ class SessionSite:
         """Serve one client until its session is over, and close the wire. Nothing that the client does raises here."""
         ground = self._ground
         if self._is_closing:
-            await _close_forcefully(wire)
+            await close_forcefully(wire)
             return
         try:
             begun = begin_server(ground.server, principal, tap=self._tap)
         except Exception as error:
             report("a session could not be begun", error)
-            await _close_forcefully(wire)
+            await close_forcefully(wire)
             return
         connection: Any = begun.connection
         made: list[tuple[ServerSession, _Idle | None]] = []
@@ -69,12 +69,6 @@ class SessionSite:
     async def wait_empty(self) -> None:
         """Wait until no session is left."""
         await self._sessions.wait_empty()
-
-
-async def _close_forcefully(wire: Wire) -> None:
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await wire.aclose()
 
 
 class _Idle:

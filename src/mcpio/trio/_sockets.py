@@ -8,19 +8,18 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-import attrs
 import trio
 
 from mcpio.app.client import Client
 from mcpio.engine.limits import seconds
-from mcpio.engine.options import Options
 from mcpio.errors import ConnectFailed
 from mcpio.trio._drivers import ConnectOptions, Opened, check_options, start_client
 from mcpio.trio._listening import BROKEN, keep_tcp_alive
-from mcpio.trio._wire import StreamWire
+from mcpio.trio._wire import StreamWire, Wire, close_forcefully
 
 if TYPE_CHECKING:
     from mcpio.backoff import Backoff
+    from mcpio.restarts import RestartPolicy
 
 __all__ = ["SocketOptions", "TcpOptions", "connect_tcp", "connect_unix", "open_tcp", "open_unix"]
 
@@ -36,7 +35,7 @@ class SocketOptions(ConnectOptions, total=False):
 
     connect_timeout: float | None
     """Seconds for a connection, with the handshake of TLS; 10 by default, ``None`` for no limit."""
-    reconnect: Backoff | None
+    reconnect: Backoff | RestartPolicy | None
     """When to connect again after a connection was lost, and when to give up; ``None`` does not. See the guide."""
     on_session_lost: Callable[[], None] | None
     """With ``reconnect``, a plain function that is called for each session that is lost, before the next one begins.
@@ -106,27 +105,43 @@ async def connect_unix(
 async def _connect(
     dial: Callable[[], Awaitable[trio.abc.Stream]], where: str, nursery: trio.Nursery, given: dict[str, Any]
 ) -> Client:
-    timeout = seconds(given.pop("connect_timeout", CONNECT_TIMEOUT))
-    policy, on_lost = given.pop("reconnect", None), given.pop("on_session_lost", None)
+    dialler = _SocketDialler(dial, where, seconds(given.pop("connect_timeout", CONNECT_TIMEOUT)))
+    policy = given.pop("reconnect", None)
+    if policy is None:
+        given.pop("on_session_lost", None)
+        return await start_client(StreamWire(await dialler.connect()), nursery, given, Client)
+    from mcpio.trio._reconnecting import start_lasting_client
 
-    async def connected() -> trio.abc.Stream:
+    return await start_lasting_client(dialler, policy, nursery, given, Client)
+
+
+class _SocketDialler:
+    """Where connections come from, one after another."""
+
+    def __init__(self, dial: Callable[[], Awaitable[trio.abc.Stream]], where: str, timeout: float | None) -> None:
+        self._dial = dial
+        self._where = where
+        self._timeout = timeout
+
+    async def connect(self) -> trio.abc.Stream:
+        """Return the stream of a new connection. Raises ``ConnectFailed``."""
+        timeout, where = self._timeout, self._where
         try:
             if timeout is None:
-                return await dial()
+                return await self._dial()
             with trio.fail_after(timeout):
-                return await dial()
+                return await self._dial()
         except trio.TooSlowError:
             raise ConnectFailed(f"no connection to {where} within {timeout:g} s") from None
         except BROKEN as error:
             cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) and error.__cause__ else error
             raise ConnectFailed(f"no connection to {where}: {cause}") from cause
 
-    if policy is None:
-        return await start_client(StreamWire(await connected()), nursery, given, Client)
-    from mcpio.trio._reconnecting import ReconnectingWire
+    async def dial(self) -> StreamWire:
+        """Return the wire of a new connection. Raises ``ConnectFailed``."""
+        return StreamWire(await self.connect(), end_is_loss=True)
 
-    if given.get("connection") is not None:
-        raise TypeError("a client that connects again makes its connection itself: leave connection= out")
-    given["options"] = attrs.evolve(given.get("options") or Options(), reopens=True)
-    wire = ReconnectingWire(await connected(), connected, policy, on_lost)
-    return await start_client(wire, nursery, given, wire.client)
+    async def hang_up(self, wire: Wire) -> str:
+        """Close a connection that is lost."""
+        await close_forcefully(wire)
+        return "the connection was lost"

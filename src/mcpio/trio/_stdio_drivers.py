@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -12,6 +12,7 @@ from mcpio.app.client import Client, ClientOptions
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
+from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel
 from mcpio.events import CloseReason, ConnectionClosed, Event, NoiseReceived
 from mcpio.trio._beginnings import ServerBeginning
@@ -20,10 +21,12 @@ from mcpio.trio._groups import ungrouped
 from mcpio.trio._process import LAST_WORDS_PATIENCE, ChildProcess, ProcessOptions, start_process
 from mcpio.trio._signals import terminate_on_signals
 from mcpio.trio._stdio import stdio_stream
-from mcpio.trio._wire import wire_for
+from mcpio.trio._wire import StreamWire, Wire, close_forcefully, wire_for
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
+    from mcpio.backoff import Backoff
+    from mcpio.restarts import RestartPolicy
 
 __all__ = ["StdioClient", "StdioOptions", "connect_stdio", "open_stdio", "serve_stdio"]
 
@@ -31,22 +34,30 @@ __all__ = ["StdioClient", "StdioOptions", "connect_stdio", "open_stdio", "serve_
 class StdioOptions(ProcessOptions, ConnectOptions, total=False):
     """The keyword arguments of ``open_stdio`` and ``connect_stdio``: of the process, and of all clients."""
 
+    restart: Backoff | RestartPolicy | None
+    """When to start the program again after it died, and when to give up; ``None`` does not. See the guide."""
+    on_session_lost: Callable[[], None] | None
+    """With ``restart``, a plain function that is called for each child that is lost, when it has ended and before the
+    next one is started. Without one the log hears of it."""
+
 
 class StdioClient(Client):
     """A client of a server that is a child process. When the child dies, its errors say how."""
 
-    child: ChildProcess
-    """The child: its ``pid``, ``returncode`` and ``stderr_tail``."""
-
     def __init__(
-        self, connection: ClientConnection, driver: Driver, *, child: ChildProcess, **options: Unpack[ClientOptions]
+        self, connection: ClientConnection, driver: Driver, *, children: _Children, **options: Unpack[ClientOptions]
     ) -> None:
         """Made by ``open_stdio`` and ``connect_stdio``."""
         super().__init__(connection, driver, **options)
-        self.child = child
+        self._children = children
         self._last_words = ""
         self._noise: NoiseReceived | None = None
         self._end_known = trio.Event()
+
+    @property
+    def child(self) -> ChildProcess:
+        """The child: its ``pid``, ``returncode`` and ``stderr_tail``. With ``restart``, the newest."""
+        return self._children.child
 
     async def request(self, request: Any, **call: Any) -> Any:
         """Ask the server and return its typed result. See ``Session.request``.
@@ -54,15 +65,17 @@ class StdioClient(Client):
         A ``ConnectionLost`` tells the exit status of a child that died, and what it last wrote to standard error where
         that is captured.
         """
+        child = self.child
         try:
             return await super().request(request, **call)
         except ConnectionLost as error:
-            # How it ended is the last that the connection tells, after all the calls that it took with it.
-            with trio.move_on_after(LAST_WORDS_PATIENCE):
-                await self._end_known.wait()
-            if not self._left_by_server:
-                raise
-            raise ConnectionLost(f"{error.reason}: {await self.child.last_words()}") from error.__cause__
+            if self.connection.phase in (Phase.CLOSING, Phase.CLOSED):
+                # How it ended is the last that the connection tells, after all the calls that it took with it.
+                with trio.move_on_after(LAST_WORDS_PATIENCE):
+                    await self._end_known.wait()
+                if not self._left_by_server:
+                    raise
+            raise ConnectionLost(f"{error.reason}: {await child.last_words()}") from error.__cause__
 
     def handle(self, event: Event) -> None:
         """Act on one event of the connection."""
@@ -74,10 +87,11 @@ class StdioClient(Client):
 
     async def initialize(self) -> None:
         """Open the conversation. ``ConnectFailed`` tells what is known of the child."""
+        child = self.child
         try:
             await super().initialize()
         except ConnectFailed as error:
-            raise ConnectFailed(f"{error}{await self._words_on_failure(error)}") from error.__cause__
+            raise ConnectFailed(f"{error}{await self._words_on_failure(error, child)}") from error.__cause__
 
     def check_open(self) -> None:
         """Raise ``NoBackChannel`` when nothing can be sent any more."""
@@ -96,12 +110,12 @@ class StdioClient(Client):
     def _left_by_server(self) -> bool:
         return self.ended is not None and self.ended.reason in (CloseReason.END_OF_FILE, CloseReason.LOST)
 
-    async def _words_on_failure(self, error: ConnectFailed) -> str:
+    async def _words_on_failure(self, error: ConnectFailed, child: ChildProcess) -> str:
         said = "" if self._noise is None else f"; its output is no message, and begins with {self._noise.text!r}"
         if isinstance(error.__cause__, ConnectionLost):
-            return f"{said}: {await self.child.last_words()}"
+            return f"{said}: {await child.last_words()}"
         # The child lives, or is ended by us: that says nothing about it, but what it wrote may.
-        tail = self.child.stderr_tail.strip()
+        tail = child.stderr_tail.strip()
         return f"{said}; the end of the server's standard error:\n{tail}" if tail else said
 
 
@@ -111,6 +125,8 @@ def open_stdio(argv: Sequence[str], **options: Unpack[StdioOptions]) -> Opened[S
     ``argv`` is the program and its arguments; there is no shell. See ``start_process`` for the options of the process
     (``env``, ``cwd``, ``stderr``, graces) and ``ClientOptions`` for those of the client. When the block ends, the
     child is brought to its end: its input is closed, then it is terminated, then killed.
+
+    With ``restart`` the client outlives the child: one that dies is started again.
 
     Raises ``ConnectFailed`` when the program does not start, or the handshake fails; how the child ended, and what it
     last wrote to standard error where that is captured, is in the message.
@@ -123,17 +139,19 @@ async def connect_stdio(argv: Sequence[str], *, nursery: trio.Nursery, **options
     check_options(options, StdioOptions.__annotations__)
     given: dict[str, Any] = dict(options)
     of_process = {name: given.pop(name) for name in ProcessOptions.__annotations__ if name in given}
-    hosted = await nursery.start(_host, argv, of_process)
-    if isinstance(hosted, ConnectFailed):
-        raise hosted
-    child, tasks = hosted
-    # From here on the session ends the child, also when the nursery is cancelled: what it still has to say comes first.
-    tasks.shield = True
+    policy = given.pop("restart", None)
+    children = _Children(argv, of_process, nursery)
+    make = partial(StdioClient, children=children)
     try:
-        make = partial(StdioClient, child=child)
+        if policy is not None:
+            from mcpio.trio._reconnecting import start_lasting_client
+
+            return await start_lasting_client(children, policy, nursery, given, make, StdioClient.end_process)
+        given.pop("on_session_lost", None)
+        child = await children.start()
         return await start_client(wire_for(child.stream), nursery, given, make, StdioClient.end_process)
     except BaseException:
-        child.close()
+        children.close()
         raise
 
 
@@ -153,6 +171,47 @@ async def serve_stdio(
         async with stdio_stream() as stream:
             beginning.setdefault("alone", True)
             await serve(server, stream, task_status=task_status, **beginning)
+
+
+class _Children:
+    """The child processes of one client, one after another."""
+
+    child: ChildProcess
+    """The newest, once there was one."""
+
+    def __init__(self, argv: Sequence[str], options: Mapping[str, Any], nursery: trio.Nursery) -> None:
+        self._argv = argv
+        self._options = options
+        self._nursery = nursery
+        self._has_child = False
+
+    async def start(self) -> ChildProcess:
+        """Start another. Raises ``ConnectFailed``."""
+        hosted = await self._nursery.start(_host, self._argv, self._options)
+        if isinstance(hosted, ConnectFailed):
+            raise hosted
+        self.child, tasks = hosted
+        self._has_child = True
+        # From here on the session ends the child, also when the nursery is cancelled: what it still has to say comes
+        # first.
+        tasks.shield = True
+        return self.child
+
+    async def dial(self) -> StreamWire:
+        """Return the wire to another. Raises ``ConnectFailed``."""
+        return StreamWire((await self.start()).stream, end_is_loss=True)
+
+    async def hang_up(self, wire: Wire) -> str:
+        """Bring the child to its end, and say how that came. Cancelled, it stops waiting, and the end goes on."""
+        await close_forcefully(wire)
+        words = await self.child.last_words()
+        await self.child.aclose()
+        return words
+
+    def close(self) -> None:
+        """Begin the end of the child, if there is one."""
+        if self._has_child:
+            self.child.close()
 
 
 async def _host(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import TypeAlias
@@ -12,7 +13,7 @@ from mcpio._driving.actor import PIECE, Wire
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 
-__all__ = ["ChannelWire", "StreamWire", "Transport", "Wire", "wire_for"]
+__all__ = ["ChannelWire", "StreamWire", "Transport", "Wire", "close_forcefully", "wire_for"]
 
 Transport: TypeAlias = "trio.abc.Stream | trio.abc.Channel[str] | trio.abc.Channel[bytes]"
 """What carries a conversation: a stream of bytes, or a channel of whole messages."""
@@ -156,3 +157,10 @@ def wire_for(transport: Transport, *, binary: bool = False) -> Wire:
     if isinstance(transport, trio.abc.Channel):
         return ChannelWire(transport, binary=binary)
     raise TypeError(f"a transport is a trio.abc.Stream or a trio.abc.Channel, not {type(transport).__name__}")
+
+
+async def close_forcefully(wire: Wire) -> None:
+    """Close a transport without waiting for anything, and without a failure."""
+    with trio.CancelScope() as scope, contextlib.suppress(Exception):
+        scope.cancel()
+        await wire.aclose()
