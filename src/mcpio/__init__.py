@@ -357,6 +357,8 @@ __all__ = [
     "ResourceUpdatedNotification",
     "ResourcesCapability",
     "ResponseReceived",
+    "RestartPolicy",
+    "Restarts",
     "Revision",
     "Root",
     "RootsCapability",

@@ -1,0 +1,190 @@
+"""A client whose server is a child process that is started again when it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from mcpio import (
+    Backoff,
+    ClientConnection,
+    CloseReason,
+    ConnectFailed,
+    ConnectionLost,
+    Implementation,
+    NoBackChannel,
+    RestartPolicy,
+)
+from mcpio.trio import connect_stdio, open_stdio
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
+
+SERVER = """
+import os, sys
+import trio
+from mcpio import Server
+from mcpio.trio import serve_stdio
+
+lives, = sys.argv[1:]
+with open(lives, "a+") as file:
+    print(os.getpid(), file=file)
+    file.seek(0)
+    if len(file.readlines()) > 2:
+        sys.exit("no more")
+
+server = Server("mortal")
+
+@server.tool
+def who() -> int:
+    return os.getpid()
+
+@server.tool
+def dies() -> None:
+    print("alas", file=sys.stderr, flush=True)
+    os._exit(7)
+
+@server.tool
+async def waits() -> None:
+    await trio.sleep_forever()
+
+trio.run(serve_stdio, server)
+"""
+POLICY = Backoff(base=0.01, tries=3)
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        with trio.fail_after(30):
+            await main()
+
+    trio.run(limited)
+
+
+def program(path: Path) -> list[str]:
+    """Return what starts a server that can be started twice."""
+    return [sys.executable, "-c", SERVER, str(path / "lives")]
+
+
+def pids(path: Path) -> list[int]:
+    return [int(line) for line in (path / "lives").read_text().split()]
+
+
+def test_a_child_that_dies_is_started_again_and_the_calls_it_took_with_it_say_how_it_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    losses: list[tuple[int | None, str]] = []
+
+    async def main() -> None:
+        def on_lost() -> None:
+            losses.append((client.child.returncode, client.child.stderr_tail))
+
+        caught: list[str] = []
+
+        async def ask(name: str) -> None:
+            with pytest.raises(ConnectionLost) as error:
+                await client.call_tool(name)
+            caught.append(str(error.value))
+
+        async with open_stdio(program(tmp_path), restart=POLICY, on_session_lost=on_lost, stderr="capture") as client:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask, "waits")
+                nursery.start_soon(ask, "dies")
+            said = f"{sys.executable!r} exited with status 7; the end of its standard error:\nalas"
+            assert all(text.startswith("tools/call: ") and text.endswith(said) for text in caught), caught
+            found = await client.call_tool("who")
+            assert found.structured_content == {"result": client.child.pid}
+            assert pids(tmp_path)[1:] == [client.child.pid]
+            assert client.child.returncode is None
+
+    run(main)
+    assert losses == [(7, "alas\n")]
+    assert "trying again" not in caplog.text
+
+
+def test_when_it_is_given_up_the_client_ends_and_says_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with open_stdio(program(tmp_path), restart=Backoff(base=0.01, tries=2), stderr="capture") as client:
+            for _ in range(2):
+                with pytest.raises(ConnectionLost):
+                    await client.call_tool("dies")
+                if len(pids(tmp_path)) < 2:
+                    await client.ping()
+            with pytest.raises(NoBackChannel):
+                await client.call_tool("who")
+            await client.driver.wait_closed()
+            assert client.ended is not None
+            assert (client.ended.reason, type(client.ended.cause)) == (CloseReason.LOST, ConnectionLost)
+            assert str(client.ended.cause).endswith("no more")
+            with pytest.raises(NoBackChannel, match="exited with status 1; the end of its standard error:\nno more"):
+                await client.call_tool("who")
+
+    run(main)
+    assert "exited with status 7; the end of its standard error:\nalas: trying again" in caplog.text
+    assert len(pids(tmp_path)) == 3
+
+
+def test_a_limit_within_a_time_holds_though_each_child_worked(tmp_path: Path) -> None:
+    policy = RestartPolicy(backoff=Backoff(base=0, tries=9), settled_after=0, most=0)
+
+    async def main() -> None:
+        async with open_stdio(program(tmp_path), restart=policy) as client:
+            os.kill(client.child.pid, signal.SIGKILL)
+            await client.driver.wait_closed()
+
+    run(main)
+    assert len(pids(tmp_path)) == 1
+
+
+def test_it_is_left_at_once_while_nothing_runs_and_leaves_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        lost = trio.Event()
+        async with open_stdio(
+            program(tmp_path), restart=Backoff(base=60, cap=60), on_session_lost=lost.set, stderr="discard"
+        ) as client:
+            with pytest.raises(ConnectionLost):
+                await client.call_tool("dies")
+            await lost.wait()
+
+    run(main)
+    (pid,) = pids(tmp_path)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_client_that_is_tied_to_no_block_is_ended_from_a_thread_in_the_middle_of_a_restart(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            client = await connect_stdio(program(tmp_path), nursery=nursery, restart=POLICY, stderr="discard")
+            os.kill(client.child.pid, signal.SIGKILL)
+            await client.child.wait()
+            await trio.to_thread.run_sync(client.close)
+            await client.driver.wait_closed()
+
+    run(main)
+    for pid in pids(tmp_path):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_the_first_child_is_started_once_and_what_makes_no_sense_is_refused() -> None:
+    async def main() -> None:
+        with pytest.raises(ConnectFailed, match="no such program"):
+            async with open_stdio(["/nowhere/server"], restart=POLICY):
+                pass
+        wrong: Any = 5
+        with pytest.raises(TypeError, match="a policy is"):
+            async with open_stdio(["/nowhere/server"], restart=wrong):
+                pass
+        connection = ClientConnection(Implementation("test", "1"))
+        with pytest.raises(TypeError, match="leave connection= out"):
+            async with open_stdio(["/nowhere/server"], restart=POLICY, connection=connection):
+                pass
+
+    run(main)
