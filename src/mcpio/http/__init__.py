@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mcpio.http.client import HttpClient
     from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost
     from mcpio.http.location import Location
-    from mcpio.http.model import Body, End, Reset, ResponseHead
+    from mcpio.http.model import Body, End, RequestItem, Reset, ResponseHead, ResponseItem
     from mcpio.http.server import HttpServer
     from mcpio.http.sessions import HttpSession, SessionClosed, SessionOpened
 
@@ -27,8 +27,10 @@ __all__ = [
     "ListeningEnded",
     "Location",
     "MessageRefused",
+    "RequestItem",
     "Reset",
     "ResponseHead",
+    "ResponseItem",
     "SessionClosed",
     "SessionLost",
     "SessionOpened",
@@ -38,7 +40,7 @@ _HOME = {
     "client": "HttpClient",
     "client_events": "ListeningEnded MessageRefused SessionLost",
     "location": "Location",
-    "model": "Body End Reset ResponseHead",
+    "model": "Body End RequestItem Reset ResponseHead ResponseItem",
     "server": "HttpServer",
     "sessions": "HttpSession SessionClosed SessionOpened",
 }

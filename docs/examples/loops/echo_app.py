@@ -1,0 +1,89 @@
+"""What the programs beside this one carry: an echo server and its caller, of the engine."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Protocol
+
+from mcpio import (
+    CallToolRequest,
+    CallToolResult,
+    ClientConnection,
+    Event,
+    Implementation,
+    ListToolsRequest,
+    ListToolsResult,
+    Negotiated,
+    RequestError,
+    RequestFailed,
+    RequestReceived,
+    ResponseReceived,
+    ServerCapabilities,
+    ServerConnection,
+    TextContent,
+    Tool,
+    ToolsCapability,
+)
+
+ECHO = Tool("echo", {"type": "object", "properties": {"text": {"type": "string"}}})
+
+
+def new_server() -> ServerConnection:
+    """Return the engine of the server, for one connection."""
+    offer = ServerCapabilities(tools=ToolsCapability())
+    return ServerConnection(Implementation("echo", "1.0"), offer)
+
+
+def answer(conn: ServerConnection, event: Event) -> None:
+    """Answer a request."""
+    match event:
+        case RequestReceived(id, ListToolsRequest()):
+            conn.send_result(id, ListToolsResult((ECHO,)))
+        case RequestReceived(id, CallToolRequest("echo", {"text": str(text)})):
+            conn.send_result(id, CallToolResult((TextContent(text),)))
+        case RequestReceived(id):
+            conn.send_error(
+                id, RequestError(-32602, "The only tool is echo, and it wants a text")
+            )
+
+
+class App(Protocol):
+    """What a loop carries: a connection, and what acts on its events. It knows no loop."""
+
+    @property
+    def conn(self) -> ClientConnection | ServerConnection:
+        """The connection."""
+
+    def on_event(self, event: Event) -> None:
+        """Act on an event. Whatever it does to ``conn`` is seen to when it returns."""
+
+
+class EchoServer:
+    """Answers. One for each connection."""
+
+    def __init__(self) -> None:
+        self.conn = new_server()
+
+    def on_event(self, event: Event) -> None:
+        answer(self.conn, event)
+
+
+class Caller:
+    """Shakes hands, makes one call, shows what comes of it, and closes."""
+
+    def __init__(self) -> None:
+        self.conn = ClientConnection(Implementation("caller", "1.0"))
+        self.conn.send_initialize(now=monotonic())
+
+    def on_event(self, event: Event) -> None:
+        match event:
+            case Negotiated():
+                print(f"{event.info.name} speaks {event.revision}")
+                request = CallToolRequest("echo", {"text": "hello"})
+                self.conn.send_request(request, now=monotonic(), cookie="echo")
+            case ResponseReceived(cookie="echo"):
+                print(f"it says: {event.result.content[0].text}")
+                self.conn.close(monotonic())
+            case RequestFailed():
+                print(f"failed: {event.error}")
+                self.conn.close(monotonic())

@@ -1,0 +1,77 @@
+"""A server and a client under gevent, in greenlets. Nothing is patched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+import gevent
+from echo_app import App, Caller, EchoServer
+from gevent import socket
+from gevent.event import Event
+from gevent.server import StreamServer
+
+LINGER = 5.0
+"""Seconds that a peer has to read what was written last."""
+
+
+def carry(app: App, sock: socket.socket, wake: Event) -> None:
+    """Carry a connection to its end. Who acts on it outside ``on_event`` sets ``wake`` then."""
+    conn = app.conn
+    can_read, can_write = Event(), Event()
+
+    def pump_in() -> None:
+        while can_read.wait():
+            data = sock.recv(65536)
+            can_read.clear()
+            conn.receive_data(data or None, monotonic())
+            wake.set()
+
+    def pump_out() -> None:
+        while not conn.closed:
+            can_write.wait()
+            can_write.clear()
+            chunks = conn.data_to_send()
+            wake.set()
+            sock.sendall(b"".join(chunk for chunk in chunks if chunk is not None))
+
+    def until_lost(pump: Callable[[], None]) -> None:
+        try:
+            pump()
+        except OSError as exc:
+            conn.connection_lost(exc, monotonic())
+            wake.set()
+
+    pumps = [gevent.spawn(until_lost, pump) for pump in (pump_in, pump_out)]
+    wake.set()
+    while not conn.closed:
+        deadline = conn.next_deadline()
+        if not wake.wait(None if deadline is None else max(0, deadline - monotonic())):
+            conn.handle_timeout(monotonic())
+        wake.clear()
+        for event in conn.events():
+            app.on_event(event)
+        if conn.wants_read:
+            can_read.set()
+        if conn.wants_write or conn.closed:
+            can_write.set()
+    pumps[1].join(LINGER)
+    gevent.killall(pumps)
+
+
+def serve(sock: socket.socket, address: object) -> None:
+    """Serve one client. ``StreamServer`` takes this function as it is."""
+    carry(EchoServer(), sock, Event())
+
+
+def main() -> None:
+    """Let a client talk to a server."""
+    server = StreamServer(("127.0.0.1", 0), serve)
+    server.start()
+    with socket.create_connection(server.address) as sock:
+        carry(Caller(), sock, Event())
+    server.stop()
+
+
+if __name__ == "__main__":
+    main()
