@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Hashable
-from enum import IntEnum
 from math import inf
 
 import attrs
@@ -15,21 +14,12 @@ from mcpio._driving import report
 from mcpio.app.hosting import HttpHost
 from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 from mcpio.trio._http_parsers import BadRequest, HeadRead, Mark, Parser
-from mcpio.trio._http_terms import LINGER, RECEIVE, FindPrincipal, HttpTimeouts, principal_of
+from mcpio.trio._http_terms import LINGER, RECEIVE, FindPrincipal, HttpTimeouts, Stage, principal_of
 from mcpio.trio._http_writing import ResponseWriter, plain_text
 from mcpio.trio._listening import BROKEN, SocketPeer
 from mcpio.trio._timekeeper import Signal
 
 __all__ = ["HttpConnection"]
-
-
-class Stage(IntEnum):
-    """What a client is doing, which bounds how long it may take."""
-
-    IDLE = 0
-    HEAD = 1
-    BODY = 2
-    ANSWER = 3
 
 
 class HttpConnection:
@@ -115,8 +105,10 @@ class HttpConnection:
 
     # The reader
 
-    async def run(self) -> None:
-        """Serve until the connection ends; nothing that the client does raises here."""
+    async def run(self, data: bytes = b"") -> None:
+        """Serve until the connection ends; nothing that the client does raises here. ``data`` was read before."""
+        if data:
+            self._parser.feed(data)
         self._set_deadline(self._timeouts.head)
         try:
             async with trio.open_nursery() as self._nursery:

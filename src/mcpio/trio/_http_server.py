@@ -22,6 +22,7 @@ from mcpio.trio._site import run_site, until_signalled
 if TYPE_CHECKING:
     from mcpio.app.saving import UnansweredPolicy
     from mcpio.app.session_keeping import SessionStore
+    from mcpio.trio._http2_connection import Http2Connection
 
 __all__ = ["HttpListening", "serve_http"]
 
@@ -52,6 +53,7 @@ async def serve_http(
     max_per_address: int | None = None,
     head_bytes: int = 65536,
     parser: ParserName = "h11",
+    http2: bool = False,
     tap: TapSource | None = None,
     store: SessionStore | None = None,
     unanswered: UnansweredPolicy = "fail",
@@ -79,16 +81,29 @@ async def serve_http(
     longer than about ``head_bytes`` are refused; bodies by ``Limits.message_bytes``. ``parser`` may be ``"httptools"``
     where that extra is installed. ``tap`` hears of each session: see ``mcpio.Tap``.
 
+    With ``http2``, for which there is an extra too, clients may speak HTTP/2 beside HTTP/1.1: those that ask for it in
+    TLS, for which ``ssl_context`` is set to offer ``h2`` and ``http/1.1``, and without TLS those that begin with it.
+
     With a ``store``, such as ``mcpio.stores.SqliteStore``, sessions outlive the process: a client goes on with the next
     one, in the middle of a stream too. ``unanswered`` says what becomes of requests whose handlers died: they fail, or
     their handlers run again.
 
     Tasks of tools outlive the sessions that began them, and end with this. Raises ``OSError`` when the address cannot
     be had. What the server's lifespan raises leaves as it is. ``ValueError`` and ``ImportError`` for a parser that
-    there is not, and ``ValueError`` for options that do not go with a store.
+    there is not, ``ImportError`` for HTTP/2 without its extra, and ``ValueError`` for options that do not go with a
+    store.
     """
     new_parser(parser, head_bytes)  # To fail now, and not at the first client.
-    told = HttpSiteOptions(timeouts or HttpTimeouts(), head_bytes, parser, principal, tap, store, unanswered)
+    told = HttpSiteOptions(
+        timeouts or HttpTimeouts(),
+        head_bytes,
+        parser,
+        _http2_for(ssl_context) if http2 else None,
+        principal,
+        tap,
+        store,
+        unanswered,
+    )
     door = Door(
         max_connections=max_connections,
         max_per_address=max_per_address,
@@ -106,6 +121,17 @@ async def serve_http(
             task_status.started(HttpListening(url, None if place is None else place[1], site.host))
 
         await run_site(server, lambda ground: HttpSite(ground, chosen, told), door, bound, grace=grace, started=started)
+
+
+def _http2_for(ssl_context: ssl.SSLContext | None) -> type[Http2Connection]:
+    """Return what speaks HTTP/2, and have TLS offer it. ``ImportError`` where h2 is not installed."""
+    try:
+        from mcpio.trio._http2_connection import Http2Connection
+    except ModuleNotFoundError as error:
+        raise ImportError("HTTP/2 needs h2: pip install 'mcpio[http2]'", name=error.name) from error
+    if ssl_context is not None:
+        ssl_context.set_alpn_protocols(["h2", "http/1.1"])
+    return Http2Connection
 
 
 def _place(listener: trio.abc.Listener[Any], name: str | None) -> tuple[str, int] | None:

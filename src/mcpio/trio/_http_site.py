@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import trio
@@ -22,8 +22,12 @@ from mcpio.trio._site import Crowd, Ground
 if TYPE_CHECKING:
     from mcpio.app.saving import UnansweredPolicy
     from mcpio.app.session_keeping import SessionStore
+    from mcpio.trio._http2_connection import Http2Connection
 
 __all__ = ["HttpSite", "HttpSiteOptions"]
+
+Carrier: TypeAlias = "HttpConnection | Http2Connection"
+"""A connection, which carries the exchanges that it names."""
 
 
 @attrs.frozen
@@ -33,6 +37,7 @@ class HttpSiteOptions:
     timeouts: HttpTimeouts
     head_bytes: int
     parser: ParserName
+    http2: type[Http2Connection] | None
     find_principal: FindPrincipal | None
     tap: TapSource | None
     store: SessionStore | None
@@ -44,7 +49,8 @@ class HttpSite:
 
     def __init__(self, ground: Ground, http: HttpOptions, options: HttpSiteOptions) -> None:
         self._options = options
-        self._connections: Crowd[HttpConnection] = Crowd()
+        self._timekeeper = ground.timekeeper
+        self._connections: Crowd[Carrier] = Crowd()
         self._is_closing = False
         self.host = host = HttpHost(
             ground.server,
@@ -65,8 +71,25 @@ class HttpSite:
         if self._is_closing:
             await trio.aclose_forcefully(stream)
             return
+        connection, data = await self._recognise(stream, peer)
+        self._connections.enter(connection)
+        try:
+            await connection.run(data)
+        finally:
+            self._connections.leave(connection)
+
+    async def _recognise(self, stream: trio.abc.Stream, peer: SocketPeer) -> tuple[Carrier, bytes]:
+        """Return a connection for what a client speaks, and what was read to find that out."""
+        options, data = self._options, b""
+        if options.http2 is not None:
+            is_http2, data = await options.http2.recognise(stream, options.timeouts.head)
+            if is_http2:
+                return self._new_http2(options.http2, stream, peer), data
+        return self._new_http1(stream, peer), data
+
+    def _new_http1(self, stream: trio.abc.Stream, peer: SocketPeer) -> HttpConnection:
         options = self._options
-        connection = HttpConnection(
+        return HttpConnection(
             stream,
             self.host,
             new_parser(options.parser, options.head_bytes),
@@ -74,11 +97,18 @@ class HttpSite:
             timeouts=options.timeouts,
             find_principal=options.find_principal,
         )
-        self._connections.enter(connection)
-        try:
-            await connection.run()
-        finally:
-            self._connections.leave(connection)
+
+    def _new_http2(self, new: type[Http2Connection], stream: trio.abc.Stream, peer: SocketPeer) -> Http2Connection:
+        options = self._options
+        return new(
+            stream,
+            self.host,
+            head_bytes=options.head_bytes,
+            peer=peer,
+            timeouts=options.timeouts,
+            timekeeper=self._timekeeper,
+            find_principal=options.find_principal,
+        )
 
     def make_room(self) -> None:
         """End a connection between two requests."""
@@ -105,6 +135,6 @@ class HttpSite:
 
 
 def _wake(exchange: Hashable) -> None:
-    connection: HttpConnection
+    connection: Carrier
     connection, _ = exchange  # type: ignore[misc]  # the exchanges are named by connections
     connection.wake(exchange)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
+from enum import IntEnum
 from inspect import isawaitable
 from math import inf
 from typing import Final, TypeAlias
@@ -14,7 +15,7 @@ from mcpio.engine.limits import seconds
 from mcpio.http.model import Denied, RequestHead
 from mcpio.trio._listening import SocketPeer
 
-__all__ = ["LINGER", "RECEIVE", "FindPrincipal", "HttpTimeouts", "principal_of"]
+__all__ = ["LINGER", "RECEIVE", "FindPrincipal", "HttpTimeouts", "Stage", "principal_of"]
 
 RECEIVE: Final = 65536
 """How many bytes to ask for at once."""
@@ -42,6 +43,15 @@ class HttpTimeouts:
     def to_read(self, size: int) -> float:
         """Return how long a client may take to read so many bytes; infinity for ever."""
         return inf if self.write is None else self.write + size / self.rate
+
+
+class Stage(IntEnum):
+    """What a client is doing, which bounds how long it may take."""
+
+    IDLE = 0
+    HEAD = 1
+    BODY = 2
+    ANSWER = 3
 
 
 FindPrincipal: TypeAlias = "Callable[[RequestHead, SocketPeer], Hashable | Denied | Awaitable[Hashable | Denied]]"
