@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         SamplingRejected,
         ToolError,
         UnexpectedResponse,
+        WebSocketClosed,
         URLElicitationRequired,
     )
     from mcpio.events import (
@@ -401,6 +402,7 @@ __all__ = [
     "URLElicitationRequired",
     "Unanswered",
     "UnexpectedResponse",
+    "WebSocketClosed",
     "UnknownContent",
     "UnsubscribeRequest",
     "VersionMismatched",
@@ -417,7 +419,8 @@ _HOME = {
     "errors": (
         "AuthorizationRequired ConnectFailed ConnectionLost ErrorCode InvalidMessage LocalProtocolError "
         "McpError NoBackChannel ProtocolError Refusal RemoteProtocolError RequestCancelled RequestError "
-        "RequestTimeout SamplingRejected ToolError URLElicitationRequired UnexpectedResponse"
+        "RequestTimeout SamplingRejected ToolError URLElicitationRequired UnexpectedResponse "
+        "WebSocketClosed"
     ),
     "refusals": "RefusalCode",
     "backoff": "Backoff",

@@ -30,6 +30,7 @@ __all__ = [
     "ToolError",
     "URLElicitationRequired",
     "UnexpectedResponse",
+    "WebSocketClosed",
 ]
 
 
@@ -215,6 +216,19 @@ class ConnectionLost(McpError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class WebSocketClosed(ConnectionLost):
+    """A WebSocket was closed by the other side with a code that means no good, or broke without one (1006).
+
+    ``code`` is the code of the close frame, and ``said`` the text in it. Found as the cause of a ``ConnectionLost``.
+    """
+
+    def __init__(self, code: int, said: str = "") -> None:
+        how = "without a close frame" if code == 1006 else f"with code {int(code)}" + (f": {said}" if said else "")
+        super().__init__(f"the WebSocket was closed {how}")
+        self.code = int(code)
+        self.said = said
 
 
 class ConnectFailed(McpError):

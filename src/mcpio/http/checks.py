@@ -17,6 +17,7 @@ __all__ = [
     "HEALTH_LADDER",
     "LEGACY_LADDER",
     "MCP_LADDER",
+    "UPGRADE_LADDER",
     "Facts",
     "Rejection",
     "Rules",
@@ -248,6 +249,9 @@ MCP_LADDER: Final[tuple[Rung, ...]] = (
 
 LEGACY_LADDER: Final[tuple[Rung, ...]] = (_host, _origin, _method, _principal, _content_type, _length, _version)
 """The same for clients of 2024-11-05, who need not say what they accept."""
+
+UPGRADE_LADDER: Final[tuple[Rung, ...]] = (_host, _origin, _method, _principal)
+"""Those of whoever asks for another protocol on the same connection. The rest is for that protocol to check."""
 
 HEALTH_LADDER: Final[tuple[Rung, ...]] = (_method,)
 """Whoever watches over servers may call them by any name, and learns nothing but that they are there."""

@@ -1,0 +1,156 @@
+"""How a client performs the opening handshake of a WebSocket (RFC 6455 section 4.1)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import attrs
+import h11
+from wsproto.utilities import generate_accept_token
+
+from mcpio.errors import AuthorizationRequired, McpError, RemoteProtocolError, UnexpectedResponse
+from mcpio.http.location import Location
+from mcpio.websocket.deflate import OFFER, read_answer
+from mcpio.websocket.options import WebSocketOptions
+from mcpio.websocket.server_opening import VERSION, tokens
+
+__all__ = ["ClientOpening", "Opened"]
+
+QUOTE: Final = 1024
+"""How many bytes of the body of a refusal are read."""
+
+HEAD_BYTES: Final = 65536
+
+
+@attrs.frozen
+class Opened:
+    """The server agreed: from then on it is a WebSocket."""
+
+    subprotocol: str | None
+    """What was agreed on; ``None`` where none was offered."""
+    window_bits: int | None
+    """For ``WebSocket``: how messages are compressed, or ``None``."""
+    rest: bytes
+    """What came after the server's answer: it is for the ``WebSocket``."""
+
+
+class ClientOpening:
+    """One opening handshake: write ``request``, feed what comes, and ask for the outcome.
+
+    ``headers`` are more header fields of the request, ``subprotocols`` those that are spoken, the best first, and
+    ``entropy`` returns as many random bytes as it is asked for. Nothing that the server answers raises.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        options: WebSocketOptions,
+        *,
+        subprotocols: Sequence[str],
+        headers: Mapping[str, str],
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self._subprotocols = subprotocols
+        self._compression = options.compression
+        self._key = base64.b64encode(entropy(16))
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
+        self.request = self._request(location, headers)
+        """The bytes of the request."""
+        self._response: h11.Response | None = None
+        self._body = b""
+        self._outcome: Opened | McpError | None = None
+
+    def receive_data(self, data: bytes | None) -> None:
+        """Take in bytes, or ``None`` for the end of the connection. What comes after the outcome is ignored."""
+        if self._outcome is not None or data == b"":
+            return
+        self._http.receive_data(data or b"")  # for which nothing is the end
+        while self.outcome() is None and self._take_event():
+            pass
+
+    def outcome(self) -> Opened | McpError | None:
+        """Return how it went, or ``None`` for "feed me".
+
+        An error is an ``AuthorizationRequired`` for status 401 and 403, an ``UnexpectedResponse`` for every other
+        answer that is no WebSocket of ours, and a ``RemoteProtocolError`` for what is no HTTP.
+        """
+        return self._outcome
+
+    def _request(self, location: Location, headers: Mapping[str, str]) -> bytes:
+        fields = [
+            ("Host", location.authority),
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Key", self._key.decode()),
+            ("Sec-WebSocket-Version", VERSION.decode()),
+        ]
+        if self._subprotocols:
+            fields.append(("Sec-WebSocket-Protocol", ", ".join(self._subprotocols)))
+        if self._compression:
+            fields.append(("Sec-WebSocket-Extensions", OFFER))
+        request = h11.Request(method="GET", target=location.target, headers=[*fields, *headers.items()])
+        return (self._http.send(request) or b"") + (self._http.send(h11.EndOfMessage()) or b"")
+
+    def _take_event(self) -> bool:
+        """Act on the next thing that the server says; return whether there was any."""
+        try:
+            event = self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            self._outcome = self._refusal() if self._response is not None else _no_http(error)
+            return True
+        if isinstance(event, h11.InformationalResponse):
+            if event.status_code == 101:
+                self._outcome = self._opened(event)
+        elif isinstance(event, h11.Response):
+            self._response = event
+        elif isinstance(event, h11.Data):
+            self._body = (self._body + bytes(event.data))[:QUOTE]
+            if len(self._body) == QUOTE:
+                self._outcome = self._refusal()
+        elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
+            self._outcome = self._refusal()
+        else:
+            return False
+        return True
+
+    def _opened(self, answer: h11.InformationalResponse) -> Opened | McpError:
+        fields: dict[bytes, bytes] = {}
+        for name, value in answer.headers:
+            fields[name] = value if name not in fields else fields[name] + b", " + value
+        if b"websocket" not in tokens(fields.get(b"upgrade", b"")) or b"upgrade" not in tokens(
+            fields.get(b"connection", b"")
+        ):
+            return UnexpectedResponse(101, "the upgrade is not to WebSocket")
+        if fields.get(b"sec-websocket-accept") != generate_accept_token(self._key):
+            return UnexpectedResponse(101, "Sec-WebSocket-Accept does not fit the request")
+        chosen = fields.get(b"sec-websocket-protocol")
+        subprotocol = None if chosen is None else chosen.decode("latin-1")
+        if subprotocol not in (self._subprotocols or (None,)):
+            offered = " or ".join(self._subprotocols) or "none"
+            return UnexpectedResponse(101, f"the subprotocol is {subprotocol!r:.60}, and {offered} was offered")
+        extensions = fields.get(b"sec-websocket-extensions")
+        if extensions is not None and not (self._compression and read_answer(extensions.decode("latin-1"))):
+            return UnexpectedResponse(101, "the server uses an extension that was not offered")
+        rest, _ = self._http.trailing_data
+        return Opened(subprotocol, None if extensions is None else 15, rest)
+
+    def _refusal(self) -> McpError:
+        """Return what an answer other than 101 amounts to."""
+        response = self._response
+        if response is None:
+            return RemoteProtocolError("the connection ended before the server had answered the handshake")
+        status, text = response.status_code, self._body.decode(errors="replace")
+        if status in (401, 403):
+            challenges = [value.decode("latin-1") for name, value in response.headers if name == b"www-authenticate"]
+            said = "; ".join(challenges) or repr(text)[:200]
+            message = f"the server refuses the WebSocket with status {status}: {said}"
+            return AuthorizationRequired(message, status=status, challenges=challenges)
+        return UnexpectedResponse(status, "no WebSocket in answer to the handshake", text)
+
+
+def _no_http(error: Exception) -> McpError:
+    found = RemoteProtocolError(f"the answer to the handshake is no HTTP: {error}")
+    found.__cause__ = error
+    return found

@@ -1,0 +1,132 @@
+"""permessage-deflate (RFC 7692), with each message by itself, and no message longer than the limit at any time.
+
+wsproto has this extension too, but inflates whatever comes, to whatever length.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+from wsproto.extensions import Extension
+from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opcode, RsvBits
+
+__all__ = ["OFFER", "Deflate", "accept_offer", "read_answer"]
+
+OFFER: Final = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
+"""What a client offers, and a server answers."""
+
+_NAME: Final = "permessage-deflate"
+_FLAGS: Final = frozenset({"server_no_context_takeover", "client_no_context_takeover"})
+_TAIL: Final = b"\x00\x00\xff\xff"
+"""What ends a message that is compressed, and is left out of it."""
+
+_MAX_BITS: Final = 15
+
+
+class Deflate(Extension):
+    """Compresses what is sent, and inflates what is received to at most ``max_bytes`` for a message."""
+
+    name = _NAME
+
+    def __init__(self, max_bytes: int, window_bits: int) -> None:
+        """``window_bits``, from 9 to 15, is the logarithm of how far back what is sent may refer."""
+        self._max = max_bytes
+        self._bits = window_bits
+        self._is_control = self._is_compressed = False
+        self._inflating = zlib.decompressobj(-_MAX_BITS)
+        self._left = 0
+
+    def compress(self, text: bytes) -> bytes:
+        """Return the payload for a message."""
+        squeezer = zlib.compressobj(wbits=-self._bits)
+        return (squeezer.compress(text) + squeezer.flush(zlib.Z_SYNC_FLUSH))[: -len(_TAIL)]
+
+    # What wsproto asks of an extension
+
+    def enabled(self) -> bool:
+        """Whether it is in use."""
+        return True
+
+    def offer(self) -> str:
+        """Return what a client offers."""
+        return OFFER
+
+    def frame_inbound_header(
+        self, proto: FrameDecoder | FrameProtocol, opcode: Opcode, rsv: RsvBits, payload_length: int
+    ) -> CloseReason | RsvBits:
+        """Take note of what kind of frame begins. It is asked again where the header is not complete."""
+        self._is_control = opcode.iscontrol()
+        begins = opcode is Opcode.TEXT or opcode is Opcode.BINARY
+        if rsv.rsv1 and not begins:
+            return CloseReason.PROTOCOL_ERROR
+        if begins:
+            self._is_compressed = rsv.rsv1
+            self._left = self._max + 1
+            if rsv.rsv1:
+                self._inflating = zlib.decompressobj(-_MAX_BITS)
+        return RsvBits(True, False, False)
+
+    def frame_inbound_payload_data(self, proto: FrameDecoder | FrameProtocol, data: bytes) -> bytes | CloseReason:
+        """Return what a piece of a frame stands for."""
+        return data if self._is_control or not self._is_compressed else self._inflate(data)
+
+    def frame_inbound_complete(self, proto: FrameDecoder | FrameProtocol, fin: bool) -> bytes | CloseReason | None:
+        """Return what is left of a message at its end."""
+        return self._inflate(_TAIL) if fin and self._is_compressed and not self._is_control else None
+
+    def _inflate(self, data: bytes) -> bytes | CloseReason:
+        """Return what ``data`` stands for, and never more than the limit and one byte."""
+        try:
+            text = self._inflating.decompress(data, self._left)
+        except zlib.error:
+            return CloseReason.INVALID_FRAME_PAYLOAD_DATA
+        self._left -= len(text)
+        if self._left <= 0:
+            return CloseReason.MESSAGE_TOO_BIG
+        # What follows the end of all data would be lost without a word.
+        return CloseReason.INVALID_FRAME_PAYLOAD_DATA if self._inflating.eof else text
+
+
+def accept_offer(offered: str) -> tuple[str, int] | None:
+    """Return the answer to ``Sec-WebSocket-Extensions`` of a client and the window to use; ``None`` for no compression.
+
+    What is offered otherwise, or makes no sense, is passed over.
+    """
+    for offer in offered.split(","):
+        parameters = _parameters(offer)
+        if parameters is None or not parameters.keys() <= _FLAGS | {"server_max_window_bits", "client_max_window_bits"}:
+            continue
+        bits = _bits(parameters.get("server_max_window_bits"), "15")
+        # Whatever window the client is told to use, or not, is fine: it says how much it can do with.
+        if bits is None or _bits(parameters.get("client_max_window_bits"), "15", least=8) is None:
+            continue
+        return (f"{OFFER}; server_max_window_bits={bits}" if "server_max_window_bits" in parameters else OFFER), bits
+    return None
+
+
+def read_answer(answer: str) -> bool:
+    """Whether a server's ``Sec-WebSocket-Extensions`` is one to ``OFFER``."""
+    parameters = _parameters(answer)
+    if parameters is None or not parameters.keys() <= _FLAGS | {"server_max_window_bits"}:
+        return False
+    bits = _bits(parameters.get("server_max_window_bits", "15"), None, least=8)
+    return bits is not None and "server_no_context_takeover" in parameters
+
+
+def _parameters(text: str) -> dict[str, str | None] | None:
+    """Return the parameters of permessage-deflate; ``None`` where that is not what stands there, once each."""
+    name, *rest = [part.strip() for part in text.split(";")]
+    found: dict[str, str | None] = {}
+    for part in rest:
+        key, equals, value = (each.strip() for each in part.partition("="))
+        if key in found or (key in _FLAGS and equals):
+            return None
+        found[key] = value.strip('"') if equals else None
+    return found if name == _NAME else None
+
+
+def _bits(value: str | None, default: str | None, *, least: int = 9) -> int | None:
+    """Return a number of bits of a window, or ``None`` for what is none. zlib has no window of 8 bits to send with."""
+    said = default if value is None else value
+    return int(said) if said in {str(bits) for bits in range(least, _MAX_BITS + 1)} else None

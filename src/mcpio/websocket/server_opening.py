@@ -1,0 +1,104 @@
+"""How a server answers the opening handshake of a WebSocket (RFC 6455 section 4.2)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+from wsproto.utilities import generate_accept_token
+
+from mcpio.http.checks import UPGRADE_LADDER, Facts, Rejection, Rules, first_broken
+from mcpio.http.model import Headers, RequestHead
+from mcpio.http.options import HttpOptions
+from mcpio.websocket.deflate import accept_offer
+from mcpio.websocket.options import WebSocketOptions
+
+__all__ = ["Accepted", "answer_opening", "asks_for_websocket", "tokens"]
+
+VERSION: Final = b"13"
+
+
+@attrs.frozen
+class Accepted:
+    """The answer to a handshake that is fine: status 101, and from then on it is a WebSocket."""
+
+    headers: Headers
+    """The header fields of the answer."""
+    subprotocol: str | None
+    """What was agreed on; ``None`` where none is spoken."""
+    window_bits: int | None
+    """For ``WebSocket``: how messages are compressed, or ``None``."""
+
+
+def asks_for_websocket(head: RequestHead) -> bool:
+    """Whether a request is for a WebSocket: a GET that asks for the upgrade to it."""
+    return head.method == "GET" and any(
+        name == b"upgrade" and b"websocket" in tokens(value) for name, value in head.headers
+    )
+
+
+def answer_opening(
+    head: RequestHead, *, http: HttpOptions, options: WebSocketOptions, subprotocols: Sequence[str]
+) -> Accepted | Rejection:
+    """Return the answer to a request for a WebSocket, or the first of the reasons not to serve it.
+
+    Who may ask is decided as for every other request over HTTP: by ``Host``, ``Origin`` and the principal, which may be
+    ``Denied`` (XPORT-04, HTTP-02, HTTP-04). The path is the caller's to look at. ``subprotocols`` are those that are
+    spoken, the best first.
+    """
+    rejection = first_broken(Facts(head), Rules(UPGRADE_LADDER, ("GET",), http, 0))
+    if rejection is not None:
+        return rejection
+    fields = _gathered(head)
+    if not asks_for_websocket(head) or fields.get(b"sec-websocket-version") != VERSION:
+        headers = ((b"upgrade", b"websocket"), (b"sec-websocket-version", VERSION))
+        return Rejection(426, "Upgrade required: to WebSocket of version 13", headers=headers)
+    key = fields.get(b"sec-websocket-key", b"")
+    if b"upgrade" not in tokens(fields.get(b"connection", b"")) or not _is_key(key):
+        return Rejection(400, "Bad request: Connection or Sec-WebSocket-Key is not that of a handshake")
+    if fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in fields:
+        return Rejection(400, "Bad request: a handshake has no body")
+    offered = [name.strip() for name in fields.get(b"sec-websocket-protocol", b"").decode("latin-1").split(",")]
+    subprotocol = next((name for name in subprotocols if name in offered), None)
+    if subprotocol is None and subprotocols:
+        return Rejection(400, f"Bad request: Sec-WebSocket-Protocol must offer {' or '.join(subprotocols)}")
+    return _accepted(key, subprotocol, fields.get(b"sec-websocket-extensions") if options.compression else None)
+
+
+def tokens(value: bytes) -> set[bytes]:
+    """Return the tokens of a list in a header field, in lower case."""
+    return {token.strip().lower() for token in value.split(b",")}
+
+
+def _accepted(key: bytes, subprotocol: str | None, extensions: bytes | None) -> Accepted:
+    headers = [
+        (b"upgrade", b"websocket"),
+        (b"connection", b"Upgrade"),
+        (b"sec-websocket-accept", generate_accept_token(key)),
+    ]
+    if subprotocol is not None:
+        headers.append((b"sec-websocket-protocol", subprotocol.encode()))
+    compression = None if extensions is None else accept_offer(extensions.decode("latin-1"))
+    if compression is None:
+        return Accepted(tuple(headers), subprotocol, None)
+    answer, bits = compression
+    headers.append((b"sec-websocket-extensions", answer.encode()))
+    return Accepted(tuple(headers), subprotocol, bits)
+
+
+def _gathered(head: RequestHead) -> Mapping[bytes, bytes]:
+    """Return the fields by name. One that comes twice, and must not, makes no sense afterwards."""
+    found: dict[bytes, bytes] = {}
+    for name, value in head.headers:
+        found[name] = value if name not in found else found[name] + b", " + value
+    return found
+
+
+def _is_key(key: bytes) -> bool:
+    try:
+        return len(base64.b64decode(key, validate=True)) == 16
+    except (binascii.Error, ValueError):
+        return False
