@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager
 
 import attrs
 
-from mcpio._driving import unwrapped
 from mcpio.app.runtime import Runtime
 
 __all__ = ["Loop", "loop_identity", "running_loop"]
@@ -61,18 +60,14 @@ def _is_in_trio() -> bool:
 def _trio_loop() -> Loop:
     import trio
 
+    from mcpio.trio._groups import last_moment, ungrouped
     from mcpio.trio._runtime import TrioRuntime
 
     @contextlib.asynccontextmanager
     async def group() -> AsyncIterator[Runtime]:
-        with unwrapped(trio.Cancelled):
+        with ungrouped():
             async with trio.open_nursery() as nursery:
                 yield TrioRuntime(nursery)
-
-    @contextlib.asynccontextmanager
-    async def last_moment(seconds: float) -> AsyncIterator[None]:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + seconds):
-            yield
 
     return Loop(loop_identity(), trio.current_time, TrioRuntime(None), group, last_moment)
 
@@ -80,11 +75,12 @@ def _trio_loop() -> Loop:
 def _asyncio_loop() -> Loop:
     import asyncio
 
+    from mcpio.asyncio._groups import last_moment, ungrouped
     from mcpio.asyncio._runtime import AsyncioRuntime
 
     @contextlib.asynccontextmanager
     async def group() -> AsyncIterator[Runtime]:
-        with unwrapped(asyncio.CancelledError):
+        with ungrouped():
             async with asyncio.TaskGroup() as tasks:
                 try:
                     yield AsyncioRuntime(tasks)
@@ -93,12 +89,6 @@ def _asyncio_loop() -> Loop:
                     # in any case.
                     await asyncio.sleep(0)
                     raise
-
-    @contextlib.asynccontextmanager
-    async def last_moment(seconds: float) -> AsyncIterator[None]:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                yield
 
     loop = asyncio.get_running_loop()
     return Loop(loop, loop.time, AsyncioRuntime(None), group, last_moment)

@@ -13,6 +13,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
+from mcpio.errors import NoBackChannel
+
 __all__ = ["AsyncioRuntime"]
 
 T = TypeVar("T")
@@ -113,9 +115,12 @@ class AsyncioRuntime:
         return await asyncio.wrap_future(result)
 
     def from_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in the loop's thread, from any other."""
+        """Run a function in the loop's thread, from any other. ``NoBackChannel`` when the loop is closed."""
         result: Future[T] = Future()
-        self._loop.call_soon_threadsafe(_settle, result, function)
+        try:
+            self._loop.call_soon_threadsafe(_settle, result, function)
+        except RuntimeError:
+            raise NoBackChannel("the event loop has ended") from None
         return result.result()
 
     def call_soon(self, function: Callable[[], None]) -> None:

@@ -1,0 +1,274 @@
+"""``serve``, ``serving``, ``connect`` and ``open_streams``: servers and clients over a reader and a writer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
+
+from mcpio._driving import TapSource, report
+from mcpio._driving.beginnings import (
+    Beginning,
+    ConnectOptions,
+    ServerBeginning,
+    begin_client,
+    begin_server,
+    check_options,
+    lifespan_of,
+    parted,
+)
+from mcpio._driving.places import Place, attached, store_tasks
+from mcpio.app.client import Client
+from mcpio.app.runtime import Driver, checked_grace
+from mcpio.app.session import Session
+from mcpio.asyncio._groups import last_moment, settled, tasks_around, ungrouped
+from mcpio.asyncio._runtime import AsyncioRuntime
+from mcpio.asyncio._session import SessionActor
+from mcpio.asyncio._wire import StreamWire
+
+if TYPE_CHECKING:
+    from mcpio.app.server import Server
+
+__all__ = ["Opened", "ServeStreams", "connect", "open_streams", "serve", "serving"]
+
+S = TypeVar("S", bound=Session)
+
+_CARRYING: set[asyncio.Task[None]] = set()
+"""The tasks of clients that are tied to no group. The event loop itself would let go of them."""
+
+
+async def serve(
+    server: Server,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    *,
+    principal: Any = None,
+    **beginning: Unpack[ServerBeginning],
+) -> None:
+    """Serve one client over a reader and a writer, until the conversation ends; then the writer is closed.
+
+    ``principal`` is whoever was authenticated before; handlers see it. See ``ServerBeginning`` for sessions that go on,
+    and for taps. ``server.sessions`` has the session meanwhile. Nothing that the client does raises here. What the
+    server's lifespan raises leaves as it is. ``LocalProtocolError`` for a connection or a snapshot that cannot go on.
+
+    For many clients ``serving`` enters the lifespan once.
+    """
+    check_options(beginning, ServerBeginning.__annotations__)
+    wire = StreamWire(reader, writer)
+    try:
+        async with lifespan_of(server) as state:
+            begun = begin_server(server, principal, asyncio.get_running_loop().time(), **beginning)
+            await _carry(
+                begun, wire, partial(_session, server, begun, state), partial(store_tasks, server, last_moment)
+            )
+    finally:
+        # The lifespan may have failed, or have been cancelled, before anybody held the streams.
+        wire.abort()
+
+
+class ServeStreams(Protocol):
+    """Serves one client of many, until its session is over: what ``serving`` gives.
+
+    Nothing that the client does raises here. ``principal`` is whoever was authenticated before.
+    """
+
+    async def __call__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, principal: Any = None
+    ) -> None:
+        """Serve a client, and close its writer."""
+
+
+@asynccontextmanager
+async def serving(server: Server, *, grace: float = 0.5, tap: TapSource | None = None) -> AsyncIterator[ServeStreams]:
+    """Serve any number of clients during a block, with the function that it gives.
+
+    ``asyncio.start_server`` and ``asyncio.start_unix_server`` take that as it is. The server's lifespan is entered
+    once, for all. Tasks of tools outlive the sessions that began them, and end with the block. A session that fails
+    costs itself only.
+
+    When the block is left, however, nobody new is served, requests that run have ``grace`` seconds to be answered, and
+    all sessions are over. ``tap`` hears of each session. What the body and the lifespan raise leaves as it is.
+    """
+    checked_grace(grace)
+    async with lifespan_of(server) as state, tasks_around() as runtime:
+        place = Place(runtime, asyncio.get_running_loop().time)
+        tasks = server.tasks
+        async with nullcontext() if tasks is None else attached(tasks, place, state, last_moment):
+            crowd = _Crowd(server, state, tap)
+            try:
+                yield crowd.serve
+            finally:
+                await crowd.end(grace)
+
+
+async def connect(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    *,
+    group: asyncio.TaskGroup | None = None,
+    **options: Unpack[ConnectOptions],
+) -> Client:
+    """Return a client that has shaken hands over a reader and a writer.
+
+    It is tied to no block, and ends when it is closed, or with ``group``, in which its tasks live and never raise;
+    without one it ends with the event loop. See ``ClientOptions``, and ``ClientBeginning`` for sessions that go on, and
+    for taps.
+
+    Raises ``ConnectFailed``, with the writer closed.
+    """
+    client, _ = await _start(reader, writer, group, options)
+    return client
+
+
+def open_streams(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, **options: Unpack[ConnectOptions]
+) -> Opened:
+    """Give a client for the length of a block: ``async with open_streams(…) as client``. See ``connect``."""
+    return Opened(lambda: _start(reader, writer, None, options))
+
+
+class Opened:
+    """A client for the length of a block. What the body raises leaves the block as it is."""
+
+    def __init__(self, start: Callable[[], Awaitable[tuple[Client, asyncio.Task[None]]]]) -> None:
+        self._start = start
+        self._is_open = False
+
+    async def __aenter__(self) -> Client:
+        """Connect. Raises ``ConnectFailed``, and leaves nothing behind then."""
+        if self._is_open:
+            raise RuntimeError("this block is open already: make another for a second client")
+        self._is_open = True
+        try:
+            self._client, self._task = await self._start()
+        except BaseException:
+            self._is_open = False
+            raise
+        return self._client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the client and wait until nothing of it is left."""
+        self._client.close()
+        await settled(self._task)
+        self._is_open = False
+        if error is None and not self._task.cancelled():
+            self._task.result()
+
+
+class _Crowd:
+    """The sessions of one server, one to a connection. What becomes of one costs that one only."""
+
+    def __init__(self, server: Server, state: Any, tap: TapSource | None) -> None:
+        self._server = server
+        self._state = state
+        self._tap = tap
+        self._sessions: dict[Session, asyncio.Future[None]] = {}
+        self._is_ending = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, principal: Any = None) -> None:
+        """Serve a client, and close its writer."""
+        wire = StreamWire(reader, writer)
+        loop = asyncio.get_running_loop()
+        over = loop.create_future()
+        made: list[Session] = []
+
+        def make_session(driver: Driver) -> Session:
+            made.append(_session(self._server, begun, self._state, driver))
+            self._sessions[made[0]] = over
+            return made[0]
+
+        try:
+            if self._is_ending:
+                return
+            try:
+                begun = begin_server(self._server, principal, loop.time(), tap=self._tap)
+            except Exception as error:
+                report("a session could not be begun", error)
+                return
+            await _carry(begun, wire, make_session)
+        finally:
+            wire.abort()
+            over.set_result(None)
+            for session in made:
+                del self._sessions[session]
+
+    async def end(self, grace: float) -> None:
+        """Close all sessions in order, and wait until none is left."""
+        self._is_ending = True
+        for session in self._sessions:
+            session.close(grace)
+        await settled(asyncio.gather(*self._sessions.values()))
+
+
+def _session(server: Server, begun: Beginning, state: Any, driver: Driver) -> Session:
+    connection: Any = begun.connection
+    return server.session(connection, driver, state)
+
+
+async def _start(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, group: asyncio.TaskGroup | None, options: Any
+) -> tuple[Client, asyncio.Task[None]]:
+    """Return a client that has shaken hands, and the task that carries its session."""
+    wire = StreamWire(reader, writer)
+    of_client, how = parted(options)
+    loop = asyncio.get_running_loop()
+    begun = begin_client(of_client, loop.time(), **how)
+    connection: Any = begun.connection
+    started: asyncio.Future[Client] = loop.create_future()
+
+    async def carry() -> None:
+        try:
+            await _carry(begun, wire, lambda driver: Client(connection, driver, **of_client), started=started)
+        except Exception as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+        finally:
+            wire.abort()
+
+    task = (group or loop).create_task(carry())
+    _CARRYING.add(task)
+    task.add_done_callback(_CARRYING.discard)
+    # Its group may have been cancelled before it began.
+    task.add_done_callback(lambda _: started.cancel())
+    client: Client | None = None
+    try:
+        client = await asyncio.shield(started)
+        if not begun.goes_on:
+            await client.initialize()
+    except BaseException:
+        if client is None:
+            task.cancel()
+        else:
+            client.close(0)
+        await settled(task)
+        raise
+    return client, task
+
+
+async def _carry(
+    begun: Beginning,
+    wire: StreamWire,
+    make_session: Callable[[Driver], S],
+    after_close: Callable[[S], Awaitable[None]] | None = None,
+    *,
+    started: asyncio.Future[S] | None = None,
+) -> None:
+    """Carry one session, with its handlers, until it is over."""
+    with ungrouped():
+        async with asyncio.TaskGroup() as group:
+            actor = SessionActor(begun.connection, wire, AsyncioRuntime(group))
+            session = make_session(actor)
+            actor.attach(session, None if after_close is None else partial(after_close, session))
+            begun.take_up(session)
+            if started is not None:
+                started.set_result(session)
+            group.create_task(actor.run())
+            # From here on the group waits, and cancels both the actor and the handlers when it is cancelled: the actor
+            # has begun by then, so that it ends in order.
+            await asyncio.sleep(0)

@@ -1,0 +1,97 @@
+"""One session over a reader and a writer, on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from typing import Literal
+
+from mcpio._driving.actor import Actor
+from mcpio.asyncio._groups import last_moment
+from mcpio.asyncio._runtime import AsyncioRuntime
+from mcpio.asyncio._wire import StreamWire
+from mcpio.engine.connection import Connection
+
+__all__ = ["SessionActor"]
+
+
+class SessionActor(Actor):
+    """Runs one session until its connection ends."""
+
+    def __init__(self, connection: Connection, wire: StreamWire, runtime: AsyncioRuntime) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._alarm = _Alarm(self._loop)
+        super().__init__(connection, wire, self._alarm, runtime, signal=_Signal, event=asyncio.Event)
+        self._patience: asyncio.TimerHandle | None = None
+
+    def now(self) -> float:
+        """Return the loop's time."""
+        return self._loop.time()
+
+    async def run(self) -> None:
+        """Carry the session until its connection ends; then close the transport."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                pumps = [group.create_task(self._read()), group.create_task(self._write())]
+                self.touch()
+                await self._ended.wait()
+                self.touch()
+                if self._wire.ending:
+                    # As long as the peer takes, or until the grace of ``close`` is over.
+                    await self._written.wait()
+                for pump in pumps:
+                    pump.cancel()
+        finally:
+            try:
+                await self._end()
+            finally:
+                self._alarm.stop()
+                if self._patience is not None:
+                    self._patience.cancel()
+
+    async def _wait_ended(self, seconds: float) -> None:
+        async with last_moment(seconds):
+            await self._ended.wait()
+
+    def _end_writing_by(self, deadline: float) -> None:
+        if self._patience is None or deadline < self._patience.when():
+            if self._patience is not None:
+                self._patience.cancel()
+            self._patience = self._loop.call_at(deadline, self._written.set)
+
+    def _last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
+        return last_moment(seconds)
+
+
+class _Signal(asyncio.Event):
+    """A flag that one task waits for; waiting lowers it."""
+
+    async def wait(self) -> Literal[True]:
+        """Wait until the flag is up, and lower it."""
+        await super().wait()
+        self.clear()
+        return True
+
+
+class _Alarm:
+    """The one timer of a session. It goes off at a deadline, or before one, which does no harm."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+
+    def arm(self, timed: Actor, deadline: float | None) -> None:
+        """Go off at a deadline, if not before: to set a timer anew for each request costs more than one too many."""
+        if deadline is None or (self._timer is not None and self._timer.when() <= deadline):
+            return
+        self.stop()
+        self._timer = self._loop.call_at(deadline, self._go_off, timed)
+
+    def stop(self) -> None:
+        """Do not go off."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _go_off(self, timed: Actor) -> None:
+        self._timer = None
+        timed.handle_timeout()
