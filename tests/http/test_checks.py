@@ -50,6 +50,11 @@ def test_the_path_and_the_query_are_taken_apart() -> None:
     assert (facts("GET", "/mcp").query, facts("GET", "/mcp").host) == ("", None)
 
 
+def test_fields_that_nobody_asks_for_are_passed_over_and_those_that_come_twice_are_joined() -> None:
+    found = facts("POST", "/mcp", ("accept", "text/event-stream"), user_agent="x", accept="application/json")
+    assert found.accept == "application/json, text/event-stream"
+
+
 @pytest.mark.parametrize("scheme", ["http", "HTTPS"])
 def test_a_target_may_be_a_whole_address_whose_host_is_the_one_that_counts(scheme: str) -> None:
     found = facts("GET", f"{scheme}://localhost:8000/mcp?a=1", host="evil.example")

@@ -243,6 +243,19 @@ def test_a_quiet_stream_gets_a_comment_now_and_then() -> None:
     assert len(listening.data) == before
 
 
+def test_a_stream_that_says_something_is_not_quiet() -> None:
+    site = Site(HttpOptions(keep_alive=15))
+    session = site.open()
+    listening = site.listen(session)
+    site.advance(10)
+    log(site, 1)
+    before = len(listening.data)
+    site.advance(14)
+    assert len(listening.data) == before
+    site.advance(1)
+    assert listening.data[before:] == b":\n\n"
+
+
 # Slow readers
 
 
@@ -393,5 +406,4 @@ def test_deadlines_of_what_is_gone_do_nothing() -> None:
     found.replay = None
     for due in Due:
         site.machine._sessions.streams.handle_timeout(due, found, 99)
-    site.machine._sessions.streams.handle_timeout(Due.COMMENT, found, 0)
     assert found.streams[0].unsent_bytes == 0

@@ -68,10 +68,11 @@ class Facts:
         self.method: str = head.method
         self.principal: Hashable = head.principal
         self.policy: HostPolicy | None = head.policy
-        found: dict[bytes, bytes] = {}
+        text: dict[bytes, str] = {}
         for name, value in head.headers:
-            found[name] = value if name not in found else found[name] + b", " + value
-        text = {name: found[name].decode("latin-1") for name in _FIELDS if name in found}
+            if name in _FIELDS:
+                said = value.decode("latin-1")
+                text[name] = said if name not in text else f"{text[name]}, {said}"
         target, self.host = head.target, text.get(b"host")
         if not target.startswith("/"):
             target, self.host = _in_origin_form(target, self.host)

@@ -8,6 +8,7 @@ from typing import Final, Protocol, TypeAlias
 from mcpio.engine.limits import Limits
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import ErrorCode, RemoteProtocolError
+from mcpio.events import ProtocolViolated, RequestReceived
 from mcpio.framing import jsonrpc
 from mcpio.http.checks import MCP_LADDER, Rejection, Rules
 from mcpio.http.model import Headers
@@ -136,11 +137,17 @@ class Mcp:
         connection, streams = session.connection, self._sessions.streams
         stream = streams.open(session, exchange)
         connection.receive_message(body, streams.now, via=stream.via)
-        drained = self._sessions.drain(session)
+        events = self._sessions.drain(session)
+        if len(events) == 1 and events[0].__class__ is RequestReceived:
+            # As mostly: what follows from it follows from its answer.
+            if exchange.answers == "sse":
+                streams.begin(session, stream)
+            return
+        faults = [event.error for event in events if isinstance(event, ProtocolViolated)]
         if session.id is None and self._options.sessions and connection.revision is not None:
             self._sessions.name(session)
-        if drained.faults and not drained.has_others:
-            self._refuse(exchange, session, stream, drained.faults[0])
+        if faults and len(faults) == len(events):
+            self._refuse(exchange, session, stream, faults[0])
         elif not is_running(session, stream) and stream.via not in connection.waiting():
             # Notifications and responses (HTTP-09).
             exchange.respond(202, session_headers(session, exchange))

@@ -11,7 +11,7 @@ from mcpio.framing.sse import encode_event
 from mcpio.http.replay import ReplayBuffer, SentEvent, event_id, parse_event_id
 from mcpio.http.session_records import StoredEvent
 from mcpio.http.sessions import LISTENING, Exchange, HttpSession, Stream
-from mcpio.http.streams import Due, Streams
+from mcpio.http.streams import Streams
 
 __all__ = ["KeptStreams"]
 
@@ -72,7 +72,7 @@ class KeptStreams(Streams):
     def wait_for_client(self, session: HttpSession, stream: Stream) -> None:
         """Give the client of a stream that nothing carries its time to come back."""
         if stream.number != LISTENING and self._options.resume_within is not None:
-            self._arm(Due.RESUMPTION, session, stream, self._options.resume_within)
+            self._arm(session, stream, self._options.resume_within)
 
     # What the base class asks
 

@@ -7,14 +7,11 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import attrs
-
 from mcpio.engine.limits import Limits
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.engine.timers import Timers
-from mcpio.errors import RemoteProtocolError
-from mcpio.events import CancelReceived, Event, ProtocolViolated, RequestReceived
+from mcpio.events import CancelReceived, Event, RequestReceived
 from mcpio.http.checks import Rejection
 from mcpio.http.options import HttpOptions
 from mcpio.http.sessions import Exchange, HttpSession, SessionClosed, SessionOpened
@@ -23,7 +20,7 @@ from mcpio.http.streams import Due, Streams
 if TYPE_CHECKING:
     from mcpio.http.session_records import SessionEffect
 
-__all__ = ["NO_SESSION", "Drained", "HttpEvent", "Sessions"]
+__all__ = ["NO_SESSION", "HttpEvent", "Sessions"]
 
 HttpEvent: TypeAlias = "Event | SessionOpened | SessionClosed"
 """What happens in a session: what its connection reports, and that it began or is over."""
@@ -31,17 +28,11 @@ HttpEvent: TypeAlias = "Event | SessionOpened | SessionClosed"
 ID_BYTES: Final = 16
 """Bytes of entropy in the id of a session (SESS-02)."""
 
+# By names of their own where every request passes: see the same in ``mcpio.engine.channel``.
+_CLOSING, _CLOSED = Phase.CLOSING, Phase.CLOSED
+_ENGINE, _IDLE = Due.ENGINE, Due.IDLE
+
 NO_SESSION: Final = Rejection(404, "Session not found: it is over, or was never there")
-
-
-@attrs.frozen
-class Drained:
-    """What an engine reported since it was last asked."""
-
-    faults: list[RemoteProtocolError]
-    """What the client did wrong."""
-    has_others: bool
-    """Whether there was anything else."""
 
 
 class Sessions:
@@ -135,29 +126,21 @@ class Sessions:
         """Whether a session is not over."""
         return session.key in self._by_key
 
-    def drain(self, session: HttpSession) -> Drained:
-        """Pass on what the engine of a session reports, and note whom it is to answer."""
-        next_event = session.connection.next_event
-        event = next_event()
-        if event is None:
-            return _NOTHING  # as mostly
-        faults: list[RemoteProtocolError] = []
-        has_others = was_cancelled = False
-        while event is not None:
+    def drain(self, session: HttpSession) -> list[Event]:
+        """Pass on what the engine of a session reports, note whom it is to answer, and return it."""
+        events = list(session.connection.events())
+        was_cancelled = False
+        for event in events:
             self.events.append((session, event))
-            if isinstance(event, ProtocolViolated):
-                faults.append(event.error)
-            else:
-                has_others = True
-                was_cancelled = was_cancelled or isinstance(event, CancelReceived)
-                if isinstance(event, RequestReceived):
-                    stream = session.stream_of(event.context.via)
-                    if stream is not None:
-                        stream.requests.add(event.id)
-            event = next_event()
+            if isinstance(event, RequestReceived):
+                stream = session.stream_of(event.context.via)
+                if stream is not None:
+                    stream.requests.add(event.id)
+            elif isinstance(event, CancelReceived):
+                was_cancelled = True
         if was_cancelled:
             self.streams.end_unasked(session)
-        return Drained(faults, has_others)
+        return events
 
     def flush(self, session: HttpSession) -> None:
         """See to what follows from what was done to the connection of a session."""
@@ -166,10 +149,10 @@ class Sessions:
         connection = session.connection
         self.drain(session)
         self.streams.advance(session)
-        if connection.phase is Phase.CLOSING:
+        if connection.phase is _CLOSING:
             self._see_out(session)
         self.drain(session)
-        if connection.phase is Phase.CLOSED:
+        if connection.phase is _CLOSED:
             self._forget(session)
         elif session.id is None and session.is_idle:
             self.end(session)
@@ -218,7 +201,7 @@ class Sessions:
             del self._by_id[session.id]
         for exchange in self.streams.end(session):
             exchange.reject(self.epitaph(session))
-        for due in (Due.ENGINE, Due.IDLE):
+        for due in (_ENGINE, _IDLE):
             self.timers.clear((due, session.key, 0))
         session.connection.can_reach = None
         self.events.append((session, SessionClosed()))
@@ -235,10 +218,10 @@ class Sessions:
             session = self._by_key.get(key)
             if session is None:
                 continue  # it ended on the way
-            if due == Due.IDLE:
+            if due == _IDLE:
                 self._expire(session)
                 continue
-            if due == Due.ENGINE:
+            if due == _ENGINE:
                 session.connection.handle_timeout(now)
             else:
                 self.streams.handle_timeout(due, session, number)
@@ -255,10 +238,10 @@ class Sessions:
         # One deadline at a time, looked at again when it comes: a session that is used need not set it anew.
         if self._options.session_idle is not None:
             since = session.used_at if session.is_idle else self.streams.now
-            self.timers.set((Due.IDLE, session.key, 0), since + self._options.session_idle)
+            self.timers.set((_IDLE, session.key, 0), since + self._options.session_idle)
 
     def _arm_engine(self, session: HttpSession) -> None:
-        key, deadline = (Due.ENGINE, session.key, 0), session.connection.next_deadline()
+        key, deadline = (_ENGINE, session.key, 0), session.connection.next_deadline()
         if deadline is None:
             self.timers.clear(key)
         elif deadline != self.timers.get(key):
@@ -284,6 +267,3 @@ class Sessions:
     def all(self) -> tuple[HttpSession, ...]:
         """Those that are not over, the oldest first."""
         return tuple(self._by_key.values())
-
-
-_NOTHING: Final = Drained([], has_others=False)

@@ -108,8 +108,7 @@ class HttpServer:
         if found.is_held:
             return []
         self._sessions.streams.pull(found, max_bytes)
-        items = list(found.items)
-        found.items.clear()
+        items, found.items = found.items, []
         if found.is_answered:
             self._forget(found)
         elif found.session is not None and found.session.may_end:

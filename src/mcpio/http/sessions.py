@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +24,8 @@ LISTENING: Final = 0
 """The stream of what belongs to no request of the client's, for which it listens with GET."""
 
 JSON: Final = (b"content-type", b"application/json")
+
+_ENDING: Final = (Phase.CLOSING, Phase.CLOSED)
 
 NO_CONTENT: Final = 204
 """The status that has no length either."""
@@ -108,7 +109,7 @@ class HttpSession:
     @property
     def may_end(self) -> bool:
         """Whether it ends as soon as nothing of it is left to send."""
-        return self.id is None or self.connection.phase in (Phase.CLOSING, Phase.CLOSED)
+        return self.id is None or self.connection.phase in _ENDING
 
     @property
     def is_idle(self) -> bool:
@@ -124,7 +125,7 @@ class HttpSession:
 class Stream:
     """What goes out by one POST, or by listening: messages in order, which may outlive the exchange they began by."""
 
-    __slots__ = ("exchange", "is_resumable", "next_number", "number", "requests", "unsent")
+    __slots__ = ("exchange", "is_resumable", "next_number", "number", "requests", "sent_at", "unsent")
 
     number: int
     """Its name in the session, and the ``via`` of the messages that belong to it."""
@@ -136,7 +137,9 @@ class Stream:
     """The number of its next event, from 1."""
     requests: set[IncomingId]
     """The requests that came by it. Those that are over go out of it as soon as somebody looks."""
-    unsent: deque[bytes]
+    sent_at: float
+    """When it had something to send last, since an exchange carries it."""
+    unsent: list[bytes]
     """Encoded events that wait for the exchange to take them."""
 
     def __init__(self, number: int, exchange: Exchange | None) -> None:
@@ -145,7 +148,8 @@ class Stream:
         self.is_resumable = False
         self.next_number = 1
         self.requests = set()
-        self.unsent = deque()
+        self.sent_at = float("-inf")
+        self.unsent = []
 
     @property
     def via(self) -> int | None:
@@ -197,7 +201,7 @@ class Exchange:
     """The session that it belongs to, as soon as that is known."""
     stream: Stream | None
     """The stream that it carries."""
-    items: deque[ResponseItem]
+    items: list[ResponseItem]
     """What waits for the adapter."""
     is_complete: bool
     """Whether all of the request came."""
@@ -233,7 +237,7 @@ class Exchange:
         self.size = 0
         self.session = None
         self.stream = None
-        self.items = deque()
+        self.items = []
         self.is_complete = self.is_stream = self.is_answered = False
         self.gate = 0
         self.is_waiting = self.was_looked_up = False
@@ -282,9 +286,8 @@ class Exchange:
         self.wake()
 
     def send(self, data: bytes) -> None:
-        """Send some bytes of a stream."""
+        """Send some bytes of a stream. Whoever does that while nobody pulls calls ``wake``, or ``finish``."""
         self.items.append(Body(self.id, data))
-        self.wake()
 
     def finish(self) -> None:
         """End the response."""

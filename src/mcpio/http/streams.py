@@ -35,16 +35,16 @@ class Due(IntEnum):
 
     ENGINE = 0
     """The engine of a session."""
-    ANSWER = 1
-    """An answer that is not ready: it becomes a stream."""
-    COMMENT = 2
-    """A stream that is quiet."""
-    RESUMPTION = 3
-    """A stream that nothing carries."""
-    SENT = 4
+    STREAM = 1
+    """A stream: its answer is not ready, it is quiet, or nothing carries it."""
+    SENT = 2
     """What was sent and is kept."""
-    IDLE = 5
+    IDLE = 3
     """A session that nobody uses."""
+
+
+# By names of their own where every request passes: see the same in ``mcpio.engine.channel``.
+_STREAM, _SENT = Due.STREAM, Due.SENT
 
 
 class Streams:
@@ -67,14 +67,17 @@ class Streams:
         session.next_stream += 1
         session.streams[stream.number] = exchange.stream = stream
         if self._options.sse_after is not None and exchange.answers == "auto":
-            self._arm(Due.ANSWER, session, stream, self._options.sse_after)
+            self._arm(session, stream, self._options.sse_after)
         return stream
 
     def close(self, session: HttpSession, stream: Stream) -> None:
         """Forget a stream. What was sent on it may still be asked for again."""
         session.streams.pop(stream.number, None)
-        for due in (Due.ANSWER, Due.COMMENT, Due.RESUMPTION):
-            self._timers.clear((due, session.key, stream.number))
+        if stream.exchange is not None:
+            # Without a circle, both go as soon as nobody has them.
+            stream.exchange.stream = None
+            stream.exchange = None
+        self._disarm(session, stream)
 
     def advance(self, session: HttpSession) -> None:
         """Move on what waits in the engine of a session.
@@ -140,9 +143,9 @@ class Streams:
             self._begin(session, stream, exchange)
 
     def _begin(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
-        self._timers.clear((Due.ANSWER, session.key, stream.number))
+        self._disarm(session, stream)
         exchange.begin_stream((*EVENT_STREAM, *session_headers(session, exchange)))
-        self._arm_comment(session, stream)
+        self._expect_silence(session, stream)
         stream.is_resumable = self._options.resumes and session.id is not None and not session.is_legacy
         if self._comes_back(session):
             # Without a message in it, so that a client can go on from the very beginning (HTTP-18). Clients of older
@@ -171,7 +174,7 @@ class Streams:
         if stream.unsent:
             exchange.send(b"".join(stream.unsent))
             stream.unsent.clear()
-            self._arm_comment(session, stream)
+            stream.sent_at = self.now
         if not self._has_more(session, stream) and stream.number != LISTENING and not is_running(session, stream):
             exchange.finish()
             self.close(session, stream)
@@ -287,11 +290,11 @@ class Streams:
         if stream.exchange is not None:
             stream.exchange.finish()
             stream.exchange.stream = None
-        self._timers.clear((Due.RESUMPTION, session.key, stream.number))
+        self._disarm(session, stream)
         stream.exchange, exchange.stream = exchange, stream
         if is_resumption:
             exchange.begin_stream((*EVENT_STREAM, *session_headers(session, exchange)))
-            self._arm_comment(session, stream)
+            self._expect_silence(session, stream)
         else:
             self._begin(session, stream, exchange)
 
@@ -301,13 +304,13 @@ class Streams:
         if stream is None:
             return
         stream.exchange = exchange.stream = None
-        self._timers.clear((Due.COMMENT, session.key, stream.number))
+        self._disarm(session, stream)
         if stream.number == LISTENING:
             return
         if not stream.is_resumable:
             self.close(session, stream)
         elif self._options.resume_within is not None:
-            self._arm(Due.RESUMPTION, session, stream, self._options.resume_within)
+            self._arm(session, stream, self._options.resume_within)
 
     def interrupt(self, session: HttpSession, stream: Stream, retry: float | None) -> bool:
         """End the exchange of a stream, but not the stream: the client is to come for the rest (HTTP-19, HTTP-20).
@@ -351,14 +354,13 @@ class Streams:
             self.close(session, stream)
             if exchange is None:
                 continue
-            exchange.stream = None
             if exchange.is_stream:
                 if stream.unsent:
                     exchange.send(b"".join(stream.unsent))
                 exchange.finish()
             else:
                 unanswered.append(exchange)
-        self._timers.clear((Due.SENT, session.key, 0))
+        self._timers.clear((_SENT, session.key, 0))
         return unanswered
 
     # Deadlines
@@ -366,18 +368,28 @@ class Streams:
     def handle_timeout(self, due: int, session: HttpSession, number: int) -> None:
         """Act on a deadline of a stream, or of what was sent. There may be new events."""
         stream = session.streams.get(number)
-        if due == Due.SENT:
+        if due == _SENT:
             self._forget_sent(session)
         elif stream is None:
             return
-        elif due == Due.ANSWER:
-            self.begin(session, stream)
-        elif due == Due.RESUMPTION:
+        elif stream.exchange is None:
             self.close(session, stream)
             self._discard(session, number)
-        elif stream.exchange is not None:
-            stream.unsent.append(encode_comment())
-            stream.exchange.wake()
+        elif not stream.exchange.is_stream:
+            self.begin(session, stream)
+        else:
+            self._break_silence(session, stream, stream.exchange)
+
+    def _break_silence(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
+        """Send a comment on a stream that was quiet for long enough."""
+        longest = self._options.keep_alive or 0.0
+        if stream.sent_at + longest <= self.now:
+            if not stream.unsent:
+                # What waits for room is no silence.
+                stream.unsent.append(encode_comment())
+                exchange.wake()
+            stream.sent_at = self.now
+        self._timers.set((_STREAM, session.key, stream.number), stream.sent_at + longest)
 
     def _forget_sent(self, session: HttpSession) -> None:
         kept, window = session.replay, self._options.resume_within
@@ -387,19 +399,24 @@ class Streams:
         if kept.oldest is None:
             session.replay = None
         else:
-            self._timers.set((Due.SENT, session.key, 0), kept.oldest + window)
+            self._timers.set((_SENT, session.key, 0), kept.oldest + window)
 
-    def _arm(self, due: Due, session: HttpSession, stream: Stream, seconds: float) -> None:
-        self._timers.set((due, session.key, stream.number), self.now + seconds)
+    def _arm(self, session: HttpSession, stream: Stream, seconds: float) -> None:
+        self._timers.set((_STREAM, session.key, stream.number), self.now + seconds)
 
-    def _arm_comment(self, session: HttpSession, stream: Stream) -> None:
+    def _disarm(self, session: HttpSession, stream: Stream) -> None:
+        self._timers.clear((_STREAM, session.key, stream.number))
+
+    def _expect_silence(self, session: HttpSession, stream: Stream) -> None:
+        # One deadline at a time, looked at again when it comes: a stream that says something need not set it anew.
+        stream.sent_at = self.now
         if self._options.keep_alive is not None:
-            self._arm(Due.COMMENT, session, stream, self._options.keep_alive)
+            self._arm(session, stream, self._options.keep_alive)
 
     def _arm_sent(self, session: HttpSession) -> None:
         window = self._options.resume_within
-        if window is not None and self._timers.get((Due.SENT, session.key, 0)) is None:
-            self._timers.set((Due.SENT, session.key, 0), self.now + window)
+        if window is not None and self._timers.get((_SENT, session.key, 0)) is None:
+            self._timers.set((_SENT, session.key, 0), self.now + window)
 
 
 def is_running(session: HttpSession, stream: Stream) -> bool:
