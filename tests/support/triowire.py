@@ -203,7 +203,7 @@ class OverTrio:
     @contextlib.asynccontextmanager
     async def serve(self, server: Server, options: HttpOptions) -> AsyncIterator[Wire]:
         """Serve a server."""
-        how: dict[str, Any] = {"options": options, "parser": self.parser, "principal": _user}
+        how: dict[str, Any] = {"options": options, "parser": self.parser, "principal": user}
         async with trio.open_nursery() as nursery, memory_site(server, **how) as site:
             yield TrioWire(site, nursery)
             nursery.cancel_scope.cancel()
@@ -274,7 +274,8 @@ async def _read(exchange: Asked, http: h11.Connection) -> None:
             exchange.take(End(0))
 
 
-def _user(head: RequestHead, peer: SocketPeer) -> str | None:
+def user(head: RequestHead, peer: SocketPeer) -> str | None:
+    """Return whose a request is, as the cases have it."""
     assert peer.certificate is None
     return next((value.decode("latin-1") for name, value in head.headers if name == b"x-user"), None)
 

@@ -1,0 +1,210 @@
+"""HTTP/2 through the Trio driver, over memory streams and in virtual time: a client on h2 that does as it is told."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+import attrs
+import h2.events
+import trio
+import trio.testing
+from h2.config import H2Configuration
+from h2.connection import ConnectionState, H2Connection
+from h2.errors import ErrorCodes
+from httpwire import Case, Exchange, Wire
+from triowire import MemorySite, in_virtual_time, memory_site, user
+
+from mcpio import Server
+from mcpio.http.model import Body, End, Reset, ResponseHead
+from mcpio.http.options import HttpOptions
+
+
+class Asked(Exchange):
+    """One request, by the number of its stream."""
+
+    number: int
+    informed = 0
+    """How many responses came before the one that counts."""
+    code: int | None = None
+    """Why the server reset it."""
+
+
+class Http2Client:
+    """One connection. It says just what it is told to, reads whatever comes, and opens windows unless told not to."""
+
+    def __init__(self, stream: trio.abc.Stream, *, opens_windows: bool = True) -> None:
+        self.stream = stream
+        self.opens_windows = opens_windows
+        self.http = H2Connection(
+            H2Configuration(client_side=True, validate_outbound_headers=False, normalize_outbound_headers=False)
+        )
+        self.asked: dict[int, Asked] = {}
+        self.farewells: list[int] = []
+        """The codes of the GOAWAY frames that came."""
+        self.pongs = 0
+        self.is_closed = False
+        self._data = b""
+        self._sending = trio.Lock()
+
+    async def begin(self, nursery: trio.Nursery, settings: Mapping[int, int] | None = None) -> Http2Client:
+        """Say the preface, and read from now on."""
+        self.http.local_settings.update(dict(settings or {}))
+        self.http.initiate_connection()
+        nursery.start_soon(self._read)
+        await self.flush()
+        return self
+
+    async def ask(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"", *, ends: bool = True
+    ) -> Asked:
+        """Make a request. Its body comes in two pieces, as far as the windows let it."""
+        host = {":authority": "localhost"} if "host" not in headers and ":authority" not in headers else {}
+        pseudo = {":method": method, ":scheme": "http", ":path": path, **host}
+        asked = await self.head({**pseudo, **headers}.items(), ends=ends and not body)
+        half = len(body) // 2
+        for piece, is_last in ((body[:half], False), (body[half:], ends)):
+            await self.settle()
+            if piece and not asked.is_over and not asked.is_broken:
+                self.http.send_data(asked.number, piece, end_stream=is_last)
+                await self.flush()
+        return asked
+
+    async def head(self, fields: Iterable[tuple[str, str]], *, ends: bool = False) -> Asked:
+        """Begin a request with just these fields."""
+        asked = Asked()
+        asked.number = self.http.get_next_available_stream_id()
+        self.asked[asked.number] = asked
+        self.http.send_headers(asked.number, list(fields), end_stream=ends)
+        await self.flush()
+        return asked
+
+    async def reset(self, asked: Asked) -> None:
+        """Break a request off."""
+        asked.is_broken = True
+        self.http.reset_stream(asked.number, ErrorCodes.CANCEL)
+        await self.flush()
+
+    async def say(self, data: bytes) -> None:
+        """Send bytes."""
+        with contextlib.suppress(trio.BrokenResourceError):
+            async with self._sending:
+                await self.stream.send_all(data)
+
+    async def flush(self) -> None:
+        """Send what h2 has to say."""
+        if data := self.http.data_to_send():
+            await self.say(data)
+
+    async def settle(self) -> None:
+        """Let happen what needs no time."""
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def _read(self) -> None:
+        while not self.is_closed:
+            try:
+                data = bytes(await self.stream.receive_some(65536))
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                data = b""
+            self.is_closed = not data
+            self._data += data
+            for frame in self._frames():
+                for event in self.http.receive_data(frame):
+                    self._take(event)
+            await self.flush()
+        for asked in self.asked.values():
+            if not asked.is_over:
+                asked.take(Reset(0))
+
+    def _frames(self) -> Iterable[bytes]:
+        while len(self._data) >= 9 and len(self._data) >= (size := 9 + int.from_bytes(self._data[:3], "big")):
+            frame, self._data = self._data[:size], self._data[size:]
+            yield frame
+
+    def _take(self, event: Any) -> None:
+        asked = self.asked.get(getattr(event, "stream_id", None) or 0)
+        if isinstance(event, h2.events.ConnectionTerminated):
+            self.farewells.append(int(event.error_code or 0))
+            # What was asked before is answered after it, which h2 does not know.
+            self.http.state_machine.state = ConnectionState.CLIENT_OPEN
+        elif isinstance(event, h2.events.PingAckReceived):
+            self.pongs += 1
+        elif asked is None or asked.is_broken:
+            return
+        elif isinstance(event, h2.events.InformationalResponseReceived):
+            asked.informed += 1
+        elif isinstance(event, h2.events.ResponseReceived):
+            (_, status), *fields = event.headers
+            asked.take(ResponseHead(0, int(status), fields))
+        elif isinstance(event, h2.events.DataReceived):
+            asked.take(Body(0, event.data))
+            if self.opens_windows:
+                self.http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        elif isinstance(event, h2.events.StreamEnded):
+            asked.take(End(0))
+        elif isinstance(event, h2.events.StreamReset):
+            asked.code = int(event.error_code)
+            if not asked.is_over:
+                asked.take(Reset(0))
+
+
+@contextlib.asynccontextmanager
+async def http2_site(server: Server, **how: Any) -> AsyncIterator[tuple[MemorySite, trio.Nursery]]:
+    """Serve a server for a block, and give a nursery for clients."""
+    async with trio.open_nursery() as nursery, memory_site(server, http2=True, **how) as site:
+        yield site, nursery
+        nursery.cancel_scope.cancel()
+
+
+# The cases of tests/http
+
+
+@attrs.frozen
+class OverHttp2:
+    """Runs cases through ``serve_http``, each by the streams of one connection."""
+
+    def run(self, case: Case) -> None:
+        """Run one."""
+        in_virtual_time(case, self.serve)
+
+    @contextlib.asynccontextmanager
+    async def serve(self, server: Server, options: HttpOptions) -> AsyncIterator[Wire]:
+        """Serve a server."""
+        async with http2_site(server, options=options, principal=user) as (site, nursery):
+            yield Http2Wire(site, await Http2Client(site.listener.connect()).begin(nursery))
+
+
+@attrs.frozen
+class Http2Wire:
+    """A ``Wire`` whose requests are streams."""
+
+    site: MemorySite
+    client: Http2Client
+
+    async def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Exchange:
+        """Make a request."""
+        fields = {name.lower(): value for name, value in headers.items()}
+        asked = await self.client.ask(method, path, {**fields, "content-length": f"{len(body)}"}, body)
+        await self.settle()
+        return asked
+
+    async def leave(self, exchange: Exchange) -> None:
+        """Break a request off."""
+        assert isinstance(exchange, Asked)
+        await self.client.reset(exchange)
+        await self.settle()
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass."""
+        await trio.sleep(seconds)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let happen what needs no time."""
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def close(self, grace: float) -> None:
+        """Begin to end the server."""
+        self.site.listening.host.close(grace)
+        await self.settle()
