@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from peers import HELLO_INFO, WithRoom, a_server, lines, run
+from peers import HELLO, HELLO_INFO, WithRoom, a_server, lines, run
 
 from mcpio.app.client import Client
 from mcpio.app.context import Context
@@ -354,3 +354,34 @@ def test_a_cancelled_block_does_not_wait_long_for_a_peer_that_reads_nothing(read
         assert 1 <= trio.current_time() <= 1.5
 
     run(main)
+
+
+@pytest.mark.parametrize("ends_first", [True, False])
+def test_a_peer_that_neither_reads_nor_writes_any_more_is_not_waited_for(ends_first: bool) -> None:
+    over: list[float] = []
+    told = trio.Event()
+
+    async def broken() -> None:
+        if ends_first:
+            await told.wait()
+        else:
+            told.set()
+        raise trio.BrokenResourceError
+
+    said = [lines(HELLO), lines({"method": "notifications/initialized"}, {"id": 1, "method": "ping"}), b""]
+
+    async def say() -> bytes:
+        if len(said) == 1:
+            if ends_first:
+                told.set()
+            else:
+                await told.wait()
+                await trio.lowlevel.checkpoint()
+        return said.pop(0)
+
+    async def main() -> None:
+        await serve(a_server(), Odd(receive_some=say, send_all=broken))
+        over.append(trio.current_time())
+
+    run(main)
+    assert over == [pytest.approx(0, abs=0.01)]

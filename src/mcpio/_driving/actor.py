@@ -108,6 +108,7 @@ class Actor(ABC):
         self._written = event()
         self._over = event()
         self._write_at_once = True
+        self._unwritable: Exception | None = None
 
     def attach(self, session: Session, after_close: Callable[[], Awaitable[None]] | None = None) -> None:
         """Say who acts on events, before ``run``.
@@ -191,6 +192,10 @@ class Actor(ABC):
                 self._lose(error)
             self.touch()
             self._write_at_once = True
+            if self._unwritable is not None and not connection.wants_read:
+                # The input has ended too: there is nothing to wait for.
+                self._lose(self._unwritable)
+                self.touch()
 
     async def _write(self) -> None:
         connection, wire = self.connection, self._wire
@@ -200,7 +205,9 @@ class Actor(ABC):
             try:
                 await wire.send(connection)
             except Exception as error:
-                await self._wait_ended(LAST_READ)
+                self._unwritable = error
+                if connection.wants_read:
+                    await self._wait_ended(LAST_READ)
                 self._lose(error)
                 break
             self.touch()
