@@ -24,11 +24,15 @@ from mcpio.http.options import HttpOptions
 class Asked(Exchange):
     """One request, by the number of its stream."""
 
-    number: int
-    informed = 0
-    """How many responses came before the one that counts."""
-    code: int | None = None
-    """Why the server reset it."""
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+        self.informed = 0
+        """How many responses came before the one that counts."""
+        self.code: int | None = None
+        """Why the server reset it."""
+        self.ended = trio.Event()
+        """Whether the response is complete, or broke off."""
 
 
 class Http2Client:
@@ -52,7 +56,7 @@ class Http2Client:
         """Say the preface, and read from now on."""
         self.http.local_settings.update(dict(settings or {}))
         self.http.initiate_connection()
-        nursery.start_soon(self._read)
+        nursery.start_soon(self.read)
         await self.flush()
         return self
 
@@ -73,8 +77,7 @@ class Http2Client:
 
     async def head(self, fields: Iterable[tuple[str, str]], *, ends: bool = False) -> Asked:
         """Begin a request with just these fields."""
-        asked = Asked()
-        asked.number = self.http.get_next_available_stream_id()
+        asked = Asked(self.http.get_next_available_stream_id())
         self.asked[asked.number] = asked
         self.http.send_headers(asked.number, list(fields), end_stream=ends)
         await self.flush()
@@ -101,7 +104,8 @@ class Http2Client:
         """Let happen what needs no time."""
         await trio.testing.wait_all_tasks_blocked()
 
-    async def _read(self) -> None:
+    async def read(self) -> None:
+        """Take in what comes, to the end."""
         while not self.is_closed:
             try:
                 data = bytes(await self.stream.receive_some(65536))
@@ -143,8 +147,10 @@ class Http2Client:
                 self.http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         elif isinstance(event, h2.events.StreamEnded):
             asked.take(End(0))
+            asked.ended.set()
         elif isinstance(event, h2.events.StreamReset):
             asked.code = int(event.error_code)
+            asked.ended.set()
             if not asked.is_over:
                 asked.take(Reset(0))
 

@@ -1,0 +1,424 @@
+"""``serve_http`` in HTTP/2: many requests at once on a connection, how they begin and end, and how it does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from certificates import serving_as, trusting
+from http2wire import Asked, Http2Client, http2_site
+from triowire import RawHttp, in_virtual_time
+
+from mcpio import Context, Limits, Options, Server
+from mcpio.http.model import Denied, RequestHead
+from mcpio.http.options import HttpOptions
+from mcpio.trio import SocketPeer, serve_http
+
+POST = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+
+
+class Shop:
+    """A server with a tool that waits, one that tells much, and one that is quick."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.server = Server("shop", "1", options=Options(limits=Limits(**limits)))
+        self.go_on = trio.Event()
+        self.ended: list[str] = []
+
+        @self.server.tool
+        def echo(text: str) -> str:
+            return text
+
+        @self.server.tool
+        async def wait(name: str = "") -> str:
+            await self.go_on.wait()
+            self.ended.append(name)
+            return "waited"
+
+        @self.server.tool
+        async def flood(ctx: Context, count: int) -> str:
+            for step in range(count):
+                ctx.progress(step, message="x" * 1000)
+                await trio.lowlevel.checkpoint()
+            return "done"
+
+        @self.server.tool
+        async def whose(ctx: Context) -> str:
+            return repr(ctx.peer.principal)
+
+
+def message(tool: str, id: Any = 1, *, progress: bool = False, **arguments: Any) -> bytes:
+    meta = {"_meta": {"progressToken": "p"}} if progress else {}
+    params = {"name": tool, "arguments": arguments, **meta}
+    return json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).encode()
+
+
+async def session(client: Http2Client) -> dict[str, str]:
+    """Shake hands; return the header fields of what is asked next."""
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).encode()
+    hello_again = await client.ask("POST", "/mcp", POST, body)
+    await client.settle()
+    headers = {**POST, "mcp-session-id": hello_again.headers["mcp-session-id"]}
+    await client.ask("POST", "/mcp", headers, b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+    await client.settle()
+    return headers
+
+
+def text_of(asked: Asked) -> Any:
+    return asked.json["result"]["content"][0]["text"]
+
+
+# Requests
+
+
+@pytest.mark.req("RPC-07")
+def test_many_requests_run_at_once_on_one_connection() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with http2_site(shop.server, options=HttpOptions(sse_after=None)) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            headers = await session(client)
+            slow = [await client.ask("POST", "/mcp", headers, message("wait", name=f"{n}")) for n in range(50)]
+            quick = await client.ask("POST", "/mcp", headers, message("echo", text="x"))
+            await client.settle()
+            assert (text_of(quick), slow[0].status) == ("x", 0)
+            shop.go_on.set()
+            await client.settle()
+            assert [text_of(asked) for asked in slow] == ["waited"] * 50
+            assert quick.headers["date"].endswith("GMT")
+
+    in_virtual_time(main)
+
+
+@pytest.mark.req("HTTP-24", "RESUME-03")
+def test_a_request_that_is_reset_is_a_client_that_went_away() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with http2_site(shop.server, options=HttpOptions(answers="sse")) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            headers = await session(client)
+            call = await client.ask("POST", "/mcp", headers, message("wait", id=7, name="a"))
+            await client.settle()
+            (first,) = call.new_events()
+            await client.reset(call)
+            shop.go_on.set()
+            await client.settle()
+            assert shop.ended == ["a"]
+            rest = await client.ask("GET", "/mcp", {**headers, "last-event-id": first.id or ""})
+            await client.settle()
+            assert [each["id"] for each in rest.new_messages()] == [7]
+            assert not client.is_closed
+
+    in_virtual_time(main)
+
+
+def test_who_asks_is_looked_up_for_each_request_and_holds_up_no_other() -> None:
+    async def main() -> None:
+        gate = trio.Event()
+
+        async def principal(head: RequestHead, _: SocketPeer) -> Any:
+            fields = dict(head.headers)
+            if b"x-slow" in fields:
+                await gate.wait()
+            if b"x-bad" in fields:
+                raise KeyError("x")
+            return Denied(401, "Who?") if b"x-denied" in fields else fields.get(b"x-user", b"").decode()
+
+        how: dict[str, Any] = {"principal": principal, "options": HttpOptions(sessions=False)}
+        async with http2_site(Shop().server, **how) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            slow = await client.ask("POST", "/mcp", {**POST, "x-slow": "1", "x-user": "s"}, message("whose"))
+            left = await client.ask("POST", "/mcp", {**POST, "x-slow": "1"}, message("whose"))
+            quick = await client.ask("POST", "/mcp", {**POST, "x-user": "q"}, message("whose"))
+            denied = await client.ask("POST", "/mcp", {**POST, "x-denied": "1"}, message("whose"))
+            failed = await client.ask("POST", "/mcp", {**POST, "x-bad": "1"}, message("whose"))
+            await client.settle()
+            assert (text_of(quick), denied.status, failed.status) == ("'q'", 401, 500)
+            await client.reset(left)
+            await client.settle()
+            gate.set()
+            await client.settle()
+            assert (text_of(slow), left.status) == ("'s'", 0)
+
+    in_virtual_time(main)
+
+
+def test_the_authority_is_the_host() -> None:
+    async def main() -> None:
+        heads: list[RequestHead] = []
+
+        def principal(head: RequestHead, _: SocketPeer) -> None:
+            heads.append(head)
+
+        async with http2_site(Shop().server, principal=principal) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            name, host = (":authority", "a.example"), ("host", "a.example")
+            for fields in ([name], [host], [name, host]):
+                await client.ask("GET", "/elsewhere?x=1", {**dict(fields), "cookie": "a=b"})
+            await client.head([*PSEUDO, (":authority", "b"), ("cookie", "c=d"), ("cookie", "e=f")], ends=True)
+            await client.settle()
+            assert [head.target for head in heads] == ["/elsewhere?x=1"] * 3 + ["/mcp"]
+            assert [head.headers for head in heads[:3]] == [[(b"host", b"a.example"), (b"cookie", b"a=b")]] * 3
+            assert heads[3].headers == [(b"host", b"b"), (b"cookie", b"c=d; e=f")]
+
+    in_virtual_time(main)
+
+
+PSEUDO = [(":method", "GET"), (":scheme", "http"), (":path", "/mcp")]
+
+
+@pytest.mark.req("HTTP-04")
+def test_only_the_hosts_of_the_policy_are_served() -> None:
+    async def main() -> None:
+        from mcpio.http.options import HostPolicy
+
+        policy = HostPolicy.for_address("127.0.0.1", 80)
+        async with http2_site(Shop().server, options=HttpOptions(policy=policy)) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            asked = [await client.ask("GET", "/mcp", {":authority": name}) for name in ("evil.example", "localhost")]
+            await client.settle()
+            assert [each.status for each in asked] == [403, 406]
+
+    in_virtual_time(main)
+
+
+def test_head_gets_no_body() -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server, options=HttpOptions(health="/health")) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            asked = [await client.ask(method, "/health", {}) for method in ("HEAD", "GET")]
+            refused = await client.ask("HEAD", "/mcp", {})
+            await client.settle()
+            assert [(each.status, each.data) for each in asked] == [(200, b""), (200, b'{"status":"ok"}')]
+            assert asked[0].headers["content-length"] == asked[1].headers["content-length"] == "15"
+            assert (refused.status, refused.data, refused.is_over) == (405, b"", True)
+
+    in_virtual_time(main)
+
+
+@pytest.mark.req("HTTP-14")
+def test_leave_to_continue_is_given_only_to_what_may_go_on() -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server, options=HttpOptions(sessions=False)) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            good = await client.ask("POST", "/mcp", {**POST, "expect": "100-continue"}, ends=False)
+            bad = await client.ask("POST", "/elsewhere", {**POST, "expect": "100-continue"}, ends=False)
+            await client.settle()
+            assert [(each.informed, each.status) for each in (good, bad)] == [(1, 0), (0, 404)]
+            client.http.send_data(good.number, message("echo", text="x"), end_stream=True)
+            await client.flush()
+            await client.settle()
+            assert (good.informed, text_of(good), bad.is_over, bad.code) == (1, "x", True, 0)
+
+    in_virtual_time(main)
+
+
+def test_leave_to_continue_waits_for_the_principal() -> None:
+    async def main() -> None:
+        gate = trio.Event()
+
+        async def principal(_: RequestHead, peer: SocketPeer) -> None:
+            await gate.wait()
+
+        async with http2_site(Shop().server, principal=principal) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            asked = await client.ask("POST", "/mcp", {**POST, "expect": "100-continue"}, ends=False)
+            other = await client.ask("GET", "/mcp", {})
+            await client.settle()
+            assert asked.informed == 0
+            gate.set()
+            await client.settle()
+            assert (asked.informed, other.status) == (1, 406)
+
+    in_virtual_time(main)
+
+
+def test_trailers_are_read_and_ignored() -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server, options=HttpOptions(sessions=False)) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            asked = await client.ask("POST", "/mcp", POST, message("echo", text="x"), ends=False)
+            client.http.send_headers(asked.number, [("x-trailer", "y")], end_stream=True)
+            await client.flush()
+            await client.settle()
+            assert text_of(asked) == "x"
+
+    in_virtual_time(main)
+
+
+def test_what_is_no_tunnel_and_no_websocket_opens_none() -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            tunnel = await client.head([(":method", "CONNECT"), (":authority", "localhost:80")])
+            socket = await client.ask("CONNECT", "/mcp", {":protocol": "websocket"}, ends=False)
+            elsewhere = await client.ask("GET", "nowhere", {})
+            await client.settle()
+            assert (tunnel.status, socket.status) == (404, 405)
+            assert (elsewhere.status, elsewhere.is_broken) == (0, True)
+            assert not client.is_closed
+
+    in_virtual_time(main)
+
+
+@pytest.mark.req("HTTP-14", "SEC-10")
+def test_a_long_body_comes_through_and_one_that_is_too_long_does_not() -> None:
+    async def main() -> None:
+        shop = Shop(message_bytes=300_000)
+        async with http2_site(shop.server, options=HttpOptions(sessions=False)) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            for size, status in ((250_000, 200), (350_000, 413)):
+                asked = await client.ask("POST", "/mcp", POST, ends=False)
+                body = message("echo", text="x" * size)
+                while body and not asked.is_over:
+                    room = min(client.http.local_flow_control_window(asked.number), 16384)
+                    assert room > 0, "the window is opened as the body is taken in"
+                    client.http.send_data(asked.number, body[:room], end_stream=len(body) <= room)
+                    body = body[room:]
+                    await client.flush()
+                    await client.settle()
+                assert asked.status == status
+                assert asked.is_over
+
+    in_virtual_time(main)
+
+
+# The connection
+
+
+def test_both_versions_are_served_where_nothing_is_said_before() -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server) as (site, nursery):
+            old = site.connect()
+            assert (await old.initialize()).status == 200
+            slow = RawHttp(site.listener.connect())
+            for piece in (b"P", b"RI", b" /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n"):
+                await slow.say(piece)
+                await trio.testing.wait_all_tasks_blocked()
+            assert (await slow.hear()).status == 405
+            client = Http2Client(site.listener.connect())
+            client.http.initiate_connection()
+            for byte in client.http.data_to_send():
+                await client.say(bytes([byte]))
+            nursery.start_soon(client.read)
+            await session(client)
+
+    in_virtual_time(main)
+
+
+def test_without_the_option_there_is_no_http2() -> None:
+    async def main() -> None:
+        from triowire import memory_site
+
+        async with memory_site(Shop().server) as site:
+            client = site.connect()
+            await client.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            assert (await client.hear()).status == 505
+
+    in_virtual_time(main)
+
+
+def test_a_server_that_ends_says_so_answers_and_closes() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with http2_site(shop.server, grace=5, options=HttpOptions(sse_after=None)) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            idle = await Http2Client(site.listener.connect()).begin(nursery)
+            headers = await session(client)
+            call = await client.ask("POST", "/mcp", headers, message("wait"))
+            await client.settle()
+            site.scope.cancel()
+            with trio.CancelScope(shield=True):
+                await client.settle()
+                assert (client.farewells, idle.farewells, idle.is_closed) == ([0], [0], True)
+                late = await client.ask("POST", "/mcp", headers, message("echo", text="x"))
+                await client.settle()
+                assert (late.is_broken, late.code) == (True, 7)
+                shop.go_on.set()
+                await client.settle()
+                assert (text_of(call), client.is_closed) == ("waited", True)
+
+    in_virtual_time(main)
+
+
+def test_a_client_that_says_farewell_is_answered_first() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with http2_site(shop.server, options=HttpOptions(sse_after=None)) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            headers = await session(client)
+            call = await client.ask("POST", "/mcp", headers, message("wait"))
+            await client.say(bytes.fromhex("0000080700000000000000000000000000"))
+            await client.settle()
+            assert not client.is_closed
+            shop.go_on.set()
+            await client.settle()
+            assert (text_of(call), client.is_closed) == ("waited", True)
+
+    in_virtual_time(main)
+
+
+def test_a_connection_at_rest_makes_room() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with http2_site(shop.server, max_connections=1) as (site, nursery):
+            first = await Http2Client(site.listener.connect()).begin(nursery)
+            headers = await session(first)
+            call = await first.ask("POST", "/mcp", headers, message("wait"))
+            second = await Http2Client(site.listener.connect()).begin(nursery)
+            await second.settle()
+            assert (first.is_closed, second.asked) == (False, {})
+            shop.go_on.set()
+            await first.settle()
+            assert call.is_over
+            third = await Http2Client(site.listener.connect()).begin(nursery)
+            await third.settle()
+            await first.stream.aclose()
+            await third.settle()
+            await session(second)
+
+    in_virtual_time(main)
+
+
+@pytest.mark.parametrize("offers", [["h2", "http/1.1"], ["http/1.1"], []])
+def test_tls_settles_the_version(offers: list[str]) -> None:
+    context = trusting()
+    if offers:
+        context.set_alpn_protocols(offers)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            serve = partial(serve_http, Shop().server, port=0, http2=True, ssl_context=serving_as("localhost"))
+            listening = await nursery.start(serve)
+            assert listening.url.startswith("https://")
+            host = f"localhost:{listening.port}"
+            async with await trio.open_ssl_over_tcp_stream("localhost", listening.port, ssl_context=context) as stream:
+                await stream.do_handshake()
+                assert stream.selected_alpn_protocol() == (offers[0] if offers else None)
+                if offers[:1] == ["h2"]:
+                    client = await Http2Client(stream).begin(nursery)
+                    asked = await client.ask("GET", "/mcp", {":authority": host})
+                    await asked.ended.wait()
+                    assert asked.status == 406
+                else:
+                    old = RawHttp(stream)
+                    await old.say(old.head("GET", host=host, accept="x"))
+                    assert (await old.hear()).status == 406
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_where_h2_is_missing_that_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "mcpio.trio._http2_connection", raising=False)
+    for name in [name for name in sys.modules if name.startswith(("mcpio.trio._http2", "h2."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "h2", None)
+    with pytest.raises(ImportError, match=r"HTTP/2 needs h2: pip install 'mcpio\[http2\]'"):
+        trio.run(partial(serve_http, Shop().server, port=0, http2=True))
