@@ -192,7 +192,7 @@ class Actor(ABC):
                 self._lose(error)
             self.touch()
             self._write_at_once = True
-            if self._unwritable is not None and not connection.wants_read:
+            if self._unwritable is not None and not self.connection.wants_read:
                 # The input has ended too: there is nothing to wait for.
                 self._lose(self._unwritable)
                 self.touch()
