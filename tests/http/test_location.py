@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from mcpio.http.location import Location
@@ -23,12 +24,38 @@ def test_a_url_says_where_a_server_is(url: str, authority: str, target: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("url", "unix", "target"),
+    [
+        ("http+unix://%2Frun%2Fserver.sock/mcp", "/run/server.sock", "/mcp"),
+        ("http+unix://server%20%C3%A9.sock", "server \xe9.sock", "/"),
+        ("http+unix://%2Fa?x=1", "/a", "/?x=1"),
+    ],
+)
+def test_a_url_may_name_a_unix_socket(url: str, unix: str, target: str) -> None:
+    location = Location.parse(url)
+    assert (location.unix, location.target, location.authority) == (unix, target, "localhost")
+    assert (location.place, location.at("/x").unix) == (unix, unix)
+    assert Location.parse(url.replace("http", "https", 1)) == attrs.evolve(location, scheme="https", port=443)
+    assert Location.parse("http://localhost:80/").place == "localhost"
+
+
+@pytest.mark.req("HTTP-38")
+def test_a_reference_leads_from_a_unix_socket_to_that_socket_only() -> None:
+    here = Location.parse("http+unix://%2Fa/mcp")
+    assert here.join("/x") == here.join("http://localhost/x") == here.join("http+unix://%2Fa/x") == here.at("/x")
+    assert here.join("http+unix://%2Fb/x") is None
+    assert Location.parse("http://localhost/").join("http+unix://%2Fb/x") is None
+
+
+@pytest.mark.parametrize(
     ("url", "fault"),
     [
         ("localhost:8000/mcp", "begins with http"),
         ("ftp://localhost/", "begins with http"),
         ("", "begins with http"),
         ("http:///mcp", "names no host"),
+        ("http+unix:///mcp", "names no socket: http"),
+        ("http+unix://a%00/mcp", "names no socket"),
         ("http://user@localhost/", "must not contain credentials"),
         ("http://:secret@localhost/", "must not contain credentials"),
         ("http://a b/", "a host that cannot be"),

@@ -31,6 +31,14 @@ def test_a_proxys_url_says_where_it_is_and_how_it_knows_us(url: str, proxy: Prox
     assert Proxy.parse(url) == proxy
 
 
+def test_no_proxy_leads_to_a_unix_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    socket = Location.parse("http+unix://%2Fa/mcp")
+    monkeypatch.setenv("HTTP_PROXY", "http://localhost:1")
+    assert find_proxy(socket, None, trust_env=True) is None
+    with pytest.raises(ValueError, match="no proxy leads to a Unix socket"):
+        find_proxy(socket, "http://localhost:1", trust_env=False)
+
+
 @pytest.mark.parametrize(
     "url", ["socks5://localhost:1", "https://localhost:1", "http://u:secret@", "http://u:secret@a b"]
 )

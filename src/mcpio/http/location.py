@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 import attrs
 
 __all__ = ["Location"]
 
 _PORTS = {"http": 80, "https": 443}
+_UNIX = re.compile(r"(?P<scheme>https?)\+unix://(?P<path>[^/?#]*)")
 _HOST = re.compile(r"[A-Za-z0-9._~%:-]+")
 
 
 @attrs.frozen
 class Location:
-    """An ``http://`` or ``https://`` URL."""
+    """An ``http://`` or ``https://`` URL.
+
+    In ``http+unix://`` and ``https+unix://`` the path of a Unix socket, with percent signs for its slashes, stands in
+    place of a host; the server there is told that it is ``localhost``.
+    """
 
     scheme: str
     host: str
@@ -23,10 +28,17 @@ class Location:
     port: int
     target: str
     """The path with its query: what the request line says."""
+    unix: str | None = None
+    """The path of the Unix socket that leads there, and not the host and port, which are then only what is said."""
 
     @classmethod
     def parse(cls, url: str) -> Location:
         """Take a URL apart. ``ValueError`` says what is wrong with it."""
+        if (found := _UNIX.match(url)) is not None:
+            path = unquote(found["path"])
+            if not path or "\0" in path:
+                raise ValueError(f"the URL {url!r:.100} names no socket: http+unix://%2Frun%2Fserver.sock/mcp")
+            return attrs.evolve(cls.parse(f"{found['scheme']}://localhost{url[found.end() :]}"), unix=path)
         parts = urlsplit(url)
         if parts.scheme not in _PORTS:
             raise ValueError(f"a server's URL begins with http:// or https://, not {url!r:.100}")
@@ -43,6 +55,11 @@ class Location:
         return cls(parts.scheme, host, parts.port or _PORTS[parts.scheme], target)
 
     @property
+    def place(self) -> str:
+        """Where that is, for people to read."""
+        return self.authority if self.unix is None else self.unix
+
+    @property
     def authority(self) -> str:
         """The host, and the port unless it is the usual one: what the ``Host`` field says."""
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -50,7 +67,7 @@ class Location:
 
     @property
     def url(self) -> str:
-        """The whole URL."""
+        """The whole URL, as a request says it."""
         return f"{self.scheme}://{self.authority}{self.target}"
 
     def at(self, target: str) -> Location:
@@ -67,4 +84,5 @@ class Location:
         except ValueError:
             return None
         same = (found.scheme, found.host, found.port) == (self.scheme, self.host, self.port)
-        return found if same else None
+        same = same and found.unix in (None, self.unix)
+        return attrs.evolve(found, unix=self.unix) if same else None

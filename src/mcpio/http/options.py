@@ -45,6 +45,14 @@ class HostPolicy:
         is_local = name in _LOOPBACK or host.startswith("127.") or not host
         return cls(own | named if is_local else named or None, pages | frozenset(map(str.lower, origins)))
 
+    @classmethod
+    def for_unix_socket(cls, *, origins: Iterable[str] = ()) -> HostPolicy:
+        """Return the policy for a Unix socket: any ``Host``, which says nothing there, and no pages but of ``origins``.
+
+        No browser connects to one by itself: a page comes through a proxy, and whom that serves is for it to say.
+        """
+        return cls(None, frozenset(map(str.lower, origins)))
+
 
 @attrs.frozen(kw_only=True)
 class Cors:

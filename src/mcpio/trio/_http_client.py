@@ -60,6 +60,9 @@ class HttpConnectOptions(TransportOptions, ClientOptions, ClientBeginning, total
 async def connect_http(url: str, *, nursery: trio.Nursery, **options: Unpack[HttpConnectOptions]) -> Client:
     """Return a client that has shaken hands with the server at a URL. Its tasks live in ``nursery`` and never raise.
 
+    ``http+unix://%2Frun%2Fserver.sock/mcp`` is a server on the Unix socket of that path, which is written with percent
+    signs in place of the host.
+
     Raises ``ConnectFailed``; its cause says why. ``ValueError`` for what is no URL, and for other options that make no
     sense.
     """
@@ -77,7 +80,10 @@ async def connect_http(url: str, *, nursery: trio.Nursery, **options: Unpack[Htt
 
 
 def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> Opened[Client]:
-    """Give a client for the length of a block: ``async with open_http("http://…/mcp") as client``."""
+    """Give a client for the length of a block: ``async with open_http("http://…/mcp") as client``.
+
+    See ``connect_http``.
+    """
     return Opened(lambda nursery: connect_http(url, nursery=nursery, **options))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Callable
 from typing import Final
@@ -16,6 +15,7 @@ from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpE
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
 from mcpio.trio._http_proxy import Proxy, open_tunnel
+from mcpio.trio._listening import keep_tcp_alive
 from mcpio.trio._timekeeper import Signal
 
 __all__ = ["HttpClientTimeouts", "HttpPool"]
@@ -25,6 +25,9 @@ RECEIVE: Final = 65536
 
 KEEP: Final = 60.0
 """Seconds that a connection is kept without a use for it."""
+
+KEEP_ALIVE: Final = 60.0
+"""Seconds of silence after which the system asks whether the server is there."""
 
 SAFE: Final = ("GET", "DELETE")
 """The methods that may be repeated where nobody knows whether they arrived."""
@@ -123,22 +126,27 @@ class HttpPool:
 
     async def open(self) -> trio.abc.Stream:
         """Return a new connection. Raises ``ConnectFailed``; the cause says why."""
-        authority, limit = self.location.authority, self.timeouts.connect
+        place, limit = self.location.place, self.timeouts.connect
         with trio.CancelScope() as scope:
             if limit is not None:
                 scope.deadline = trio.current_time() + limit
             try:
                 return await self._open()
             except (*BROKEN, h11.ProtocolError, UnicodeError) as error:
-                raise ConnectFailed(f"cannot connect to {authority}: {_reason(error)}") from error
-        said = f"cannot connect to {authority}: nothing came of it within {limit:g} s"
+                raise ConnectFailed(f"cannot connect to {place}: {_reason(error)}") from error
+        said = f"cannot connect to {place}: nothing came of it within {limit:g} s"
         raise ConnectFailed(said) from TimeoutError(said)
 
     async def _open(self) -> trio.abc.Stream:
         to = self.location if self._proxy is None else self._proxy
-        stream: trio.abc.Stream = await trio.open_tcp_stream(to.host, to.port)
+        stream: trio.abc.Stream
+        if self.location.unix is not None:
+            stream = await trio.open_unix_socket(self.location.unix)
+        else:
+            stream = await trio.open_tcp_stream(to.host, to.port)
         try:
-            _watch(stream)
+            # On streams where nobody says anything for hours.
+            keep_tcp_alive(stream, KEEP_ALIVE)
             if self._ssl_context is None:
                 return stream
             if self._proxy is not None:
@@ -224,7 +232,7 @@ class _Worker:
         except h11.LocalProtocolError as fault:
             error = LocalProtocolError(f"no HTTP request can say this: {fault}")
         except BROKEN as fault:
-            error = ConnectionLost(f"the connection to {self._pool.location.authority} broke: {_reason(fault)}")
+            error = ConnectionLost(f"the connection to {self._pool.location.place} broke: {_reason(fault)}")
             error.__cause__ = fault
         await self._drop()
         return Reset(job.exchange, error)
@@ -309,16 +317,6 @@ def _is_stale(stream: trio.abc.Stream) -> bool:
     """Whether something came on an idle connection: what comes unasked is its end."""
     inner = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
     return isinstance(inner, trio.SocketStream) and inner.socket.is_readable()
-
-
-def _watch(stream: trio.abc.Stream) -> None:
-    """Have the system find out that a peer is gone, on streams where nobody says anything for hours."""
-    if not isinstance(stream, trio.SocketStream):
-        return
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, name):
-            stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _reason(error: BaseException) -> str:

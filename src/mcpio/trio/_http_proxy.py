@@ -52,9 +52,11 @@ class Proxy:
 
 def find_proxy(location: Location, given: str | None, *, trust_env: bool) -> Proxy | None:
     """Return the proxy to go through, ``None`` for none: the one given, or that of the environment if it is trusted."""
+    if location.unix is not None and given is not None:
+        raise ValueError("no proxy leads to a Unix socket")
     if given is not None:
         return Proxy.parse(given)
-    if not trust_env:
+    if not trust_env or location.unix is not None:
         return None
     proxies = getproxies_environment()
     found = proxies.get(location.scheme) or proxies.get("all")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import attrs
 import trio
@@ -16,7 +20,7 @@ from mcpio.trio._beginnings import TapSource
 from mcpio.trio._http_parsers import ParserName, new_parser
 from mcpio.trio._http_site import HttpSite, HttpSiteOptions
 from mcpio.trio._http_terms import FindPrincipal, HttpTimeouts
-from mcpio.trio._listening import Door, address_of, listen_tcp
+from mcpio.trio._listening import Door, address_of, listen_tcp, listen_unix, unix_path_of
 from mcpio.trio._site import run_site, until_signalled
 
 if TYPE_CHECKING:
@@ -32,7 +36,8 @@ class HttpListening:
     """A server that listens."""
 
     url: str
-    """Where clients find it. With ``listeners`` that have no address of their own, the path of the endpoint only."""
+    """Where clients find it, ``http+unix://`` for a Unix socket. With ``listeners`` that have no address of their own,
+    the path of the endpoint only."""
     port: int | None
     """The port, also where port 0 was asked for; ``None`` for what is no TCP socket."""
     host: HttpHost = attrs.field(repr=False)
@@ -44,6 +49,8 @@ async def serve_http(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
+    unix: str | os.PathLike[str] | None = None,
+    unix_mode: int = 0o600,
     listeners: Sequence[trio.abc.Listener[Any]] | None = None,
     options: HttpOptions | None = None,
     ssl_context: ssl.SSLContext | None = None,
@@ -69,8 +76,10 @@ async def serve_http(
     ``nursery.start`` it returns what listens.
 
     Without a policy in ``options``, what the bound address is decides who is served: on loopback, programs on this
-    machine, and no pages of other origins. ``listeners`` are used in place of ``host`` and ``port``, and are closed in
-    the end; when all of them are closed before, that is the end. With ``ssl_context`` it is HTTPS.
+    machine, and no pages of other origins. ``unix`` is the path of a Unix socket, in place of ``host`` and ``port``:
+    then ``unix_mode`` decides, as ``mode`` does for ``serve_unix``, and no pages are served. ``listeners`` are used in
+    place of all that, and are closed in the end; when all of them are closed before, that is the end. With
+    ``ssl_context`` it is HTTPS.
 
     The principal of a request, which its session is bound to, is what ``principal`` says, a function or coroutine
     function of the request's head and the ``SocketPeer``; it may return ``Denied``. Without one it is the subject of
@@ -112,15 +121,17 @@ async def serve_http(
         https_compatible=True,
     )
     with until_signalled(handle_signals, grace):
-        bound = await listen_tcp(host, port) if listeners is None else listeners
-        place = _place(bound[0], None if listeners is not None else host)
-        chosen = _policed(options or HttpOptions(), place)
-        url = _url("http" if ssl_context is None else "https", place, chosen.path)
+        async with _bound(host, port, unix, unix_mode, listeners) as bound:
+            place = _place(bound[0], None if listeners is not None else host)
+            chosen = _policed(options or HttpOptions(), place)
+            url = _url("http" if ssl_context is None else "https", place, chosen.path)
 
-        def started(site: HttpSite) -> None:
-            task_status.started(HttpListening(url, None if place is None else place[1], site.host))
+            def started(site: HttpSite) -> None:
+                found = place[1] if isinstance(place, tuple) else None
+                task_status.started(HttpListening(url, found, site.host))
 
-        await run_site(server, lambda ground: HttpSite(ground, chosen, told), door, bound, grace=grace, started=started)
+            make_site = partial(HttpSite, http=chosen, options=told)
+            await run_site(server, make_site, door, bound, grace=grace, started=started)
 
 
 def _http2_for(ssl_context: ssl.SSLContext | None) -> type[Http2Connection]:
@@ -134,20 +145,40 @@ def _http2_for(ssl_context: ssl.SSLContext | None) -> type[Http2Connection]:
     return Http2Connection
 
 
-def _place(listener: trio.abc.Listener[Any], name: str | None) -> tuple[str, int] | None:
-    """Return the host, by that name if it was given one, and the port of a listener; ``None`` for what is no TCP."""
+@asynccontextmanager
+async def _bound(
+    host: str,
+    port: int,
+    unix: str | os.PathLike[str] | None,
+    unix_mode: int,
+    listeners: Sequence[trio.abc.Listener[Any]] | None,
+) -> AsyncIterator[Sequence[trio.abc.Listener[Any]]]:
+    if unix is None:
+        yield await listen_tcp(host, port) if listeners is None else listeners
+        return
+    if listeners is not None:
+        raise TypeError("give either unix= or listeners=")
+    async with listen_unix(unix, unix_mode) as listener:
+        yield [listener]
+
+
+def _place(listener: trio.abc.Listener[Any], name: str | None) -> tuple[str, int] | str | None:
+    """Return the host, by that name if it was given one, and the port of a listener; or its path; or ``None``."""
     found = address_of(listener)
-    return None if found is None else (name or found[0], found[1])
+    return unix_path_of(listener) if found is None else (name or found[0], found[1])
 
 
-def _policed(options: HttpOptions, place: tuple[str, int] | None) -> HttpOptions:
+def _policed(options: HttpOptions, place: tuple[str, int] | str | None) -> HttpOptions:
     if place is None or options.policy != HostPolicy(None, None):
         return options
-    return attrs.evolve(options, policy=HostPolicy.for_address(*place))
+    policy = HostPolicy.for_unix_socket() if isinstance(place, str) else HostPolicy.for_address(*place)
+    return attrs.evolve(options, policy=policy)
 
 
-def _url(scheme: str, place: tuple[str, int] | None, path: str) -> str:
+def _url(scheme: str, place: tuple[str, int] | str | None, path: str) -> str:
     if place is None:
         return path
+    if isinstance(place, str):
+        return f"{scheme}+unix://{quote(os.path.abspath(place), safe='')}{path}"
     host, port = place
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"

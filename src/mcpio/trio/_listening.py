@@ -29,6 +29,7 @@ __all__ = [
     "listen_tcp",
     "listen_unix",
     "protocol_of",
+    "unix_path_of",
 ]
 
 BACKLOG: Final = 1024
@@ -44,6 +45,10 @@ LOCK_AGAIN: Final = 0.01
 
 LOCK_PATIENCE: Final = 2.0
 """Seconds after which whoever holds that directory is no server that is beginning."""
+
+KEEP_ALIVE_INTERVAL: Final = 15.0
+"""Seconds between two questions of the system whether the other end is there; the fourth without an answer is the last.
+"""
 
 Listener: TypeAlias = "trio.abc.Listener[Any]"
 
@@ -241,11 +246,21 @@ def keep_tcp_alive(stream: trio.abc.Stream, seconds: float | None) -> None:
         return
     if stream.socket.family not in (trio.socket.AF_INET, trio.socket.AF_INET6):
         return
+    times = {"TCP_KEEPIDLE": seconds, "TCP_KEEPALIVE": seconds, "TCP_KEEPINTVL": KEEP_ALIVE_INTERVAL, "TCP_KEEPCNT": 4}
     with suppress(OSError):  # It is gone already.
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
-        if idle is not None:
-            stream.setsockopt(socket.IPPROTO_TCP, idle, max(1, int(seconds)))
+        for name, value in times.items():
+            if hasattr(socket, name):  # Which ones there are depends on the system.
+                stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), max(1, int(value)))
+
+
+def unix_path_of(listener: Listener) -> str | None:
+    """Return the path of a listener on a Unix socket."""
+    if not isinstance(listener, trio.SocketListener) or not hasattr(socket, "AF_UNIX"):
+        return None
+    if listener.socket.family != socket.AF_UNIX:
+        return None
+    return os.fsdecode(listener.socket.getsockname())
 
 
 def address_of(listener: Listener) -> tuple[str, int] | None:
