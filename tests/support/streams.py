@@ -1,0 +1,145 @@
+"""Streams of asyncio whose ends are both in the test, a clock that jumps, and a peer by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias
+
+from asgiwire import OnAsyncio
+from peers import HELLO, HELLO_INFO, lines
+
+from mcpio.app.client import Client
+from mcpio.app.server import Server
+from mcpio.app.session import Session
+from mcpio.asyncio import open_streams, serve
+
+Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Main: TypeAlias = Callable[[], Awaitable[None]]
+
+
+def run(main: Main) -> None:
+    """Run in virtual time. Nothing may be left: no task, and no fault that only the event loop heard of."""
+    OnAsyncio().run(lambda: _checked(main))
+
+
+def run_in_real_time(main: Main) -> None:
+    """Run where threads, processes or the network take their time."""
+    asyncio.run(_checked(main))
+
+
+async def _checked(main: Main) -> None:
+    faults: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    await main()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not left, left
+    gc.collect()
+    assert not faults, faults
+
+
+async def joined(*, narrow: bool = False) -> tuple[Streams, Streams]:
+    """Return two ends, with little room between them if they are to be narrow."""
+    ends = socket.socketpair()
+    if narrow:
+        for end in ends:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    near, far = [await asyncio.open_connection(sock=end) for end in ends]
+    return near, far
+
+
+@contextlib.asynccontextmanager
+async def served(server: Server, streams: Streams, **options: Any) -> AsyncIterator[asyncio.Task[None]]:
+    """Serve one client in a task, which is over, or is cancelled, when the block ends."""
+    task = asyncio.ensure_future(serve(server, *streams, **options))
+    try:
+        yield task
+    finally:
+        if not task.done():
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@contextlib.asynccontextmanager
+async def conversation(server: Server, **options: Any) -> AsyncIterator[Client]:
+    """Give a client of a server."""
+    near, far = await joined()
+    async with served(server, far), open_streams(*near, **options) as client:
+        yield client
+
+
+class Raw:
+    """One end by hand: JSON in, JSON out."""
+
+    def __init__(self, streams: Streams) -> None:
+        self.reader, self.writer = streams
+
+    async def send(self, *messages: dict[str, Any]) -> None:
+        self.writer.write(lines(*messages))
+        await self.writer.drain()
+
+    async def receive(self) -> dict[str, Any]:
+        line = await self.reader.readline()
+        assert line.endswith(b"\n"), f"the end came after {line!r}"
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    async def at_end(self) -> bool:
+        return not await self.reader.read(1)
+
+    async def shake_hands(self, **capabilities: Any) -> None:
+        await self.send({**HELLO, "params": {**HELLO["params"], "capabilities": capabilities}})
+        assert (await self.receive())["id"] == 0
+        await self.send({"method": "notifications/initialized"})
+
+    async def greet(self) -> None:
+        """Be the server of a handshake."""
+        request = await self.receive()
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": HELLO_INFO}
+        await self.send({"id": request["id"], "result": result})
+        assert (await self.receive())["method"] == "notifications/initialized"
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+
+    def reset(self) -> None:
+        """Break the connection. TCP tells the other end by a reset, a socket pair by an error where data lay unread."""
+        self.writer.transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def raw_client(server: Server, *, narrow: bool = False) -> AsyncIterator[tuple[Raw, Session]]:
+    """Serve a client by hand that has shaken hands."""
+    near, far = await joined(narrow=narrow)
+    raw = Raw(near)
+    async with served(server, far):
+        await raw.shake_hands()
+        (session,) = server.sessions
+        yield raw, session
+    await raw.close()
+
+
+@contextlib.asynccontextmanager
+async def raw_server(*, narrow: bool = False, **options: Any) -> AsyncIterator[tuple[Raw, Client]]:
+    """Give a client whose server is a test."""
+    near, far = await joined(narrow=narrow)
+    raw = Raw(far)
+    greeting = asyncio.ensure_future(raw.greet())
+    try:
+        async with open_streams(*near, **options) as client:
+            await greeting
+            yield raw, client
+    finally:
+        await raw.close()
+
+
+async def settle() -> None:
+    """Let everything happen that happens by itself; in virtual time only."""
+    await asyncio.sleep(1e-9)
