@@ -10,7 +10,7 @@ import pytest
 
 from mcpio.cli import main
 from mcpio.cli.failures import Exit
-from mcpio.cli.http_serving import Address, address
+from mcpio.cli.http_serving import Address, address, place
 
 
 @pytest.fixture
@@ -35,10 +35,16 @@ def test_an_address_is_a_port_or_a_host_and_a_port(text: str, host: str, port: i
     assert address(text) == Address(host, port)
 
 
-@pytest.mark.parametrize("text", ["", "http", "localhost", "localhost:", "65536", "-1", "1.5", "²"])
+def test_a_place_may_be_a_unix_socket() -> None:
+    assert (place("unix:/run/s"), place("unix:s"), place("80")) == ("/run/s", "s", Address("127.0.0.1", 80))
+
+
+@pytest.mark.parametrize("text", ["", "http", "localhost", "unix:", "localhost:", "65536", "-1", "1.5", "²"])
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is no port, and no host and port"):
         address(text)
+    with pytest.raises(argparse.ArgumentTypeError, match="is no port, and no host and port"):
+        place(text)
 
 
 @pytest.mark.parametrize(

@@ -51,13 +51,15 @@ def serving(module: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], s
             process.kill()
 
 
-@pytest.mark.parametrize(("kind", "status"), [("tcp", signal.SIGINT), ("unix", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("kind", "status"), [("tcp", signal.SIGINT), ("unix", signal.SIGTERM), ("http+unix", signal.SIGINT)]
+)
 def test_a_server_is_called_where_it_says_that_it_is_until_a_signal_ends_it(
     kind: str, status: signal.Signals, module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "s"
-    words = ("--tcp", "0") if kind == "tcp" else ("--unix", str(path))
-    with serving(module, *words) as (process, where):
+    words = {"tcp": ("--tcp", "0"), "unix": ("--unix", str(path)), "http+unix": ("--http", f"unix:{path}")}
+    with serving(module, *words[kind]) as (process, where):
         assert where.startswith(f"{kind}:")
         for _ in range(2):
             assert main(["call", where, "add", "a=2", "b=40"]) is Exit.DONE
@@ -100,8 +102,9 @@ def test_options_for_other_servers_are_refused(words: list[str], capfd: pytest.C
 
 
 def test_places_that_cannot_be_had(module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", module, "--unix", module]) is Exit.NOT_LOADED
-    assert f"cannot listen at {module}: " in capfd.readouterr().err
+    for words in (["--unix", module], ["--http", f"unix:{module}"]):
+        assert main(["serve", module, *words]) is Exit.NOT_LOADED
+        assert f"cannot listen at {module}: " in capfd.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", module, "--tcp", str(port)]) is Exit.NOT_LOADED

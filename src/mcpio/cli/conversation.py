@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Work", "add_options", "add_words", "choose_server", "hold", "next_word", "no_more_words", "run"]
 
-URLS = ("http://", "https://", *sockets.SCHEMES)
+URLS = ("http://", "https://", "http+unix://", "https+unix://", *sockets.SCHEMES)
 """How a server begins that is not started."""
 
 GRACE = 1.0
@@ -80,8 +80,8 @@ def add_words(parser: argparse.ArgumentParser, *words: str) -> None:
     parser.usage = f"%(prog)s [options] {' '.join(['SERVER', *words])}\n       %(prog)s [options] {said}".rstrip()
     parser.usage += " -- PROGRAM [ARG ...]"
     parser.epilog = (
-        "SERVER is the server's command in quotes, such as 'python server.py', or where it is: http://, https:// and "
-        "tcp://HOST:PORT, or unix:PATH; or give the words of the command after --."
+        "SERVER is the server's command in quotes, such as 'python server.py', or where it is: http://, https://, "
+        "http+unix:// and tcp://HOST:PORT, or unix:PATH; or give the words of the command after --."
     )
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.set_defaults(after=None)

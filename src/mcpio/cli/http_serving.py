@@ -16,7 +16,10 @@ from mcpio.cli.failures import Exit, Failure
 if TYPE_CHECKING:
     from mcpio.trio import HttpListening
 
-__all__ = ["Address", "address", "serve"]
+__all__ = ["UNIX", "Address", "address", "place", "serve"]
+
+UNIX = "unix:"
+"""How the path of a Unix socket begins."""
 
 DEFAULT_HOST = "127.0.0.1"
 """Nobody but programs on this machine can reach it."""
@@ -41,19 +44,30 @@ def address(text: str) -> Address:
     return Address(host.removeprefix("[").removesuffix("]") or DEFAULT_HOST, int(port))
 
 
-def serve(server: Server, where: Address, *, path: str, health: str | None) -> None:
+def place(text: str) -> Address | str:
+    """Read ``[HOST:]PORT``, or ``unix:PATH``, which is the path of a Unix socket. For ``argparse``."""
+    path = text.removeprefix(UNIX)
+    return path if path and path != text else address(text)
+
+
+def serve(server: Server, where: Address | str, *, path: str, health: str | None) -> None:
     """Serve until SIGINT or SIGTERM, and say on standard error where. ``Failure`` where that cannot be."""
     from mcpio.http.options import HttpOptions
     from mcpio.trio import serve_http
 
     try:
         options = HttpOptions(path=path, health=health)
-        serving = partial(serve_http, server, host=where.host, port=where.port, options=options, handle_signals=True)
+        serving = partial(serve_http, server, options=options, handle_signals=True)
+        if isinstance(where, str):
+            serving = partial(serving, unix=where)
+        else:
+            serving = partial(serving, host=where.host, port=where.port)
         trio.run(partial(serving, task_status=_Announcement(server.info.name)))
     except ValueError as error:
         raise Failure(Exit.USAGE, str(error)) from error
     except OSError as error:
-        raise Failure(Exit.NOT_LOADED, f"cannot listen at {where.host} port {where.port}: {error}") from error
+        said = where if isinstance(where, str) else f"{where.host} port {where.port}"
+        raise Failure(Exit.NOT_LOADED, f"cannot listen at {said}: {error}") from error
 
 
 @attrs.frozen

@@ -44,9 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     transports.add_argument(
         "--http",
-        type=http_serving.address,
+        type=http_serving.place,
         metavar="[HOST:]PORT",
-        help="over HTTP, for any number; on this machine only where there is no host; port 0 finds one",
+        help="over HTTP, for any number; on this machine only where there is no host; port 0 finds one; unix:PATH is a "
+        "Unix socket",
     )
     transports.add_argument(
         "--tcp",

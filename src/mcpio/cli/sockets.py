@@ -12,7 +12,7 @@ import trio
 
 from mcpio.app.server import Server
 from mcpio.cli.failures import Exit, Failure
-from mcpio.cli.http_serving import Address, address
+from mcpio.cli.http_serving import UNIX, Address, address
 
 if TYPE_CHECKING:
     from mcpio.app.client import Client
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMES", "opened", "serve_tcp", "serve_unix", "target"]
 
-TCP, UNIX = "tcp://", "unix:"
+TCP = "tcp://"
 SCHEMES = (TCP, UNIX)
 """How a server on a socket begins."""
 
