@@ -36,6 +36,9 @@ async def _checked(main: Main) -> None:
     faults: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
     await main()
+    for _ in range(4):
+        # Whoever waits for the end of a session hears of it just before its task is over.
+        await asyncio.sleep(0)
     left = asyncio.all_tasks() - {asyncio.current_task()}
     assert not left, left
     gc.collect()

@@ -1,0 +1,399 @@
+"""How one session on asyncio ends: peers that do not read, connections that break, and ``close`` from everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import threading
+from typing import Any
+
+import pytest
+from peers import call, lines
+from streams import Raw, conversation, joined, raw_client, raw_server, run, run_in_real_time, served, settle
+
+from mcpio import CloseReason, ConnectFailed, ConnectionLost, Context, LocalProtocolError, NoBackChannel, Server
+from mcpio.app import Client
+from mcpio.asyncio import connect, open_streams, serve, serving
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+
+
+def a_server(**limits: Any) -> Server:
+    server = Server("s", options=Options(limits=Limits(**limits)))
+
+    @server.tool
+    def large(size: int) -> str:
+        return "x" * size
+
+    @server.tool
+    async def takes(ctx: Context, seconds: float, size: int = 1) -> str:
+        await asyncio.sleep(seconds)
+        return "x" * size
+
+    return server
+
+
+# Connections that break
+
+
+@pytest.mark.parametrize("when", ["at once", "later"])
+def test_a_handshake_on_a_connection_that_ends_fails(when: str) -> None:
+    async def main() -> None:
+        near, far = await joined()
+        raw = Raw(far)
+        closing = asyncio.ensure_future(raw.close())
+        if when == "at once":
+            await closing
+        with pytest.raises(ConnectFailed, match=r"^the handshake failed: initialize: the connection ended") as caught:
+            await connect(*near)
+        await closing
+        assert isinstance(caught.value.__cause__, ConnectionLost)
+        assert near[1].is_closing()
+
+    run(main)
+
+
+def test_a_reset_is_a_lost_connection_with_its_cause() -> None:
+    async def main() -> None:
+        listening = socket.create_server(("127.0.0.1", 0))
+        near = await asyncio.open_connection(*listening.getsockname())
+        there, _ = listening.accept()
+        listening.close()
+        raw = Raw(await asyncio.open_connection(sock=there))
+        greeting = asyncio.ensure_future(raw.greet())
+        async with open_streams(*near) as client:
+            await greeting
+            calling = asyncio.ensure_future(client.call_tool("x"))
+            await raw.receive()
+            there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            raw.reset()
+            with pytest.raises(ConnectionLost) as caught:
+                await calling
+            assert isinstance(caught.value.__cause__, ConnectionResetError)
+            with pytest.raises(NoBackChannel):
+                await client.ping()
+            assert client.ended is not None
+            assert client.ended.reason is CloseReason.LOST
+
+    run_in_real_time(main)
+
+
+def test_a_writer_that_somebody_closes_is_a_lost_connection() -> None:
+    async def main() -> None:
+        near, far = await joined()
+        async with served(a_server(), far), open_streams(*near) as client:
+            near[1].close()
+            with pytest.raises(ConnectionLost):
+                await client.ping()
+
+    run(main)
+
+
+def test_what_the_peer_said_before_it_stopped_reading_is_heard() -> None:
+    """A server answers and dies: the answer counts, although nothing can be written to it any more."""
+    program = "import os, sys; os.close(0); sys.stdout.write(sys.argv[1]); sys.stdout.flush()"
+    result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "r", "version": "1"}}
+
+    async def main() -> None:
+        argv = [sys.executable, "-c", program, lines({"id": 1, "result": result}).decode()]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe)
+        await process.wait()
+        assert process.stdout is not None
+        assert process.stdin is not None
+        client = await connect(process.stdout, process.stdin)
+        assert client.server is not None
+        await client.aclose()
+
+    run_in_real_time(main)
+
+
+# Close
+
+
+def test_close_takes_any_number_of_calls_and_leaves_nothing() -> None:
+    clients: list[Client] = []
+
+    async def main() -> None:
+        near, far = await joined()
+        async with served(a_server(), far):
+            client = await connect(*near)
+            clients.append(client)
+            client.close()
+            client.close()
+            await client.aclose()
+            await client.aclose(0)
+            client.close()
+            assert client.ended is not None
+            assert client.ended.reason is CloseReason.CLOSED
+
+    run(main)
+    clients[0].close()
+
+
+@pytest.mark.parametrize("grace", [-1, float("nan"), "soon"])
+def test_a_grace_that_is_none_is_refused_and_closes_nothing(grace: Any) -> None:
+    async def main() -> None:
+        async with conversation(a_server()) as client:
+            with pytest.raises(LocalProtocolError):
+                client.close(grace)
+            await client.ping()
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", ["thread", "signal"])
+def test_close_from_elsewhere(how: str) -> None:
+    async def main() -> None:
+        async with conversation(a_server()) as client:
+            if how == "thread":
+                thread = threading.Thread(target=client.close)
+                thread.start()
+                await client.driver.wait_closed()
+                thread.join()
+            else:
+                before = signal.signal(signal.SIGUSR1, lambda *_: client.close())
+                os.kill(os.getpid(), signal.SIGUSR1)
+                await client.driver.wait_closed()
+                signal.signal(signal.SIGUSR1, before)
+
+    run_in_real_time(main)
+
+
+async def close_here(client: Client) -> None:
+    client.close()
+
+
+async def close_later(client: Client) -> None:
+    asyncio.get_running_loop().call_soon(client.close)
+
+
+async def wait_too(client: Client) -> None:
+    await client.aclose(0)
+
+
+async def close_in_thread(client: Client) -> None:
+    await asyncio.to_thread(client.close)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_number_of_clients_closed_in_any_order_from_anywhere(seed: int) -> None:
+    """Opened in tasks of their own, in both shapes; closed by tasks, threads and the loop, more than once (P9)."""
+    chance = random.Random(seed)
+    clients: list[Client] = []
+    all_there = asyncio.Event()
+
+    async def main() -> None:
+        async with serving(a_server()) as serve_one, asyncio.TaskGroup() as group:
+            for number in range(20):
+                near, far = await joined()
+                group.create_task(serve_one(*far))
+                group.create_task(hold(near, number, group))
+            await all_there.wait()
+            for client in chance.sample(clients * 2, 40):
+                group.create_task(chance.choice([close_here, close_in_thread, close_later, wait_too])(client))
+
+    async def hold(near: Any, number: int, group: asyncio.TaskGroup) -> None:
+        if number % 3:
+            note(await connect(*near, group=group if number % 3 == 1 else None))
+            return
+        async with open_streams(*near) as client:
+            note(client)
+            await client.driver.wait_closed()
+
+    def note(client: Client) -> None:
+        clients.append(client)
+        if len(clients) == 20:
+            all_there.set()
+
+    run_in_real_time(main)
+    assert len(clients) == 20
+    for client in clients:
+        client.close()
+
+
+def test_a_server_answers_what_runs_before_it_ends() -> None:
+    async def main() -> None:
+        async with raw_client(a_server()) as (raw, session):
+            await raw.send(call(1, "takes", seconds=2), call(2, "takes", seconds=20))
+            await settle()
+            session.close(5)
+            assert (await raw.receive())["id"] == 1
+            assert await raw.at_end()
+            assert asyncio.get_running_loop().time() == pytest.approx(5, abs=0.1)
+
+    run(main)
+
+
+def test_the_end_of_the_input_lets_a_server_answer_all() -> None:
+    async def main() -> None:
+        near, far = await joined(narrow=True)
+        raw = Raw(near)
+        async with served(a_server(), far) as serving:
+            await raw.shake_hands()
+            await raw.send(call(1, "takes", seconds=100, size=1_000_000))
+            raw.writer.write_eof()
+            # It reads late, and yet gets all of it.
+            await asyncio.sleep(500)
+            assert not serving.done()
+            answer = await raw.reader.read()
+            assert len(answer) > 1_000_000
+            assert answer.endswith(b"\n")
+            await serving
+        await raw.close()
+
+    run(main)
+
+
+# Peers that do not read
+
+
+def test_a_peer_that_does_not_read_holds_up_nobody_and_no_timeout() -> None:
+    async def main() -> None:
+        server = a_server()
+        async with raw_client(server, narrow=True) as (raw, session):
+            await raw.send(*[call(number, "large", size=1_000_000) for number in range(1, 5)])
+            await settle()
+            assert session.connection.queued_bytes > 0
+            async with conversation(server) as client:
+                assert (await client.call_tool("large", {"size": 1_000_000})).text == "x" * 1_000_000
+            raw.reader._limit = 1 << 21  # type: ignore[attr-defined]  # how long a line may be, which has no setter
+            assert [(await raw.receive())["id"] for _ in range(4)] == [1, 2, 3, 4]
+
+    run(main)
+
+
+def test_a_caller_does_not_wait_for_a_server_that_does_not_read() -> None:
+    async def main() -> None:
+        async with raw_server(narrow=True) as (_, client):
+            sending = [
+                asyncio.ensure_future(client.call_tool("x", {"text": "x" * 1_000_000}, timeout=3)) for _ in "abc"
+            ]
+            outcomes = await asyncio.gather(*sending, return_exceptions=True)
+            assert {type(outcome).__name__ for outcome in outcomes} == {"RequestTimeout"}
+            assert asyncio.get_running_loop().time() == pytest.approx(3)
+            client.close(0)
+
+    run(main)
+
+
+def test_a_client_that_reads_nothing_is_cut_off_when_too_much_waits_for_it() -> None:
+    async def main() -> None:
+        async with raw_client(a_server(queued_bytes=1_500_000), narrow=True) as (raw, session):
+            await raw.send(*[call(number, "large", size=1_000_000) for number in range(2)])
+            await settle()
+            await raw.send(*[call(number, "large", size=1_000_000) for number in range(2, 4)])
+            await session.driver.wait_closed()
+            assert session.ended is not None
+            assert session.ended.reason is CloseReason.SLOW_CONSUMER
+            # It had a second to read what the transport still held.
+            assert asyncio.get_running_loop().time() == pytest.approx(1, abs=0.6)
+            await raw.reader.read()
+
+    run(main)
+
+
+def test_a_peer_that_does_not_read_cannot_put_off_the_end_beyond_the_grace() -> None:
+    async def main() -> None:
+        async with raw_client(a_server(), narrow=True) as (raw, session):
+            await raw.send(call(1, "large", size=1_000_000))
+            await settle()
+            session.close(60)
+            session.close(3)
+            await session.driver.wait_closed()
+            assert asyncio.get_running_loop().time() == pytest.approx(4, abs=1)
+
+    run(main)
+
+
+def test_a_client_that_floods_is_read_no_faster_than_it_reads() -> None:
+    async def main() -> None:
+        async with raw_client(a_server(), narrow=True) as (raw, session):
+            ask = lines(call(1, "large", size=10_000))
+            flooding = asyncio.ensure_future(flood(raw, ask))
+            await settle()
+            assert not flooding.done()
+            assert not session.connection.wants_read
+            flooding.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await flooding
+
+    async def flood(raw: Raw, ask: bytes) -> None:
+        for number in range(2, 100_000):
+            raw.writer.write(ask.replace(b'"id": 1', b'"id": %d' % number))
+            await raw.writer.drain()
+
+    run(main)
+
+
+# Cancellation
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_server_that_is_cancelled_closes_its_writer(times: int) -> None:
+    async def main() -> None:
+        near, far = await joined()
+        server = a_server()
+        raw = Raw(near)
+        serving = asyncio.ensure_future(serve(server, *far))
+        await raw.shake_hands()
+        await raw.send(call(1, "takes", seconds=100))
+        await settle()
+        (session,) = server.sessions
+        for _ in range(times):
+            serving.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert await raw.at_end()
+        assert session.ended is not None
+        assert session.ended.reason is CloseReason.ABORTED
+        assert server.sessions == ()
+        await session.driver.wait_closed()
+        await raw.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_server_that_is_cancelled_at_any_turn_leaves_nothing(turns: int) -> None:
+    async def main() -> None:
+        near, far = await joined()
+        serving = asyncio.ensure_future(serve(a_server(), *far))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        if turns:
+            assert await Raw(near).at_end()
+        else:
+            far[1].close()
+        await Raw(near).close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_client_that_is_cancelled_while_it_connects_leaves_nothing(turns: int) -> None:
+    async def main() -> None:
+        near, far = await joined()
+        connecting = asyncio.ensure_future(connect(*near))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        if turns:
+            while await far[0].read(100):
+                pass
+        else:
+            near[1].close()
+        await Raw(far).close()
+
+    run(main)
