@@ -1,8 +1,8 @@
 """What is sent to WebSocket's frame layer, and what is to come of it, by the numbers of the Autobahn test suite.
 
-That suite wants its texts back as they were. Here a text is a ``ping`` of MCP whose id is the text in question, and what
-comes back is the id. Sizes are those of whole messages. Families 2 to 7 are complete, the others have the sizes that
-differ in their frames. Where the suite takes more than one outcome ("non-strict", "informational"), so do these; a
+That suite wants its texts back as they were. Here a text is a ``ping`` of MCP whose id is the text in question, and
+what comes back is the id. Sizes are those of whole messages. Families 2 to 7 are complete, the others have the sizes
+that differ in their frames. Where the suite takes more than one outcome ("non-strict", "informational"), so do these; a
 number with a letter is a case that the suite does not have.
 
 | family | about |

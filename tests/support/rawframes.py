@@ -100,6 +100,8 @@ class Far:
         self.stream = stream
         self.masks = masks
         self.heard = bytearray()
+        self.opened: dict[str, str] = {}
+        """The fields of the other end's head, in small letters."""
 
     # Frames
 
@@ -179,26 +181,25 @@ class Far:
 class FarClient(Far):
     """Plays a client."""
 
-    def __init__(self, stream: trio.abc.Stream) -> None:
+    def __init__(self, stream: trio.abc.Stream, host: str) -> None:
+        """``host`` is what the server is called."""
         super().__init__(stream, masks=True)
+        self.host = host
 
-    async def ask(
-        self, host: str, path: str = "/mcp", *, without: str = "", **fields: str
-    ) -> tuple[int, dict[str, str]]:
+    async def ask(self, path: str = "/mcp", *, without: str = "", **fields: str) -> tuple[int, dict[str, str]]:
         """Ask for the upgrade; return the status, and the fields of the answer.
 
         ``fields`` are more fields of the head, or others, with ``_`` for ``-``; ``without`` leaves one out.
         """
-        await self.send_bytes(request(host, path, without=without, **fields))
+        await self.send_bytes(request(self.host, path, without=without, **fields))
         first, answer = await self.head()
         return int(first.split()[1]), answer
 
-    async def open(self, host: str, **fields: str) -> dict[str, str]:
-        """Open a connection, and shake hands as MCP has it; return the fields of the server's answer."""
-        status, answer = await self.ask(host, **fields)
-        assert (status, answer["sec-websocket-accept"]) == (101, accept_for(KEY)), answer
+    async def open(self, **fields: str) -> None:
+        """Open a connection, and shake hands as MCP has it."""
+        status, self.opened = await self.ask(**fields)
+        assert (status, self.opened["sec-websocket-accept"]) == (101, accept_for(KEY)), self.opened
         await self.shake_hands()
-        return answer
 
     async def shake_hands(self) -> None:
         hello = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": INFO}
@@ -213,15 +214,14 @@ class FarServer(Far):
     def __init__(self, stream: trio.abc.Stream) -> None:
         super().__init__(stream, masks=False)
 
-    async def open(self, **fields: str) -> dict[str, str]:
-        """Let a client in, and shake hands as MCP has it; return the fields of its request.
+    async def open(self, **fields: str) -> None:
+        """Let a client in, and shake hands as MCP has it.
 
         ``fields`` are more fields of the answer, or others, with ``_`` for ``-``.
         """
-        _, asked = await self.head()
-        await self.send_bytes(answer_to(asked, **fields))
+        _, self.opened = await self.head()
+        await self.send_bytes(answer_to(self.opened, **fields))
         await self.shake_hands()
-        return asked
 
     async def shake_hands(self) -> None:
         hello = await self.message()
