@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Generator
 from importlib.util import find_spec
 
@@ -16,12 +17,13 @@ settings.load_profile("steady")
 
 # The comparison with the official schemas needs their files, which the project does not have: CI names the directory.
 # The tests of what builds the docs need the tools for that, those under web servers need these, and those with programs
-# from npm need those: CI installs them. It runs all four by their names.
+# from npm or Debian need those: CI installs them. It runs all of them by their names.
 collect_ignore_glob = [
     *([] if os.environ.get("MCPIO_SCHEMA_DIR") else ["schema/*"]),
     *([] if find_spec("sphinx") else ["docs/*"]),
     *([] if all(map(find_spec, ("fastapi", "hypercorn", "quart"))) else ["interop/test_asgi_servers.py"]),
     *([] if os.environ.get("MCPIO_PEERS_DIR") else ["peers/*"]),
+    *([] if shutil.which("chromium") else ["interop/test_chromium.py"]),
 ]
 
 
