@@ -1,0 +1,506 @@
+"""``serve``, ``serving``, ``connect`` and ``open_streams`` on asyncio: options, lifetimes, and what leaves a block."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from peers import call
+from streams import Raw, conversation, joined, run, served, settle
+
+from mcpio import (
+    CallToolRequest,
+    CloseReason,
+    ConnectFailed,
+    ConnectionLost,
+    Context,
+    LocalProtocolError,
+    RequestError,
+    RequestTimeout,
+    Server,
+    Tap,
+    TaskOptions,
+)
+from mcpio.app import Client
+from mcpio.asyncio import connect, open_streams, serve, serving
+
+server = Server("s")
+
+
+@server.tool
+def echo(text: str) -> str:
+    return text
+
+
+@server.tool
+async def never_ends() -> None:
+    await asyncio.sleep(1e6)
+
+
+# What is refused
+
+
+def test_what_is_no_stream_is_refused() -> None:
+    async def main() -> None:
+        near, far = await joined()
+        reader, writer = near
+        wrong: Any = object()
+        for streams, fault in (
+            ((wrong, writer), "a reader is an asyncio.StreamReader, not object"),
+            ((reader, wrong), "a writer is an asyncio.StreamWriter, not object"),
+            ((writer, reader), "a reader is an asyncio.StreamReader, not StreamWriter"),
+        ):
+            with pytest.raises(TypeError, match=fault):
+                await serve(server, *streams)
+            with pytest.raises(TypeError, match=fault):
+                await connect(*streams)
+            with pytest.raises(TypeError, match=fault):
+                async with open_streams(*streams):
+                    pass
+        await Raw(near).close()
+        await Raw(far).close()
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "fault"),
+    [
+        ({"samplng": None}, TypeError, r"^there is no option 'samplng'; there are .*sampling"),
+        ({"snapshot": {}}, LocalProtocolError, "not the snapshot of a session"),
+        ({"unanswered": "x"}, ValueError, "unanswered is 'again' or 'fail', not 'x'"),
+        ({"tap": 5}, TypeError, "a tap is an mcpio.Tap, or a function that returns one, not 5"),
+    ],
+)
+def test_what_cannot_begin(options: Any, error: type[Exception], fault: str) -> None:
+    async def main() -> None:
+        near, far = await joined()
+        with pytest.raises(error, match=fault):
+            await connect(*near, **options)
+        with pytest.raises(error, match=fault.replace("samplng'; there are .*sampling", "samplng'; there are alone")):
+            await serve(server, *far, **options)
+        await Raw(near).close()
+        await Raw(far).close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("grace", [-1, float("nan")])
+def test_a_grace_that_is_none_is_refused(grace: float) -> None:
+    async def main() -> None:
+        with pytest.raises(LocalProtocolError):
+            async with serving(server, grace=grace):
+                pass
+
+    run(main)
+
+
+# One client
+
+
+def test_the_principal_reaches_the_handlers_and_the_server_knows_its_session() -> None:
+    server = Server("s")
+
+    @server.tool
+    def whoami(ctx: Context) -> str:
+        return str(ctx.peer.principal)
+
+    async def main() -> None:
+        near, far = await joined()
+        async with served(server, far, principal="ada"), open_streams(*near) as client:
+            assert (await client.call_tool("whoami")).text == "ada"
+            (session,) = server.sessions
+            assert session.connection.peer is not None
+        assert server.sessions == ()
+        assert session.ended is not None
+
+    run(main)
+
+
+class Scope:
+    """A lifespan that notes what happens to it."""
+
+    def __init__(self, *, enter: BaseException | None = None, leave: BaseException | None = None) -> None:
+        self.seen: list[str] = []
+        self.failures = enter, leave
+
+    @asynccontextmanager
+    async def __call__(self, server: Server) -> AsyncIterator[str]:
+        self.seen.append("entered")
+        if self.failures[0] is not None:
+            raise self.failures[0]
+        try:
+            yield "the state"
+        finally:
+            self.seen.append("left")
+        if self.failures[1] is not None:
+            raise self.failures[1]
+
+
+@pytest.mark.parametrize("end", ["closed", "lost", "cancelled"])
+def test_the_lifespan_is_left_however_the_conversation_ends(end: str) -> None:
+    scope = Scope()
+    server = Server("s", lifespan=scope)
+    states: list[object] = []
+
+    @server.tool
+    async def work(ctx: Context) -> None:
+        states.append(ctx.state)
+        await asyncio.sleep(1e6)
+
+    async def main() -> None:
+        near, far = await joined()
+        async with served(server, far) as serving:
+            client = await connect(*near)
+            calling = asyncio.ensure_future(client.call_tool("work"))
+            await settle()
+            assert (states, scope.seen) == (["the state"], ["entered"])
+            (session,) = server.sessions
+            if end == "closed":
+                session.close(0)
+            elif end == "lost":
+                far[1].transport.abort()
+            else:
+                serving.cancel()
+            with pytest.raises(ConnectionLost):
+                await calling
+            await client.aclose()
+
+    run(main)
+    assert scope.seen == ["entered", "left"]
+
+
+@pytest.mark.parametrize("where", ["enter", "leave"])
+@pytest.mark.parametrize("many", [False, True])
+def test_what_a_lifespan_raises_leaves_as_it_is(where: str, many: bool) -> None:
+    error = ValueError("no database")
+
+    async def main() -> None:
+        near, far = await joined()
+        broken = Server("s", lifespan=Scope(**{where: error}))
+        near[1].write_eof()
+        with pytest.raises(ValueError, match="no database") as caught:
+            await (serve_as_one_of_many(broken, far) if many else serve(broken, *far))
+        assert caught.value is error
+        if many and where == "enter":
+            far[1].close()
+        assert await near[0].read() == b""
+        await Raw(near).close()
+
+    async def serve_as_one_of_many(server: Server, streams: Any) -> None:
+        async with serving(server) as serve_one:
+            await serve_one(*streams)
+
+    run(main)
+
+
+# Many clients
+
+
+def test_many_clients_share_a_lifespan_which_outlives_them() -> None:
+    scope = Scope()
+    many = Server("s", lifespan=scope)
+
+    @many.tool
+    def state(ctx: Context) -> str:
+        return str(ctx.state)
+
+    async def main() -> None:
+        async with serving(many) as serve_one, asyncio.TaskGroup() as group:
+            for _ in range(3):
+                near, far = await joined()
+                group.create_task(serve_one(*far, principal="ada"))
+                async with open_streams(*near) as client:
+                    assert (await client.call_tool("state")).text == "the state"
+            assert scope.seen == ["entered"]
+        assert scope.seen == ["entered", "left"]
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", ["left", "raised", "cancelled"])
+def test_a_block_that_is_left_answers_what_runs_and_ends_all_sessions(how: str) -> None:
+    many, error = Server("s"), ValueError("in the body")
+
+    @many.tool
+    async def takes(seconds: float) -> str:
+        await asyncio.sleep(seconds)
+        return "done"
+
+    serving_one: list[Any] = []
+
+    async def block(far: Any, raw: Raw) -> None:
+        async with serving(many, grace=2) as serve_one:
+            serving_one.append(serve_one)
+            task = asyncio.ensure_future(serve_one(*far))
+            await raw.shake_hands()
+            await raw.send(call(1, "takes", seconds=1), call(2, "takes", seconds=10))
+            await settle()
+            if how == "raised":
+                raise error
+            if how == "cancelled":
+                await asyncio.sleep(1e6)
+        assert task.done()
+
+    async def main() -> None:
+        near, far = await joined()
+        raw = Raw(near)
+        running = asyncio.ensure_future(block(far, raw))
+        await settle()
+        await settle()
+        if how == "cancelled":
+            running.cancel()
+        assert (await raw.receive())["id"] == 1
+        assert await raw.at_end()
+        result = (await asyncio.gather(running, return_exceptions=True))[0]
+        assert result is None if how == "left" else result is error if how == "raised" else running.cancelled()
+        assert many.sessions == ()
+        assert asyncio.get_running_loop().time() == pytest.approx(2, abs=0.6)
+        late, end = await joined()
+        await serving_one[0](*end)
+        assert await Raw(late).at_end()
+        await Raw(late).close()
+        await raw.close()
+
+    run(main)
+
+
+def test_a_session_that_cannot_begin_costs_itself(caplog: pytest.LogCaptureFixture) -> None:
+    class Fails(Tap):
+        def opened(self, *args: Any, **keywords: Any) -> None:
+            raise ValueError("not today")
+
+    taps = iter([Fails()])
+
+    def next_tap() -> Tap:
+        return next(taps, None) or Tap()
+
+    async def main() -> None:
+        async with serving(server, tap=next_tap) as serve_one, asyncio.TaskGroup() as group:
+            near, far = await joined()
+            await serve_one(*far)
+            assert await Raw(near).at_end()
+            await Raw(near).close()
+            near, far = await joined()
+            group.create_task(serve_one(*far))
+            async with open_streams(*near) as client:
+                await client.ping()
+
+    run(main)
+    assert [record.getMessage() for record in caplog.records] == ["a session could not be begun"]
+
+
+def test_tasks_outlive_their_sessions_in_a_block() -> None:
+    mine, enough = Server("mine", tasks=TaskOptions(poll_interval=0.01)), asyncio.Event()
+
+    @mine.tool(task_support="optional")
+    async def dig() -> str:
+        await enough.wait()
+        return "gold"
+
+    async def main() -> None:
+        async with serving(mine) as serve_one, asyncio.TaskGroup() as group:
+            near, far = await joined()
+            group.create_task(serve_one(*far, principal="ada"))
+            async with open_streams(*near) as client:
+                task = await client.start_task(CallToolRequest("dig"))
+                task.owned = False
+            near, far = await joined()
+            group.create_task(serve_one(*far, principal="ada"))
+            async with open_streams(*near) as client:
+                assert (await client.get_task(str(task.id))).status == "working"
+                enough.set()
+                assert (await client.task_result(str(task.id))).text == "gold"
+
+    run(main)
+
+
+def test_tasks_end_with_their_session_without_a_block() -> None:
+    mine = Server("mine", tasks=TaskOptions(poll_interval=0.01))
+    ends: list[str] = []
+
+    @mine.tool(task_support="optional")
+    async def dig() -> str:
+        try:
+            await asyncio.sleep(1e6)
+        finally:
+            ends.append("over")
+        return "gold"
+
+    async def main() -> None:
+        async with conversation(mine) as client:
+            task = await client.start_task(CallToolRequest("dig"))
+            task.owned = False
+            await settle()
+        assert ends == ["over"]
+
+    run(main)
+
+
+# What leaves a block of a client
+
+
+def test_a_block_cannot_be_entered_twice() -> None:
+    async def main() -> None:
+        near, far = await joined()
+        async with served(server, far):
+            opened = open_streams(*near)
+            async with opened as client:
+                with pytest.raises(RuntimeError, match="this block is open already"):
+                    await opened.__aenter__()
+                await client.ping()
+
+    run(main)
+
+
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("v"), ExceptionGroup("g", [ValueError("v")]), Odd(), RequestError(1, "r")],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("kind", ["client", "serving"])
+def test_what_the_body_raises_leaves_as_it_is(error: BaseException, kind: str) -> None:
+    async def main() -> None:
+        near, far = await joined()
+        async with served(server, far):
+            block: Any = open_streams(*near) if kind == "client" else serving(server)
+            with pytest.raises(type(error)) as caught:
+                async with block:
+                    raise error
+            assert caught.value is error
+            assert error.__cause__ is None
+        await Raw(near).close()
+
+    run(main)
+
+
+def test_a_cancelled_block_leaves_by_the_cancellation_alone() -> None:
+    seen: list[type[BaseException]] = []
+
+    async def block(near: Any) -> None:
+        async with open_streams(*near) as client:
+            await client.call_tool("never_ends", timeout=None)
+
+    async def main() -> None:
+        near, far = await joined()
+        async with served(server, far):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    try:
+                        await block(near)
+                    except BaseException as error:
+                        seen.append(type(error))
+                        raise
+            assert asyncio.get_running_loop().time() == pytest.approx(1)
+
+    run(main)
+    assert seen == [asyncio.CancelledError]
+
+
+@pytest.mark.req("LIFE-19")
+def test_a_handshake_that_nobody_answers_fails_and_closes_the_writer() -> None:
+    async def main() -> None:
+        near, far = await joined()
+        with pytest.raises(ConnectFailed, match=r"^the handshake failed: initialize: no answer within 30 s$") as caught:
+            async with open_streams(*near):
+                pytest.fail("nobody answered")
+        assert isinstance(caught.value.__cause__, RequestTimeout)
+        assert (await far[0].readline()).endswith(b"\n")
+        assert await Raw(far).at_end()
+        await Raw(far).close()
+
+    run(main)
+
+
+def test_a_callback_that_ends_oddly_leaves_the_block() -> None:
+    error = Odd()
+
+    def fail(_: object) -> None:
+        raise error
+
+    many = Server("s")
+
+    @many.tool
+    def warn(ctx: Context) -> None:
+        ctx.warning("careful")
+
+    async def main() -> None:
+        near, far = await joined()
+        async with served(many, far):
+            with pytest.raises(Odd) as caught:
+                await block(near)
+            assert caught.value is error
+
+    async def block(near: Any) -> None:
+        async with open_streams(*near, on_log=fail) as client:
+            with contextlib.suppress(ConnectionLost):
+                await client.call_tool("warn")
+
+    run(main)
+
+
+# Groups
+
+
+def test_a_client_in_a_group_that_is_cancelled_ends_with_it() -> None:
+    async def main() -> None:
+        near, far = await joined()
+        async with served(server, far):
+            clients: list[Client] = []
+            with pytest.raises(ExceptionGroup):
+                await fail(near, clients)
+            (client,) = clients
+            assert client.ended is not None
+            assert client.ended.reason is CloseReason.ABORTED
+            client.close()
+            await client.aclose()
+
+    async def fail(near: Any, clients: list[Client]) -> None:
+        async with asyncio.TaskGroup() as group:
+            clients.append(await connect(*near, group=group))
+            raise ValueError
+
+    run(main)
+
+
+def test_a_group_waits_for_its_clients() -> None:
+    async def main() -> None:
+        near, far = await joined()
+        async with served(server, far):
+            async with asyncio.TaskGroup() as group:
+                client = await connect(*near, group=group)
+                asyncio.get_running_loop().call_later(5, client.close)
+            assert client.ended is not None
+            assert asyncio.get_running_loop().time() == pytest.approx(5)
+
+    run(main)
+
+
+# Sessions that go on
+
+
+def test_both_sides_go_on_from_their_snapshots_on_other_streams() -> None:
+    async def main() -> None:
+        near, far = await joined()
+        async with served(server, far):
+            client = await connect(*near)
+            await client.set_log_level("error")
+            await settle()
+            (session,) = server.sessions
+            saved = client.snapshot(), session.snapshot()
+        await client.aclose()
+        near, far = await joined()
+        async with served(server, far, snapshot=saved[1]), open_streams(*near, snapshot=saved[0]) as client:
+            assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+            (session,) = server.sessions
+            assert session.log_level == "error"
+
+    run(main)
