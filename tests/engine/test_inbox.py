@@ -118,3 +118,12 @@ def test_it_can_begin_with_another_channel() -> None:
     inbox.restart()
     inbox.add_data(b"whole\n")
     assert (inbox.ended, inbox.next(), inbox.next()) == (False, (b"whole", None), None)
+
+
+def test_a_channel_of_whole_messages_has_no_lines() -> None:
+    inbox = Inbox(Limits())
+    inbox.load(b"", skipping=False)
+    inbox.add_message("x", via=1)
+    inbox.end()
+    assert drained(inbox) == [("x", 1)]
+    assert (inbox.pending, inbox.unfinished, inbox.skipping) == (False, b"", False)

@@ -127,11 +127,10 @@ class HttpHost:
             while True:
                 while (found := self.machine.next_event()) is not None:
                     self._handle(*found)
-                touched, self._touched = self._touched, {}
-                if not touched and (self._keeping is None or not self._keeping.carry_on()):
+                if self._touched:
+                    self._flush()
+                elif self._keeping is None or not self._keeping.carry_on():
                     break
-                for session in touched:
-                    self.machine.flush(session, self.clock())
         finally:
             self._is_busy = False
         self._tell()
@@ -139,6 +138,13 @@ class HttpHost:
         if deadline != self._deadline:
             self._deadline = deadline
             self._on_deadline(deadline)
+
+    def _flush(self) -> None:
+        """Have the machine see what was done to connections."""
+        touched, self._touched = self._touched, {}
+        now = self.clock()
+        for session in touched:
+            self.machine.flush(session, now)
 
     def _tell(self) -> None:
         """Say which exchanges are ready. Whoever is told may write at once, after which there may be more to tell."""

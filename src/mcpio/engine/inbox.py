@@ -23,13 +23,16 @@ class Inbox:
     """The peer will send no more."""
 
     def __init__(self, limits: Limits) -> None:
-        self._framer = LineFramer(limits.message_bytes, resync=limits.resync)
+        # There is none while only whole messages come, as on HTTP.
+        self._framer: LineFramer | None = None
         self._limits = limits
         self._messages: deque[tuple[bytes | str | Overlong, Hashable]] | None = None
         self.ended = False
 
     def add_data(self, data: bytes) -> None:
         """Store bytes of a line-framed channel."""
+        if self._framer is None:
+            self._framer = self._new_framer()
         self._framer.receive(data)
 
     def add_message(self, text: bytes | str, via: Hashable) -> None:
@@ -46,7 +49,8 @@ class Inbox:
     def end(self) -> None:
         """Note the end of the input. A last line without its line end counts."""
         self.ended = True
-        self._framer.receive_eof()
+        if self._framer is not None:
+            self._framer.receive_eof()
 
     def next(self) -> tuple[bytes | str | Overlong, Hashable] | None:
         """Take out the next text with its ``via``, or ``None``."""
@@ -55,39 +59,40 @@ class Inbox:
             if not self._messages:
                 self._messages = None
             return item
-        line = self._framer.next_line()
+        line = None if self._framer is None else self._framer.next_line()
         return None if line is None else (line, None)
 
     def clear(self) -> None:
         """Drop what was not parsed: nobody will."""
-        self._messages = None
-        self._framer = LineFramer(self._limits.message_bytes)
+        self._messages = self._framer = None
 
     def restart(self) -> None:
         """Begin with another channel: nothing of what came by the last one is left."""
-        self._messages, self.ended = None, False
-        self._framer = LineFramer(self._limits.message_bytes, resync=self._limits.resync)
+        self._messages, self._framer, self.ended = None, None, False
 
     def load(self, unfinished: bytes, *, skipping: bool) -> None:
         """Begin in the middle of a line, where ``unfinished`` was left; ``skipping`` says that it is too long."""
-        limits = self._limits
-        self._framer = LineFramer(limits.message_bytes, resync=limits.resync, skipping=skipping)
-        self._framer.receive(unfinished)
+        if unfinished or skipping:
+            self._framer = self._new_framer(skipping=skipping)
+            self._framer.receive(unfinished)
 
     @property
     def unfinished(self) -> bytes:
         """The bytes of the line that has not ended yet."""
-        return self._framer.unfinished
+        return b"" if self._framer is None else self._framer.unfinished
 
     @property
     def skipping(self) -> bool:
         """Whether the line that has not ended yet is too long, and its bytes are thrown away."""
-        return self._framer.skipping
+        return self._framer is not None and self._framer.skipping
 
     @property
     def pending(self) -> bool:
         """Whether whole messages wait to be parsed; they may turn out to be blank lines."""
-        return self._messages is not None or self._framer.pending
+        return self._messages is not None or (self._framer is not None and self._framer.pending)
+
+    def _new_framer(self, *, skipping: bool = False) -> LineFramer:
+        return LineFramer(self._limits.message_bytes, resync=self._limits.resync, skipping=skipping)
 
 
 def head(text: bytes | str) -> str:

@@ -192,7 +192,7 @@ class Outbox:
 
     def vias(self) -> list[Hashable]:
         """Return the exchanges that have something waiting, ``None`` among them for what goes by none."""
-        return list(dict.fromkeys(message.via for message in self._turns or ()))
+        return [] if self._turns is None else list(dict.fromkeys([message.via for message in self._turns]))
 
     def join_lanes(self, lanes: Iterable[int], lane: int) -> None:
         """Let what waits in several lanes keep its place in one, so that a message behind it comes after all of it."""

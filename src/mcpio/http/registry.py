@@ -128,9 +128,11 @@ class Sessions:
 
     def drain(self, session: HttpSession) -> list[Event]:
         """Pass on what the engine of a session reports, note whom it is to answer, and return it."""
-        events = list(session.connection.events())
+        next_event = session.connection.next_event
+        events: list[Event] = []
         was_cancelled = False
-        for event in events:
+        while (event := next_event()) is not None:
+            events.append(event)
             self.events.append((session, event))
             if isinstance(event, RequestReceived):
                 stream = session.stream_of(event.context.via)

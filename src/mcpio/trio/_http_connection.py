@@ -6,12 +6,14 @@ import contextlib
 import os
 from collections.abc import Hashable
 from math import inf
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
 from mcpio._driving import report
 from mcpio.app.hosting import HttpHost
+from mcpio.http.checks import Rejection
 from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 from mcpio.trio._http_parsers import BadRequest, HeadRead, Mark, Parser
 from mcpio.trio._http_terms import LINGER, RECEIVE, FindPrincipal, HttpTimeouts, Stage, principal_of
@@ -19,7 +21,14 @@ from mcpio.trio._http_writing import ResponseWriter, plain_text
 from mcpio.trio._listening import BROKEN, SocketPeer
 from mcpio.trio._timekeeper import Signal
 
+if TYPE_CHECKING:
+    from mcpio.trio._websocket_site import WebSocketSite
+    from mcpio.websocket.server_opening import Accepted
+
 __all__ = ["HttpConnection"]
+
+# By a name of its own where every request passes: see the same in ``mcpio.engine.channel``.
+_IDLE = Stage.IDLE
 
 
 class HttpConnection:
@@ -39,8 +48,12 @@ class HttpConnection:
         peer: SocketPeer,
         timeouts: HttpTimeouts,
         find_principal: FindPrincipal | None = None,
+        websockets: WebSocketSite | None = None,
     ) -> None:
-        """Without ``find_principal``, the subject of the client's certificate is the principal."""
+        """Without ``find_principal``, the subject of the client's certificate is the principal.
+
+        With ``websockets``, a client may go on with WebSocket.
+        """
         self.peer = peer
         self._stream = stream
         self._host = host
@@ -48,6 +61,7 @@ class HttpConnection:
         self._writer = ResponseWriter()
         self._timeouts = timeouts
         self._find_principal = find_principal
+        self._websockets = websockets
         self._principal = peer.subject
         self._fd = _descriptor(stream)
         self._requests = 0
@@ -57,7 +71,7 @@ class HttpConnection:
         self._request: HeadRead | None = None
         self._expects = self._is_read = self._has_head = self._is_answered = False
         # How it stands with the connection.
-        self._is_closing = self._is_over = False
+        self._is_closing = self._is_over = self._is_websocket = False
         # Who is at it.
         self._is_busy = True
         self._is_writing = False
@@ -73,7 +87,7 @@ class HttpConnection:
     @property
     def is_idle(self) -> bool:
         """Whether no request has begun that is not over."""
-        return self._exchange is None and not self._parser.has_more
+        return self._exchange is None and not self._is_websocket and not self._parser.has_more
 
     @property
     def is_at_rest(self) -> bool:
@@ -155,11 +169,30 @@ class HttpConnection:
         if self._find_principal is not None:
             self._enter(Stage.ANSWER)
             item = attrs.evolve(item, principal=await principal_of(self._find_principal, item, self.peer))
+        if self._websockets is not None:
+            answer = self._websockets.answer(item, is_current=head.is_current)
+            if answer is not None:
+                await self._leave_http(self._websockets, head, answer, item.principal)
+                return
         self._request, self._expects = head, head.expects
         self._is_read = self._has_head = self._is_answered = False
         self._may_write_at_once = True
         self._exchange = exchange
         self._items.append(item)
+
+    async def _leave_http(
+        self, websockets: WebSocketSite, head: HeadRead, answer: Accepted | Rejection, principal: Hashable
+    ) -> None:
+        """Answer a request for a WebSocket. The connection is one then, or over."""
+        self._is_over = True
+        if isinstance(answer, Rejection):
+            await self._send(self._writer.rejection(head, answer))
+            await self._linger()
+            return
+        self._enter(Stage.ANSWER)
+        await self._send(self._writer.upgrade(answer.headers))
+        self._is_websocket = True
+        await websockets.carry(self._stream, self._parser.take_rest(), answer, principal)
 
     def _hand_over(self) -> None:
         """Give the machine what was read, all at once: that is no more than one read gives."""
@@ -312,8 +345,8 @@ class HttpConnection:
             return
         self._parser.next_cycle()
         # Where nothing had to be waited for, a deadline of a moment ago will do: setting one costs more than this.
-        if self._stage is not Stage.IDLE or trio.current_time() > self._since + 1:
-            self._stage = Stage.IDLE
+        if self._stage is not _IDLE or self._host.clock() > self._since + 1:
+            self._stage = _IDLE
             self._set_deadline(self._timeouts.idle)
         self._turn.set()
 
@@ -344,8 +377,10 @@ async def _read(fd: int) -> bytes:
     """Wait for bytes first: as a rule, none are there yet."""
     while True:
         await trio.lowlevel.wait_readable(fd)
-        with contextlib.suppress(BlockingIOError):
+        try:
             return os.read(fd, RECEIVE)
+        except BlockingIOError:
+            continue
 
 
 def _descriptor(stream: trio.abc.Stream) -> int | None:

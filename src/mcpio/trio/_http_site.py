@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mcpio.app.saving import UnansweredPolicy
     from mcpio.app.session_keeping import SessionStore
     from mcpio.trio._http2_connection import Http2Connection
+    from mcpio.trio._websocket_site import WebSocketSite, WebSocketTerms
 
 __all__ = ["HttpSite", "HttpSiteOptions"]
 
@@ -42,6 +43,7 @@ class HttpSiteOptions:
     tap: TapSource | None
     store: SessionStore | None
     unanswered: UnansweredPolicy
+    websocket: WebSocketTerms | None = None
 
 
 class HttpSite:
@@ -55,7 +57,7 @@ class HttpSite:
         self.host = host = HttpHost(
             ground.server,
             ground.runtime,
-            clock=trio.current_time,
+            clock=trio.lowlevel.current_clock().current_time,  # as ``trio.current_time``, which looks for it each time
             on_ready=_wake,
             on_deadline=lambda deadline: ground.timekeeper.arm(host, deadline),
             report=report,
@@ -65,6 +67,11 @@ class HttpSite:
             store=options.store,
             unanswered=options.unanswered,
         )
+        self._websockets: WebSocketSite | None = None
+        if options.websocket is not None:
+            from mcpio.trio._websocket_site import WebSocketSite  # who does not serve it does not pay for it
+
+            self._websockets = WebSocketSite(ground, http, options.websocket, options.tap)
 
     async def receive(self, stream: trio.abc.Stream, peer: SocketPeer) -> None:
         """Carry a connection until it is over, and close its stream. What it speaks is decided here."""
@@ -96,6 +103,7 @@ class HttpSite:
             peer=peer,
             timeouts=options.timeouts,
             find_principal=options.find_principal,
+            websockets=self._websockets,
         )
 
     def _new_http2(self, new: type[Http2Connection], stream: trio.abc.Stream, peer: SocketPeer) -> Http2Connection:
@@ -120,6 +128,8 @@ class HttpSite:
         """Serve nothing new, and answer what runs within so many seconds."""
         self._is_closing = True
         self.host.close(grace)
+        if self._websockets is not None:
+            self._websockets.close(grace)
         for connection in self._connections:
             connection.close()
 
