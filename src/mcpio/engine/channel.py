@@ -265,6 +265,11 @@ class Channel(ABC):
         return self._phase is _CLOSED and not self._undrained
 
     @property
+    def end(self) -> ConnectionClosed | None:
+        """How it ended, as the last event says; ``None`` before that."""
+        return ConnectionClosed(self._reason, self._cause) if self._phase is _CLOSED else None
+
+    @property
     def heard_at(self) -> float | None:
         """When something came in last, on the caller's clock; ``None`` before that."""
         return None if self._heard_at == float("-inf") else self._heard_at
@@ -345,6 +350,7 @@ class Channel(ABC):
         self._outbox.clear()
         self._inbox.clear()
         self._timers.clear(CLOSE_TIMER)
+        self._reason, self._cause = reason, cause
         self._events.append(ConnectionClosed(reason, cause))
 
     def _check_outbox(self) -> None:

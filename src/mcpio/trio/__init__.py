@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from mcpio.trio._stdio import stdio_stream
     from mcpio.trio._stdio_drivers import StdioClient, connect_stdio, open_stdio, serve_stdio
     from mcpio.trio._tasks import run_tasks
+    from mcpio.trio._websocket_server import WebSocketListening, serve_websocket
+    from mcpio.trio._websockets import WebSocketConnectOptions, connect_websocket, open_websocket
 
 __all__ = [
     "ChildProcess",
@@ -45,11 +47,14 @@ __all__ = [
     "StdioClient",
     "TcpOptions",
     "Terminated",
+    "WebSocketConnectOptions",
+    "WebSocketListening",
     "connect",
     "connect_http",
     "connect_stdio",
     "connect_tcp",
     "connect_unix",
+    "connect_websocket",
     "default_environment",
     "memory_client",
     "open_http",
@@ -58,6 +63,7 @@ __all__ = [
     "open_tcp",
     "open_transport",
     "open_unix",
+    "open_websocket",
     "run_tasks",
     "run_until_signalled",
     "serve",
@@ -65,6 +71,7 @@ __all__ = [
     "serve_stdio",
     "serve_tcp",
     "serve_unix",
+    "serve_websocket",
     "start_process",
     "stdio_stream",
     "terminate_on_signals",
@@ -85,6 +92,8 @@ _HOME = {
     "_stdio": "stdio_stream",
     "_stdio_drivers": "StdioClient connect_stdio open_stdio serve_stdio",
     "_tasks": "run_tasks",
+    "_websocket_server": "WebSocketListening serve_websocket",
+    "_websockets": "WebSocketConnectOptions connect_websocket open_websocket",
 }
 """The module of each name."""
 

@@ -74,6 +74,12 @@ class Parser(Protocol):
     def next_cycle(self) -> None:
         """Begin with the next request, after ``Mark.END`` of one that keeps the connection alive."""
 
+    def take_rest(self) -> bytes:
+        """Take what was fed after the head that was read last, of a request for another protocol and without a body.
+
+        No event comes after that.
+        """
+
 
 def new_parser(name: ParserName, head_bytes: int) -> Parser:
     """Return a parser; a head that is longer than about ``head_bytes`` is not served.
@@ -152,3 +158,8 @@ class H11Parser:
             self._http.receive_data(data)
         if is_closed:
             self._http.receive_data(b"")
+
+    def take_rest(self) -> bytes:
+        """Take what was fed after the head."""
+        data, _ = self._http.trailing_data
+        return data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from mcpio.app.saving import UnansweredPolicy
     from mcpio.app.session_keeping import SessionStore
     from mcpio.trio._http2_connection import Http2Connection
+    from mcpio.trio._websocket_site import WebSocketTerms
+    from mcpio.websocket.options import WebSocketOptions
 
-__all__ = ["HttpListening", "serve_http"]
+__all__ = ["HttpListening", "run_http", "serve_http"]
 
 
 @attrs.frozen
@@ -61,6 +63,7 @@ async def serve_http(
     head_bytes: int = 65536,
     parser: ParserName = "h11",
     http2: bool = False,
+    websocket: WebSocketOptions | None = None,
     tap: TapSource | None = None,
     store: SessionStore | None = None,
     unanswered: UnansweredPolicy = "fail",
@@ -93,6 +96,10 @@ async def serve_http(
     With ``http2``, for which there is an extra too, clients may speak HTTP/2 beside HTTP/1.1: those that ask for it in
     TLS, for which ``ssl_context`` is set to offer ``h2`` and ``http/1.1``, and without TLS those that begin with it.
 
+    With ``websocket`` the endpoint serves WebSocket too, by the same policy, ``principal`` and limits: a GET that asks
+    for it becomes a session of its own, at the same URL with ``ws`` or ``wss``. In the end those sessions are answered
+    and closed with 1001. See ``serve_websocket``.
+
     With a ``store``, such as ``mcpio.stores.SqliteStore``, sessions outlive the process: a client goes on with the next
     one, in the middle of a stream too. ``unanswered`` says what becomes of requests whose handlers died: they fail, or
     their handlers run again.
@@ -112,6 +119,7 @@ async def serve_http(
         tap,
         store,
         unanswered,
+        None if websocket is None else _terms(websocket),
     )
     door = Door(
         max_connections=max_connections,
@@ -120,18 +128,41 @@ async def serve_http(
         handshake_timeout=told.timeouts.head,
         https_compatible=True,
     )
+    scheme = "http" if ssl_context is None else "https"
     with until_signalled(handle_signals, grace):
         async with _bound(host, port, unix, unix_mode, listeners) as bound:
-            place = _place(bound[0], None if listeners is not None else host)
-            chosen = _policed(options or HttpOptions(), place)
-            url = _url("http" if ssl_context is None else "https", place, chosen.path)
+            name = None if listeners is not None else host
+            await run_http(
+                server, bound, name, options or HttpOptions(), told, door, scheme, grace, task_status.started
+            )
 
-            def started(site: HttpSite) -> None:
-                found = place[1] if isinstance(place, tuple) else None
-                task_status.started(HttpListening(url, found, site.host))
 
-            make_site = partial(HttpSite, http=chosen, options=told)
-            await run_site(server, make_site, door, bound, grace=grace, started=started)
+async def run_http(
+    server: Server,
+    bound: Sequence[trio.abc.Listener[Any]],
+    name: str | None,
+    options: HttpOptions,
+    told: HttpSiteOptions,
+    door: Door,
+    scheme: str,
+    grace: float,
+    started: Callable[[HttpListening], None],
+) -> None:
+    """Serve on what is bound, which is called by that name if it has one, until cancelled. See ``serve_http``."""
+    place = _place(bound[0], name)
+    chosen = _policed(options, place)
+    url = _url(scheme, place, chosen.path)
+
+    def tell(site: HttpSite) -> None:
+        started(HttpListening(url, place[1] if isinstance(place, tuple) else None, site.host))
+
+    await run_site(server, partial(HttpSite, http=chosen, options=told), door, bound, grace=grace, started=tell)
+
+
+def _terms(websocket: WebSocketOptions) -> WebSocketTerms:
+    from mcpio.trio._websocket_site import WebSocketTerms  # who does not serve it does not pay for it
+
+    return WebSocketTerms(websocket, is_alone=False, idle_timeout=None)
 
 
 def _http2_for(ssl_context: ssl.SSLContext | None) -> type[Http2Connection]:

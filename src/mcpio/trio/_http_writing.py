@@ -7,6 +7,7 @@ from http import HTTPStatus
 from time import time
 from typing import Final
 
+from mcpio.http.checks import Rejection, rejection_body
 from mcpio.http.model import Headers
 from mcpio.trio._http_parsers import HeadRead
 
@@ -49,6 +50,18 @@ class ResponseWriter:
         if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1 or b"\0" in head:
             raise ValueError(LINE_END)
         return head + b"\r\n\r\n"
+
+    def rejection(self, request: HeadRead, rejection: Rejection) -> bytes:
+        """Return the whole response to a request that is not served, which is the last one. ``ValueError`` likewise."""
+        body = rejection_body(rejection)
+        length = (b"content-length", b"%d" % len(body))
+        headers = ((b"content-type", b"application/json"), length, *rejection.headers)
+        return self.head(request, rejection.status, headers, closes=True) + self.body(body)
+
+    def upgrade(self, headers: Headers) -> bytes:
+        """Return the response to a request for another protocol, which follows."""
+        lines = [_STATUS_LINES[101], *(name + b": " + value for name, value in headers), b"", b""]
+        return b"\r\n".join(lines)
 
     def body(self, data: bytes) -> bytes:
         """Return a piece of the body. Of what answers HEAD there is none."""

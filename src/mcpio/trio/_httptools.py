@@ -26,10 +26,17 @@ class HttptoolsParser:
         self._framing = b""
         self._target = b""
         self._fields: list[tuple[bytes, bytes]] = []
+        # What follows a request for another protocol: whose it is shows later.
+        self._held: bytes | None = None
+        self._has_ended = False
 
     def feed(self, data: bytes) -> None:
         """Take in what arrived."""
         if self._is_over:
+            return
+        if self._held is not None:
+            self._held += data
+            self._has_ended = self._has_ended or not data
             return
         if not data:
             self._is_over = True
@@ -57,11 +64,22 @@ class HttptoolsParser:
     @property
     def has_more(self) -> bool:
         """Whether something was fed that no event told of yet."""
-        return bool(self._events) or not self._is_between
+        return bool(self._events or self._held) or not self._is_between
 
     def next_cycle(self) -> None:
         """Begin with the next request."""
         self._is_paused = False
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._go_on_without_upgrade()
+            self._parse(held)
+            if self._has_ended:
+                self.feed(b"")
+
+    def take_rest(self) -> bytes:
+        """Take what was fed after the head that was read last."""
+        self._is_over = True
+        return self._held or b""
 
     # What httptools calls
 
@@ -110,6 +128,9 @@ class HttptoolsParser:
                 self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
                 data = data[upgrade.args[0] :]
+                if not self._framing:
+                    self._held = data
+                    return
                 self._go_on_without_upgrade()
             except httptools.HttpParserError as error:
                 self._fail(BadRequest(400, f"{error}"))

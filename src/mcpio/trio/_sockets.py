@@ -6,7 +6,7 @@ import os
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 import trio
 
@@ -21,7 +21,21 @@ if TYPE_CHECKING:
     from mcpio.backoff import Backoff
     from mcpio.restarts import RestartPolicy
 
-__all__ = ["SocketOptions", "TcpOptions", "connect_tcp", "connect_unix", "open_tcp", "open_unix"]
+__all__ = [
+    "CONNECT_TIMEOUT",
+    "TCP_KEEP_ALIVE",
+    "SocketDialler",
+    "SocketOptions",
+    "TcpOptions",
+    "connect_by",
+    "connect_tcp",
+    "connect_unix",
+    "dial_tcp",
+    "open_tcp",
+    "open_unix",
+]
+
+D = TypeVar("D")
 
 CONNECT_TIMEOUT = 10.0
 """Seconds for a connection, with the handshake of TLS."""
@@ -69,21 +83,8 @@ async def connect_tcp(host: str, port: int, *, nursery: trio.Nursery, **options:
     name = given.pop("server_hostname", None) or host
     keep_alive = seconds(given.pop("tcp_keep_alive", TCP_KEEP_ALIVE))
 
-    async def dial() -> trio.abc.Stream:
-        stream = await trio.open_tcp_stream(host, port)
-        keep_tcp_alive(stream, keep_alive)
-        if context is None:
-            return stream
-        secured = trio.SSLStream(stream, context, server_hostname=name)
-        try:
-            await secured.do_handshake()
-        except BaseException:
-            await trio.aclose_forcefully(stream)
-            raise
-        return secured
-
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return await _connect(dial, where, nursery, given)
+    return await _connect(partial(dial_tcp, host, port, context, name, keep_alive), where, nursery, given)
 
 
 def open_unix(path: str | os.PathLike[str], **options: Unpack[SocketOptions]) -> Opened[Client]:
@@ -102,29 +103,55 @@ async def connect_unix(
     return await _connect(partial(trio.open_unix_socket, path), os.fspath(path), nursery, dict(options))
 
 
+async def dial_tcp(
+    host: str, port: int, context: ssl.SSLContext | None, name: str, keep_alive: float | None
+) -> trio.abc.Stream:
+    """Return a new connection, secured where there is a context, by a server with that name in its certificate."""
+    stream = await trio.open_tcp_stream(host, port)
+    keep_tcp_alive(stream, keep_alive)
+    if context is None:
+        return stream
+    secured = trio.SSLStream(stream, context, server_hostname=name)
+    try:
+        await secured.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+    return secured
+
+
 async def _connect(
     dial: Callable[[], Awaitable[trio.abc.Stream]], where: str, nursery: trio.Nursery, given: dict[str, Any]
 ) -> Client:
-    dialler = _SocketDialler(dial, where, seconds(given.pop("connect_timeout", CONNECT_TIMEOUT)))
+    timeout = seconds(given.pop("connect_timeout", CONNECT_TIMEOUT))
+    return await connect_by(SocketDialler(dial, where, timeout, StreamWire), nursery, given)
+
+
+async def connect_by(dialler: SocketDialler[Any], nursery: trio.Nursery, given: dict[str, Any]) -> Client:
+    """Return a client of what a dialler connects to, which outlives its connections where ``reconnect`` is given."""
     policy = given.pop("reconnect", None)
     if policy is None:
         given.pop("on_session_lost", None)
-        return await start_client(StreamWire(await dialler.connect()), nursery, given, Client)
+        return await start_client(dialler.wire(await dialler.connect()), nursery, given, Client)
     from mcpio.trio._reconnecting import start_lasting_client
 
     return await start_lasting_client(dialler, policy, nursery, given, Client)
 
 
-class _SocketDialler:
+class SocketDialler(Generic[D]):
     """Where connections come from, one after another."""
 
-    def __init__(self, dial: Callable[[], Awaitable[trio.abc.Stream]], where: str, timeout: float | None) -> None:
+    def __init__(
+        self, dial: Callable[[], Awaitable[D]], where: str, timeout: float | None, wire: Callable[..., Wire]
+    ) -> None:
+        """``wire`` returns the wire over what ``dial`` gave; with ``end_is_loss`` one whose end is a loss."""
         self._dial = dial
         self._where = where
         self._timeout = timeout
+        self.wire = wire
 
-    async def connect(self) -> trio.abc.Stream:
-        """Return the stream of a new connection. Raises ``ConnectFailed``."""
+    async def connect(self) -> D:
+        """Return a new connection. Raises ``ConnectFailed``."""
         timeout, where = self._timeout, self._where
         try:
             if timeout is None:
@@ -137,9 +164,9 @@ class _SocketDialler:
             cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) and error.__cause__ else error
             raise ConnectFailed(f"no connection to {where}: {cause}") from cause
 
-    async def dial(self) -> StreamWire:
+    async def dial(self) -> Wire:
         """Return the wire of a new connection. Raises ``ConnectFailed``."""
-        return StreamWire(await self.connect(), end_is_loss=True)
+        return self.wire(await self.connect(), end_is_loss=True)
 
     async def hang_up(self, wire: Wire) -> str:
         """Close a connection that is lost."""

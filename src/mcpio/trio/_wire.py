@@ -13,7 +13,7 @@ from mcpio._driving.actor import PIECE, Wire
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 
-__all__ = ["ChannelWire", "StreamWire", "Transport", "Wire", "close_forcefully", "wire_for"]
+__all__ = ["PIECE", "ChannelWire", "StreamWire", "Transport", "Wire", "close_forcefully", "quickened", "wire_for"]
 
 Transport: TypeAlias = "trio.abc.Stream | trio.abc.Channel[str] | trio.abc.Channel[bytes]"
 """What carries a conversation: a stream of bytes, or a channel of whole messages."""
@@ -27,11 +27,7 @@ class StreamWire:
 
     def __init__(self, stream: trio.abc.Stream, *, end_is_loss: bool = False) -> None:
         """With ``end_is_loss``, ``receive`` raises ``trio.BrokenResourceError`` when the peer ends the stream."""
-        if os.name == "posix" and isinstance(stream, trio.SocketStream):
-            from mcpio.trio._socket_stream import QuickSocketStream  # not for those who have no sockets
-
-            stream = QuickSocketStream(stream)
-        self._stream = stream
+        self._stream = stream = quickened(stream)
         self._end_is_loss = end_is_loss
         self._send_nowait: Callable[[bytes], int] | None = getattr(stream, "send_nowait", None)
         self._received = b""
@@ -157,6 +153,15 @@ def wire_for(transport: Transport, *, binary: bool = False) -> Wire:
     if isinstance(transport, trio.abc.Channel):
         return ChannelWire(transport, binary=binary)
     raise TypeError(f"a transport is a trio.abc.Stream or a trio.abc.Channel, not {type(transport).__name__}")
+
+
+def quickened(stream: trio.abc.Stream) -> trio.abc.Stream:
+    """Return a stream that saves turns of the loop, in place of a plain socket, and any other as it is."""
+    if os.name == "posix" and isinstance(stream, trio.SocketStream):
+        from mcpio.trio._socket_stream import QuickSocketStream  # not for those who have no sockets
+
+        return QuickSocketStream(stream)
+    return stream
 
 
 async def close_forcefully(wire: Wire) -> None:

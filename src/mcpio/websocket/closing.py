@@ -14,7 +14,7 @@ from typing import Final
 
 from mcpio.engine.table import Role
 from mcpio.errors import McpError, WebSocketClosed
-from mcpio.events import CloseReason
+from mcpio.events import CloseReason, ConnectionClosed
 
 __all__ = ["CloseCode", "code_for", "error_for", "is_valid"]
 
@@ -44,10 +44,11 @@ class CloseCode(enum.IntEnum):
     """This side failed, or the other gave no sign of life."""
 
 
-def code_for(reason: CloseReason, role: Role, *, failed: bool) -> CloseCode:
-    """Return the code to close with when a connection ended for that reason; ``failed`` tells that it has a cause."""
+def code_for(end: ConnectionClosed | None, role: Role) -> CloseCode:
+    """Return the code to close with when a connection ended so; ``None`` for one that is given up before its end."""
+    reason = CloseReason.ABORTED if end is None else end.reason
     if reason is CloseReason.ABORTED:
-        return CloseCode.FAILED if failed else CloseCode.GOING_AWAY
+        return CloseCode.FAILED if end is not None and end.cause is not None else CloseCode.GOING_AWAY
     if reason is CloseReason.CLOSED and role is Role.SERVER:
         return CloseCode.GOING_AWAY
     return _CODES.get(reason, CloseCode.NORMAL)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import io
+from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -29,6 +30,9 @@ __all__ = [
     "WebSocketEnded",
     "WebSocketEvent",
 ]
+
+PONGS: Final = 16
+"""How many pings wait for their pongs. Beyond: the oldest gets none."""
 
 _TOO_LONG: Final = ParseFailed("", CloseReason.MESSAGE_TOO_BIG)
 
@@ -113,7 +117,7 @@ class WebSocket:
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
         # What is to go out, in this order.
         self._out: list[bytes] = []
-        self._pong: bytes | None = None
+        self._pongs: deque[bytes] = deque(maxlen=PONGS)
         self._ping_is_due = False
         self._last: bytes | None = None
         # How it stands.
@@ -185,9 +189,8 @@ class WebSocket:
         self._advance(now)
         out = self._out
         self._out = []
-        if self._pong is not None:
-            out.append(self._frame(Opcode.PONG, self._pong))
-            self._pong = None
+        while self._pongs:
+            out.append(self._frame(Opcode.PONG, self._pongs.popleft()))
         if self._ping_is_due:
             out.append(self._frame(Opcode.PING, b""))
             self._ping_is_due = False
@@ -268,9 +271,14 @@ class WebSocket:
         return not self._has_closed and not self._has_ended
 
     @property
+    def is_deaf(self) -> bool:
+        """Whether nothing that the other side says counts any more."""
+        return self._is_deaf
+
+    @property
     def wants_write(self) -> bool:
         """Whether ``data_to_send`` has something to give."""
-        return bool(self._out) or self._last is not None or self._pong is not None or self._ping_is_due
+        return bool(self._out or self._pongs) or self._last is not None or self._ping_is_due
 
     @property
     def has_more(self) -> bool:
@@ -298,8 +306,8 @@ class WebSocket:
                 return self._receive_text(piece, payload)
             case Opcode.PING:
                 if not self._has_closed:
-                    # The newest stands for all that are not answered yet (RFC 6455 section 5.5.3).
-                    self._pong = payload
+                    # The newest may stand for all that are not answered yet (RFC 6455 section 5.5.3).
+                    self._pongs.append(payload)
                 return PingReceived(payload)
             case Opcode.PONG:
                 return PongReceived(payload)
@@ -358,7 +366,7 @@ class WebSocket:
     def _break(self) -> None:
         """Note that nothing more comes: the connection ended, or this side has waited long enough."""
         self._is_deaf = self._is_over = self._has_closed = True
-        self._pong = None
+        self._pongs.clear()
         self._ping_is_due = False
         self._finish(WebSocketEnded(CloseCode.ABNORMAL, "", error_for(CloseCode.ABNORMAL, "")))
 

@@ -1,0 +1,97 @@
+"""``serve_websocket``: a server over WebSocket."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from mcpio.app.server import Server
+from mcpio.engine.limits import seconds
+from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.trio._beginnings import TapSource
+from mcpio.trio._http_parsers import ParserName, new_parser
+from mcpio.trio._http_server import HttpListening, run_http
+from mcpio.trio._http_site import HttpSiteOptions
+from mcpio.trio._http_terms import FindPrincipal, HttpTimeouts
+from mcpio.trio._listening import Door, listen_tcp
+from mcpio.trio._site import until_signalled
+from mcpio.trio._websocket_site import WebSocketTerms
+from mcpio.websocket.options import WebSocketOptions
+
+__all__ = ["WebSocketListening", "serve_websocket"]
+
+
+@attrs.frozen
+class WebSocketListening:
+    """A server that listens."""
+
+    url: str
+    """Where clients find it. With ``listeners`` that have no address of their own, the path only."""
+    port: int | None
+    """The port, also where port 0 was asked for; ``None`` for what is no TCP socket."""
+
+
+async def serve_websocket(
+    server: Server,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    path: str = "/mcp",
+    listeners: Sequence[trio.abc.Listener[Any]] | None = None,
+    options: WebSocketOptions | None = None,
+    policy: HostPolicy | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    principal: FindPrincipal | None = None,
+    timeouts: HttpTimeouts | None = None,
+    idle_timeout: float | None = None,
+    max_connections: int = 1024,
+    max_per_address: int | None = None,
+    head_bytes: int = 65536,
+    parser: ParserName = "h11",
+    tap: TapSource | None = None,
+    handle_signals: bool = False,
+    grace: float = 0.5,
+    task_status: trio.TaskStatus[WebSocketListening] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve any number of clients over WebSocket until cancelled. Then it ends in order, for at most ``grace`` seconds.
+
+    In order means: nobody new is let in, requests that run are answered, and then each WebSocket is closed with 1001.
+    Each connection is a session; one that fails costs itself only. ``idle_timeout`` closes a session by which nothing
+    comes for so many seconds, and for which nothing runs. To serve Streamable HTTP at the same address too, use
+    ``serve_http(websocket=…)``.
+
+    The opening handshake is a request of HTTP, and served as ``serve_http`` serves those: ``policy`` says which
+    ``Host`` and ``Origin`` are welcome, and without one the bound address does; ``principal`` says whose the session
+    is, and may return ``Denied``; ``timeouts.head`` is what a client has for the handshake. ``host``, ``port``,
+    ``listeners``, ``ssl_context``, ``max_connections``, ``max_per_address``, ``head_bytes``, ``parser``, ``tap`` and
+    ``handle_signals`` are those of ``serve_http``.
+
+    What a client may send is bounded by ``Limits`` of the server's options. Raises ``OSError`` when the address cannot
+    be had. What the server's lifespan raises leaves as it is. ``ValueError`` and ``ImportError`` for a parser that
+    there is not.
+    """
+    new_parser(parser, head_bytes)  # To fail now, and not at the first client.
+    terms = WebSocketTerms(options or WebSocketOptions(), is_alone=True, idle_timeout=seconds(idle_timeout))
+    told = HttpSiteOptions(
+        timeouts or HttpTimeouts(), head_bytes, parser, None, principal, tap, None, "fail", websocket=terms
+    )
+    door = Door(
+        max_connections=max_connections,
+        max_per_address=max_per_address,
+        ssl_context=ssl_context,
+        handshake_timeout=told.timeouts.head,
+        https_compatible=True,
+    )
+    http = HttpOptions(path=path, policy=policy or HostPolicy(None, None))
+
+    def started(listening: HttpListening) -> None:
+        task_status.started(WebSocketListening(listening.url, listening.port))
+
+    with until_signalled(handle_signals, grace):
+        bound = await listen_tcp(host, port) if listeners is None else listeners
+        name = None if listeners is not None else host
+        await run_http(server, bound, name, http, told, door, "ws" if ssl_context is None else "wss", grace, started)

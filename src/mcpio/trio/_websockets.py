@@ -1,0 +1,162 @@
+"""``open_websocket`` and ``connect_websocket``: a client of a server over WebSocket."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final, Unpack
+
+import attrs
+import trio
+
+from mcpio.app.client import Client
+from mcpio.engine.limits import seconds
+from mcpio.engine.options import Options
+from mcpio.engine.table import Role
+from mcpio.errors import ConnectFailed, McpError
+from mcpio.http.client_options import HttpClientOptions
+from mcpio.http.location import Location
+from mcpio.trio._drivers import Opened, check_options
+from mcpio.trio._sockets import CONNECT_TIMEOUT, TCP_KEEP_ALIVE, SocketDialler, SocketOptions, connect_by, dial_tcp
+from mcpio.trio._websocket_wire import WebSocketWire
+from mcpio.websocket import client_opening
+from mcpio.websocket.client_opening import ClientOpening
+from mcpio.websocket.machine import WebSocket
+from mcpio.websocket.options import WebSocketOptions
+
+__all__ = ["WebSocketConnectOptions", "connect_websocket", "open_websocket"]
+
+RECEIVE: Final = 65536
+
+
+class WebSocketConnectOptions(SocketOptions, total=False):
+    """The keyword arguments of ``open_websocket`` and ``connect_websocket``: of the connection, and of all clients."""
+
+    websocket: WebSocketOptions | None
+    """Subprotocols, pings and compression."""
+    headers: Mapping[str, str]
+    """Header fields of the opening request, such as ``Authorization``."""
+    ssl_context: ssl.SSLContext | None
+    """How TLS is done for ``wss://``; ``None`` trusts what the system trusts."""
+    tcp_keep_alive: float | None
+    """Seconds of silence after which the system asks whether the server is there; 60 by default, ``None`` never."""
+
+
+def open_websocket(url: str, **options: Unpack[WebSocketConnectOptions]) -> Opened[Client]:
+    """Give a client for the length of a block: ``async with open_websocket("ws://…/mcp") as client``.
+
+    See ``connect_websocket``.
+    """
+    return Opened(lambda nursery: connect_websocket(url, nursery=nursery, **options))
+
+
+async def connect_websocket(url: str, *, nursery: trio.Nursery, **options: Unpack[WebSocketConnectOptions]) -> Client:
+    """Return a client of the server at a ``ws://`` or ``wss://`` URL, tied to no block.
+
+    Raises ``ConnectFailed``: its cause is an ``OSError`` where there is no connection to be had, an
+    ``AuthorizationRequired`` for status 401 and 403, an ``UnexpectedResponse`` for any other answer that is no
+    WebSocket with one of the subprotocols, and a ``RemoteProtocolError`` for what is no HTTP. ``ValueError`` for what
+    is no URL, and for header fields that make no sense.
+
+    When the connection ends, what waits raises ``ConnectionLost``. Its cause says how, unless the server closed in
+    order (with 1000, 1001 or no code): a ``WebSocketClosed`` has any other code, 1006 for a connection that broke; a
+    ``RemoteProtocolError`` says what the server did wrong, a ``RequestTimeout`` that it gave no sign of life, and an
+    ``OSError`` or ``trio.BrokenResourceError`` how the stream failed (XPORT-04).
+    """
+    check_options(options, WebSocketConnectOptions.__annotations__)
+    given: dict[str, Any] = dict(options)
+    location = _location(url)
+    engine: Options = _engine_options(given)
+    dialling = _Dialling(
+        location,
+        given.pop("websocket", None) or WebSocketOptions(),
+        engine,
+        _checked_headers(given.pop("headers", {})),
+        given.pop("ssl_context", None),
+        seconds(given.pop("tcp_keep_alive", TCP_KEEP_ALIVE)),
+    )
+    timeout = seconds(given.pop("connect_timeout", CONNECT_TIMEOUT))
+    dialler = SocketDialler(dialling.dial, location.authority, timeout, _wire)
+    return await connect_by(dialler, nursery, given)
+
+
+@attrs.frozen
+class _Dialled:
+    """A connection that became a WebSocket."""
+
+    stream: trio.abc.Stream
+    socket: WebSocket
+    rest: bytes
+
+
+@attrs.frozen
+class _Dialling:
+    """How a client comes to a WebSocket."""
+
+    location: Location
+    options: WebSocketOptions
+    engine: Options
+    headers: Mapping[str, str]
+    ssl_context: ssl.SSLContext | None
+    keep_alive: float | None
+
+    async def dial(self) -> _Dialled:
+        """Connect, and perform the opening handshake. Raises ``ConnectFailed``, and what streams raise."""
+        location = self.location
+        context = (self.ssl_context or ssl.create_default_context()) if location.scheme == "https" else None
+        stream = await dial_tcp(location.host, location.port, context, location.host, self.keep_alive)
+        try:
+            opened = await self._open(stream)
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        socket = WebSocket(
+            Role.CLIENT,
+            self.options,
+            max_bytes=self.engine.limits.message_bytes,
+            now=trio.current_time(),
+            entropy=os.urandom,
+            window_bits=opened.window_bits,
+        )
+        return _Dialled(stream, socket, opened.rest)
+
+    async def _open(self, stream: trio.abc.Stream) -> client_opening.Opened:
+        opening = ClientOpening(
+            self.location,
+            self.options,
+            subprotocols=self.options.subprotocols_for(self.engine.profiles),
+            headers=self.headers,
+            entropy=os.urandom,
+        )
+        await stream.send_all(opening.request)
+        while (outcome := opening.outcome()) is None:
+            opening.receive_data(bytes(await stream.receive_some(RECEIVE)) or None)
+        if isinstance(outcome, McpError):
+            raise ConnectFailed(f"no connection to {self.location.authority}: {outcome}") from outcome
+        return outcome
+
+
+def _wire(dialled: _Dialled, *, end_is_loss: bool = False) -> WebSocketWire:
+    return WebSocketWire(dialled.stream, dialled.socket, dialled.rest, end_is_loss=end_is_loss)
+
+
+def _location(url: str) -> Location:
+    """Return where a server is, as HTTP says it. ``ValueError`` for what is no URL of a WebSocket."""
+    scheme, mark, _ = url.partition("://")
+    if not mark or scheme.lower() not in ("ws", "wss"):
+        raise ValueError(f"a server's URL begins with ws:// or wss://, not {url!r:.100}")
+    return Location.parse("http" + url[len("ws") :])
+
+
+def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    for name in headers:
+        if name.lower().startswith("sec-websocket-"):
+            raise ValueError(f"the header {name} is the client's own to set")
+    return HttpClientOptions(headers=headers).headers
+
+
+def _engine_options(given: Mapping[str, Any]) -> Options:
+    connection = given.get("connection")
+    options: Options = given.get("options") or Options() if connection is None else connection.options
+    return options
