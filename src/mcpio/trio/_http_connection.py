@@ -126,13 +126,16 @@ class HttpConnection:
         self._set_deadline(self._timeouts.head)
         try:
             async with trio.open_nursery() as self._nursery:
-                with self._patience:
-                    await self._serve()
-                if self._patience.cancelled_caught and not self._is_over:
-                    await self._give_up()
+                try:
+                    with self._patience:
+                        await self._serve()
+                    if self._patience.cancelled_caught and not self._is_over:
+                        await self._give_up()
+                finally:
+                    # Handlers that go on may say something before this nursery is left, which takes no task any more.
+                    self._lose()
                 self._nursery.cancel_scope.cancel()
         finally:
-            self._lose()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + LINGER), contextlib.suppress(*BROKEN):
                 await self._stream.aclose()
 
