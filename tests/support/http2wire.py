@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
@@ -13,12 +14,16 @@ import trio.testing
 from h2.config import H2Configuration
 from h2.connection import ConnectionState, H2Connection
 from h2.errors import ErrorCodes
+from h2.settings import SettingCodes, Settings
 from httpwire import Case, Exchange, Wire
 from triowire import MemorySite, in_virtual_time, memory_site, user
 
-from mcpio import Server
+from mcpio import Context, Limits, Options, Server
 from mcpio.http.model import Body, End, Reset, ResponseHead
 from mcpio.http.options import HttpOptions
+
+POST = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+PSEUDO = [(":method", "GET"), (":scheme", "http"), (":path", "/mcp")]
 
 
 class Asked(Exchange):
@@ -52,9 +57,9 @@ class Http2Client:
         self._data = b""
         self._sending = trio.Lock()
 
-    async def begin(self, nursery: trio.Nursery, settings: Mapping[int, int] | None = None) -> Http2Client:
+    async def begin(self, nursery: trio.Nursery, settings: Mapping[SettingCodes, int] | None = None) -> Http2Client:
         """Say the preface, and read from now on."""
-        self.http.local_settings.update(dict(settings or {}))
+        self.http.local_settings = Settings(client=True, initial_values=dict(settings or {}))
         self.http.initiate_connection()
         nursery.start_soon(self.read)
         await self.flush()
@@ -68,11 +73,9 @@ class Http2Client:
         pseudo = {":method": method, ":scheme": "http", ":path": path, **host}
         asked = await self.head({**pseudo, **headers}.items(), ends=ends and not body)
         half = len(body) // 2
-        for piece, is_last in ((body[:half], False), (body[half:], ends)):
-            await self.settle()
-            if piece and not asked.is_over and not asked.is_broken:
-                self.http.send_data(asked.number, piece, end_stream=is_last)
-                await self.flush()
+        await self.settle()
+        await self.pour(asked, body[:half])
+        await self.pour(asked, body[half:], ends=ends)
         return asked
 
     async def head(self, fields: Iterable[tuple[str, str]], *, ends: bool = False) -> Asked:
@@ -82,6 +85,20 @@ class Http2Client:
         self.http.send_headers(asked.number, list(fields), end_stream=ends)
         await self.flush()
         return asked
+
+    async def pour(self, asked: Asked, body: bytes, *, ends: bool = False) -> int:
+        """Send some of a body, as far as the windows let it and nothing else is said; return how much that was."""
+        sent = 0
+        while sent < len(body) and not asked.is_over and not asked.is_broken:
+            size = min(self.http.local_flow_control_window(asked.number), 16384, len(body) - sent)
+            if not size:
+                break
+            is_last = ends and sent + size == len(body)
+            self.http.send_data(asked.number, body[sent : sent + size], end_stream=is_last)
+            sent += size
+            await self.flush()
+            await self.settle()
+        return sent
 
     async def reset(self, asked: Asked) -> None:
         """Break a request off."""
@@ -161,6 +178,61 @@ async def http2_site(server: Server, **how: Any) -> AsyncIterator[tuple[MemorySi
     async with trio.open_nursery() as nursery, memory_site(server, http2=True, **how) as site:
         yield site, nursery
         nursery.cancel_scope.cancel()
+
+
+# What is served and asked
+
+
+class Shop:
+    """A server with a tool that waits, one that tells much, and one that is quick."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.server = Server("shop", "1", options=Options(limits=Limits(**limits)))
+        self.go_on = trio.Event()
+        self.ended: list[str] = []
+
+        @self.server.tool
+        def echo(text: str) -> str:
+            return text
+
+        @self.server.tool
+        async def wait(name: str = "") -> str:
+            await self.go_on.wait()
+            self.ended.append(name)
+            return "waited"
+
+        @self.server.tool
+        async def flood(ctx: Context, count: int) -> str:
+            for step in range(count):
+                ctx.progress(step, message="x" * 1000)
+                await trio.lowlevel.checkpoint()
+            return "done"
+
+        @self.server.tool
+        async def whose(ctx: Context) -> str:
+            return repr(ctx.peer.principal)
+
+
+def message(tool: str, id: Any = 1, *, progress: bool = False, **arguments: Any) -> bytes:
+    meta = {"_meta": {"progressToken": "p"}} if progress else {}
+    params = {"name": tool, "arguments": arguments, **meta}
+    return json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).encode()
+
+
+async def session(client: Http2Client) -> dict[str, str]:
+    """Shake hands; return the header fields of what is asked next."""
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).encode()
+    hello_again = await client.ask("POST", "/mcp", POST, body)
+    await client.settle()
+    headers = {**POST, "mcp-session-id": hello_again.headers["mcp-session-id"]}
+    await client.ask("POST", "/mcp", headers, b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+    await client.settle()
+    return headers
+
+
+def text_of(asked: Asked) -> Any:
+    return asked.json["result"]["content"][0]["text"]
 
 
 # The cases of tests/http

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from functools import partial
 from typing import Any
@@ -11,68 +10,12 @@ import pytest
 import trio
 import trio.testing
 from certificates import serving_as, trusting
-from http2wire import Asked, Http2Client, http2_site
-from triowire import RawHttp, in_virtual_time
+from http2wire import POST, PSEUDO, Http2Client, Shop, http2_site, message, session, text_of
+from triowire import RawHttp, in_virtual_time, memory_site
 
-from mcpio import Context, Limits, Options, Server
 from mcpio.http.model import Denied, RequestHead
-from mcpio.http.options import HttpOptions
+from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio import SocketPeer, serve_http
-
-POST = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-
-
-class Shop:
-    """A server with a tool that waits, one that tells much, and one that is quick."""
-
-    def __init__(self, **limits: Any) -> None:
-        self.server = Server("shop", "1", options=Options(limits=Limits(**limits)))
-        self.go_on = trio.Event()
-        self.ended: list[str] = []
-
-        @self.server.tool
-        def echo(text: str) -> str:
-            return text
-
-        @self.server.tool
-        async def wait(name: str = "") -> str:
-            await self.go_on.wait()
-            self.ended.append(name)
-            return "waited"
-
-        @self.server.tool
-        async def flood(ctx: Context, count: int) -> str:
-            for step in range(count):
-                ctx.progress(step, message="x" * 1000)
-                await trio.lowlevel.checkpoint()
-            return "done"
-
-        @self.server.tool
-        async def whose(ctx: Context) -> str:
-            return repr(ctx.peer.principal)
-
-
-def message(tool: str, id: Any = 1, *, progress: bool = False, **arguments: Any) -> bytes:
-    meta = {"_meta": {"progressToken": "p"}} if progress else {}
-    params = {"name": tool, "arguments": arguments, **meta}
-    return json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).encode()
-
-
-async def session(client: Http2Client) -> dict[str, str]:
-    """Shake hands; return the header fields of what is asked next."""
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
-    body = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).encode()
-    hello_again = await client.ask("POST", "/mcp", POST, body)
-    await client.settle()
-    headers = {**POST, "mcp-session-id": hello_again.headers["mcp-session-id"]}
-    await client.ask("POST", "/mcp", headers, b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
-    await client.settle()
-    return headers
-
-
-def text_of(asked: Asked) -> Any:
-    return asked.json["result"]["content"][0]["text"]
-
 
 # Requests
 
@@ -170,14 +113,9 @@ def test_the_authority_is_the_host() -> None:
     in_virtual_time(main)
 
 
-PSEUDO = [(":method", "GET"), (":scheme", "http"), (":path", "/mcp")]
-
-
 @pytest.mark.req("HTTP-04")
 def test_only_the_hosts_of_the_policy_are_served() -> None:
     async def main() -> None:
-        from mcpio.http.options import HostPolicy
-
         policy = HostPolicy.for_address("127.0.0.1", 80)
         async with http2_site(Shop().server, options=HttpOptions(policy=policy)) as (site, nursery):
             client = await Http2Client(site.listener.connect()).begin(nursery)
@@ -276,13 +214,7 @@ def test_a_long_body_comes_through_and_one_that_is_too_long_does_not() -> None:
             for size, status in ((250_000, 200), (350_000, 413)):
                 asked = await client.ask("POST", "/mcp", POST, ends=False)
                 body = message("echo", text="x" * size)
-                while body and not asked.is_over:
-                    room = min(client.http.local_flow_control_window(asked.number), 16384)
-                    assert room > 0, "the window is opened as the body is taken in"
-                    client.http.send_data(asked.number, body[:room], end_stream=len(body) <= room)
-                    body = body[room:]
-                    await client.flush()
-                    await client.settle()
+                assert await client.pour(asked, body, ends=True) == (len(body) if status == 200 else 311_296)
                 assert asked.status == status
                 assert asked.is_over
 
@@ -314,8 +246,6 @@ def test_both_versions_are_served_where_nothing_is_said_before() -> None:
 
 def test_without_the_option_there_is_no_http2() -> None:
     async def main() -> None:
-        from triowire import memory_site
-
         async with memory_site(Shop().server) as site:
             client = site.connect()
             await client.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")

@@ -136,25 +136,21 @@ class Http2Connection:
         self._go_on()
 
     async def _write(self) -> None:
-        """Write whatever there is, until there will be no more."""
+        """Write whatever there is, until there will be no more. A client that takes too long to read it is cut off."""
         with contextlib.suppress(*BROKEN):
             while True:
                 data = self._streams.data_to_send()
                 self._arm()
                 self._room.set()
                 if data:
-                    await self._send(data)
+                    with trio.move_on_after(self._timeouts.to_read(len(data))) as scope:
+                        await self._stream.send_all(data)
+                    if scope.cancelled_caught:
+                        return
                 elif self._streams.is_over:
                     return
                 else:
                     await self._work.wait()
-
-    async def _send(self, data: bytes) -> None:
-        """Write, for as long as the client may take."""
-        with trio.move_on_after(self._timeouts.to_read(len(data))) as scope:
-            await self._stream.send_all(data)
-        if scope.cancelled_caught:
-            self.abort()
 
     async def _linger(self) -> None:
         """Let a client that is sent away read why."""
