@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from peers import call
-from streams import Raw, conversation, joined, run, served, settle
+from streams import Raw, Scope, joined, run, served, settle
 
 from mcpio import (
-    CallToolRequest,
     CloseReason,
     ConnectFailed,
     ConnectionLost,
@@ -22,8 +18,6 @@ from mcpio import (
     RequestError,
     RequestTimeout,
     Server,
-    Tap,
-    TaskOptions,
 )
 from mcpio.app import Client
 from mcpio.asyncio import connect, open_streams, serve, serving
@@ -121,26 +115,6 @@ def test_the_principal_reaches_the_handlers_and_the_server_knows_its_session() -
     run(main)
 
 
-class Scope:
-    """A lifespan that notes what happens to it."""
-
-    def __init__(self, *, enter: BaseException | None = None, leave: BaseException | None = None) -> None:
-        self.seen: list[str] = []
-        self.failures = enter, leave
-
-    @asynccontextmanager
-    async def __call__(self, server: Server) -> AsyncIterator[str]:
-        self.seen.append("entered")
-        if self.failures[0] is not None:
-            raise self.failures[0]
-        try:
-            yield "the state"
-        finally:
-            self.seen.append("left")
-        if self.failures[1] is not None:
-            raise self.failures[1]
-
-
 @pytest.mark.parametrize("end", ["closed", "lost", "cancelled"])
 def test_the_lifespan_is_left_however_the_conversation_ends(end: str) -> None:
     scope = Scope()
@@ -198,149 +172,6 @@ def test_what_a_lifespan_raises_leaves_as_it_is(where: str, many: bool) -> None:
     run(main)
 
 
-# Many clients
-
-
-def test_many_clients_share_a_lifespan_which_outlives_them() -> None:
-    scope = Scope()
-    many = Server("s", lifespan=scope)
-
-    @many.tool
-    def state(ctx: Context) -> str:
-        return str(ctx.state)
-
-    async def main() -> None:
-        async with serving(many) as serve_one, asyncio.TaskGroup() as group:
-            for _ in range(3):
-                near, far = await joined()
-                group.create_task(serve_one(*far, principal="ada"))
-                async with open_streams(*near) as client:
-                    assert (await client.call_tool("state")).text == "the state"
-            assert scope.seen == ["entered"]
-        assert scope.seen == ["entered", "left"]
-
-    run(main)
-
-
-@pytest.mark.parametrize("how", ["left", "raised", "cancelled"])
-def test_a_block_that_is_left_answers_what_runs_and_ends_all_sessions(how: str) -> None:
-    many, error = Server("s"), ValueError("in the body")
-
-    @many.tool
-    async def takes(seconds: float) -> str:
-        await asyncio.sleep(seconds)
-        return "done"
-
-    serving_one: list[Any] = []
-
-    async def block(far: Any, raw: Raw) -> None:
-        async with serving(many, grace=2) as serve_one:
-            serving_one.append(serve_one)
-            task = asyncio.ensure_future(serve_one(*far))
-            await raw.shake_hands()
-            await raw.send(call(1, "takes", seconds=1), call(2, "takes", seconds=10))
-            await settle()
-            if how == "raised":
-                raise error
-            if how == "cancelled":
-                await asyncio.sleep(1e6)
-        assert task.done()
-
-    async def main() -> None:
-        near, far = await joined()
-        raw = Raw(near)
-        running = asyncio.ensure_future(block(far, raw))
-        await settle()
-        await settle()
-        if how == "cancelled":
-            running.cancel()
-        assert (await raw.receive())["id"] == 1
-        assert await raw.at_end()
-        result = (await asyncio.gather(running, return_exceptions=True))[0]
-        assert result is None if how == "left" else result is error if how == "raised" else running.cancelled()
-        assert many.sessions == ()
-        assert asyncio.get_running_loop().time() == pytest.approx(2, abs=0.6)
-        late, end = await joined()
-        await serving_one[0](*end)
-        assert await Raw(late).at_end()
-        await Raw(late).close()
-        await raw.close()
-
-    run(main)
-
-
-def test_a_session_that_cannot_begin_costs_itself(caplog: pytest.LogCaptureFixture) -> None:
-    class Fails(Tap):
-        def opened(self, *args: Any, **keywords: Any) -> None:
-            raise ValueError("not today")
-
-    taps = iter([Fails()])
-
-    def next_tap() -> Tap:
-        return next(taps, None) or Tap()
-
-    async def main() -> None:
-        async with serving(server, tap=next_tap) as serve_one, asyncio.TaskGroup() as group:
-            near, far = await joined()
-            await serve_one(*far)
-            assert await Raw(near).at_end()
-            await Raw(near).close()
-            near, far = await joined()
-            group.create_task(serve_one(*far))
-            async with open_streams(*near) as client:
-                await client.ping()
-
-    run(main)
-    assert [record.getMessage() for record in caplog.records] == ["a session could not be begun"]
-
-
-def test_tasks_outlive_their_sessions_in_a_block() -> None:
-    mine, enough = Server("mine", tasks=TaskOptions(poll_interval=0.01)), asyncio.Event()
-
-    @mine.tool(task_support="optional")
-    async def dig() -> str:
-        await enough.wait()
-        return "gold"
-
-    async def main() -> None:
-        async with serving(mine) as serve_one, asyncio.TaskGroup() as group:
-            near, far = await joined()
-            group.create_task(serve_one(*far, principal="ada"))
-            async with open_streams(*near) as client:
-                task = await client.start_task(CallToolRequest("dig"))
-                task.owned = False
-            near, far = await joined()
-            group.create_task(serve_one(*far, principal="ada"))
-            async with open_streams(*near) as client:
-                assert (await client.get_task(str(task.id))).status == "working"
-                enough.set()
-                assert (await client.task_result(str(task.id))).text == "gold"
-
-    run(main)
-
-
-def test_tasks_end_with_their_session_without_a_block() -> None:
-    mine = Server("mine", tasks=TaskOptions(poll_interval=0.01))
-    ends: list[str] = []
-
-    @mine.tool(task_support="optional")
-    async def dig() -> str:
-        try:
-            await asyncio.sleep(1e6)
-        finally:
-            ends.append("over")
-        return "gold"
-
-    async def main() -> None:
-        async with conversation(mine) as client:
-            task = await client.start_task(CallToolRequest("dig"))
-            task.owned = False
-            await settle()
-        assert ends == ["over"]
-
-    run(main)
-
-
 # What leaves a block of a client
 
 
@@ -386,19 +217,21 @@ def test_a_cancelled_block_leaves_by_the_cancellation_alone() -> None:
     seen: list[type[BaseException]] = []
 
     async def block(near: Any) -> None:
-        async with open_streams(*near) as client:
-            await client.call_tool("never_ends", timeout=None)
+        try:
+            async with open_streams(*near) as client:
+                await client.call_tool("never_ends", timeout=None)
+        except BaseException as error:
+            seen.append(type(error))
+            raise
 
     async def main() -> None:
         near, far = await joined()
         async with served(server, far):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    try:
-                        await block(near)
-                    except BaseException as error:
-                        seen.append(type(error))
-                        raise
+            running = asyncio.ensure_future(block(near))
+            await asyncio.sleep(1)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
             assert asyncio.get_running_loop().time() == pytest.approx(1)
 
     run(main)
