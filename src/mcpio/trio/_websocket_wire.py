@@ -43,6 +43,7 @@ class WebSocketWire:
         self._connection: Connection | None = None
         self._rest = b""
         self._ends = False
+        self._end: WebSocketEnded | None = None
         self._sending = False
         socket.receive_data(rest, trio.current_time())
 
@@ -60,10 +61,13 @@ class WebSocketWire:
         """Feed some of the messages that have arrived, or that arrive next, or the end."""
         self._connection = connection
         socket = self._socket
-        if socket.has_more:
+        if self._end is not None or socket.has_more:
             await trio.lowlevel.checkpoint()
         else:
             await self._read()
+        if self._end is not None:
+            self._tell_end(self._end, connection)
+            return
         now, size, frames = trio.current_time(), 0, 0
         while size < PIECE and frames < FRAMES and (event := socket.next_event()) is not None:
             frames += 1
@@ -71,7 +75,10 @@ class WebSocketWire:
                 size += len(event.text)
                 connection.receive_message(event.text, now)
             elif isinstance(event, WebSocketEnded):
-                self._end(event, connection)
+                self._end = event
+        # What came before the end is acted on first.
+        if self._end is not None and not size:
+            self._tell_end(self._end, connection)
 
     def send_now(self, connection: Connection) -> None:
         """Write what finds room. No checkpoint is passed, so that no cancellation can tear a frame."""
@@ -120,8 +127,9 @@ class WebSocketWire:
         if scope.cancelled_caught:
             socket.handle_timeout(trio.current_time())
 
-    def _end(self, end: WebSocketEnded, connection: Connection) -> None:
+    def _tell_end(self, end: WebSocketEnded, connection: Connection) -> None:
         """Tell the engine how it ended."""
+        self._end = None
         if self._end_is_loss and connection.phase is not Phase.CLOSING:
             raise trio.BrokenResourceError("the peer closed the WebSocket") from (
                 end.error or WebSocketClosed(end.code, end.reason)

@@ -121,7 +121,7 @@ class WebSocket:
         self._ping_is_due = False
         self._last: bytes | None = None
         # How it stands.
-        self._is_deaf = self._has_closed = self._has_ended = self._is_over = False
+        self._is_deaf = self._is_mute = self._has_closed = self._has_ended = self._is_over = False
         self._end: WebSocketEnded | None = None
         # Time.
         self._now = self._quiet_since = now
@@ -197,6 +197,7 @@ class WebSocket:
         if self._last is not None:
             out.append(self._last)
             self._last = None
+            self._is_mute = True
         return b"".join(out)
 
     # Time
@@ -238,7 +239,7 @@ class WebSocket:
     # Act
 
     def send_message(self, text: bytes) -> None:
-        """Send a message: text in UTF-8, in one frame. ``LocalProtocolError`` when this side has closed, or it ended.
+        """Send a message: text in UTF-8, in one frame. ``LocalProtocolError`` where ``is_open`` is false.
 
         Write the bytes.
         """
@@ -260,6 +261,7 @@ class WebSocket:
             raise LocalProtocolError(f"a WebSocket cannot be closed with the code {code!r:.20}")
         self._advance(now)
         if not self._has_closed:
+            self._is_mute = True
             self._close(code, reason)
             self._finish(WebSocketEnded(code, reason, None))
 
@@ -267,8 +269,8 @@ class WebSocket:
 
     @property
     def is_open(self) -> bool:
-        """Whether messages may be sent."""
-        return not self._has_closed and not self._has_ended
+        """Whether messages may be sent: also to an end that broke the rules, until it is told so."""
+        return not self._is_mute
 
     @property
     def is_deaf(self) -> bool:
@@ -349,7 +351,7 @@ class WebSocket:
     # The end
 
     def _receive_close(self, code: int, reason: str) -> None:
-        self._is_deaf = True
+        self._is_deaf = self._is_mute = True
         if not self._has_closed:
             self._close(code, "")
         # A client leaves it to the server to close the connection first (RFC 6455 section 7.1.1).
@@ -365,7 +367,7 @@ class WebSocket:
 
     def _break(self) -> None:
         """Note that nothing more comes: the connection ended, or this side has waited long enough."""
-        self._is_deaf = self._is_over = self._has_closed = True
+        self._is_deaf = self._is_mute = self._is_over = self._has_closed = True
         self._pongs.clear()
         self._ping_is_due = False
         self._finish(WebSocketEnded(CloseCode.ABNORMAL, "", error_for(CloseCode.ABNORMAL, "")))
