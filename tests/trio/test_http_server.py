@@ -405,3 +405,19 @@ def test_a_parser_that_there_is_not_is_refused_at_once() -> None:
 
     with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="there is no HTTP parser 'nginx'")):
         in_virtual_time(main)
+
+
+def test_no_session_outlives_the_server_though_its_client_is_gone_and_its_handler_runs() -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with memory_site(shop.server) as site:
+            client = site.connect()
+            await client.initialize()
+            await client.say(client.posted(client.call("wait")))
+            await trio.testing.wait_all_tasks_blocked()
+            await client.stream.aclose()
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(shop.server.sessions) == 1
+        assert shop.server.sessions == ()
+
+    in_virtual_time(main)

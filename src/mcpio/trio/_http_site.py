@@ -134,8 +134,10 @@ class HttpSite:
             connection.close()
 
     async def wait_empty(self) -> None:
-        """Wait until no connection is left."""
+        """Wait until no connection is left. What still runs then is cut off: nobody could hear of it."""
         await self._connections.wait_empty()
+        self.host.close(0)
+        self.host.handle_timeout()
 
     def _watch(self, connection: ServerConnection) -> None:
         try:
