@@ -75,13 +75,15 @@ class SocketHarness(Harness):
     async def relayed(self, server: Server) -> AsyncIterator[tuple[Relay, Any]]:
         """Serve, with a relay before it; give that, and where to find it."""
         async with trio.open_nursery() as nursery:
-            listening = await nursery.start(partial(self.serve, server))
-            dial = partial(trio.open_tcp_stream, "127.0.0.1", listening.port)
-            async with relaying(dial) as (relay, port):
+            ports: list[int] = []
+            async with relaying(lambda: trio.open_tcp_stream("127.0.0.1", ports[0])) as (relay, port):
+                listening = await nursery.start(partial(self.serve, server, port))
+                ports.append(listening.port)
                 yield relay, port
             nursery.cancel_scope.cancel()
 
-    async def serve(self, server: Server, **status: Any) -> None:
+    async def serve(self, server: Server, place: int, **status: Any) -> None:
+        """Serve at a port that clients find at another."""
         await serve_tcp(server, **status)
 
     def open(self, place: Any, options: Any) -> Any:
@@ -123,7 +125,7 @@ class TlsHarness(SocketHarness):
         authority.configure_trust(asking)
         super().__init__(ssl_context=asking)
 
-    async def serve(self, server: Server, **status: Any) -> None:
+    async def serve(self, server: Server, place: int, **status: Any) -> None:
         await serve_tcp(server, ssl_context=self._serving, **status)
 
 
@@ -156,10 +158,11 @@ class HttpHarness(SocketHarness):
     def __init__(self, answers: Any) -> None:
         super().__init__(http=HttpClientOptions(reconnect_after=0.005))
         self.speaks_back = answers != "json"
-        self._options = HttpOptions(answers=answers, policy=HostPolicy.for_address("", 0))
+        self._answers = answers
 
-    async def serve(self, server: Server, **status: Any) -> None:
-        await serve_http(server, port=0, options=self._options, **status)
+    async def serve(self, server: Server, place: int, **status: Any) -> None:
+        options = HttpOptions(answers=self._answers, policy=HostPolicy.for_address("127.0.0.1", place))
+        await serve_http(server, port=0, options=options, **status)
 
     def open(self, place: Any, options: Any) -> Any:
         return open_http(f"http://127.0.0.1:{place}/mcp", trust_env=False, **self.options, **options)

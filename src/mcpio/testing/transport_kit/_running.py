@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 import trio
-import trio.testing
 
 from mcpio.testing.transport_kit._ends import ENDS
 from mcpio.testing.transport_kit._harness import Harness
@@ -48,11 +47,10 @@ def run_check(check: Check, harness: Harness) -> None:
 
     Not to be called inside of an event loop.
     """
-    clock = trio.testing.MockClock(autojump_threshold=0) if harness.virtual_time else None
     files, threads = _open_files(), _threads()
     with _reports() as reports:
         stage: list[Stage] = []
-        trio.run(_run, check, harness, reports, stage, clock=clock)
+        trio.run(_run, check, harness, reports, stage, clock=_jumping_clock() if harness.virtual_time else None)
     fault = partial(stage[0].fault, "nothing to be left behind when everything is closed")
     left = {number: what for number, what in _open_files().items() if files.get(number) != what}
     if left:
@@ -136,6 +134,13 @@ class _Gathering(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         self._reports.append(record.getMessage() + (f": {error!r}" if error is not None else ""))
+
+
+def _jumping_clock() -> trio.abc.Clock:
+    """Return a clock that jumps as soon as nothing moves."""
+    from trio.testing import MockClock  # which imports pytest, where that is installed
+
+    return MockClock(autojump_threshold=0)
 
 
 def _tasks() -> int:
