@@ -296,24 +296,62 @@ def test_a_client_that_says_farewell_is_answered_first() -> None:
 
 def test_a_connection_at_rest_makes_room() -> None:
     async def main() -> None:
-        shop = Shop()
-        async with http2_site(shop.server, max_connections=1) as (site, nursery):
-            first = await Http2Client(site.listener.connect()).begin(nursery)
-            headers = await session(first)
-            call = await first.ask("POST", "/mcp", headers, message("wait"))
-            second = await Http2Client(site.listener.connect()).begin(nursery)
-            await second.settle()
-            assert (first.is_closed, second.asked) == (False, {})
-            shop.go_on.set()
-            await first.settle()
-            assert call.is_over
-            third = await Http2Client(site.listener.connect()).begin(nursery)
-            await third.settle()
-            await first.stream.aclose()
-            await third.settle()
-            await session(second)
+        async with http2_site(Shop().server, max_connections=1) as (site, nursery):
+            resting = await Http2Client(site.listener.connect()).begin(nursery)
+            await session(resting)
+            assert not resting.is_closed
+            busy = await Http2Client(site.listener.connect()).begin(nursery)
+            await busy.ask("POST", "/mcp", await session(busy), message("wait"))
+            waiting = await Http2Client(site.listener.connect()).begin(nursery)
+            await waiting.settle()
+            assert (resting.is_closed, busy.is_closed) == (True, False)
 
     in_virtual_time(main)
+
+
+def test_a_client_that_leaves_before_it_says_anything_is_forgotten() -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server, max_connections=1) as (site, nursery):
+            for said in (b"", b"PRI"):
+                stream = site.listener.connect()
+                await stream.send_all(said)
+                await stream.aclose()
+            await session(await Http2Client(site.listener.connect()).begin(nursery))
+
+    in_virtual_time(main)
+
+
+def test_a_response_that_cannot_be_written_ends_the_connection_and_is_reported(caplog: Any) -> None:
+    def principal(head: RequestHead, _: SocketPeer) -> Denied:
+        return Denied(401, "Who?", ((b"www-authenticate", b"Bearer\r\nx: y"),))
+
+    async def main() -> None:
+        async with http2_site(Shop().server, principal=principal) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            asked = await client.ask("GET", "/mcp", {})
+            await client.settle()
+            assert (asked.status, client.farewells) == (0, [2])
+
+    in_virtual_time(main)
+    assert [record.message for record in caplog.records] == ["a response could not be written"]
+
+
+def test_what_h2_fails_to_read_ends_the_connection_and_is_reported(
+    caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyError("x")
+
+    async def main() -> None:
+        async with http2_site(Shop().server) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            monkeypatch.setattr("mcpio.trio._http2_streams.request_head", fail)
+            await client.ask("GET", "/mcp", {})
+            await client.settle()
+            assert client.farewells == [2]
+
+    in_virtual_time(main)
+    assert [record.message for record in caplog.records] == ["HTTP/2 could not be read"]
 
 
 @pytest.mark.parametrize("offers", [["h2", "http/1.1"], ["http/1.1"], []])

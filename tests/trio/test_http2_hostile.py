@@ -435,6 +435,29 @@ def test_a_client_that_reads_nothing_at_all_is_cut_off() -> None:
 
 
 @pytest.mark.req("SEC-10")
+def test_a_client_that_reads_nothing_is_not_read_beyond_a_bound() -> None:
+    async def main() -> None:
+        timeouts = HttpTimeouts(write=None)
+        async with http2_site(Shop().server, timeouts=timeouts) as (site, nursery):
+            stream = site.listener.connect(trio.testing.lockstep_stream_pair)
+            preface = Http2Client(stream).http
+            preface.initiate_connection()
+            await stream.send_all(preface.data_to_send() + rapid_resets(0))
+            # Each of these is answered by the reset of a stream that is reset.
+            piece = frame(DATA, 3, b"x" * 256) * 100
+            said = 0
+            with trio.move_on_after(1) as scope:
+                while said < 20_000:
+                    await stream.send_all(piece)
+                    said += 100
+            assert scope.cancelled_caught
+            assert said < 65_536 / 13 + 200
+            await is_well(site, nursery)
+
+    in_virtual_time(main)
+
+
+@pytest.mark.req("SEC-10")
 def test_bodies_that_do_not_end_are_together_hardly_more_than_two() -> None:
     async def main() -> None:
         async with http2_site(Shop(message_bytes=200_000).server, options=HttpOptions(sessions=False)) as (
