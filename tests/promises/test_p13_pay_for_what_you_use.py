@@ -78,12 +78,34 @@ async def main():
         assert (await client.call_tool("t")).content[0].text == "hi"
 trio.run(main)
 """
+ON_ASYNCIO = """
+import asyncio, socket
+from mcpio import Server
+from mcpio.asyncio import open_streams, serve
+server = Server("s")
+server.tool(lambda: "hi", name="t")
+async def main():
+    near, far = [await asyncio.open_connection(sock=end) for end in socket.socketpair()]
+    serving = asyncio.ensure_future(serve(server, *far))
+    async with open_streams(*near) as client:
+        assert (await client.call_tool("t")).content[0].text == "hi"
+    await serving
+asyncio.run(main())
+"""
 UNUSED = {"app.middleware", "app.limiting", "app.retrying", "backoff", "erlmcp_codes", "refusals", "restarts"}
 TASKS = {"app.task_handle", "app.task_watch", "app.task_tools", "app.bell", "engine.outgoing_tasks", "types.tasks"}
 
 
-def test_a_call_of_a_tool_loads_nothing_of_middleware_refusals_and_tasks() -> None:
-    assert not {f"mcpio.{name}" for name in UNUSED | TASKS} & _loaded(APPLICATION)
+@pytest.mark.parametrize("program", [APPLICATION, ON_ASYNCIO], ids=["trio", "asyncio"])
+def test_a_call_of_a_tool_loads_nothing_of_middleware_refusals_and_tasks(program: str) -> None:
+    assert not {f"mcpio.{name}" for name in UNUSED | TASKS} & _loaded(program)
+
+
+def test_asyncio_needs_nothing_of_trio() -> None:
+    loaded = _loaded(ON_ASYNCIO)
+    assert not (FOREIGN - {"asyncio", "ssl"}) & loaded
+    assert not {name for name in loaded if name.startswith("mcpio.trio")}
+    assert not {"asyncio", "mcpio.app"} & _loaded("import mcpio.asyncio")
 
 
 def _loaded(program: str) -> set[str]:
