@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Work", "add_options", "add_words", "choose_server", "hold", "next_word", "no_more_words", "run"]
 
-URLS = ("http://", "https://", "http+unix://", "https+unix://", *sockets.SCHEMES)
+WEBSOCKET = ("ws://", "wss://")
+URLS = ("http://", "https://", "http+unix://", "https+unix://", *WEBSOCKET, *sockets.SCHEMES)
 """How a server begins that is not started."""
 
 GRACE = 1.0
@@ -81,7 +82,7 @@ def add_words(parser: argparse.ArgumentParser, *words: str) -> None:
     parser.usage += " -- PROGRAM [ARG ...]"
     parser.epilog = (
         "SERVER is the server's command in quotes, such as 'python server.py', or where it is: http://, https://, "
-        "http+unix:// and tcp://HOST:PORT, or unix:PATH; or give the words of the command after --."
+        "http+unix://, ws://, wss:// and tcp://HOST:PORT, or unix:PATH; or give the words of the command after --."
     )
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.set_defaults(after=None)
@@ -181,6 +182,10 @@ def _opened(options: argparse.Namespace, of_client: ConnectOptions) -> Opened[Cl
     if options.url.startswith(sockets.SCHEMES):
         return sockets.opened(options.url, **of_client)
     # Most servers are started, and need none of this.
+    if options.url.startswith(WEBSOCKET):
+        from mcpio.trio import open_websocket
+
+        return open_websocket(options.url, headers=dict(options.header), **of_client)
     from mcpio.http.client_options import HttpClientOptions
     from mcpio.trio import open_http
 
@@ -200,7 +205,8 @@ def _checked_url(text: str, options: argparse.Namespace) -> str:
     from mcpio.http.location import Location
 
     try:
-        Location.parse(text)
+        # What is said of HTTP holds for what begins with it.
+        Location.parse(f"http{text[2:]}" if text.startswith(WEBSOCKET) else text)
         HttpClientOptions(headers=dict(options.header))
     except ValueError as error:
         raise Failure(Exit.USAGE, str(error)) from error

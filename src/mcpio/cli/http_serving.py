@@ -1,11 +1,11 @@
-"""``mcpio serve --http``: the address, and serving there."""
+"""``mcpio serve --http`` and ``--websocket``: the address, and serving there."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -14,9 +14,9 @@ from mcpio.app.server import Server
 from mcpio.cli.failures import Exit, Failure
 
 if TYPE_CHECKING:
-    from mcpio.trio import HttpListening
+    from mcpio.trio import HttpListening, WebSocketListening
 
-__all__ = ["UNIX", "Address", "address", "place", "serve"]
+__all__ = ["UNIX", "Address", "address", "place", "serve", "serve_websocket"]
 
 UNIX = "unix:"
 """How the path of a Unix socket begins."""
@@ -50,19 +50,34 @@ def place(text: str) -> Address | str:
     return path if path and path != text else address(text)
 
 
-def serve(server: Server, where: Address | str, *, path: str, health: str | None) -> None:
+def serve(server: Server, where: Address | str, *, path: str, health: str | None, websocket: bool) -> None:
     """Serve until SIGINT or SIGTERM, and say on standard error where. ``Failure`` where that cannot be."""
     from mcpio.http.options import HttpOptions
     from mcpio.trio import serve_http
 
+    options: dict[str, Any] = {"options": HttpOptions(path=path, health=health)}
+    if websocket:
+        from mcpio.websocket.options import WebSocketOptions  # who does not serve it does not pay for it
+
+        options["websocket"] = WebSocketOptions()
+    _run(partial(serve_http, **options), server, where)
+
+
+def serve_websocket(server: Server, where: Address, *, path: str) -> None:
+    """Serve over WebSocket only, likewise."""
+    from mcpio.trio import serve_websocket
+
+    _run(partial(serve_websocket, path=path), server, where)
+
+
+def _run(serve: Any, server: Server, where: Address | str) -> None:
+    serving = partial(serve, server, handle_signals=True, task_status=_Announcement(server.info.name))
+    if isinstance(where, str):
+        serving = partial(serving, unix=where)
+    else:
+        serving = partial(serving, host=where.host, port=where.port)
     try:
-        options = HttpOptions(path=path, health=health)
-        serving = partial(serve_http, server, options=options, handle_signals=True)
-        if isinstance(where, str):
-            serving = partial(serving, unix=where)
-        else:
-            serving = partial(serving, host=where.host, port=where.port)
-        trio.run(partial(serving, task_status=_Announcement(server.info.name)))
+        trio.run(serving)
     except ValueError as error:
         raise Failure(Exit.USAGE, str(error)) from error
     except OSError as error:
@@ -76,5 +91,5 @@ class _Announcement:
 
     name: str
 
-    def started(self, listening: HttpListening) -> None:
+    def started(self, listening: HttpListening | WebSocketListening) -> None:
         print(f"mcpio: serving {self.name!r} at {listening.url}", file=sys.stderr, flush=True)

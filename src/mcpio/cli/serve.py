@@ -56,7 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="on TCP, one message a line, for any number; on this machine only where there is no host",
     )
     transports.add_argument("--unix", metavar="PATH", help="on a Unix socket, likewise, for the same user")
-    parser.add_argument("--path", help="with --http: the path of the endpoint (default: /mcp)")
+    parser.add_argument(
+        "--websocket",
+        nargs="?",
+        const=True,
+        type=http_serving.address,
+        metavar="[HOST:]PORT",
+        help="over WebSocket, for any number; without a port beside --http, at the same address",
+    )
+    parser.add_argument("--path", help="with --http and --websocket: the path of the endpoint (default: /mcp)")
     parser.add_argument("--health", metavar="PATH", help="with --http: a path that tells whether the server is alive")
 
 
@@ -66,8 +74,12 @@ def run(options: argparse.Namespace) -> int:
     # What the module prints while it is imported is no protocol either.
     with contextlib.redirect_stdout(sys.stderr):
         server = load(options.server)
+    path, websocket = options.path or "/mcp", options.websocket is not None
     if options.http is not None:
-        http_serving.serve(server, options.http, path=options.path or "/mcp", health=options.health)
+        http_serving.serve(server, options.http, path=path, health=options.health, websocket=websocket)
+        return Exit.DONE
+    if websocket:
+        http_serving.serve_websocket(server, options.websocket, path=path)
         return Exit.DONE
     if options.tcp is not None:
         sockets.serve_tcp(server, options.tcp)
@@ -86,13 +98,26 @@ def _check(options: argparse.Namespace) -> None:
     """Raise ``Failure`` for options that do not go together."""
     for name in ("path", "health"):
         value = getattr(options, name)
-        if value is not None and options.http is None:
+        if value is not None and options.http is None and (name != "path" or options.websocket is None):
             raise Failure(Exit.USAGE, f"--{name} is for --http")
         if value is not None and not value.startswith("/"):
             raise Failure(Exit.USAGE, f"--{name} begins with a slash, and {value!r} does not")
-    for name in ("http", "tcp", "unix"):
+    _check_websocket(options)
+    for name in ("http", "tcp", "unix", "websocket"):
         if getattr(options, name) is not None and options.record is not None:
             raise Failure(Exit.USAGE, f"--record writes down one conversation: it is not for --{name}")
+
+
+def _check_websocket(options: argparse.Namespace) -> None:
+    where = options.websocket
+    if where is None:
+        return
+    if options.stdio or options.tcp is not None or options.unix is not None:
+        raise Failure(Exit.USAGE, "--websocket goes with --http, at the same address, and with nothing else")
+    if where is True and options.http is None:
+        raise Failure(Exit.USAGE, "where? Say --websocket PORT, or --http PORT --websocket for both")
+    if where is not True and options.http is not None:
+        raise Failure(Exit.USAGE, "one address serves both: say --http PORT --websocket")
 
 
 def load(reference: str) -> Server:

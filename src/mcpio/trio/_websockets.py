@@ -72,7 +72,7 @@ async def connect_websocket(url: str, *, nursery: trio.Nursery, **options: Unpac
         location,
         given.pop("websocket", None) or WebSocketOptions(),
         engine,
-        _checked_headers(given.pop("headers", {})),
+        HttpClientOptions(headers=given.pop("headers", {})).headers,
         given.pop("ssl_context", None),
         seconds(given.pop("tcp_keep_alive", TCP_KEEP_ALIVE)),
     )
@@ -147,13 +147,6 @@ def _location(url: str) -> Location:
     if not mark or scheme.lower() not in ("ws", "wss"):
         raise ValueError(f"a server's URL begins with ws:// or wss://, not {url!r:.100}")
     return Location.parse("http" + url[len("ws") :])
-
-
-def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    for name in headers:
-        if name.lower().startswith("sec-websocket-"):
-            raise ValueError(f"the header {name} is the client's own to set")
-    return HttpClientOptions(headers=headers).headers
 
 
 def _engine_options(given: Mapping[str, Any]) -> Options:
