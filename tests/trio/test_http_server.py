@@ -418,6 +418,6 @@ def test_no_session_outlives_the_server_though_its_client_is_gone_and_its_handle
             await client.stream.aclose()
             await trio.testing.wait_all_tasks_blocked()
             assert len(shop.server.sessions) == 1
-        assert shop.server.sessions == ()
+        assert not shop.server.sessions
 
     in_virtual_time(main)

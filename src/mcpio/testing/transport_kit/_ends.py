@@ -85,7 +85,7 @@ async def closing_by_the_server(stage: Stage) -> None:
         stage.all_lost(outcomes, "calls under way when the server closes the session")
 
 
-@check()
+@check(breaks=True)
 async def a_cancelled_block(stage: Stage) -> None:
     """Cancel a client's block with calls under way: it is left soon, and the server learns of it (P9)."""
     begun = ended = trio.current_time()
