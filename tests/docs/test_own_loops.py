@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from threading import Thread
 
+import asyncio_protocol
+import gevent_sockets
 import pytest
+import qt_sockets
+import selector_loop
+import twisted_protocol
 from ownloops import (
     PROGRAMS,
     Carried,
@@ -23,7 +26,6 @@ from ownloops import (
     server,
     threads,
 )
-from tree import ROOT
 
 from mcpio import (
     CloseReason,
@@ -38,9 +40,6 @@ from mcpio import (
 )
 
 pytestmark = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-
-ASKED = b'{"jsonrpc":"2.0","id":7,"method":"x/echo","params":{"text":"%s"}}\n' % (b"x" * 1000)
-LOOPS = ROOT / "docs" / "examples" / "loops"
 
 
 @pytest.mark.parametrize("near", [client, server])
@@ -131,22 +130,25 @@ def test_what_waits_for_a_peer_that_stops_reading_is_bounded(program: Program) -
 
 
 def test_a_peer_that_asks_and_does_not_read_is_not_read_either(program: Program) -> None:
-    count, high_water = 300, 50_000
-    here, there = ends(room=4096)
+    count, high_water = 1000, 50_000
+    asked = b'{"jsonrpc":"2.0","id":%d,"method":"x/echo","params":{"text":"%s"}}\n'
+    flood = b"".join(asked % (n, b"x" * 1000) for n in range(2, count))
+    here, there = ends(room=16384)
     far = Carried(program, server(high_water=high_water), there)
     with here:
         initialize(here)
-        asking = Thread(target=here.sendall, args=(ASKED * count,))
+        asking = Thread(target=here.sendall, args=(flood,))
         asking.start()
         while far.do(lambda: far.app.conn.wants_read):
             pass
         assert asking.is_alive()
-        assert high_water < far.do(lambda: far.app.conn.queued_bytes) < 5 * high_water
+        assert high_water < far.do(lambda: far.app.conn.queued_bytes) < 10 * high_water
         with here.makefile("rb") as lines:
-            assert sum(line.startswith(b'{"jsonrpc":"2.0","id":7,"result":') for line, _ in zip(lines, range(count), strict=False)) == count
-        asking.join()
-        here.shutdown(socket.SHUT_WR)
-        assert here.recv(1) == b""
+            for n in range(2, count):
+                assert next(lines).startswith(b'{"jsonrpc":"2.0","id":%d,"result":{"text":"xx' % n)
+            asking.join()
+            here.shutdown(socket.SHUT_WR)
+            assert lines.read() == b""
     far.join()
 
 
@@ -180,4 +182,23 @@ def test_what_runs_is_answered_before_the_end(program: Program) -> None:
         with here.makefile("rb") as lines:
             assert [line.count(b'"done":true') for line in lines] == [1]
     far.join()
+    assert far.app.events[-1] == ConnectionClosed(CloseReason.CLOSED, None)
+
+
+@pytest.mark.parametrize("unread", [0, 100_000])
+def test_it_ends_though_the_peer_neither_reads_nor_closes(
+    program: Program, unread: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (asyncio_protocol, gevent_sockets, selector_loop, twisted_protocol):
+        monkeypatch.setattr(module, "LINGER", 0.01)
+    monkeypatch.setattr(qt_sockets, "LINGER", 10)
+    here, there = ends(room=4096)
+    far = Carried(program, server(), there)
+    with here:
+        initialize(here)
+        far.app.hears(Initialized)
+        if unread:
+            far.ask(1, text="x" * unread)
+        far.close(grace=0.01)
+        far.join()
     assert far.app.events[-1] == ConnectionClosed(CloseReason.CLOSED, None)

@@ -13,6 +13,7 @@ import struct
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import SimpleQueue
 from selectors import EVENT_READ
 from threading import Condition, Thread
@@ -224,7 +225,12 @@ def asyncio_streams(app: Heard, sock: socket.socket, started: Started) -> None:
         wake = asyncio.Event()
         started(asyncio.get_running_loop().call_soon_threadsafe, wake.set)
         await run(app.conn, reader, writer, app.on_event, wake)
-        writer.close()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(asyncio_protocol.LINGER):
+                writer.close()
+                await writer.wait_closed()
+        writer.transport.abort()
+        await asyncio.sleep(0)  # it closes in its loop's next turn
 
     asyncio.run(main())
 
@@ -299,6 +305,8 @@ def qt(app: Heard, sock: socket.socket, started: Started) -> None:
     started(bell.call_soon, carrier.touch)
     loop.exec()
     bell.close()
+    if bell.notifier is not None:
+        loop.shutdown()  # so that there can be another one
 
 
 class _Bell:
