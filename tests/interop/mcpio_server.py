@@ -1,7 +1,8 @@
 """A server that offers something of every kind, for the SDK's client.
 
 Its arguments are the newest revision to speak, how it is served and, but for ``stdio``, the descriptor of a socket that
-listens: ``http`` is through h11, ``asgi`` under uvicorn, and ``-alone`` after either is without sessions.
+listens: ``http`` is through h11, ``http2`` through h2, ``asgi`` under uvicorn, and ``-alone`` after any is without
+sessions. ``ws`` is over WebSocket, and the origins of pages that are welcome may come before the descriptor.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import trio
 from mcpio import Context, Revision, Server, ToolError
 from mcpio.app.serving import ServerSession
 from mcpio.engine.options import Options
-from mcpio.http.options import HttpOptions
+from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.revisions import HANDSHAKE_REVISIONS
 from mcpio.trio import serve_http, serve_stdio
 from mcpio.types import (
@@ -196,12 +197,31 @@ def roots_changed(session: ServerSession, _: RootsListChangedNotification) -> No
 server.notification_handlers["notifications/roots/list_changed"] = roots_changed
 
 
-def serve_h11(listening: socket.socket, options: HttpOptions) -> None:
-    """Serve through h11."""
+def serve_alone(listening: socket.socket, options: HttpOptions, http2: bool = False) -> None:
+    """Serve without a web server."""
 
     async def main() -> None:
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
-        await serve_http(server, listeners=[listener], options=options)
+        await serve_http(server, listeners=[listener], options=options, http2=http2)
+
+    trio.run(main)
+
+
+def serve_http2(listening: socket.socket, options: HttpOptions) -> None:
+    """Serve through h2 for those who ask for it."""
+    serve_alone(listening, options, http2=True)
+
+
+def serve_ws(listening: socket.socket, _: HttpOptions) -> None:
+    """Serve over WebSocket, with compression for those who want it."""
+    from mcpio.trio import serve_websocket
+    from mcpio.websocket import WebSocketOptions
+
+    async def main() -> None:
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+        policy = HostPolicy.for_address(*listening.getsockname(), origins=sys.argv[3:-1])
+        options = WebSocketOptions(compression=True)
+        await serve_websocket(server, listeners=[listener], options=options, policy=policy, handle_signals=True)
 
     trio.run(main)
 
@@ -221,7 +241,7 @@ if __name__ == "__main__":
     if how == "stdio":
         trio.run(serve_stdio, server)
     else:
-        serve = {"http": serve_h11, "asgi": serve_asgi}[how]
-        listening = socket.socket(fileno=int(sys.argv[3]))
+        serve = {"http": serve_alone, "http2": serve_http2, "asgi": serve_asgi, "ws": serve_ws}[how]
+        listening = socket.socket(fileno=int(sys.argv[-1]))
         listening.setblocking(False)
         serve(listening, HttpOptions(sessions=not alone))

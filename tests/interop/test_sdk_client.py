@@ -19,7 +19,7 @@ from sdktalk import Talk, talk_to_server
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
 
-WAYS = [("2025-11-25", "stdio"), ("2025-06-18", "stdio"), ("2025-11-25", "http"), ("2025-11-25", "asgi")]
+WAYS = [("2025-11-25", "stdio"), ("2025-06-18", "stdio"), *[("2025-11-25", way) for way in ("http", "http2", "asgi")]]
 
 
 @pytest.fixture(scope="module", params=WAYS, ids=" ".join)
@@ -42,7 +42,7 @@ def talk(connected: Talk) -> Talk:
 
 
 @pytest.mark.req("LIFE-04", "LIFE-05", "LIFE-07", "STDIO-10")
-@pytest.mark.parametrize("way", ["stdio", "http", "http-alone", "asgi-alone"])
+@pytest.mark.parametrize("way", ["stdio", "http", "http2", "http-alone", "asgi-alone"])
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 def test_a_conversation_in_every_revision(revision: str, way: str) -> None:
     with talk_to_server(revision, way) as talk:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 import anyio.from_thread
+import httpx2
 import mcp.types as types
 from listening import serving
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 T = TypeVar("T")
 
@@ -92,8 +94,22 @@ def talk_to_server(revision: str, way: str) -> Iterator[Talk]:
             server = StdioServerParameters(command=sys.executable, args=[str(SERVER), revision, way])
         else:
             url, _ = stack.enter_context(serving(SERVER, revision, way))
-            server = f"{url}/mcp"
+            server = over_http2(f"{url}/mcp") if way == "http2" else f"{url}/mcp"
         portal = stack.enter_context(anyio.from_thread.start_blocking_portal("asyncio"))
         talk = Talk(portal, server)
         stack.enter_context(portal.wrap_async_context_manager(talk.client))
         yield talk
+
+
+@asynccontextmanager
+async def over_http2(url: str) -> AsyncIterator[Any]:
+    """Have the client speak HTTP/2, and nothing else."""
+
+    async def check(response: httpx2.Response) -> None:
+        assert response.http_version == "HTTP/2"
+
+    async with (
+        httpx2.AsyncClient(http1=False, http2=True, event_hooks={"response": [check]}, timeout=30) as http,
+        streamable_http_client(url, http_client=http) as streams,
+    ):
+        yield streams
