@@ -67,6 +67,7 @@ async def echo(stream: trio.SocketStream, role: Role, window_bits: int | None, d
     clock = trio.current_time
     machine = WebSocket(role, OPTIONS, max_bytes=MAX_BYTES, now=clock(), entropy=os.urandom, window_bits=window_bits)
     texts: list[str] = []
+    has_ended = False
     async with stream:
         machine.receive_data(data, clock())
         while True:
@@ -80,6 +81,9 @@ async def echo(stream: trio.SocketStream, role: Role, window_bits: int | None, d
                     await stream.send_all(out)
                 if machine.over:
                     return texts
+                if machine.is_deaf and not has_ended:
+                    await stream.send_eof()
+                    has_ended = True
                 with trio.move_on_at(machine.next_deadline() or float("inf")):
                     machine.receive_data(bytes(await stream.receive_some(65536)) or None, clock())
             except trio.BrokenResourceError:

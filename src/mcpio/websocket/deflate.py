@@ -35,6 +35,7 @@ class Deflate(Extension):
         self._bits = window_bits
         self._is_control = self._is_compressed = False
         self._inflating = zlib.decompressobj(-_MAX_BITS)
+        self._is_final = False
         self._left = 0
 
     def compress(self, text: bytes) -> bytes:
@@ -65,6 +66,7 @@ class Deflate(Extension):
             self._left = self._max + 1
             if rsv.rsv1:
                 self._inflating = zlib.decompressobj(-_MAX_BITS)
+                self._is_final = False
         return RsvBits(True, False, False)
 
     def frame_inbound_payload_data(self, proto: FrameDecoder | FrameProtocol, data: bytes) -> bytes | CloseReason:
@@ -84,8 +86,15 @@ class Deflate(Extension):
         self._left -= len(text)
         if self._left <= 0:
             return CloseReason.MESSAGE_TOO_BIG
-        # What follows the end of all data would be lost without a word.
-        return CloseReason.INVALID_FRAME_PAYLOAD_DATA if self._inflating.eof else text
+        if not self._inflating.eof:
+            return text
+        # A final block need not be the end of a message (RFC 7692 section 7.2.3.4). More than one is no use to anybody,
+        # and each would cost a new beginning.
+        if self._is_final:
+            return CloseReason.INVALID_FRAME_PAYLOAD_DATA
+        rest, self._inflating, self._is_final = self._inflating.unused_data, zlib.decompressobj(-_MAX_BITS), True
+        more = self._inflate(rest)
+        return text + more if isinstance(more, bytes) else more
 
 
 def accept_offer(offered: str) -> tuple[str, int] | None:
@@ -97,7 +106,7 @@ def accept_offer(offered: str) -> tuple[str, int] | None:
         parameters = _parameters(offer)
         if parameters is None or not parameters.keys() <= _FLAGS | {"server_max_window_bits", "client_max_window_bits"}:
             continue
-        bits = _bits(parameters.get("server_max_window_bits"), "15")
+        bits = _bits(parameters.get("server_max_window_bits", "15"), None)
         # Whatever window the client is told to use, or not, is fine: it says how much it can do with.
         if bits is None or _bits(parameters.get("client_max_window_bits"), "15", least=8) is None:
             continue

@@ -187,10 +187,11 @@ class WebSocket:
         When ``over`` is true after that, the connection is to be closed.
         """
         self._advance(now)
-        out = self._out
+        # Pongs wait for no message (RFC 6455 section 5.5.2).
+        out = [self._frame(Opcode.PONG, payload) for payload in self._pongs]
+        self._pongs.clear()
+        out += self._out
         self._out = []
-        while self._pongs:
-            out.append(self._frame(Opcode.PONG, self._pongs.popleft()))
         if self._ping_is_due:
             out.append(self._frame(Opcode.PING, b""))
             self._ping_is_due = False
