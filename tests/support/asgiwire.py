@@ -92,8 +92,11 @@ class OnAsyncio:
     name = "asyncio"
 
     def run(self, main: Main) -> None:
-        with asyncio.Runner(loop_factory=_JumpingLoop) as runner:
+        with self.runner() as runner:
             runner.run(main())
+
+    def runner(self) -> asyncio.Runner:
+        return asyncio.Runner(loop_factory=_JumpingLoop)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
