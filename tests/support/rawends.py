@@ -11,6 +11,7 @@ from rawframes import Far, FarClient, FarServer, Lost
 
 from mcpio import Client, ConnectFailed, Limits, Options, Server
 from mcpio.trio import open_websocket, serve_websocket
+from mcpio.websocket import WebSocketOptions
 
 LIMITS = Limits(message_bytes=16 * 1024 * 1024, high_water=64 * 1024 * 1024)
 
@@ -45,17 +46,18 @@ async def served(server: Server | None = None, **options: Any) -> AsyncIterator[
 
 @asynccontextmanager
 async def near_server(
-    server: Server | None = None, fields: dict[str, str] | None = None, **options: Any
+    server: Server | None = None,
+    fields: dict[str, str] | None = None,
+    websocket: WebSocketOptions | None = None,
+    **options: Any,
 ) -> AsyncIterator[FarClient]:
     """Give the far end of a server of ours, after the handshakes of both protocols.
 
-    ``fields`` are those of the request, and ``options`` those of ``serve_websocket``.
+    ``fields`` are those of the request, ``websocket`` and ``options`` those of ``serve_websocket``.
     """
-    async with served(server, **options) as dial:
-        far = await dial()
+    async with served(server, options=websocket, **options) as dial, await dial() as far:
         await far.open(**(fields or {}))
         yield far
-        await trio.aclose_forcefully(far.stream)
 
 
 @asynccontextmanager
@@ -71,7 +73,7 @@ async def near_client(
 
     async def call(url: str) -> None:
         async with open_websocket(url, **given) as client:
-            await (use(client) if use is not None else client.wait_closed())
+            await (use(client) if use is not None else client.driver.wait_closed())
 
     async with called(call) as far:
         await far.open(**(fields or {}))
@@ -102,9 +104,8 @@ async def called(call: Callable[[str], Awaitable[None]]) -> AsyncIterator[FarSer
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener, trio.open_nursery() as nursery:
         nursery.start_soon(call, f"ws://127.0.0.1:{listener.socket.getsockname()[1]}/mcp")
-        far = FarServer(await listener.accept())
-        yield far
-        await trio.aclose_forcefully(far.stream)
+        async with FarServer(await listener.accept()) as far:
+            yield far
 
 
 ROLES = ("server", "client")

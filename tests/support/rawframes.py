@@ -11,7 +11,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import attrs
 import trio
@@ -89,6 +89,11 @@ def deflated(payload: bytes, deflater: Any = None) -> bytes:
     return done.removesuffix(b"\x00\x00\xff\xff")
 
 
+def inflated(payload: bytes, bits: int = 15) -> bytes:
+    """Return what the payload of a message stands for that was compressed by itself, with a window of 2 ** bits."""
+    return zlib.decompressobj(-bits).decompress(payload + b"\x00\x00\xff\xff")
+
+
 class Lost(Exception):
     """The connection ended without the frame that was waited for."""
 
@@ -102,6 +107,12 @@ class Far:
         self.heard = bytearray()
         self.opened: dict[str, str] = {}
         """The fields of the other end's head, in small letters."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await trio.aclose_forcefully(self.stream)
 
     # Frames
 
@@ -150,11 +161,10 @@ class Far:
         await self.send(text(json.dumps({"jsonrpc": "2.0", **message})))
 
     async def message(self) -> dict[str, Any]:
-        """Return the next message, of one frame without compression; pings in between are answered."""
-        while (frame := await self.frame()).opcode == PING:
-            await self.send(Frame(PONG, frame.payload))
-        assert (frame.opcode, frame.fin, frame.rsv) == (TEXT, True, 0), frame
-        found: dict[str, Any] = json.loads(frame.payload)
+        """Return the next message, of one frame, which may be compressed by itself."""
+        frame = await self.frame()
+        assert (frame.opcode, frame.fin) == (TEXT, True), frame
+        found: dict[str, Any] = json.loads(inflated(frame.payload) if frame.rsv == 4 else frame.payload)
         return found
 
     # The head before the frames

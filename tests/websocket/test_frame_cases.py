@@ -1,0 +1,91 @@
+"""Both roles hear frames as RFC 6455 has them, and say what it wants said: the cases of the Autobahn test suite."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+from frame_cases import CASES, LARGE_CASES, Case
+from rawends import END_OF, ROLES, played
+from rawframes import CLOSE, PING, PONG, TEXT, Far, Frame, close
+
+PROBE = b"still there?"
+
+
+@pytest.mark.req("XPORT-04")
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.number)
+def test_a_case(case: Case, role: str) -> None:
+    played(lambda: _play(case, role))
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("case", LARGE_CASES, ids=lambda case: case.number)
+def test_a_large_case(case: Case, role: str) -> None:
+    played(lambda: _play(case, role))
+
+
+async def _play(case: Case, role: str) -> None:
+    async with END_OF[role]() as far:
+        heard = _Heard()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_say, far, case)
+            if case.closes:
+                await heard.until_closed(far)
+            else:
+                await heard.until(far, len(case.answers))
+        if not case.closes:
+            await far.send(close())
+            await heard.until_closed(far)
+        assert heard.pongs == [*case.pongs, *([] if case.closes else [PROBE])]
+        assert heard.answers == list(case.answers) or (case.may_miss and not heard.answers)
+        assert heard.code in (case.closes or (1000,))
+        await finish(far, role, heard)
+
+
+async def _say(far: Far, case: Case) -> None:
+    await far.send(*case.frames, pace=case.pace)
+    if not case.closes:
+        await far.send(Frame(PING, PROBE))
+
+
+class _Heard:
+    """What came, each kind in its order."""
+
+    def __init__(self) -> None:
+        self.answers: list[str] = []
+        self.pongs: list[bytes] = []
+        self.code: int | None = None
+
+    async def until(self, far: Far, answers: int) -> None:
+        """Listen until the probe is answered, and so many texts came back."""
+        while PROBE not in self.pongs or len(self.answers) < answers:
+            assert not self._take(await far.frame()), f"closed with {self.code}"
+
+    async def until_closed(self, far: Far) -> None:
+        """Listen until the other end closes."""
+        while not self._take(await far.frame()):
+            pass
+
+    def _take(self, frame: Frame) -> bool:
+        assert frame.fin
+        assert frame.rsv == 0
+        if frame.opcode == TEXT:
+            self.answers.append(json.loads(frame.payload)["id"])
+        elif frame.opcode == PONG:
+            self.pongs.append(frame.payload)
+        elif frame.opcode == CLOSE:
+            self.code = frame.code
+            assert self.code is None or frame.payload[2:].decode().isprintable()
+        else:
+            assert frame.opcode == PING
+        return frame.opcode == CLOSE
+
+
+async def finish(far: Far, role: str, heard: _Heard) -> None:
+    """See that the server ends the stream, whoever that is."""
+    if role == "server":
+        await far.send(Frame(CLOSE, b"" if heard.code is None else close(heard.code).payload))
+        await far.ended()
+    await far.leave()
