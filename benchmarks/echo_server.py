@@ -4,6 +4,7 @@ python benchmarks/echo_server.py --stdio
 python benchmarks/echo_server.py --http 8000
 python benchmarks/echo_server.py --tcp 4000
 python benchmarks/echo_server.py --unix echo.sock
+python benchmarks/echo_server.py --websocket 4000
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def main() -> None:
     transport.add_argument("--http", type=int, metavar="PORT", help="serve over HTTP, at /mcp")
     transport.add_argument("--tcp", type=int, metavar="PORT", help="serve on TCP, a message a line")
     transport.add_argument("--unix", metavar="PATH", help="serve on a Unix socket, a message a line")
+    transport.add_argument("--websocket", type=int, metavar="PORT", help="serve over WebSocket, at /mcp")
     parser.add_argument("--sse", action="store_true", help="over HTTP, answer with events always")
     parser.add_argument("--parser", choices=("h11", "httptools"), default="h11", help="what parses HTTP")
     options = parser.parse_args()
@@ -38,6 +40,8 @@ def main() -> None:
         serve_over_http(server, options.http, "sse" if options.sse else "json", options.parser)
     elif options.stdio:
         trio.run(serve_stdio, server)
+    elif options.websocket is not None:
+        serve_over_websocket(server, options.websocket)
     else:
         serve_on_socket(server, options.tcp, options.unix)
 
@@ -48,6 +52,13 @@ def serve_on_socket(server: Server, port: int | None, path: str) -> None:
 
     serve = partial(serve_unix, server, path) if port is None else partial(serve_tcp, server, port)
     trio.run(partial(serve, handle_signals=True))
+
+
+def serve_over_websocket(server: Server, port: int) -> None:
+    """Serve until the process is ended."""
+    from mcpio.trio import serve_websocket
+
+    trio.run(partial(serve_websocket, server, port=port, handle_signals=True))
 
 
 def serve_over_http(

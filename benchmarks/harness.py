@@ -35,6 +35,12 @@ SERVERS = {
 BARE_BLOCKING = [*SERVERS[BARE_TRIO], "--blocking"]
 """The command of one that no client can keep busy."""
 
+UPGRADE = (
+    b"GET /mcp HTTP/1.1\r\nHost: %b\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Protocol: mcp\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+"""How a client asks for WebSocket at a host."""
+
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 """For child processes: with that variable, what is not installed would be compiled anew in each."""
 
@@ -170,7 +176,7 @@ class StdioServer:
         """Shake hands."""
         info = {"name": "benchmark", "version": "1"}
         self.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info})
-        self._write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        self._write(self._framed(b'{"jsonrpc":"2.0","method":"notifications/initialized"}'))
 
     def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Ask and return the result."""
@@ -214,17 +220,18 @@ class StdioServer:
 
     def _requests(self, around: tuple[bytes, bytes], count: int) -> bytes:
         before, after = around
-        return b"".join([b"%b%d%b" % (before, next(self._ids), after) for _ in range(count)])
+        return b"".join([self._framed(b"%b%d%b" % (before, next(self._ids), after)) for _ in range(count)])
+
+    def _framed(self, text: bytes) -> bytes:
+        return text + b"\n"
 
     def _write(self, data: bytes) -> None:
         while data:
             data = data[os.write(self._to, data) :]
 
     def _read(self) -> list[bytes]:
-        """Read once, and return the lines that end in it."""
-        data = os.read(self._from, 1 << 20)
-        if not data:
-            raise EOFError("the server closed its output")
+        """Read once, and return the messages that end in it."""
+        data = self._some()
         head, newline, rest = data.rpartition(b"\n")
         if not newline:
             self._unfinished.append(data)
@@ -232,6 +239,12 @@ class StdioServer:
         lines = b"".join([*self._unfinished, head]).split(b"\n")
         self._unfinished = [rest] if rest else []
         return lines
+
+    def _some(self) -> bytes:
+        data = os.read(self._from, 1 << 20)
+        if not data:
+            raise EOFError("the server closed its output")
+        return data
 
 
 class SocketServer(StdioServer):
@@ -247,6 +260,42 @@ class SocketServer(StdioServer):
         self._socket.close()
         self._process.terminate()
         super().__exit__()
+
+
+class WebSocketServer(SocketServer):
+    """A server of WebSocket at ``/mcp``, as a child process, driven by one connection without compression."""
+
+    def __init__(self, argv: Sequence[str], place: tuple[str, int], **options: Any) -> None:
+        """``argv`` lets it listen at ``place``, a host and a port."""
+        super().__init__(argv, place, **options)
+        self._write(UPGRADE % f"{place[0]}:{place[1]}".encode())
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += self._some()
+        head, _, self._rest = data.partition(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 101 "):
+            raise RuntimeError(f"no WebSocket: {head[:300]!r}")
+
+    def _framed(self, text: bytes) -> bytes:
+        size = len(text)
+        # A mask of zeros changes nothing: what masking costs is for the server alone to pay.
+        head = (0x81, 0x80 | size) if size < 126 else (0x81, 0xFE, size >> 8, size & 255)
+        return b"%b\0\0\0\0%b" % (bytes(head), text)
+
+    def _read(self) -> list[bytes]:
+        data, start, texts = self._rest + self._some(), 0, []
+        while len(data) >= start + 4:
+            size, head = data[start + 1], 2
+            if data[start] != 0x81 or size == 127:
+                raise RuntimeError(f"no text in one frame of at most 64 KiB: {data[start : start + 4]!r}")
+            if size == 126:
+                size, head = data[start + 2] << 8 | data[start + 3], 4
+            if len(data) < start + head + size:
+                break
+            texts.append(data[start + head : start + head + size])
+            start += head + size
+        self._rest = data[start:]
+        return texts
 
 
 def _connected(place: str | tuple[str, int]) -> socket.socket:
@@ -280,7 +329,7 @@ def call_of_echo(text: str) -> dict[str, Any]:
 
 def _around_the_id(method: str, params: dict[str, Any]) -> tuple[bytes, bytes]:
     rest = json.dumps({"method": method, "params": params}, separators=(",", ":")).encode()
-    return b'{"jsonrpc":"2.0","id":', b"," + rest[1:] + b"\n"
+    return b'{"jsonrpc":"2.0","id":', b"," + rest[1:]
 
 
 def _result(line: bytes) -> dict[str, Any]:

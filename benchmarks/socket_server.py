@@ -2,7 +2,8 @@
 
     python benchmarks/socket_server.py
 
-One message a line on all of them, so that only the transport differs.
+One message a line on these, so that only the transport differs. WebSocket has frames, and is compared with a bare loop
+of Trio and wsproto.
 """
 
 from __future__ import annotations
@@ -14,12 +15,23 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import BARE_TRIO, OURS, SERVERS, Figures, Rounds, SocketServer, StdioServer, arguments, call_of_echo
+from harness import (
+    BARE_TRIO,
+    OURS,
+    SERVERS,
+    Figures,
+    Rounds,
+    SocketServer,
+    StdioServer,
+    WebSocketServer,
+    arguments,
+    call_of_echo,
+)
 
-STDIO, TCP, UNIX = "stdio", "TCP", "Unix"
+STDIO, TCP, UNIX, WEBSOCKET = "stdio", "TCP", "Unix", "WebSocket"
 ALONE, MANY = "one at a time", "64 in flight"
 LOADS = {(load, size): 64 if load == MANY else 1 for load in (ALONE, MANY) for size in (64, 4096)}
-AS_STDIO, OF_BARE = 0.95, 0.6
+AS_STDIO, OF_BARE, OF_BARE_FRAMES = 0.95, 0.6, {ALONE: 0.6, MANY: 0.5}
 """Targets. Within a twentieth, two figures are the same: the noise is as large."""
 
 
@@ -29,7 +41,7 @@ def main() -> int:
     rounds = Rounds()
     with tempfile.TemporaryDirectory() as directory:
         for number in range(options.rounds):
-            for name, kind in itertools.product((OURS, BARE_TRIO), (STDIO, TCP, UNIX)):
+            for name, kind in itertools.product((OURS, BARE_TRIO), (STDIO, TCP, UNIX, WEBSOCKET)):
                 with _server(name, kind, Path(directory, f"{name[0]}{number}")) as server:
                     rounds.add(f"{name}, {kind}", _figures(server, options.seconds))
     for unit, what in (("/s", "calls a second"), (" CPU", "server's CPU, us a call")):
@@ -41,6 +53,9 @@ def main() -> int:
             rounds.compare(title, f"{OURS}, {STDIO}", f"{key}/s", AS_STDIO, name=name, witness=f"{key} CPU")
             if load == ALONE:
                 rounds.compare(title, f"{BARE_TRIO}, {kind}", f"{key}/s", OF_BARE, name=name, witness=f"{key} CPU")
+        name, title = f"{OURS}, {WEBSOCKET}", f"{WEBSOCKET}, {load}, {size} B"
+        peer, target = f"{BARE_TRIO}, {WEBSOCKET}", OF_BARE_FRAMES[load]
+        rounds.compare(title, peer, f"{key}/s", target, name=name, witness=f"{key} CPU")
     return rounds.verdict(options)
 
 
@@ -55,6 +70,8 @@ def _server(name: str, kind: str, path: Path) -> StdioServer:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    if kind == WEBSOCKET:
+        return WebSocketServer([*argv, "--websocket", str(port)], ("127.0.0.1", port))
     return SocketServer([*argv, "--tcp", str(port)], ("127.0.0.1", port))
 
 

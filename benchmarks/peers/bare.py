@@ -3,8 +3,10 @@
     python benchmarks/peers/bare.py             a Trio loop
     python benchmarks/peers/bare.py --blocking  no loop: faster than any client
     python benchmarks/peers/bare.py --tcp PORT  a Trio loop for each connection; likewise --unix PATH
+    python benchmarks/peers/bare.py --websocket PORT  the same with wsproto, a message for each text
 
-All lines of one read are answered by one write.
+
+All messages of one read are answered by one write.
 """
 
 from __future__ import annotations
@@ -58,13 +60,39 @@ async def serve_on_socket(kind: str, where: str) -> None:
             if out := answers.to(bytes(data)):
                 await stream.send_all(out)
 
-    if kind == "--tcp":
-        await trio.serve_tcp(answer, int(where), host="127.0.0.1")
+    if kind != "--unix":
+        await trio.serve_tcp(answer if kind == "--tcp" else answer_frames, int(where), host="127.0.0.1")
     else:
         listening = trio.socket.socket(trio.socket.AF_UNIX)
         await listening.bind(where)
         listening.listen()
         await trio.serve_listeners(answer, [trio.SocketListener(listening)])
+
+
+async def answer_frames(stream: Any) -> None:
+    """Serve one client over WebSocket."""
+    from wsproto import ConnectionType, WSConnection
+    from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessage
+
+    peer = WSConnection(ConnectionType.SERVER)
+    parts: list[str] = []
+    while data := await stream.receive_some(SIZE):
+        peer.receive_data(data)
+        out = b""
+        for event in peer.events():
+            if isinstance(event, TextMessage):
+                parts.append(event.data)
+                if event.message_finished:
+                    answer = _answer(loads("".join(parts)))
+                    parts.clear()
+                    if answer:
+                        out += peer.send(TextMessage(answer[:-1].decode()))
+            elif isinstance(event, Request):
+                out += peer.send(AcceptConnection(subprotocol=event.subprotocols[0]))
+            elif isinstance(event, CloseConnection):
+                out += peer.send(event.response())
+        if out:
+            await stream.send_all(out)
 
 
 def serve_blocking() -> None:
