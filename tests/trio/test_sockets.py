@@ -181,6 +181,36 @@ def test_a_connection_by_which_nothing_comes_is_closed_but_not_while_something_r
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_what_runs_for_a_client_that_ended_its_side_is_answered_but_not_waited_for_for_ever(
+    kind: str, tmp_path: Path
+) -> None:
+    server, ended = make_server(), []
+
+    @server.tool
+    async def never() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append("never")
+
+    async def main() -> None:
+        async with serving(server, kind, tmp_path, end_timeout=0.2, idle_timeout=60) as opened:
+            for name, arguments in (("wait", '{"seconds":0.01}'), ("never", "{}")):
+                async with opened() as client:
+                    driver: Any = client.driver
+                    stream = driver._wire._stream
+                    call = '{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"%s","arguments":%s}}\n'
+                    await stream.send_all((call % (name, arguments)).encode())
+                    await stream.send_eof()
+                    await client.driver.wait_closed()
+                    assert client.connection.received_bytes > 0
+            await until(lambda: not server.sessions)
+
+    run(main)
+    assert ended == ["never"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_in_the_end_what_runs_is_answered_for_as_long_as_the_grace(kind: str, tmp_path: Path) -> None:
     async def main() -> None:
         outcomes: list[str] = []

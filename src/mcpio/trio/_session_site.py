@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -16,17 +16,27 @@ from mcpio.trio._site import Crowd, Ground
 from mcpio.trio._timekeeper import Timekeeper
 from mcpio.trio._wire import Wire, close_forcefully
 
-__all__ = ["SessionSite"]
+__all__ = ["END_TIMEOUT", "SessionSite"]
+
+END_TIMEOUT: Final = 60.0
+"""Seconds for what runs when a client has ended its side of the connection."""
 
 
 class SessionSite:
     """The sessions of one server, one to a connection. What becomes of one costs that one only."""
 
-    def __init__(self, ground: Ground, *, tap: TapSource | None = None, idle_timeout: float | None = None) -> None:
-        """``idle_timeout`` closes a session by which nothing comes for so many seconds, and for which nothing runs."""
+    def __init__(
+        self,
+        ground: Ground,
+        *,
+        tap: TapSource | None = None,
+        idle_timeout: float | None = None,
+        end_timeout: float | None = END_TIMEOUT,
+    ) -> None:
+        """See ``ServeSocketOptions`` for the timeouts, in seconds."""
         self._ground = ground
         self._tap = tap
-        self._idle_timeout = idle_timeout
+        self._timeouts = (idle_timeout, end_timeout)
         self._sessions: Crowd[ServerSession] = Crowd()
         self._is_closing = False
 
@@ -43,22 +53,20 @@ class SessionSite:
             await close_forcefully(wire)
             return
         connection: Any = begun.connection
-        made: list[tuple[ServerSession, _Idle | None]] = []
+        made: list[tuple[ServerSession, _Patience]] = []
 
         def make_session(driver: Any) -> ServerSession:
             session = ground.server.session(connection, driver, ground.state)
-            limit = self._idle_timeout
-            made.append((session, None if limit is None else _Idle(session, ground.timekeeper, limit)))
+            made.append((session, _Patience(session, ground.timekeeper, *self._timeouts)))
             self._sessions.enter(session)
             return session
 
         try:
             await carry(begun, wire, make_session, timekeeper=ground.timekeeper)
         finally:
-            for session, idle in made:
+            for session, patience in made:
                 self._sessions.leave(session)
-                if idle is not None:
-                    ground.timekeeper.arm(idle, None)
+                patience.stop()
 
     def close(self, grace: float) -> None:
         """Begin the end of all sessions, and no others. What runs is answered within so many seconds."""
@@ -71,24 +79,55 @@ class SessionSite:
         await self._sessions.wait_empty()
 
 
-class _Idle:
-    """Closes a session for which nothing is done and by which nothing comes."""
+class _Patience:
+    """Ends a session that nobody needs any more, as far as that can be known. It looks now and then."""
 
-    def __init__(self, session: ServerSession, timekeeper: Timekeeper, limit: float) -> None:
+    def __init__(
+        self, session: ServerSession, timekeeper: Timekeeper, idle: float | None, after_end: float | None
+    ) -> None:
         self._session = session
         self._timekeeper = timekeeper
-        self._limit = limit
+        self._idle = idle
+        self._after_end = after_end
         self._began = trio.current_time()
-        timekeeper.arm(self, self._began + limit)
+        self._end_seen: float | None = None
+        self._arm(*(self._began + limit for limit in (idle, after_end) if limit is not None))
 
     def handle_timeout(self) -> None:
-        """Close the session if it is time, or else come back when it may be. The timekeeper calls this."""
+        """End the session if it is time, or else come back when it may be. The timekeeper calls this."""
         connection, now = self._session.connection, trio.current_time()
-        if connection.phase in (Phase.CLOSING, Phase.CLOSED):
+        if connection.phase is Phase.CLOSED:
             return
-        pending = connection.pending
-        since = now if pending.outgoing or pending.incoming else max(self._began, connection.heard_at or self._began)
-        if since + self._limit <= now:
-            self._session.close()
-        else:
-            self._timekeeper.arm(self, since + self._limit)
+        if connection.phase is Phase.CLOSING:
+            self._wait_for_the_last(connection.wants_read, now)
+            return
+        due = [] if self._after_end is None else [now + self._after_end]
+        if self._idle is not None:
+            pending = connection.pending
+            is_busy = bool(pending.outgoing or pending.incoming)
+            until = (now if is_busy else max(self._began, connection.heard_at or self._began)) + self._idle
+            if until <= now:
+                self._session.close()
+            due.append(max(until, now))
+        self._arm(*due)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._timekeeper.arm(self, None)
+
+    def _wait_for_the_last(self, may_come_more: bool, now: float) -> None:
+        """Cut off what still runs for a client that ended its side: it may be gone, which looks the same."""
+        if self._after_end is None:
+            return
+        if may_come_more:
+            self._end_seen = None
+        elif self._end_seen is None:
+            self._end_seen = now
+        elif self._end_seen + self._after_end <= now:
+            self._session.close(0)
+            return
+        self._arm(now + self._after_end)
+
+    def _arm(self, *due: float) -> None:
+        if due:
+            self._timekeeper.arm(self, min(due))

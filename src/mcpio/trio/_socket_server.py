@@ -18,7 +18,7 @@ from mcpio.engine.limits import seconds
 from mcpio.trio._beginnings import TapSource
 from mcpio.trio._drivers import check_options
 from mcpio.trio._listening import Door, SocketPeer, address_of, keep_tcp_alive, listen_tcp, listen_unix
-from mcpio.trio._session_site import SessionSite
+from mcpio.trio._session_site import END_TIMEOUT, SessionSite
 from mcpio.trio._site import Ground, run_site, until_signalled
 from mcpio.trio._wire import StreamWire
 
@@ -42,6 +42,9 @@ class ServeSocketOptions(TypedDict, total=False):
     idle_timeout: float | None
     """After how many seconds a connection is closed by which nothing comes and for which nothing runs; ``None``, the
     default, keeps it. A client that pings is not idle."""
+    end_timeout: float | None
+    """Seconds that what runs has at least, and at most twice of, when a client ends its side of the connection: it may
+    wait for the answers, or be gone, which looks the same. 60 by default; ``None`` for ever."""
     handshake_timeout: float | None
     """Seconds that a client has for the handshake of TLS; 10 by default."""
     tcp_keep_alive: float | None
@@ -146,8 +149,12 @@ class _StreamSite:
     """Connections that are streams, one message a line; each is a session."""
 
     def __init__(self, ground: Ground, options: ServeSocketOptions) -> None:
-        limit = seconds(options.get("idle_timeout"))
-        self._sessions = SessionSite(ground, tap=options.get("tap"), idle_timeout=limit)
+        self._sessions = SessionSite(
+            ground,
+            tap=options.get("tap"),
+            idle_timeout=seconds(options.get("idle_timeout")),
+            end_timeout=seconds(options.get("end_timeout", END_TIMEOUT)),
+        )
         self._find_principal = options.get("principal")
         self._tcp_keep_alive = seconds(options.get("tcp_keep_alive", TCP_KEEP_ALIVE))
 

@@ -1,0 +1,112 @@
+"""P9 over every transport: clients that were opened in many tasks are closed by others, in any order, and are gone."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+from carriers import CARRIERS, Connect, make_server, over
+
+from mcpio import Client, ConnectionLost, NoBackChannel
+from mcpio.trio import StdioClient
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes and sockets of POSIX")
+
+FEW = {"stdio": 4}
+"""How many clients there are where each costs a process; elsewhere there are more."""
+
+
+class Crowd:
+    """Clients, each opened by a task of its own and with a call under way."""
+
+    def __init__(self, size: int, chance: random.Random) -> None:
+        self.clients: list[Client] = []
+        self.outcomes: list[type[Exception]] = []
+        self.size = size
+        self.chance = chance
+        self.has_all = trio.Event()
+
+    async def come(self, connect: Connect, home: trio.Nursery) -> None:
+        """Open a client, and wait for an answer that never comes."""
+        client = await connect(nursery=home)
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
+        asked = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._wait, client, asked)
+            await asked.wait()
+            self.clients.append(client)
+            if len(self.clients) == self.size:
+                self.has_all.set()
+
+    async def leave(self, client: Client) -> None:
+        """Close a client in one way or another; once more does no harm."""
+        ways: list[Callable[[], Awaitable[object]]] = [
+            lambda: trio.to_thread.run_sync(client.close),
+            lambda: trio.to_thread.run_sync(client.close, 0.0),
+            lambda: client.aclose(0.1),
+            lambda: self._at_once(client, 0.0),
+            lambda: self._at_once(client, 1.0),
+        ]
+        for way in self.chance.sample(ways, self.chance.randint(1, 3)):
+            await way()
+        await client.driver.wait_closed()
+        client.close()
+
+    async def _wait(self, client: Client, asked: trio.Event) -> None:
+        try:
+            await client.call_tool("wait", on_progress=lambda *_: asked.set(), timeout=None)
+        except (ConnectionLost, NoBackChannel) as error:
+            self.outcomes.append(type(error))
+
+    async def _at_once(self, client: Client, grace: float) -> None:
+        client.close(grace)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", CARRIERS)
+def test_clients_opened_in_many_tasks_are_closed_from_others_in_any_order(kind: str, seed: int, tmp_path: Path) -> None:
+    server = make_server()
+
+    async def main() -> None:
+        crowd = Crowd(FEW.get(kind, 12), random.Random(seed))
+        with trio.fail_after(15):
+            async with over(kind, server, tmp_path) as connect, trio.open_nursery() as home:
+                async with trio.open_nursery() as tasks:
+                    for _ in range(crowd.size):
+                        tasks.start_soon(crowd.come, connect, home)
+                    await crowd.has_all.wait()
+                    leaving = crowd.chance.sample(crowd.clients, crowd.size)
+                    for client in leaving:
+                        tasks.start_soon(crowd.leave, client)
+                assert crowd.outcomes == [ConnectionLost] * crowd.size
+                assert all(client.ended is not None for client in crowd.clients)
+                await _until(lambda: not home.child_tasks and not server.sessions)
+        for client in crowd.clients:
+            if isinstance(client, StdioClient):
+                with pytest.raises(ProcessLookupError):
+                    os.kill(client.child.pid, 0)
+
+    open_before = _open()
+    trio.run(main)
+    gc.collect()
+    assert _open() == open_before
+    assert not [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    while True:
+        if holds():
+            return
+        await trio.sleep(0.005)
+
+
+def _open() -> int | None:
+    """Return how many descriptors are open, where the system tells."""
+    place = Path("/proc/self/fd")
+    return len(os.listdir(place)) if place.exists() else None
