@@ -3,7 +3,7 @@
     python benchmarks/clients.py CLIENT SERVER --seconds 1
 
 CLIENT is mcpio or sdk; SERVER is memory (the client's own kind of server, in this process), stdio (a bare one, as a
-child process), or direct (sdk only: a server in this process with no JSON between).
+child process), http (one that runs at ``--url``), or direct (sdk only: a server in this process with no JSON between).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -21,29 +21,32 @@ from harness import BARE_BLOCKING, Figures
 Call: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 CALLERS = (1, 64)
+HTTP_CALLERS = (1, 16, 64)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Call a tool as fast as possible.")
     parser.add_argument("client", choices=["mcpio", "sdk"])
-    parser.add_argument("server", choices=["memory", "stdio", "direct"])
+    parser.add_argument("server", choices=["memory", "stdio", "http", "direct"])
+    parser.add_argument("--url", help="where the server is, for http")
     parser.add_argument("--seconds", type=float, default=1.0)
     options = parser.parse_args()
+    callers = HTTP_CALLERS if options.server == "http" else CALLERS
     if options.client == "mcpio":
         # anyio, whose task groups serve both clients here, starts nothing but trio.run.
-        figures = anyio.run(run, mcpio_client(options.server), options.seconds, backend="trio")
+        figures = anyio.run(run, mcpio_client(options.server, options.url), callers, options.seconds, backend="trio")
     else:
-        figures = anyio.run(run, sdk_client(options.server), options.seconds)
+        figures = anyio.run(run, sdk_client(options.server, options.url), callers, options.seconds)
     print(json.dumps(figures))
 
 
-async def run(client: Any, seconds: float) -> Figures:
+async def run(client: Any, numbers: Sequence[int], seconds: float) -> Figures:
     """Call with each number of callers in turn."""
     figures: Figures = {}
     async with client as call:
         await rate(call, 1, seconds / 7)  # to warm up
-        for callers in CALLERS:
+        for callers in numbers:
             per_second, cpu = await rate(call, callers, seconds)
             figures[f"{callers}/s"], figures[f"{callers} CPU"] = per_second, cpu
     return figures
@@ -69,23 +72,28 @@ async def rate(call: Call, callers: int, seconds: float) -> tuple[float, float]:
 
 
 @asynccontextmanager
-async def mcpio_client(server: str) -> AsyncIterator[Call]:
+async def mcpio_client(server: str, url: str) -> AsyncIterator[Call]:
     """Give our client's way to call a tool."""
     from echo_server import echo_server
 
-    from mcpio.trio import memory_client, open_stdio
+    from mcpio.trio import memory_client, open_http, open_stdio
 
-    async with open_stdio(BARE_BLOCKING) if server == "stdio" else memory_client(echo_server()) as client:
+    opened: Any
+    if server == "http":
+        opened = open_http(url)
+    else:
+        opened = open_stdio(BARE_BLOCKING) if server == "stdio" else memory_client(echo_server())
+    async with opened as client:
         yield client.call_tool
 
 
 @asynccontextmanager
-async def sdk_client(server: str) -> AsyncIterator[Call]:
+async def sdk_client(server: str, url: str) -> AsyncIterator[Call]:
     """Give the official SDK's."""
     from mcp import Client, StdioServerParameters
     from peers import sdk_low_level
 
-    target: Any = sdk_low_level.server
+    target: Any = url if server == "http" else sdk_low_level.server
     if server == "stdio":
         command, *rest = BARE_BLOCKING
         target = StdioServerParameters(command=command, args=rest)

@@ -34,10 +34,11 @@ def main() -> None:
     transport.add_argument("--websocket", type=int, metavar="PORT", help="serve over WebSocket, at /mcp")
     parser.add_argument("--sse", action="store_true", help="over HTTP, answer with events always")
     parser.add_argument("--parser", choices=("h11", "httptools"), default="h11", help="what parses HTTP")
+    parser.add_argument("--store", metavar="PATH", help="over HTTP, keep sessions in a file")
     options = parser.parse_args()
     server = echo_server(int(os.environ.get("BENCH_TOOLS", "1")))
     if options.http is not None:
-        serve_over_http(server, options.http, "sse" if options.sse else "json", options.parser)
+        serve_over_http(server, options.http, "sse" if options.sse else "json", options.parser, options.store)
     elif options.stdio:
         trio.run(serve_stdio, server)
     elif options.websocket is not None:
@@ -62,15 +63,18 @@ def serve_over_websocket(server: Server, port: int) -> None:
 
 
 def serve_over_http(
-    server: Server, port: int, answers: Literal["json", "sse"], parser: Literal["h11", "httptools"]
+    server: Server, port: int, answers: Literal["json", "sse"], parser: Literal["h11", "httptools"], path: str | None
 ) -> None:
     """Serve until the process is ended."""
     # Here, not above: who serves over standard input and output does not pay for it.
     from mcpio.http.options import HttpOptions
+    from mcpio.stores import SqliteStore
     from mcpio.trio import serve_http
 
     options = HttpOptions(answers=answers)
-    trio.run(partial(serve_http, server, port=port, options=options, parser=parser, handle_signals=True))
+    store = None if path is None else SqliteStore(path)
+    serve = partial(serve_http, server, port=port, options=options, parser=parser, store=store)
+    trio.run(partial(serve, handle_signals=True))
 
 
 def echo_server(tools: int = 1) -> Server:

@@ -2,30 +2,43 @@
 
     python benchmarks/http_server.py
 
-Each of N clients has a session and a connection of its own, and asks again as soon as it is answered. Both servers
-have the event loop and the parser that they come with, unless said otherwise. With ``--pin`` the server and what drives
-it each have a processor of their own.
+Each of N clients has a session and a connection of its own, and asks again as soon as it is answered. The servers have
+the event loop that they come with, and h11 for a parser unless said otherwise. With ``--pin`` the server and what
+drives it each have a processor of their own. With ``--durable`` our server with its sessions in a file is measured too.
+
+The SDK for TypeScript is there where ``MCPIO_PEERS_DIR`` names the directory in which npm has installed what
+``tests/peers/package.json`` names.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from pathlib import Path
 
 from harness import LOW_LEVEL, OURS, Figures, Rounds, arguments
-from http_load import HttpClient, HttpServer, drive
+from http_load import HttpClient, HttpServer, drive, node
 
-HTTPTOOLS = "mcpio, httptools"
+HTTPTOOLS = f"{OURS}, httptools"
+SDK_HTTPTOOLS = "mcp, httptools"
+TYPESCRIPT = "TypeScript SDK"
+DURABLE = f"{OURS}, durable"
+STORE = "the path of a file"
+"""Stands for one that is new in each measurement."""
 CONNECTIONS = (1, 16, 64)
 MODES: dict[str, tuple[int, ...]] = {"JSON": CONNECTIONS, "SSE": (16,)}
+LOADS = [f"{mode}, {count}" for mode, numbers in MODES.items() for count in numbers]
 SESSIONS: dict[str, tuple[int, ...]] = {OURS: (1_000, 10_000), LOW_LEVEL: (1_000,)}
 SERVERS = {
     OURS: ["echo_server.py"],
     HTTPTOOLS: ["echo_server.py", "--parser", "httptools"],
     LOW_LEVEL: ["peers/sdk_low_level.py"],
+    SDK_HTTPTOOLS: ["peers/sdk_low_level.py", "--parser", "httptools"],
 }
 TARGETS = {"JSON, 1": 1.8, "JSON, 16": 2.8, "JSON, 64": 3.0, "SSE, 16": 4.0}
 HTTPTOOLS_TARGET = 6.0
+TYPESCRIPT_TARGET = 3.0
 P99_TARGET = 5.0
 SESSION_TARGET = 10.0
 """How many times less memory an idle session takes."""
@@ -35,31 +48,40 @@ def main() -> int:
     """Measure and print."""
     parser = arguments(__doc__, rounds=5, seconds=1.0)
     parser.add_argument("--pin", action="store_true", help="run the server and this process on a processor each")
+    parser.add_argument("--durable", action="store_true", help="measure our server with sessions in a file, too")
     parser.add_argument("--sessions", type=int, default=max(SESSIONS[OURS]), help="the most idle sessions to measure")
     options = parser.parse_args()
     cpu = _pin() if options.pin else None
+    servers = _servers(is_durable=options.durable)
     rounds = Rounds()
     for _ in range(options.rounds):
-        for name, argv in SERVERS.items():
-            rounds.add(name, _measure(argv, cpu, options.seconds))
-    loads = [f"{mode}, {count}" for mode, numbers in MODES.items() for count in numbers]
-    rounds.show("calls a second", {load: f"{load}/s" for load in loads})
-    rounds.show("server's CPU, us a call", {load: f"{load} CPU" for load in loads})
-    rounds.show("median, us", {load: f"{load} p50" for load in loads})
-    rounds.show("99 in 100 within, us", {load: f"{load} p99" for load in loads})
+        for name, argv in servers.items():
+            with tempfile.TemporaryDirectory() as directory:
+                rounds.add(name, _measure(argv, cpu, options.seconds, Path(directory)))
+    _show(rounds)
     memory = _sessions(cpu, options.sessions)
-    for load, target in TARGETS.items():
-        rounds.compare(load, LOW_LEVEL, f"{load}/s", target, witness=f"{load} CPU")
-    rounds.compare("JSON, 16", LOW_LEVEL, "JSON, 16/s", HTTPTOOLS_TARGET, name=HTTPTOOLS, witness="JSON, 16 CPU")
-    rounds.compare("p99 of JSON, 16", LOW_LEVEL, "JSON, 16 p99", P99_TARGET)
+    _compare(rounds, has_typescript=TYPESCRIPT in servers)
     memory.compare("memory of an idle session", LOW_LEVEL, "1000 sessions", SESSION_TARGET)
     return rounds.verdict(options) | memory.verdict(options)
 
 
-def _measure(argv: list[str], cpu: int | None, seconds: float) -> Figures:
+def _servers(*, is_durable: bool) -> dict[str, list[str]]:
+    """Return those that can be measured here."""
+    servers = dict(SERVERS)
+    if is_durable:
+        servers[DURABLE] = ["echo_server.py", "--store", STORE]
+    if os.environ.get("MCPIO_PEERS_DIR") and node() is not None:
+        servers[TYPESCRIPT] = ["peers/typescript_sdk.cjs"]
+    else:
+        print(f"{TYPESCRIPT}: left out, for there is no Node, or MCPIO_PEERS_DIR is not set\n")
+    return servers
+
+
+def _measure(argv: list[str], cpu: int | None, seconds: float, directory: Path) -> Figures:
     figures: Figures = {}
     for mode, numbers in MODES.items():
-        with HttpServer([*argv, "--sse"] if mode == "SSE" else argv, cpu=cpu) as server:
+        command = [str(directory / mode) if word is STORE else word for word in argv]
+        with HttpServer([*command, "--sse"] if mode == "SSE" else command, cpu=cpu) as server:
             for count in numbers:
                 figures |= _load(server, f"{mode}, {count}", count, seconds)
     return figures
@@ -68,7 +90,31 @@ def _measure(argv: list[str], cpu: int | None, seconds: float) -> Figures:
 def _load(server: HttpServer, load: str, count: int, seconds: float) -> Figures:
     drive(server, count, seconds / 5)  # to warm up
     run = drive(server, count, seconds)
-    return {f"{load}/s": run.rate, f"{load} CPU": run.cpu_us, f"{load} p50": run.p50_us, f"{load} p99": run.p99_us}
+    return {
+        f"{load}/s": run.rate,
+        f"{load} CPU": run.cpu_us,
+        f"{load} busy": run.busy,
+        f"{load} p50": run.p50_us,
+        f"{load} p99": run.p99_us,
+    }
+
+
+def _show(rounds: Rounds) -> None:
+    rounds.show("calls a second", {load: f"{load}/s" for load in LOADS})
+    rounds.show("server's CPU, us a call", {load: f"{load} CPU" for load in LOADS})
+    rounds.show("clients' share of a CPU", {load: f"{load} busy" for load in LOADS})
+    rounds.show("median, us", {load: f"{load} p50" for load in LOADS})
+    rounds.show("99 in 100 within, us", {load: f"{load} p99" for load in LOADS})
+
+
+def _compare(rounds: Rounds, *, has_typescript: bool) -> None:
+    for load, target in TARGETS.items():
+        rounds.compare(load, LOW_LEVEL, f"{load}/s", target, witness=f"{load} CPU")
+    title = "httptools, JSON, 16"
+    rounds.compare(title, LOW_LEVEL, "JSON, 16/s", HTTPTOOLS_TARGET, name=HTTPTOOLS, witness="JSON, 16 CPU")
+    rounds.compare("p99 of JSON, 16", LOW_LEVEL, "JSON, 16 p99", P99_TARGET)
+    for load in LOADS if has_typescript else ():
+        rounds.compare(load, TYPESCRIPT, f"{load}/s", TYPESCRIPT_TARGET, witness=f"{load} CPU")
 
 
 def _sessions(cpu: int | None, most: int) -> Rounds:

@@ -1,7 +1,7 @@
 """The echo server on the low-level server of the official SDK (``mcp`` 2.x), over HTTP under uvicorn.
 
 python benchmarks/peers/sdk_low_level.py
-python benchmarks/peers/sdk_low_level.py --http 8000 [--sse]
+python benchmarks/peers/sdk_low_level.py --http 8000 [--sse] [--parser httptools]
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A server with a tool that echoes, on the official SDK.")
     parser.add_argument("--http", type=int, metavar="PORT", help="serve over HTTP, at /mcp")
     parser.add_argument("--sse", action="store_true", help="over HTTP, answer with events always")
+    parser.add_argument(
+        "--parser", choices=("h11", "httptools"), default="h11", help="what parses HTTP: h11 is what the SDK depends on"
+    )
     options = parser.parse_args()
     if options.http is None:
         anyio.run(serve_parent)
@@ -46,7 +49,8 @@ def main() -> None:
         import uvicorn
 
         app = server.streamable_http_app(json_response=not options.sse)
-        uvicorn.run(app, host="127.0.0.1", port=options.http, log_level="error", access_log=False)
+        quiet: Any = {"log_level": "error", "access_log": False}
+        uvicorn.run(app, host="127.0.0.1", port=options.http, http=options.parser, **quiet)
 
 
 async def serve_parent() -> None:

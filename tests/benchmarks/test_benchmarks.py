@@ -21,7 +21,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
         "stdio_server.py --rounds 1 --seconds 0.01",
         "stdio_client.py --rounds 1 --seconds 0.01",
         "in_memory.py --rounds 1 --seconds 0.01",
-        "http_server.py --rounds 1 --seconds 0.01 --sessions 100",
+        "http_server.py --rounds 1 --seconds 0.01 --sessions 100 --durable",
+        "http_client.py --rounds 1 --seconds 0.01",
         "socket_server.py --rounds 1 --seconds 0.01",
     ],
 )
