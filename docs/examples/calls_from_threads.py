@@ -16,10 +16,10 @@ from mcpio import (
     CallToolRequest,
     CallToolResult,
     ClientConnection,
-    ConnectionLost,
     Event,
     Implementation,
     McpError,
+    NoBackChannel,
     RequestFailed,
     RequestReceived,
     ResponseReceived,
@@ -43,12 +43,12 @@ class Carrier:
         self._thread.start()
 
     def do(self, act: Callable[[], object]) -> None:
-        """Have the thread do something to the connection. ``ConnectionLost`` after the end."""
+        """Have the thread do something to the connection. ``NoBackChannel`` after the end."""
         self._todo.put(act)
         try:
             self._clapper.send(b"!")
         except OSError:
-            raise ConnectionLost("the connection has ended") from None
+            raise NoBackChannel("the connection has ended") from None
 
     def ask(self, send: Callable[[Future[Any]], object]) -> Any:
         """Have a request sent, a future as its cookie; return the result or raise the error."""
@@ -65,7 +65,7 @@ class Carrier:
 
     def close(self) -> None:
         """Close the connection, and wait for the thread."""
-        with suppress(ConnectionLost):
+        with suppress(NoBackChannel):
             self.do(lambda: self.conn.close(monotonic()))
         self._thread.join()
 

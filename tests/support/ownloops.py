@@ -27,7 +27,7 @@ import qt_sockets
 import selector_loop
 import twisted_protocol
 from tree import ROOT
-from twisted.internet.epollreactor import EPollReactor
+from twisted.internet import epollreactor
 
 from mcpio import (
     ClientConnection,
@@ -106,7 +106,8 @@ class Heard:
         return by_cookie
 
     def _ended(self) -> list[ResponseReceived | RequestFailed]:
-        return [each for each in (*self.of(ResponseReceived), *self.of(RequestFailed)) if each.cookie is not None]
+        ended = [event for event in self.events if isinstance(event, ResponseReceived | RequestFailed)]
+        return [event for event in ended if event.cookie is not None]
 
 
 def client() -> Heard:
@@ -258,7 +259,8 @@ def threads(app: Heard, sock: socket.socket, started: Started) -> None:
 
 
 def twisted(app: Heard, sock: socket.socket, started: Started) -> None:
-    reactor = EPollReactor()
+    new_reactor: Any = epollreactor.EPollReactor
+    reactor = new_reactor()
     carrier = twisted_protocol.Carrier(app, reactor)
     carrier.over.addCallback(lambda _: reactor.stop())
     factory = twisted_protocol.Carriers(lambda: carrier)
@@ -292,7 +294,8 @@ def greenlets(app: Heard, sock: socket.socket, started: Started) -> None:
 
 
 def qt(app: Heard, sock: socket.socket, started: Started) -> None:
-    loop, bell = qt_sockets.QCoreApplication([]), _Bell()
+    names: Any = qt_sockets
+    loop, bell = names.QCoreApplication([]), _Bell()
     if "PySide6.QtCore" in sys.modules:
         notifier = sys.modules["PySide6.QtCore"].QSocketNotifier
         bell.notifier = notifier(bell.sock.fileno(), notifier.Type.Read)
