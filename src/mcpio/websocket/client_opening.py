@@ -58,14 +58,17 @@ class ClientOpening:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
         self.request = self._request(location, headers)
         """The bytes of the request."""
-        self._response: h11.Response | None = None
+        self._status = 0
+        self._challenges: list[str] = []
         self._body = b""
+        self._has_ended = False
         self._outcome: Opened | McpError | None = None
 
     def receive_data(self, data: bytes | None) -> None:
         """Take in bytes, or ``None`` for the end of the connection. What comes after the outcome is ignored."""
         if self._outcome is not None or data == b"":
             return
+        self._has_ended = data is None
         self._http.receive_data(data or b"")  # for which nothing is the end
         while self.outcome() is None and self._take_event():
             pass
@@ -98,13 +101,14 @@ class ClientOpening:
         try:
             event = self._http.next_event()
         except h11.RemoteProtocolError as error:
-            self._outcome = self._refusal() if self._response is not None else _no_http(error)
+            self._outcome = self._refusal() if self._status else _no_http(error, has_ended=self._has_ended)
             return True
         if isinstance(event, h11.InformationalResponse):
             if event.status_code == 101:
                 self._outcome = self._opened(event)
         elif isinstance(event, h11.Response):
-            self._response = event
+            self._status = event.status_code
+            self._challenges = [value.decode("latin-1") for name, value in event.headers if name == b"www-authenticate"]
         elif isinstance(event, h11.Data):
             self._body = (self._body + bytes(event.data))[:QUOTE]
             if len(self._body) == QUOTE:
@@ -138,19 +142,16 @@ class ClientOpening:
 
     def _refusal(self) -> McpError:
         """Return what an answer other than 101 amounts to."""
-        response = self._response
-        if response is None:
-            return RemoteProtocolError("the connection ended before the server had answered the handshake")
-        status, text = response.status_code, self._body.decode(errors="replace")
+        status, text = self._status, self._body.decode(errors="replace")
         if status in (401, 403):
-            challenges = [value.decode("latin-1") for name, value in response.headers if name == b"www-authenticate"]
-            said = "; ".join(challenges) or repr(text)[:200]
+            said = "; ".join(self._challenges) or repr(text)[:200]
             message = f"the server refuses the WebSocket with status {status}: {said}"
-            return AuthorizationRequired(message, status=status, challenges=challenges)
+            return AuthorizationRequired(message, status=status, challenges=self._challenges)
         return UnexpectedResponse(status, "no WebSocket in answer to the handshake", text)
 
 
-def _no_http(error: Exception) -> McpError:
-    found = RemoteProtocolError(f"the answer to the handshake is no HTTP: {error}")
+def _no_http(error: Exception, *, has_ended: bool) -> McpError:
+    said = "the connection ended before an answer" if has_ended else f"the answer is no HTTP: {error}"
+    found = RemoteProtocolError(f"the handshake failed: {said}")
     found.__cause__ = error
     return found

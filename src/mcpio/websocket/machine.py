@@ -81,6 +81,8 @@ class WebSocketEnded:
     """What it means; ``None`` for the end in order, whichever side began it. See ``mcpio.websocket.closing``."""
 
 
+_IGNORED: Final = FragmentReceived(0)
+
 WebSocketEvent: TypeAlias = MessageReceived | FragmentReceived | PingReceived | PongReceived | WebSocketEnded
 
 
@@ -303,22 +305,21 @@ class WebSocket:
             self._check_announced(piece)
         if piece is None:
             return None
+        if self._has_ended and piece.opcode is not Opcode.CLOSE:
+            return _IGNORED
         payload: bytes = piece.payload  # type: ignore[assignment]  # before anything decodes it
         match piece.opcode:
             case Opcode.TEXT | Opcode.CONTINUATION:
                 return self._receive_text(piece, payload)
             case Opcode.PING:
-                if not self._has_closed:
-                    # The newest may stand for all that are not answered yet (RFC 6455 section 5.5.3).
-                    self._pongs.append(payload)
+                # The newest may stand for all that are not answered yet (RFC 6455 section 5.5.3).
+                self._pongs.append(payload)
                 return PingReceived(payload)
             case Opcode.PONG:
                 return PongReceived(payload)
             case Opcode.CLOSE:
                 self._receive_close(*read_close(payload))
                 return None
-            case Opcode.BINARY if self._has_ended:
-                return PongReceived(b"")
         raise ParseFailed("binary messages are not accepted", CloseReason.UNSUPPORTED_DATA)
 
     def _receive_text(self, piece: Frame, payload: bytes) -> WebSocketEvent:
