@@ -4,58 +4,42 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import trio
 import trio.testing
 from h2.settings import SettingCodes
-from hpack import Encoder
-from http2wire import POST, PSEUDO, Http2Client, Shop, http2_site, message, session, text_of
+from http2frames import (
+    ACK,
+    CALM,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_SIZE_ERROR,
+    GET,
+    HEADERS,
+    PING,
+    PRIORITY,
+    PROTOCOL_ERROR,
+    PUSH,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    connected,
+    frame,
+    head,
+    is_well,
+    rapid_resets,
+)
+from http2wire import POST, PSEUDO, Http2Client, Shop, http2_site, message, session
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from triowire import MemorySite, in_virtual_time
+from triowire import in_virtual_time
 
-from mcpio.http.options import HttpOptions
 from mcpio.trio import HttpTimeouts
 
-DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
-END_STREAM, END_HEADERS, ACK = 0x1, 0x4, 0x1
-PROTOCOL_ERROR, FRAME_SIZE_ERROR, CANCEL, CALM = 1, 6, 8, 11
-
-
-def frame(kind: int, stream: int = 0, payload: bytes = b"", flags: int = 0) -> bytes:
-    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
-
-
-def head(fields: list[tuple[str, str]]) -> bytes:
-    return bytes(Encoder().encode(fields))
-
-
-GET = head([*PSEUDO, (":authority", "localhost")])
-
-
-async def connected(site: MemorySite, nursery: trio.Nursery, **how: Any) -> Http2Client:
-    client = await Http2Client(site.listener.connect(), **how).begin(nursery)
-    await client.settle()
-    return client
-
-
-async def is_well(site: MemorySite, nursery: trio.Nursery) -> None:
-    """Another client is served."""
-    client = await connected(site, nursery)
-    headers = await session(client)
-    asked = await client.ask("POST", "/mcp", headers, message("echo", text="x"))
-    await client.settle()
-    assert text_of(asked) == "x"
-
-
 # Floods
-
-
-def rapid_resets(number: int) -> bytes:
-    stream = 2 * number + 3
-    return frame(HEADERS, stream, GET, END_HEADERS | END_STREAM) + frame(RST_STREAM, stream, b"\0\0\0\x08")
 
 
 # The first request of the client is open meanwhile.
@@ -107,46 +91,6 @@ def test_what_comes_now_and_then_is_no_flood(kind: str) -> None:
                 await client.say(FLOODS[kind](number))
                 await trio.sleep(0.05)
             assert client.farewells == []
-
-    in_virtual_time(main)
-
-
-def test_a_client_that_opens_two_windows_for_each_event_is_served() -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server, options=HttpOptions(answers="sse")) as (site, nursery):
-            client = await connected(site, nursery, opens_windows=False)
-            headers = await session(client)
-            call = await client.ask("POST", "/mcp", headers, message("flood", progress=True, count=1500))
-            seen = 0
-            while not call.is_over:
-                await client.settle()
-                count, seen = len(call.data) - seen, len(call.data)
-                if not count:
-                    break
-                client.http.increment_flow_control_window(count)
-                if not call.is_over:
-                    client.http.increment_flow_control_window(count, call.number)
-                await client.flush()
-            assert call.is_over
-            assert client.farewells == []
-
-    in_virtual_time(main)
-
-
-@pytest.mark.req("SEC-10")
-def test_a_window_that_is_opened_byte_by_byte_ends_the_connection() -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server, options=HttpOptions(sessions=False)) as (site, nursery):
-            client = await Http2Client(site.listener.connect(), opens_windows=False).begin(
-                nursery, {SettingCodes.INITIAL_WINDOW_SIZE: 0}
-            )
-            asked = await client.ask("POST", "/mcp", POST, message("echo", text="x" * 5000))
-            while not client.farewells and not asked.is_over:
-                client.http.increment_flow_control_window(1, asked.number)
-                await client.flush()
-                await client.settle()
-            assert client.farewells == [CALM]
-            assert 990 <= len(asked.data) <= 1000
 
     in_virtual_time(main)
 
@@ -343,148 +287,6 @@ def test_without_limits_nothing_is_too_slow() -> None:
             assert asked.is_over
             await trio.sleep(1000)
             assert not client.is_closed
-
-    in_virtual_time(main)
-
-
-# Windows
-
-
-@pytest.mark.req("SEC-10")
-def test_a_closed_window_stalls_its_own_stream_only_and_not_for_ever() -> None:
-    async def main() -> None:
-        shop = Shop()
-        async with http2_site(shop.server, options=HttpOptions(answers="sse")) as (site, nursery):
-            client = await Http2Client(site.listener.connect(), opens_windows=False).begin(
-                nursery, {SettingCodes.INITIAL_WINDOW_SIZE: 2000}
-            )
-            headers = await session(client)
-            flood = await client.ask("POST", "/mcp", headers, message("flood", progress=True, count=10_000))
-            began = trio.current_time()
-            for number in range(20):
-                asked = await client.ask("POST", "/mcp", headers, message("echo", number, text="x"))
-                await client.settle()
-                assert asked.new_messages()[0]["id"] == number
-            assert (len(flood.data), flood.is_broken) == (2000, False)
-            await trio.sleep(29)
-            assert not flood.is_broken
-            await trio.sleep(3)
-            assert (flood.is_broken, flood.code, client.is_closed) == (True, CANCEL, False)
-            assert trio.current_time() == pytest.approx(began + 32)
-
-    in_virtual_time(main)
-
-
-def test_a_stream_that_may_go_on_goes_on() -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server, options=HttpOptions(sessions=False)) as (site, nursery):
-            client = await Http2Client(site.listener.connect(), opens_windows=False).begin(
-                nursery, {SettingCodes.INITIAL_WINDOW_SIZE: 0}
-            )
-            asked = [await client.ask("POST", "/mcp", POST, message("echo", text=text * 50_000)) for text in "ab"]
-            await client.settle()
-            assert [(each.status, each.data) for each in asked] == [(200, b"")] * 2
-            client.http.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 40_000})
-            await client.flush()
-            await client.settle()
-            assert sum(len(each.data) for each in asked) == 65_535
-            assert all(20_000 < len(each.data) <= 40_000 for each in asked)
-            client.http.increment_flow_control_window(100_000)
-            await client.flush()
-            await client.settle()
-            assert [len(each.data) for each in asked] == [40_000, 40_000]
-            for each in asked:
-                client.http.increment_flow_control_window(100_000, each.number)
-            await client.flush()
-            await client.settle()
-            assert [text_of(each) for each in asked] == ["a" * 50_000, "b" * 50_000]
-
-    in_virtual_time(main)
-
-
-def test_a_window_beyond_all_bounds_costs_its_stream() -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server) as (site, nursery):
-            client = await connected(site, nursery)
-            headers = await session(client)
-            asked = await client.ask("POST", "/mcp", headers, message("wait"))
-            await client.say(frame(WINDOW_UPDATE, asked.number, b"\x7f\xff\xff\xff"))
-            await client.settle()
-            assert (asked.is_broken, asked.code, client.is_closed) == (True, 3, False)
-
-    in_virtual_time(main)
-
-
-@pytest.mark.req("SEC-10")
-def test_a_client_that_reads_nothing_at_all_is_cut_off() -> None:
-    async def main() -> None:
-        async with http2_site(Shop().server) as (site, nursery):
-            stream = site.listener.connect(trio.testing.lockstep_stream_pair)
-            preface = Http2Client(stream).http
-            preface.initiate_connection()
-            await stream.send_all(preface.data_to_send())
-            for _ in range(29):
-                await stream.send_all(frame(PING, 0, b"12345678"))
-                await trio.sleep(1)
-            await is_well(site, nursery)
-            await trio.sleep(1.1)
-            with pytest.raises(trio.BrokenResourceError):
-                await stream.send_all(frame(PING, 0, b"12345678"))
-
-    in_virtual_time(main)
-
-
-@pytest.mark.req("SEC-10")
-def test_a_client_that_reads_nothing_is_not_read_beyond_a_bound() -> None:
-    async def main() -> None:
-        timeouts = HttpTimeouts(write=None)
-        async with http2_site(Shop().server, timeouts=timeouts) as (site, nursery):
-            stream = site.listener.connect(trio.testing.lockstep_stream_pair)
-            preface = Http2Client(stream).http
-            preface.initiate_connection()
-            await stream.send_all(preface.data_to_send() + rapid_resets(0))
-            # Each of these is answered by the reset of a stream that is reset.
-            piece = frame(DATA, 3, b"x" * 256) * 100
-            said = 0
-            with trio.move_on_after(1) as scope:
-                while said < 20_000:
-                    await stream.send_all(piece)
-                    said += 100
-            assert scope.cancelled_caught
-            assert said < 65_536 / 13 + 200
-            await is_well(site, nursery)
-
-    in_virtual_time(main)
-
-
-@pytest.mark.req("SEC-10")
-def test_bodies_that_do_not_end_are_together_hardly_more_than_two() -> None:
-    async def main() -> None:
-        async with http2_site(Shop(message_bytes=200_000).server, options=HttpOptions(sessions=False)) as (
-            site,
-            nursery,
-        ):
-            client = await connected(site, nursery)
-            asked = [await client.ask("POST", "/mcp", POST, ends=False) for _ in range(10)]
-            sent = dict.fromkeys(range(10), 0)
-
-            async def pour(number: int, most: int) -> None:
-                sent[number] += await client.pour(asked[number], b" " * (most - sent[number]))
-
-            for _ in range(20):
-                for number in range(10):
-                    await pour(number, min(150_000, sent[number] + 16_384))
-            assert sent[0] == 150_000
-            assert sum(sent.values()) < 2 * 200_000 + 10 * 65_536
-            # Those that wait lose none of their time by it; the oldest of them goes on when there is room.
-            await trio.sleep(20)
-            for number, each in enumerate(asked):
-                await pour(number, 150_000)
-                assert sent[number] == 150_000, number
-                client.http.send_data(each.number, message("echo", text="x"), end_stream=True)
-                await client.flush()
-                await client.settle()
-                assert text_of(each) == "x"
 
     in_virtual_time(main)
 

@@ -110,16 +110,9 @@ async def serve_http(
     store.
     """
     new_parser(parser, head_bytes)  # To fail now, and not at the first client.
+    newer, terms = _http2_for(ssl_context) if http2 else None, _terms(websocket)
     told = HttpSiteOptions(
-        timeouts or HttpTimeouts(),
-        head_bytes,
-        parser,
-        _http2_for(ssl_context) if http2 else None,
-        principal,
-        tap,
-        store,
-        unanswered,
-        None if websocket is None else _terms(websocket),
+        timeouts or HttpTimeouts(), head_bytes, parser, newer, principal, tap, store, unanswered, terms
     )
     door = Door(
         max_connections=max_connections,
@@ -159,7 +152,9 @@ async def run_http(
     await run_site(server, partial(HttpSite, http=chosen, options=told), door, bound, grace=grace, started=tell)
 
 
-def _terms(websocket: WebSocketOptions) -> WebSocketTerms:
+def _terms(websocket: WebSocketOptions | None) -> WebSocketTerms | None:
+    if websocket is None:
+        return None
     from mcpio.trio._websocket_site import WebSocketTerms  # who does not serve it does not pay for it
 
     return WebSocketTerms(websocket, is_alone=False, idle_timeout=None)
