@@ -21,6 +21,7 @@ from mcpio.app.session import Session
 from mcpio.engine.limits import Timeout
 from mcpio.errors import Refusal, RequestError, RequestTimeout
 from mcpio.trio import open_transport, serve
+from mcpio.types import PingRequest
 from mcpio.types.content import TextContent
 from mcpio.types.tools import CallToolResult
 
@@ -438,15 +439,22 @@ def test_a_handler_may_end_the_program(when: str) -> None:
     assert caught.value.code == 3
 
 
-def test_a_session_that_fails_costs_one_session(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_session_that_fails_costs_one_session(times: int, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever a handler manages to break: its connection ends, and the others go on."""
 
     async def main() -> None:
+        failures: list[object] = []
         async with conversation(busy) as other, raw_client(busy) as (raw, session):
 
             def broken(event: object) -> None:
-                del session.handle  # The one of the class is back.
+                failures.append(event)
+                if len(failures) == times:
+                    del session.handle  # The one of the class is back.
                 raise ValueError("a fault in the library")
+
+            # How it ends is then an event of its own, before the last one.
+            session.connection.send_request(PingRequest(), now=trio.current_time())
 
             session.handle = broken  # type: ignore[method-assign]  # there is no other way to make it fail
             await raw.send(raw.call(1, "echo", text="hi"))
@@ -457,4 +465,4 @@ def test_a_session_that_fails_costs_one_session(caplog: pytest.LogCaptureFixture
             assert text_of(await other.call_tool("echo", {"text": "hi"})) == "hi"
 
     run(main)
-    assert [record.getMessage() for record in caplog.records] == ["a session failed"]
+    assert [record.getMessage() for record in caplog.records] == ["a session failed"] * times

@@ -275,10 +275,12 @@ class Actor(ABC):
 
 def process(session: Session) -> None:
     """Have a session act on its events. What it cannot do costs its connection, and nobody else anything."""
-    try:
-        session.process()
-    except Exception as error:
-        report("a session failed", error)
-        session.connection.abort(error)
-        # What is left of its events: how its requests ended, and that it is over.
-        session.process()
+    while True:
+        try:
+            session.process()
+        except Exception as error:
+            report("a session failed", error)
+            # What is left of its events, one less each time: how its requests ended, and that it is over.
+            session.connection.abort(error)
+        else:
+            return
