@@ -58,7 +58,9 @@ class Sessions:
 
     def advance(self, now: float) -> None:
         """Take note of the time."""
-        self.streams.now = max(now, self.streams.now)
+        streams = self.streams
+        if now > streams.now:
+            streams.now = now
 
     def next_event(self) -> tuple[HttpSession, HttpEvent] | None:
         """Return what happened next, or ``None``."""

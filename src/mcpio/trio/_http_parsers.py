@@ -125,24 +125,32 @@ class H11Parser:
     def __init__(self, head_bytes: int) -> None:
         self._head_bytes = head_bytes
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=head_bytes)
+        self._wants_data = True  # asking h11 costs as much as what it has to say
 
     def feed(self, data: bytes) -> None:
         """Take in what arrived."""
         self._http.receive_data(data)
+        self._wants_data = False
 
     def next_event(self) -> Fed | None:
         """Return what comes next."""
+        if self._wants_data:
+            return None
         try:
             event = self._http.next_event()
         except h11.RemoteProtocolError as error:
             raise BadRequest(error.error_status_hint, str(error)) from error
         if isinstance(event, h11.Request):
-            return head_read(event.method, event.target, tuple(event.headers), event.http_version)
+            headers = tuple([(name.lower(), value) for name, value in event.headers.raw_items()])
+            return head_read(event.method, event.target, headers, event.http_version)
         if isinstance(event, h11.Data):
             return bytes(event.data)
         if isinstance(event, h11.EndOfMessage):
             return Mark.END
-        return Mark.CLOSED if isinstance(event, h11.ConnectionClosed) else None
+        if isinstance(event, h11.ConnectionClosed):
+            return Mark.CLOSED
+        self._wants_data = True
+        return None
 
     @property
     def has_more(self) -> bool:
@@ -154,10 +162,11 @@ class H11Parser:
         """Begin with the next request."""
         data, is_closed = self._http.trailing_data
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._head_bytes)
+        self._wants_data = True
         if data:
-            self._http.receive_data(data)
+            self.feed(data)
         if is_closed:
-            self._http.receive_data(b"")
+            self.feed(b"")
 
     def take_rest(self) -> bytes:
         """Take what was fed after the head."""
