@@ -14,7 +14,7 @@ from mcpio.engine.table import Phase
 from mcpio.errors import WebSocketClosed
 from mcpio.trio._listening import BROKEN
 from mcpio.trio._wire import PIECE, quickened
-from mcpio.websocket.closing import code_for
+from mcpio.websocket.closing import CloseCode, code_for
 from mcpio.websocket.machine import MessageReceived, WebSocket, WebSocketEnded
 
 __all__ = ["WebSocketWire"]
@@ -180,7 +180,8 @@ class WebSocketWire:
         """Have the WebSocket say why it ends."""
         end = connection.end
         code = code_for(end, connection.role)
-        self._socket.close(code, "" if end is None else end.reason.value, now)
+        why = "" if end is None or code in (CloseCode.NORMAL, CloseCode.GOING_AWAY) else end.reason.value
+        self._socket.close(code, why, now)
 
     async def _shake_hands_to_close(self) -> None:
         """Say the last word, and let the other end say its own, until its deadline."""
