@@ -15,7 +15,8 @@ from triowire import RawHttp, in_virtual_time, memory_site
 
 from mcpio.http.model import Denied, RequestHead
 from mcpio.http.options import HostPolicy, HttpOptions
-from mcpio.trio import SocketPeer, serve_http
+from mcpio.trio import SocketPeer, open_http, open_websocket, serve_http
+from mcpio.websocket import WebSocketOptions
 
 # Requests
 
@@ -309,6 +310,24 @@ def test_a_connection_at_rest_makes_room() -> None:
     in_virtual_time(main)
 
 
+def test_who_has_not_said_what_it_speaks_is_sent_away_at_the_end() -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server, grace=5) as (site, nursery):
+            silent = RawHttp(site.listener.connect())
+            late = RawHttp(site.listener.connect())
+            busy = await Http2Client(site.listener.connect()).begin(nursery)
+            await busy.ask("POST", "/mcp", await session(busy), message("wait"))
+            await busy.settle()
+            site.scope.cancel()
+            with trio.CancelScope(shield=True):
+                await busy.settle()
+                await late.say(late.head("GET"))
+                assert await late.rest() == b""
+                assert await silent.rest() == b""
+
+    in_virtual_time(main)
+
+
 def test_a_client_that_leaves_before_it_says_anything_is_forgotten() -> None:
     async def main() -> None:
         async with http2_site(Shop().server, max_connections=1) as (site, nursery):
@@ -352,6 +371,20 @@ def test_what_h2_fails_to_read_ends_the_connection_and_is_reported(
 
     in_virtual_time(main)
     assert [record.message for record in caplog.records] == ["HTTP/2 could not be read"]
+
+
+def test_websockets_have_the_same_port() -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            serve = partial(serve_http, Shop().server, port=0, http2=True, websocket=WebSocketOptions())
+            listening = await nursery.start(serve)
+            async with open_websocket(listening.url.replace("http", "ws", 1)) as client:
+                assert (await client.call_tool("echo", {"text": "x"})).text == "x"
+            async with open_http(listening.url) as client:
+                assert (await client.call_tool("echo", {"text": "x"})).text == "x"
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 @pytest.mark.parametrize("offers", [["h2", "http/1.1"], ["http/1.1"], []])

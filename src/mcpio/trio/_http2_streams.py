@@ -6,18 +6,14 @@ piece that is on its way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from math import inf
 from typing import Final, cast
 
-import attrs
 import h2.events
 import trio
-from h2.config import H2Configuration
-from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
-from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
 from mcpio._driving import report
@@ -25,64 +21,18 @@ from mcpio.app.hosting import HttpHost
 from mcpio.engine.timers import Timers
 from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead
 from mcpio.trio._http2_fields import request_head, response_fields
-from mcpio.trio._http2_frames import FRAME_BYTES, PREFACE, Allowance, Frame, Frames, Kind, Unacceptable, cost
+from mcpio.trio._http2_frames import FRAME_BYTES, Allowance, Frame, Frames, Kind, Unacceptable, cost
+from mcpio.trio._http2_state import Connection, Stream
 from mcpio.trio._http_terms import HttpTimeouts, Stage
 from mcpio.trio._http_writing import plain_text
 
 __all__ = ["Http2Streams"]
-
-MAX_STREAMS: Final = 100
-"""How many requests of one connection may be open at once. Clients reckon with so many until they are told."""
 
 PIECE: Final = 65536
 """How much to write at once, about."""
 
 CREDIT: Final = 16384
 """How much has to be consumed of a window before it is opened again: a quarter."""
-
-
-@attrs.define(eq=False)
-class Stream:
-    """One request, and how it stands with the response."""
-
-    number: int
-    exchange: Hashable
-    """What the machine calls it."""
-    is_bodiless: bool
-    """Whether the response is to have no body."""
-    expects: bool
-    """Whether the client waits for leave to send the body."""
-    waiting: list[RequestItem] | None = None
-    """What came of it since its head, while the principal is looked for."""
-    is_read: bool = False
-    """Whether all of the request came."""
-    received: int = 0
-    """How many bytes came of its body, while it is not complete."""
-    owed: int = 0
-    """How much of the client's window is to be opened again."""
-    until: float = inf
-    """When the body has to be complete."""
-    has_head: bool = False
-    """Whether the head of the response is out."""
-    unsent: memoryview = attrs.field(factory=lambda: memoryview(b""))
-    """What was taken from the machine and did not find room."""
-    is_ending: bool = False
-    """Whether that is the last of it."""
-
-
-class Connection(H2Connection):
-    """What h2 knows of a connection. Of streams that are over it remembers fewer: 65536 would take megabytes."""
-
-    MAX_CLOSED_STREAMS = 1024
-
-    def __init__(self, head_bytes: int) -> None:
-        super().__init__(H2Configuration(client_side=False))
-        limits = {SettingCodes.MAX_CONCURRENT_STREAMS: MAX_STREAMS, SettingCodes.MAX_HEADER_LIST_SIZE: head_bytes}
-        self.local_settings = Settings(client=False, initial_values=limits)
-        # From the beginning, and not when the client has heard of it.
-        self.decoder.max_header_list_size = head_bytes
-        self.initiate_connection()
-        self.receive_data(PREFACE)
 
 
 class Http2Streams:
@@ -275,10 +225,9 @@ class Http2Streams:
         elif isinstance(event, h2.events.DataReceived):
             self._take_body(event.stream_id, event.data, event.flow_controlled_length)
         elif isinstance(event, h2.events.RemoteSettingsChanged):
-            self._ready.update(dict.fromkeys(self._streams))
+            self._go_on(self._streams)
         elif isinstance(event, h2.events.WindowUpdated):
-            numbers = [event.stream_id] if event.stream_id else [*self._streams]
-            self._ready.update((number, None) for number in numbers if number in self._streams)
+            self._go_on([event.stream_id] if event.stream_id else self._streams)
         elif isinstance(event, h2.events.StreamEnded):
             self._complete(event.stream_id)
         elif isinstance(event, h2.events.StreamReset) and event.stream_id in self._streams:
@@ -460,11 +409,20 @@ class Http2Streams:
         self._ready[stream.number] = None
         self._send_head(stream, status, headers)
 
+    def _go_on(self, numbers: Iterable[int]) -> None:
+        """Take note that windows may have been opened."""
+        for number in numbers:
+            stream = self._streams.get(number)
+            if stream is not None and stream.is_stalled:
+                stream.is_stalled = False
+                self._ready[number] = None
+
     def _room(self, stream: Stream) -> int:
         return self._http.local_flow_control_window(stream.number)
 
     def _await_window(self, stream: Stream) -> None:
         """Have a client that reads nothing some time to begin. Getting on by little and little gives it no more."""
+        stream.is_stalled = True
         limit = self._timeouts.to_read(len(stream.unsent))
         if self._timers.get(stream.number) is None and limit < inf:
             self._timers.set(stream.number, self._now + limit)

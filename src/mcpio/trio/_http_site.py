@@ -75,10 +75,14 @@ class HttpSite:
 
     async def receive(self, stream: trio.abc.Stream, peer: SocketPeer) -> None:
         """Carry a connection until it is over, and close its stream. What it speaks is decided here."""
+        try:
+            connection, data = await self._recognise(stream, peer)
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
         if self._is_closing:
             await trio.aclose_forcefully(stream)
             return
-        connection, data = await self._recognise(stream, peer)
         self._connections.enter(connection)
         try:
             await connection.run(data)
