@@ -239,7 +239,7 @@ class HostedSession:
     def __init__(self, host: HttpHost, session: HttpSession) -> None:
         self._host = host
         self._session = session
-        self._waiting: list[OneShot] = []
+        self._waiting: tuple[OneShot, ...] = ()
 
     @property
     def runtime(self) -> Runtime:
@@ -266,7 +266,7 @@ class HostedSession:
         """Wait until the session has ended."""
         if self._session.connection.phase is not Phase.CLOSED:
             ended = self.runtime.one_shot()
-            self._waiting.append(ended)
+            self._waiting += (ended,)
             await ended.wait()
 
     def interrupt(self, via: Hashable, retry: float | None) -> bool:

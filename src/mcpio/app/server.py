@@ -169,6 +169,7 @@ class Server:
             self.middleware(layer)
         self.undelivered = 0
         self._declared = capabilities or ServerCapabilities()
+        self._last_declared = self._declared
         self._page_size = page_size
         self._sessions: dict[ServerSession, None] = {}
         self.tasks = None
@@ -351,7 +352,7 @@ class Server:
 
     def _capabilities(self, *, told_apart: bool) -> ServerCapabilities:
         declared = self._declared
-        return attrs.evolve(
+        found = attrs.evolve(
             declared,
             tools=declared.tools or (ToolsCapability(True) if len(self.tools) else None),
             resources=declared.resources or (ResourcesCapability(True, True) if len(self.resources) else None),
@@ -360,6 +361,10 @@ class Server:
             logging={} if declared.logging is None else declared.logging,
             tasks=declared.tasks or (None if self.tasks is None else self.tasks.capability(told_apart=told_apart)),
         )
+        # Thousands of sessions share what is the same for all of them.
+        if found != self._last_declared:
+            self._last_declared = found
+        return self._last_declared
 
     def connection(
         self, *, principal: Any = None, alone: bool = False, saved: SavedSession | None = None, now: float = 0.0

@@ -73,6 +73,8 @@ class Streams:
     def close(self, session: HttpSession, stream: Stream) -> None:
         """Forget a stream. What was sent on it may still be asked for again."""
         session.streams.pop(stream.number, None)
+        if not session.streams:
+            session.streams = {}  # one that held something is larger than an idle session should be
         if stream.exchange is not None:
             # Without a circle, both go as soon as nobody has them.
             stream.exchange.stream = None
