@@ -20,10 +20,11 @@ settings.load_profile("steady")
 # from npm or Debian need those: CI installs them. It runs all of them by their names.
 collect_ignore_glob = [
     *([] if os.environ.get("MCPIO_SCHEMA_DIR") else ["schema/*"]),
-    *([] if find_spec("sphinx") else ["docs/*"]),
+    *([] if all(map(find_spec, ("sphinx", "gevent", "twisted", "waitress"))) else ["docs/*"]),
     *([] if all(map(find_spec, ("fastapi", "hypercorn", "quart"))) else ["interop/test_asgi_servers.py"]),
     *([] if os.environ.get("MCPIO_PEERS_DIR") else ["peers/*"]),
     *([] if shutil.which("chromium") else ["interop/test_chromium.py"]),
+    *([] if shutil.which("curl") else ["interop/test_curl.py"]),
 ]
 
 
