@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 import trio
 from certificates import authority, serving_as
 
@@ -19,15 +16,8 @@ from mcpio import Context, Server
 from mcpio.http.options import HttpOptions
 from mcpio.trio import serve_http
 
-CURL = shutil.which("curl")
 SPOKEN = "\n%{http_version} %{http_code}"
 
-
-def speaks_http2() -> bool:
-    return CURL is not None and b"HTTP2" in subprocess.run([CURL, "--version"], capture_output=True, check=True).stdout
-
-
-pytestmark = pytest.mark.skipif(not speaks_http2(), reason="there is no curl that speaks HTTP/2")
 
 server = Server("here", "1.0")
 
