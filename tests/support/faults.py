@@ -1,0 +1,182 @@
+"""Bad input for drivers: what a peer may say, what comes of it, and peers that say just that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import trio
+
+from mcpio.app.server import Server
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.errors import ConnectFailed, InvalidMessage, McpError, RequestError, RequestTimeout
+
+INFO = {"name": "raw", "version": "1"}
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO}
+WELCOME: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": INFO}
+
+
+def line(**message: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+
+
+async def read_line(stream: trio.abc.ReceiveStream) -> dict[str, Any]:
+    received = b""
+    while not received.endswith(b"\n"):
+        data = await stream.receive_some(1)
+        if not data:
+            raise trio.EndOfChannel(f"the end came after {received!r}")
+        received += data
+    message: dict[str, Any] = json.loads(received)
+    return message
+
+
+# What a client may send
+
+
+def a_server(**limits: Any) -> Server:
+    server = Server("s", options=Options(limits=Limits(**limits)))
+
+    @server.tool
+    def echo(text: str) -> str:
+        return text
+
+    @server.tool
+    async def wait(seconds: float) -> str:
+        await trio.sleep(seconds)
+        return "done"
+
+    return server
+
+
+def call(id: Any, name: Any, **arguments: Any) -> bytes:
+    return line(id=id, method="tools/call", params={"name": name, "arguments": arguments})
+
+
+async def shake_hands(stream: trio.abc.Stream) -> None:
+    """Be a client that begins."""
+    await stream.send_all(line(id=0, method="initialize", params=HELLO))
+    assert (await read_line(stream))["id"] == 0
+    await stream.send_all(line(method="notifications/initialized"))
+
+
+async def answers(client: trio.abc.Stream) -> list[dict[str, Any]]:
+    """Return what the server has said when it answers a ping, or ends."""
+    await client.send_all(line(id="after", method="ping"))
+    found: list[dict[str, Any]] = []
+    try:
+        while not found or found[-1].get("id") != "after":
+            found.append(await read_line(client))
+    except trio.EndOfChannel:
+        found.append({})
+    return found
+
+
+def cancel(id: Any) -> bytes:
+    return line(method="notifications/cancelled", params={"requestId": id})
+
+
+FROM_CLIENTS: dict[str, tuple[bytes, Any, int | None, str]] = {
+    # What is sent; the id, the code and the message of the one error that comes back, if one does.
+    "garbage": (b"hello?\n", None, -32700, "Parse error: expecting value at character 0"),
+    "truncated": (b'{"jsonrpc":"2.0","id":1,"met\n', None, -32700, "Parse error: unterminated string"),
+    "no UTF-8": (b'{"jsonrpc":"2.0","id":1,"method":"\xff"}\n', None, -32700, "Parse error: not UTF-8"),
+    "a nesting bomb": (b"[" * 100_000 + b"\n", None, -32700, "Parse error: nested deeper than 128"),
+    "no version": (b'{"id":1,"method":"ping"}\n', 1, -32600, 'Invalid request: jsonrpc is not "2.0"'),
+    "a null id": (line(id=None, method="ping"), None, -32600, "Invalid request: an id is a string or an integer"),
+    "an empty object": (b"{}\n", None, -32600, "Invalid request: no method, result or error"),
+    "a batch": (b"[" + line(id=1, method="ping")[:-1] + b"]\n", None, -32600, "Invalid request: a JSON array"),
+    "params that are a list": (line(id=1, method="ping", params=[]), 1, -32602, "Invalid params: params is not an obj"),
+    "a name that is a number": (call(1, 5), 1, -32602, "Invalid params: params.name: expected a string, got a number"),
+    "no name": (line(id=1, method="tools/call", params={}), 1, -32602, "Invalid params: params.name: missing"),
+    "a method of nobody": (line(id=1, method="none/such"), 1, -32601, "Method not found: none/such"),
+    "a method of clients": (line(id=1, method="roots/list"), 1, -32601, "Method not found: roots/list"),
+    "a tool of nobody": (call(1, "none"), 1, -32602, "Unknown tool: none"),
+    "a second handshake": (line(id=1, method="initialize", params=HELLO), 1, -32600, "Invalid request: the session is"),
+    "an id in use": (call(1, "wait", seconds=1) + call(1, "wait", seconds=1), 1, -32600, "Invalid request: this id is"),
+    "an answer to nothing": (line(id=77, result={}), None, None, ""),
+    "an error for nothing": (line(id=77, error={"code": 1, "message": "x"}), None, None, ""),
+    "a cancellation of nothing": (cancel(99), None, None, ""),
+    "a cancellation that is malformed": (cancel([]), None, None, ""),
+    "a notification of nobody": (line(method="notifications/none"), None, None, ""),
+    "blank lines": (b"\r\n\n  \n", None, None, ""),
+}
+
+
+# What a server may send
+
+
+async def converse(stream: trio.abc.Stream, said: Sequence[bytes], ends: bool) -> None:
+    """Be a server that answers the first request after the handshake with what it is told to say."""
+    await read_line(stream)
+    await stream.send_all(line(id=1, result=WELCOME))
+    await read_line(stream)
+    await read_line(stream)
+    for each in said:
+        await stream.send_all(each)
+    if ends:
+        await stream.send_eof() if isinstance(stream, trio.abc.HalfCloseableStream) else await stream.aclose()
+        return
+    while True:
+        message = await read_line(stream)
+        if message.get("method") == "ping":
+            await stream.send_all(line(id=message["id"], result={}))
+
+
+NO_ANSWER = RequestTimeout("tools/call", 3)
+GOOD: dict[str, Any] = {"content": []}
+
+FROM_SERVERS: dict[str, tuple[bytes, McpError | None]] = {
+    # What comes instead of the answer to request 2, and what the caller gets: ``None`` is the good answer.
+    "an error": (line(id=2, error={"code": -32000, "message": "no"}), RequestError(-32000, "no")),
+    "content that is a number": (
+        line(id=2, result={"content": 5}),
+        InvalidMessage("content", "expected an array, got"),
+    ),
+    "no content": (line(id=2, result={}), InvalidMessage("content", "missing")),
+    "a result that is a list": (line(id=2, result=[1]), NO_ANSWER),
+    "result and error": (line(id=2, result=GOOD, error={"code": 1, "message": "x"}), NO_ANSWER),
+    "neither": (line(id=2), NO_ANSWER),
+    "an error that is a string": (line(id=2, error="x"), NO_ANSWER),
+    "an id of another type": (line(id="2", result=GOOD), NO_ANSWER),
+    "an id of nothing": (line(id=99, result=GOOD), NO_ANSWER),
+    "a batch": (b"[" + line(id=2, result=GOOD)[:-1] + b"]\n", NO_ANSWER),
+    "an error without an id": (line(error={"code": -32700, "message": "Parse error"}), NO_ANSWER),
+    "noise": (b"Listening on port 80\n\xff\xfe\n" + line(id=2, result=GOOD), None),
+    "an answer that comes twice": (line(id=2, result=GOOD) * 2, None),
+    "a request of nobody": (line(id="s", method="none/such") + line(id=2, result=GOOD), None),
+    "a notification that is malformed": (
+        line(method="notifications/message", params={"level": 5}) + line(id=2, result=GOOD),
+        None,
+    ),
+    "progress on nothing": (
+        line(method="notifications/progress", params={"progressToken": "x", "progress": 1}) + line(id=2, result=GOOD),
+        None,
+    ),
+}
+
+
+def without(member: str) -> dict[str, Any]:
+    return {name: value for name, value in WELCOME.items() if name != member}
+
+
+GREETINGS: dict[str, tuple[bytes, type[McpError], str]] = {
+    "an error": (line(id=1, error={"code": -32602, "message": "Unsupported"}), RequestError, "Unsupported (-32602)"),
+    "a revision of nobody": (
+        line(id=1, result={**WELCOME, "protocolVersion": "1999-01-01"}),
+        ConnectFailed,
+        "the server speaks revision '1999-01-01', this client 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25",
+    ),
+    "a revision that is a number": (
+        line(id=1, result={**WELCOME, "protocolVersion": 5}),
+        InvalidMessage,
+        "protocolVersion: expected a string, got a number",
+    ),
+    "no capabilities": (line(id=1, result=without("capabilities")), InvalidMessage, "capabilities: missing"),
+    "no information": (line(id=1, result=without("serverInfo")), InvalidMessage, "serverInfo: missing"),
+    "a result that is a list": (line(id=1, result=[]), RequestTimeout, "initialize: no answer within 30 s"),
+    "noise": (b"Welcome!\n", RequestTimeout, "initialize: no answer within 30 s"),
+    "nothing": (b"", RequestTimeout, "initialize: no answer within 30 s"),
+}
