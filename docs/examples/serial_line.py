@@ -9,7 +9,7 @@ import trio
 
 
 class SerialLine(trio.abc.Stream):
-    """``SerialLine(os.open("/dev/ttyS0", os.O_RDWR | os.O_NOCTTY))``, of the speed that it has."""
+    """For ``os.open("/dev/ttyS0", os.O_RDWR | os.O_NOCTTY)``, at the speed that is set."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Unpack
 
 import trio
@@ -76,7 +75,11 @@ class SocketHarness(Harness):
         """Serve, with a relay before it; give that, and where to find it."""
         async with trio.open_nursery() as nursery:
             ports: list[int] = []
-            async with relaying(lambda: trio.open_tcp_stream("127.0.0.1", ports[0])) as (relay, port):
+
+            async def dial() -> trio.SocketStream:
+                return await trio.open_tcp_stream("127.0.0.1", ports[0])
+
+            async with relaying(dial) as (relay, port):
                 listening = await nursery.start(partial(self.serve, server, port))
                 ports.append(listening.port)
                 yield relay, port
@@ -185,8 +188,3 @@ async def socket_pair() -> Ends:
     async with listener:
         near = await trio.testing.open_stream_to_socket_listener(listener)
         return near, await listener.accept()
-
-
-def examples() -> Path:
-    """Return where the example transports are."""
-    return Path(__file__).parents[2] / "docs" / "examples"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import threading
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -52,9 +54,11 @@ def run_check(check: Check, harness: Harness) -> None:
         stage: list[Stage] = []
         trio.run(_run, check, harness, reports, stage, clock=_jumping_clock() if harness.virtual_time else None)
     fault = partial(stage[0].fault, "nothing to be left behind when everything is closed")
-    left = {number: what for number, what in _open_files().items() if files.get(number) != what}
+    left, forgotten = _left_open(files)
     if left:
-        raise fault(f"{len(left)} descriptors are still open: " + ", ".join(f"{n} ({left[n]})" for n in sorted(left)))
+        raise fault(f"{len(left)} descriptors are still open: " + ", ".join(left))
+    if forgotten:
+        raise fault(f"it was left to the garbage collector to close: {forgotten[0]}")
     if alive := _threads() - threads:
         raise fault(f"threads still run: {', '.join(sorted(thread.name for thread in alive))}")
 
@@ -134,6 +138,21 @@ class _Gathering(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         self._reports.append(record.getMessage() + (f": {error!r}" if error is not None else ""))
+
+
+def _left_open(before: dict[int, str]) -> tuple[list[str], list[str]]:
+    """Return the descriptors that are still open, and what Python says of those that it had to close."""
+
+    def more() -> list[str]:
+        return [f"{number} ({what})" for number, what in sorted(_open_files().items()) if before.get(number) != what]
+
+    if not more():
+        return [], []
+    # Other libraries have some closed with the last of their objects, and objects may refer to each other.
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", ResourceWarning)
+        gc.collect()
+    return more(), [str(each.message) for each in said if issubclass(each.category, ResourceWarning)]
 
 
 def _jumping_clock() -> trio.abc.Clock:

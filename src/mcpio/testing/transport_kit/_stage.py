@@ -75,6 +75,9 @@ class Check:
     """Whether something is broken on purpose, so that mcpio may say so in the log."""
     function: Callable[[Stage], Coroutine[Any, Any, None]] = attrs.field(repr=False)
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def description(self) -> str:
         """What it does, what follows from that, and in brackets the promises of mcpio that cannot be kept otherwise."""
