@@ -25,6 +25,9 @@ FRAMES: Final = 64
 CHUNK: Final = 65536
 """Bytes that are pulled, and written, at once. That they find room is a sign of life."""
 
+LAST_WRITE: Final = 0.5
+"""Seconds that a peer which broke the rules has to take in that it did."""
+
 
 class WebSocketWire:
     """Messages on a stream that became a WebSocket. Whatever the peer does, its frames are whole (P4)."""
@@ -43,6 +46,7 @@ class WebSocketWire:
         self._connection: Connection | None = None
         self._rest = b""
         self._ends = False
+        self._writing, self._last_write = trio.CancelScope(), inf
         self._end: WebSocketEnded | None = None
         self._sending = False
         socket.receive_data(rest, trio.current_time())
@@ -69,7 +73,7 @@ class WebSocketWire:
             self._tell_end(self._end, connection)
             return
         now, size, frames = trio.current_time(), 0, 0
-        while size < PIECE and frames < FRAMES and (event := socket.next_event()) is not None:
+        while size < CHUNK and frames < FRAMES and (event := socket.next_event()) is not None:
             frames += 1
             if isinstance(event, MessageReceived):
                 size += len(event.text)
@@ -94,7 +98,10 @@ class WebSocketWire:
                 self._pull(connection)
                 if self._send_nowait is not None:
                     self._try_to_send(self._send_nowait)
-            await self._send_rest()
+            with trio.CancelScope(deadline=self._last_write) as self._writing:
+                await self._send_rest()
+            if self._writing.cancelled_caught:
+                raise trio.BrokenResourceError("the peer breaks the rules, and does not read")
         finally:
             self._sending = False
 
@@ -136,8 +143,14 @@ class WebSocketWire:
             )
         if end.error is None:
             connection.receive_message(None, trio.current_time())
-        else:
-            connection.connection_lost(end.error, trio.current_time())
+            return
+        # What answers that which came before is said before it is told what is wrong.
+        if not self._rest:
+            self._pull(connection)
+        self._ends = bool(self._rest)
+        self._last_write = trio.current_time() + LAST_WRITE
+        self._writing.deadline = self._last_write
+        connection.connection_lost(end.error, trio.current_time())
 
     # Writing
 
