@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from mcpio.app.session import Session
     from mcpio.app.tasks import TaskReceiver
 
-__all__ = ["Place", "attached", "store_tasks"]
+__all__ = ["LAST_STORED", "Place", "attached", "store_tasks"]
 
 LAST_STORED: Final = 1.0
-"""Seconds that a store of tasks has, at the end, to take in how they ended."""
+"""Seconds that a store has, at the end, to take in how sessions or tasks ended."""
 
 
 LastMoment: TypeAlias = Callable[[float], AbstractAsyncContextManager[None]]

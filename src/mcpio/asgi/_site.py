@@ -6,11 +6,12 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import attrs
 
 from mcpio._driving import TapSource, report, watch
+from mcpio._driving.places import LAST_STORED, Place, attached
 from mcpio.app.hosting import HttpHost
 from mcpio.app.runtime import OneShot, Spawned
 from mcpio.asgi._calls import Call, CallTask, acting
@@ -33,9 +34,6 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
-
-LAST_STORED: Final = 1.0
-"""Seconds that stores have, at the end, to take in how sessions and tasks ended."""
 
 
 @attrs.frozen
@@ -208,32 +206,32 @@ class Site:
     async def living(self) -> AsyncIterator[None]:
         """Have a place, for the length of a block, for what outlives its calls; at the end, end all sessions."""
         self._enter()
-        tasks = self._server.tasks
         async with self.loop.group() as runtime:
             self._home = home = Call(0)
             home.open(runtime)
             self._watch.begin(home)
-            place = _Home(self, home)
             try:
-                if tasks is not None:
-                    tasks.attach(place, self._state)
-                yield
+                async with self._with_tasks(home):
+                    try:
+                        yield
+                    finally:
+                        self._host.close(0)
             finally:
-                self._host.close(0)
-                if tasks is not None:
-                    tasks.stop(place)
                 async with self.loop.last_moment(LAST_STORED):
-                    if tasks is not None:
-                        await tasks.flush(place)
                     while home.running:
                         await home.wait(self.loop.runtime)
-                if tasks is not None:
-                    tasks.detach(place)
                 self._home = None
                 home.is_done = True
                 self._watch.end(home)
                 for task in tuple(home.running):
                     task.cancel()
+
+    def _with_tasks(self, home: Call) -> contextlib.AbstractAsyncContextManager[None]:
+        """Let tasks that outlive their requests run, for a block, in the lifespan."""
+        tasks = self._server.tasks
+        if tasks is None:
+            return contextlib.nullcontext()
+        return attached(tasks, Place(SiteRuntime(self, home), self.now), self._state, self.loop.last_moment)
 
     # The event loop
 
@@ -330,20 +328,6 @@ class SiteRuntime:
     def call_soon(self, function: Callable[[], None]) -> None:
         """Run a function at the loop's next turn."""
         self._site.loop.runtime.call_soon(function)
-
-
-class _Home:
-    """Where tasks run that outlive their requests: the lifespan."""
-
-    def __init__(self, site: Site, call: Call) -> None:
-        self._site = site
-        self.runtime = SiteRuntime(site, call)
-
-    def now(self) -> float:
-        return self._site.now()
-
-    def report(self, message: str, error: BaseException | None) -> None:
-        report(message, error)
 
 
 async def _send(items: list[ResponseItem], send: Send, *, is_head: bool) -> None:
