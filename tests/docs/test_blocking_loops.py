@@ -242,6 +242,22 @@ def test_every_waiting_thread_hears_of_the_end(ends: tuple[socket.socket, socket
     near.close()
 
 
+def test_closing_is_legal_from_every_thread_at_once_and_each_call_has_one_outcome(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    near, far = Carrier(client(), ends[0]), Carrier(server(), ends[1])
+    initialize(near)
+    with ThreadPoolExecutor(16) as threads:
+        calls = [threads.submit(square, near, n) for n in range(8)]
+        for closing in [threads.submit(each.close) for each in (near, far) * 4]:
+            closing.result()
+    for n, call in enumerate(calls):
+        if call.exception() is None:
+            assert call.result().content[0].text == str(n * n)
+        else:
+            assert isinstance(call.exception(), ConnectionLost | NoBackChannel)
+
+
 def test_a_peer_that_does_not_read_holds_up_neither_calls_nor_the_end(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:

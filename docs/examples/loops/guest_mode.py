@@ -1,4 +1,4 @@
-"""A Trio client inside a loop of callbacks that is not Trio's: what a GUI does."""
+"""A Trio client in a program whose loop is another: a GUI's, or whatever calls callbacks."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from queue import SimpleQueue
 import trio
 from outcome import Outcome
 
-from mcpio import Client, TextContent
+from mcpio import McpError, TextContent
 from mcpio.trio import open_stdio
 
 SERVER = [sys.executable, str(Path(__file__).parents[1] / "echo_server.py")]
 
 
 class Window:
-    """Stands for a GUI: what happens is put into its queue, and called in its one thread."""
+    """Stands for a GUI: what happens goes into its queue, and is called in its one thread."""
 
     def __init__(self) -> None:
         self._todo: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
 
     def call_soon(self, act: Callable[[], object]) -> None:
-        """Legal from any thread, as ``root.after_idle`` or a queued signal is."""
+        """Legal from any thread, as it must be where Trio is to be a guest."""
         self._todo.put(act)
 
     def mainloop(self) -> None:
@@ -34,47 +34,57 @@ class Window:
         self._todo.put(None)
 
 
-class Echoes:
-    """The program's own part: a client that lives in Trio, and a button that does not."""
+class Echo:
+    """A client, for callbacks: all but ``main`` are called by the host, in its thread."""
 
-    def __init__(self, window: Window) -> None:
-        self.window = window
-        self.answers: list[str] = []
+    def __init__(
+        self, on_open: Callable[[], object], on_answer: Callable[[str], object]
+    ) -> None:
+        self._on_open, self._on_answer = on_open, on_answer
 
     async def main(self) -> None:
-        """Run under Trio, as long as the client is needed."""
-        async with open_stdio(SERVER) as self.client, trio.open_nursery() as self.nursery:
-            self.window.call_soon(self.press)
-            self.closed = trio.Event()
-            await self.closed.wait()
+        """Keep the client as long as the host wants it. This is Trio."""
+        async with open_stdio(SERVER) as self._client, trio.open_nursery() as self._nursery:
+            self._on_open()
+            await trio.sleep_forever()
 
-    def press(self) -> None:
-        """Be called by the GUI, in its thread, which is Trio's too."""
-        for text in ("one", "two"):
-            self.nursery.start_soon(self.ask, self.client, text)
+    def ask(self, text: str) -> None:
+        self._nursery.start_soon(self._ask, text)
 
-    async def ask(self, client: Client, text: str) -> None:
-        result = await client.call_tool("echo", {"text": text})
-        self.answers += [each.text for each in result.content if isinstance(each, TextContent)]
-        if len(self.answers) == 2:
-            self.closed.set()
+    def close(self) -> None:
+        self._nursery.cancel_scope.cancel()
+
+    async def _ask(self, text: str) -> None:
+        try:
+            result = await self._client.call_tool("echo", {"text": text})
+        except McpError as error:
+            self._on_answer(f"failed: {error}")
+        else:
+            texts = [each.text for each in result.content if isinstance(each, TextContent)]
+            self._on_answer(" ".join(texts))
 
 
-def run() -> list[str]:
-    """Run both loops, one in the other."""
+def main() -> None:
+    """Open a window, ask when the client is there, and close at the answer."""
     window = Window()
-    echoes = Echoes(window)
 
-    def done(outcome: Outcome[None]) -> None:
+    def on_open() -> None:
+        window.call_soon(lambda: echo.ask("hello"))
+
+    def on_answer(text: str) -> None:
+        print(f"it says: {text}")
+        window.call_soon(echo.close)
+
+    def on_end(outcome: Outcome[None]) -> None:
         window.quit()
-        outcome.unwrap()
+        outcome.unwrap()  # Raises what ended the client, if it was not ``close``.
 
+    echo = Echo(on_open, on_answer)
     trio.lowlevel.start_guest_run(
-        echoes.main, run_sync_soon_threadsafe=window.call_soon, done_callback=done
+        echo.main, run_sync_soon_threadsafe=window.call_soon, done_callback=on_end
     )
     window.mainloop()
-    return echoes.answers
 
 
 if __name__ == "__main__":
-    print(", ".join(sorted(run())))
+    main()

@@ -71,7 +71,10 @@ class Loop:
     def listen(self, listener: socket.socket, new_app: Callable[[], App]) -> None:
         """Carry whoever connects."""
         listener.setblocking(False)
-        accept = lambda _: self.carry(new_app(), listener.accept()[0])  # noqa: E731
+
+        def accept(_: int) -> None:
+            self.carry(new_app(), listener.accept()[0])
+
         self.selector.register(listener, EVENT_READ, accept)
 
     def carry(self, app: App, sock: socket.socket) -> Link:

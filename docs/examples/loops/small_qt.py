@@ -65,7 +65,11 @@ class QTimer:
     def start(self, ms: int) -> None:
         self._starts += 1
         start = self._starts
-        fire = lambda: self.timeout.emit() if start == self._starts else None  # noqa: E731
+
+        def fire() -> None:
+            if start == self._starts:
+                self.timeout.emit()
+
         QCoreApplication.app.call_at(monotonic() + ms / 1000, fire)
 
     def stop(self) -> None:
