@@ -13,7 +13,7 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 from mcpio.errors import WebSocketClosed
 from mcpio.trio._listening import BROKEN
-from mcpio.trio._wire import PIECE, quickened
+from mcpio.trio._wire import quickened
 from mcpio.websocket.closing import CloseCode, code_for
 from mcpio.websocket.machine import MessageReceived, WebSocket, WebSocketEnded
 
@@ -23,7 +23,7 @@ FRAMES: Final = 64
 """Frames after which a session gives way to the others: pings and fragments cost time, and bring nothing."""
 
 CHUNK: Final = 65536
-"""Bytes that are pulled, and written, at once. That they find room is a sign of life."""
+"""Bytes of messages that are taken in, and of output that is written, at once. That it finds room is a sign of life."""
 
 LAST_WRITE: Final = 0.5
 """Seconds that a peer which broke the rules has to take in that it did."""
