@@ -147,13 +147,10 @@ class Carried:
 
         def inside() -> None:
             try:
-                result = act()
+                future.set_result(act())
             except McpError as error:
-                self._touch()
                 future.set_exception(error)
-            else:
-                self._touch()
-                future.set_result(result)
+            self._touch()
 
         self._call_soon(inside)
         return future.result(SECONDS)

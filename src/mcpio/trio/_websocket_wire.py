@@ -98,10 +98,11 @@ class WebSocketWire:
                 self._pull(connection)
                 if self._send_nowait is not None:
                     self._try_to_send(self._send_nowait)
-            with trio.CancelScope(deadline=self._last_write) as self._writing:
-                await self._send_rest()
-            if self._writing.cancelled_caught:
-                raise trio.BrokenResourceError("the peer breaks the rules, and does not read")
+            if self._rest:
+                with trio.CancelScope(deadline=self._last_write) as self._writing:
+                    await self._send_rest()
+                if self._writing.cancelled_caught:
+                    raise trio.BrokenResourceError("the peer breaks the rules, and does not read")
         finally:
             self._sending = False
 
