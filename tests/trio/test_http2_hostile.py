@@ -217,6 +217,19 @@ def test_a_head_has_its_time_from_the_beginning(said: bytes) -> None:
     in_virtual_time(main)
 
 
+@pytest.mark.parametrize("said", [b"", b"PRI"])
+def test_who_does_not_say_what_it_speaks_has_as_much_time(said: bytes) -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server) as (site, _):
+            began = trio.current_time()
+            client = site.connect()
+            await client.say(said)
+            assert await client.rest() == b""
+            assert trio.current_time() == pytest.approx(began + 10)
+
+    in_virtual_time(main)
+
+
 def test_a_head_has_its_time_while_others_are_answered() -> None:
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):

@@ -63,14 +63,15 @@ class Http2Connection:
 
     @staticmethod
     async def recognise(stream: trio.abc.Stream, timeout: float | None) -> tuple[bool, bytes]:
-        """Return whether a client speaks HTTP/2, and what was read to find out, in so many seconds at most.
+        """Return whether a client speaks HTTP/2, and what was read to find out; nothing from one that is gone.
 
-        TLS has settled it before. Without TLS, a client may begin with it (RFC 9113 section 3.3).
+        TLS has settled it before. Without TLS, a client may begin with it (RFC 9113 section 3.3). Raises
+        ``trio.TooSlowError`` when it has said next to nothing in so many seconds.
         """
         if isinstance(stream, trio.SSLStream):
             return stream.selected_alpn_protocol() == "h2", b""
         data = b""
-        with trio.move_on_after(inf if timeout is None else timeout), contextlib.suppress(*BROKEN):
+        with trio.fail_after(inf if timeout is None else timeout), contextlib.suppress(*BROKEN):
             while len(data) < len(PREFACE) and PREFACE.startswith(data):
                 more = bytes(await stream.receive_some(RECEIVE))
                 if not more:

@@ -77,6 +77,9 @@ class HttpSite:
         """Carry a connection until it is over, and close its stream. What it speaks is decided here."""
         try:
             connection, data = await self._recognise(stream, peer)
+        except trio.TooSlowError:
+            await trio.aclose_forcefully(stream)
+            return
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise
