@@ -80,8 +80,8 @@ async def near_client(
         yield far
 
 
-async def refused(fields: dict[str, str], **options: Any) -> ConnectFailed:
-    """Return the error of a client of ours that gets an answer with these fields, and does not want it."""
+async def refused(answer: dict[str, str] | bytes, **options: Any) -> ConnectFailed:
+    """Return the error of a client of ours that gets an answer with these fields, or these bytes, and cannot use it."""
     errors: list[ConnectFailed] = []
 
     async def call(url: str) -> None:
@@ -93,7 +93,11 @@ async def refused(fields: dict[str, str], **options: Any) -> ConnectFailed:
 
     async with called(call) as far:
         with suppress(Lost):
-            await far.open(**fields)
+            if isinstance(answer, bytes):
+                await far.head()
+                await far.send_bytes(answer)
+            else:
+                await far.open(**answer)
     (error,) = errors
     return error
 

@@ -241,7 +241,7 @@ class FarServer(Far):
         assert (await self.message())["method"] == "notifications/initialized"
 
 
-def request(host: str, path: str = "/mcp", *, without: str = "", **fields: str) -> bytes:
+def request(host: str, path: str = "/mcp", /, *, without: str = "", **fields: str) -> bytes:
     """Return the head of a client's request."""
     usual = {
         "host": host,
