@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import attrs
@@ -101,15 +102,9 @@ async def run_site(
     """
     try:
         async with lifespan_of(server) as state:
+            hold = partial(_hold, server, state, make_site, grace)
             with ungrouped():
-                async with trio.open_nursery() as nursery:
-                    closing = trio.Event()
-                    site, connections = await nursery.start(_hold, server, state, make_site, grace, closing)
-                    try:
-                        started(site)
-                        await door.accept(listeners, connections, site.receive, site.make_room)
-                    finally:
-                        closing.set()
+                await _accept(hold, door, listeners, started)
     finally:
         await close_all(listeners)
 
@@ -119,6 +114,23 @@ def until_signalled(handle_signals: bool, grace: float) -> contextlib.AbstractCo
     if not handle_signals:
         return contextlib.nullcontext()
     return terminate_on_signals(patience=grace + LAST_WRITES)
+
+
+async def _accept(
+    hold: Callable[..., Awaitable[None]],
+    door: Door,
+    listeners: Sequence[trio.abc.Listener[Any]],
+    started: Callable[[S], None],
+) -> None:
+    """Let clients in until cancelled, and then have ``hold`` end."""
+    async with trio.open_nursery() as nursery:
+        closing = trio.Event()
+        site, connections = await nursery.start(hold, closing)
+        try:
+            started(site)
+            await door.accept(listeners, connections, site.receive, site.make_room)
+        finally:
+            closing.set()
 
 
 async def _hold(
