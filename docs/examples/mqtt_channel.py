@@ -30,8 +30,8 @@ class MqttChannel(trio.abc.Channel[bytes]):
     async def aclose(self) -> None:
         with self._came, self._under_way, trio.CancelScope(shield=True):
             self._client.publish(self._topic, END, qos=1)
-            await trio.to_thread.run_sync(self._client.loop_stop)
             self._client.disconnect()
+            await trio.to_thread.run_sync(self._client.loop_stop)
 
     def take_in(self, payload: bytes) -> None:
         """Act on what the other end published, or on the loss of the broker."""

@@ -17,7 +17,7 @@ import trio
 from mcpio.testing.transport_kit._ends import ENDS
 from mcpio.testing.transport_kit._harness import Harness
 from mcpio.testing.transport_kit._messages import MESSAGES
-from mcpio.testing.transport_kit._stage import Check, Stage
+from mcpio.testing.transport_kit._stage import Check, Stage, pauses
 from mcpio.trio._groups import ungrouped
 
 __all__ = ["CHECKS", "TransportTests", "check_transport", "run_check"]
@@ -71,8 +71,10 @@ async def _run(check: Check, harness: Harness, reports: list[str], stages: list[
             stages.append(stage)
             await check.function(stage)
     with trio.move_on_after(harness.patience):
-        while _tasks() > before:  # noqa: ASYNC110  nobody tells of it
-            await trio.sleep(0.001)
+        for pause in pauses():
+            if _tasks() <= before:
+                break
+            await trio.sleep(pause)
     if (more := _tasks() - before) > 0:
         raise stage.fault("no task to be left behind when everything is closed", f"{more} still run")
     expected = "trio.BrokenResourceError, trio.ClosedResourceError or OSError when a connection does not work"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from math import inf
@@ -35,6 +36,7 @@ __all__ = [
     "counted",
     "echoed",
     "kit_server",
+    "pauses",
     "report",
     "reported",
     "served",
@@ -204,8 +206,10 @@ class Stage:
     async def until(self, condition: Callable[[], object], expected: str) -> None:
         """Wait until it is so."""
         with self.expecting(expected):
-            while not condition():  # noqa: ASYNC110  nobody tells of it
-                await trio.sleep(0.001)
+            for pause in pauses():
+                if condition():
+                    return
+                await trio.sleep(pause)
 
     async def settled(self, count: Callable[[], int]) -> int:
         """Wait until a count stands still, and return it."""
@@ -265,8 +269,15 @@ async def report(conversation: Conversation) -> dict[str, Any]:
 
 async def reported(conversation: Conversation, name: str, least: int) -> None:
     """Wait until the server has seen so many."""
-    while (await report(conversation))[name] < least:  # noqa: ASYNC110  the server may be in another process
-        await trio.sleep(0.001)
+    for pause in pauses():
+        if (await report(conversation))[name] >= least:
+            return
+        await trio.sleep(pause)
+
+
+def pauses() -> Iterator[float]:
+    """Give the seconds between one look and the next at what nobody tells of: few at first."""
+    return (min(0.001 * 1.1**number, 0.1) for number in itertools.count())
 
 
 def counted(size: int) -> str:

@@ -1,0 +1,469 @@
+"""The kit for transports: each check finds the transport that it is there to find, and says what was wrong with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import unittest
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from math import inf
+from typing import Any, Unpack
+
+import pytest
+import trio
+import trio.testing
+
+from mcpio import ClientOptions, Server
+from mcpio.testing import transport_kit
+from mcpio.testing.transport_kit import (
+    CHECKS,
+    Check,
+    Ends,
+    Harness,
+    PairHarness,
+    TransportFault,
+    TransportTests,
+    check_transport,
+    run_check,
+)
+
+BY_NAME = {check.name: check for check in CHECKS}
+ROOM = 65536
+
+
+class Queue(trio.abc.Channel[str]):
+    """One end of a pair of queues that is right. Others are wrong in one way."""
+
+    def __init__(self, out: trio.MemorySendChannel[str], back: trio.MemoryReceiveChannel[str]) -> None:
+        self.out = out
+        self.back = back
+        self.sent = 0
+
+    async def send(self, value: str) -> None:
+        self.sent += 1
+        await self.pass_on(value)
+
+    async def pass_on(self, value: str) -> None:
+        await self.out.send(value)
+
+    async def receive(self) -> str:
+        return await self.back.receive()
+
+    async def aclose(self) -> None:
+        self.out.close()
+        self.back.close()
+        await trio.lowlevel.checkpoint()
+
+
+class Dropping(Queue):
+    async def pass_on(self, value: str) -> None:
+        if self.sent % 50:
+            await self.out.send(value)
+
+
+class Duplicating(Queue):
+    async def pass_on(self, value: str) -> None:
+        await self.out.send(value)
+        if '"echo"' in value and self.sent % 50 == 0:
+            await self.out.send(value)
+
+
+class Reordering(Queue):
+    """Holds back every fourth notification until the next message."""
+
+    held: str | None = None
+
+    async def pass_on(self, value: str) -> None:
+        if self.held is None and self.sent % 4 == 0 and "notifications/" in value:
+            self.held = value
+            return
+        await self.out.send(value)
+        if self.held is not None:
+            held, self.held = self.held, None
+            await self.out.send(held)
+
+
+class Deaf(Queue):
+    async def pass_on(self, value: str) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+class Truncating(Queue):
+    async def pass_on(self, value: str) -> None:
+        if len(value) > ROOM:
+            value = value[:200] + value[-ROOM:]
+        await self.out.send(value)
+
+
+class Ascii(Queue):
+    async def pass_on(self, value: str) -> None:
+        await self.out.send(value.encode("ascii", "replace").decode())
+
+
+class Lines(Queue):
+    """Cuts messages at what str.splitlines takes for the end of a line."""
+
+    async def pass_on(self, value: str) -> None:
+        for line in value.splitlines():
+            await self.out.send(line)
+
+
+class Stripping(Queue):
+    async def pass_on(self, value: str) -> None:
+        await self.out.send(value.replace('"x-unknown"', '"x_unknown"'))
+
+
+class OneAtATime(Queue):
+    """Sends nothing while its last request has no answer."""
+
+    def __init__(self, *channels: Any) -> None:
+        super().__init__(*channels)
+        self.answered = trio.Event()
+        self.answered.set()
+
+    async def pass_on(self, value: str) -> None:
+        if '"method":' in value and '"id":' in value:
+            await self.answered.wait()
+            self.answered = trio.Event()
+        await self.out.send(value)
+
+    async def receive(self) -> str:
+        message = await self.back.receive()
+        if '"result"' in message:
+            self.answered.set()
+        return message
+
+
+class NoCancelling(Queue):
+    async def pass_on(self, value: str) -> None:
+        if "notifications/cancelled" not in value:
+            await self.out.send(value)
+
+
+class NoNotes(Queue):
+    async def pass_on(self, value: str) -> None:
+        if "notifications/kit" not in value:
+            await self.out.send(value)
+
+
+class Unsampled(Queue):
+    async def pass_on(self, value: str) -> None:
+        if "sampling/createMessage" not in value:
+            await self.out.send(value)
+
+
+class Buffering(Queue):
+    """Takes whatever it is given."""
+
+
+class Silent(Queue):
+    """Closes itself, and tells the other end nothing."""
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+class ShortOf(Queue):
+    """Does not pass on what is long, and does not say so."""
+
+    async def pass_on(self, value: str) -> None:
+        if len(value) < ROOM:
+            await self.out.send(value)
+
+
+class Raising(Queue):
+    """Raises errors of its own where the connection does not work."""
+
+    async def receive(self) -> str:
+        try:
+            return await self.back.receive()
+        except trio.ClosedResourceError:
+            raise KeyError("no such queue") from None
+
+
+class Threaded(Queue):
+    """Starts a thread that nobody ends."""
+
+    def __init__(self, *channels: Any) -> None:
+        super().__init__(*channels)
+        threading.Thread(target=STOP.wait, name="left over", daemon=True).start()
+
+
+class Spilling(Queue):
+    """Opens a descriptor that nobody closes."""
+
+    def __init__(self, *channels: Any) -> None:
+        super().__init__(*channels)
+        LEFT.extend(os.pipe())
+
+
+STOP = threading.Event()
+LEFT: list[int] = []
+
+
+def pairs(kind: type[Queue], room: float = 4) -> Callable[[], Ends]:
+    """Return what makes pairs of that kind."""
+
+    def make() -> Ends:
+        to_there, there = trio.open_memory_channel[str](room)
+        to_here, here = trio.open_memory_channel[str](room)
+        return kind(to_there, here), kind(to_here, there)
+
+    return make
+
+
+def harness(kind: type[Queue] = Queue, room: float = 4, **abilities: Any) -> PairHarness:
+    return PairHarness(pairs(kind, room), virtual_time=True, room=ROOM, **abilities)
+
+
+def crossing() -> Callable[[], Ends]:
+    """Return what makes pairs that all share one queue to the client."""
+    to_here, here = trio.open_memory_channel[str](4)
+
+    def make() -> Ends:
+        to_there, there = trio.open_memory_channel[str](4)
+        return Queue(to_there, here.clone()), Queue(to_here.clone(), there)
+
+    return make
+
+
+def haunted() -> PairHarness:
+    """Return pairs whose second client is told what the first was told last."""
+    said: list[str] = []
+
+    class Haunted(Queue):
+        async def pass_on(self, value: str) -> None:
+            if said and '"result"' in value and self.sent > 1:
+                await self.out.send(said[0])
+            await self.out.send(value)
+
+    async def lose(_: Any, far: Any) -> None:
+        said.append('{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"old"}}')
+        await trio.aclose_forcefully(far)
+
+    return PairHarness(pairs(Haunted), lose=lose, virtual_time=True, room=ROOM)
+
+
+def leaving_a_task() -> Ends:
+    trio.lowlevel.spawn_system_task(trio.sleep_forever)
+    return pairs(Queue)()
+
+
+async def keep(_: object, __: object) -> None:
+    """Break nothing, where the connection should have been broken."""
+    await trio.lowlevel.checkpoint()
+
+
+class Slow(Queue):
+    """Takes its time when it is cancelled."""
+
+    async def receive(self) -> str:
+        with trio.CancelScope(deadline=trio.current_time() + 100, shield=True) as scope:
+            message = await self.back.receive()
+        if scope.cancelled_caught:
+            raise trio.EndOfChannel
+        return message
+
+
+class Abrupt(trio.abc.HalfCloseableStream):
+    """Hangs up where it should only end what it sends."""
+
+    def __init__(self, inner: trio.abc.HalfCloseableStream) -> None:
+        self.inner = inner
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self.inner.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.inner.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        return bytes(await self.inner.receive_some(max_bytes))
+
+    async def send_eof(self) -> None:
+        await self.inner.aclose()
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+def abrupt_pair() -> Ends:
+    near, far = trio.testing.lockstep_stream_pair()
+    return Abrupt(near), far
+
+
+class Forgetful(PairHarness):
+    """Says that its client connects again, which it does not."""
+
+    reconnects = True
+
+
+TWICE = "both ends to end when the client is closed"
+LOST = "the client to end, for the connection was lost"
+AT_ONCE = "happened: nothing, for 10 s"
+LEFT_OPEN = "nothing to be left behind when everything is closed"
+
+BROKEN: list[tuple[str, Callable[[], Harness], str, str]] = [
+    ("opens", lambda: harness(Deaf), "a connection, with a handshake", AT_ONCE),
+    ("awkward_texts", lambda: harness(Ascii), "a text to come back as it was sent", "in place of"),
+    ("awkward_texts", lambda: harness(Lines), "a text to come back as it was sent", "the peer broke a rule"),
+    (
+        "large_messages",
+        lambda: harness(Truncating),
+        "to arrive whole",
+        "characters in place of 1048577; they differ at",
+    ),
+    ("many_small_messages", lambda: harness(Dropping), "400 calls, 20 at once, each to get an answer", AT_ONCE),
+    ("many_small_messages", lambda: harness(Duplicating), "each call to arrive at the server once", "in place of"),
+    ("answers_out_of_order", lambda: harness(OneAtATime), "answered in the opposite order", AT_ONCE),
+    ("notifications_in_order", lambda: harness(Reordering), "the 100 log messages of a tool, in order", "in place of"),
+    ("notifications_to_the_server", lambda: harness(NoNotes), "50 notifications to reach the server", "[] in place of"),
+    ("requests_of_the_server", lambda: harness(Unsampled), "the server's questions", AT_ONCE),
+    ("cancellation", lambda: harness(NoCancelling), "to cancel a call that its caller gave up", AT_ONCE),
+    ("unknown_members", lambda: harness(Stripping), "to arrive as they were sent", "x_unknown"),
+    ("conversations_apart", lambda: PairHarness(crossing(), virtual_time=True), "connection", "happened"),
+    ("a_message_over_the_servers_limit", lambda: harness(ShortOf), "a call of 262144 bytes", AT_ONCE),
+    ("a_message_over_the_clients_limit", lambda: harness(ShortOf), "an answer of 262144 bytes", AT_ONCE),
+    ("a_stalled_server", lambda: harness(Buffering, inf), "bytes of the client's are taken", "the transport took"),
+    ("a_stalled_client", lambda: harness(Buffering, inf), "bytes of the server's are taken", "the transport took"),
+    (
+        "half_close",
+        lambda: PairHarness(abrupt_pair, half_closes=True, virtual_time=True),
+        "every answer, and then the end",
+        "ClosedResourceError",
+    ),
+    ("closing_with_calls_under_way", lambda: harness(Silent), TWICE, AT_ONCE),
+    ("closing_from_anywhere", lambda: harness(Silent), TWICE, AT_ONCE),
+    ("closing_by_the_server", lambda: harness(Silent), "the server closed the session", AT_ONCE),
+    ("a_cancelled_block", lambda: harness(Slow), "a cancelled block to be left soon", "it took"),
+    ("loss_when_idle", lambda: harness(lose=keep), LOST, AT_ONCE),
+    ("loss_when_idle", lambda: harness(Raising), "BrokenResourceError", "KeyError('no such queue')"),
+    ("loss_with_requests_under_way", lambda: harness(lose=keep), LOST, AT_ONCE),
+    ("loss_while_sending", lambda: harness(lose=keep), LOST, AT_ONCE),
+    ("loss_at_any_point", lambda: harness(lose=keep), LOST, AT_ONCE),
+    ("connecting_anew_after_a_loss", haunted, "to get nothing of the one that was lost", "old"),
+    (
+        "reconnecting",
+        lambda: Forgetful(pairs(Queue), virtual_time=True),
+        "a call to be answered after loss number 1",
+        "NoBackChannel",
+    ),
+    ("leaving_nothing_behind", lambda: harness(Threaded), LEFT_OPEN, "threads still run: left over"),
+    ("leaving_nothing_behind", lambda: harness(Spilling), LEFT_OPEN, "descriptors are still open"),
+    (
+        "leaving_nothing_behind",
+        lambda: PairHarness(leaving_a_task, virtual_time=True),
+        "no task to be left behind",
+        "8 still run",
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def tidy() -> Any:
+    yield
+    STOP.set()
+    while LEFT:
+        os.close(LEFT.pop())
+    for thread in threading.enumerate():
+        if thread.name.startswith("left over"):
+            thread.join()
+    STOP.clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "expected", "happened"), BROKEN, ids=[f"{row[0]}-{n}" for n, row in enumerate(BROKEN)]
+)
+def test_a_broken_transport_is_found(name: str, broken: Callable[[], Harness], expected: str, happened: str) -> None:
+    with pytest.raises(TransportFault) as found:
+        run_check(BY_NAME[name], broken())
+    said = str(found.value)
+    assert said.startswith(f"{name} (P")
+    assert expected in found.value.expected
+    assert happened in said
+
+
+def test_every_check_finds_something() -> None:
+    assert {row[0] for row in BROKEN} == set(BY_NAME)
+
+
+def test_a_check_says_what_it_holds() -> None:
+    assert [check.name for check in CHECKS if not check.promises] == []
+    assert BY_NAME["loss_when_idle"].promises == ("P4", "P10")
+    assert str(BY_NAME["opens"]) == "opens"
+    assert len(BY_NAME) == len(CHECKS)
+
+
+def test_all_checks_at_once_tell_which_do_not_apply() -> None:
+    assert check_transport(harness()) == ("half_close", "reconnecting")
+    with pytest.raises(TransportFault, match="opens"):
+        check_transport(harness(Deaf))
+
+
+def test_a_test_class_has_a_test_for_each_check_that_applies() -> None:
+    class Tests(TransportTests, unittest.TestCase):
+        harness = PairHarness(pairs(NoCancelling), virtual_time=True, room=ROOM)
+
+    assert "test_half_close" not in vars(Tests)
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(Tests).run(result)
+    assert result.testsRun == len(CHECKS) - 2
+    [(_, failure)] = result.failures
+    assert "TransportFault: cancellation (P4)" in failure
+    assert result.errors == []
+
+
+def test_ends_may_come_from_an_async_function_or_a_context_manager() -> None:
+    async def connect() -> Ends:
+        await trio.lowlevel.checkpoint()
+        return pairs(Queue)()
+
+    left: list[bool] = []
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[Ends]:
+        yield pairs(Queue)()
+        left.append(True)
+
+    for make in (connect, connected):
+        run_check(BY_NAME["opens"], PairHarness(make, virtual_time=True))
+    assert left == [True]
+
+
+def test_mistakes_in_a_harness_are_told() -> None:
+    with pytest.raises(TypeError, match="a PairHarness has no 'reconnects'"):
+        PairHarness(pairs(Queue), reconnects=True)
+    with pytest.raises(TypeError, match=r"an end is a trio.abc.Stream or a trio.abc.Channel, not int"):
+        run_check(BY_NAME["opens"], PairHarness(lambda: (1, 2)))  # type: ignore[arg-type, return-value]  # on purpose
+    with pytest.raises(TypeError, match=r"a Queue is no trio.abc.HalfCloseableStream"):
+        run_check(BY_NAME["half_close"], harness(half_closes=True))
+
+    class Half(Harness):
+        half_closes = True
+
+        def join(self, server: Server, **options: Unpack[ClientOptions]) -> Any:
+            """Never called: what is asked for is ``dial``."""
+
+    with pytest.raises(NotImplementedError, match=r"Half.half_closes is true, but dial\(\) is missing"):
+        run_check(BY_NAME["half_close"], Half())
+    assert repr(Half()) == "Half"
+    assert repr(harness()) == "PairHarness(pairs.<locals>.make)"
+
+
+def test_the_kit_needs_no_pytest() -> None:
+    program = """
+import sys
+sys.modules["pytest"] = None
+from mcpio.testing.transport_kit import CHECKS, PairHarness, TransportTests, check_transport
+import trio.testing
+check_transport(PairHarness(trio.testing.lockstep_stream_pair, virtual_time=True, room=65536))
+"""
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr == ""
+
+
+def test_its_names_are_those_it_exports() -> None:
+    assert transport_kit.__all__ == sorted(transport_kit.__all__, key=lambda name: (not name.isupper(), name))
+    assert isinstance(CHECKS[0], Check)
