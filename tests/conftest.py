@@ -25,6 +25,7 @@ collect_ignore_glob = [
     *([] if os.environ.get("MCPIO_PEERS_DIR") else ["peers/*"]),
     *([] if shutil.which("chromium") else ["interop/test_chromium.py"]),
     *([] if shutil.which("curl") else ["interop/test_curl.py"]),
+    *([] if shutil.which("mosquitto") and find_spec("paho") else ["interop/test_mosquitto.py"]),
 ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -18,11 +17,6 @@ set_tcp_nodelay true
 log_type information
 log_dest stderr
 """
-
-
-def find_broker() -> str | None:
-    """Return where the program is, ``None`` where it is not installed. Debian has it where users do not look."""
-    return shutil.which("mosquitto", path="/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin")
 
 
 @contextlib.contextmanager
