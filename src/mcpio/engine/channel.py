@@ -262,7 +262,12 @@ class Channel(ABC):
     @property
     def closed(self) -> bool:
         """Whether everything is over: the last event was given. Write what was pulled, then close the channel."""
-        return self._phase is _CLOSED and not self._undrained
+        return self._phase is _CLOSED and not self.undrained
+
+    @property
+    def undrained(self) -> bool:
+        """Whether events wait that ``next_event`` gives without parsing anything."""
+        return bool(self._events or self._ready)
 
     @property
     def end(self) -> ConnectionClosed | None:
@@ -357,11 +362,6 @@ class Channel(ABC):
         """Give up on a peer that lets the output grow without bound. This may be the end: see ``_finish``."""
         if self._outbox.size > self._limits.queued_bytes:
             self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
-
-    @property
-    def _undrained(self) -> bool:
-        """Whether events wait that ``next_event`` gives without parsing."""
-        return bool(self._events or self._ready)
 
     # Inside
 

@@ -11,7 +11,7 @@ from mcpio.errors import ErrorCode
 from mcpio.framing import jsonrpc
 from mcpio.http.model import Denied, Headers, RequestHead
 from mcpio.http.options import Answers, HostPolicy, HttpOptions
-from mcpio.revisions import Era, Revision
+from mcpio.revisions import HANDSHAKE_REVISIONS
 
 __all__ = [
     "HEALTH_LADDER",
@@ -229,11 +229,9 @@ def too_large(max_bytes: int) -> Rejection:
 
 def _version(facts: Facts, rules: Rules) -> Rejection | None:
     """Require that the revision that a client says it speaks is one that has sessions (HTTP-31)."""
-    version = facts.version
-    revision = None if version is None else Revision.parse(version)
-    if version is None or (revision is not None and revision.era is Era.HANDSHAKE):
+    if facts.version is None or facts.version in _WITH_SESSIONS:
         return None
-    return Rejection(400, f"Invalid request: MCP-Protocol-Version {version!r:.60} is not supported")
+    return Rejection(400, f"Invalid request: MCP-Protocol-Version {facts.version!r:.60} is not supported")
 
 
 MCP_LADDER: Final[tuple[Rung, ...]] = (
@@ -269,6 +267,7 @@ _FIELDS: Final = frozenset(
         b"last-event-id",
     }
 )
+_WITH_SESSIONS: Final = frozenset(revision.name for revision in HANDSHAKE_REVISIONS)
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
 _USUAL_ACCEPT: Final = f"{_JSON}, {_EVENTS}"

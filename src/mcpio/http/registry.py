@@ -155,7 +155,8 @@ class Sessions:
         self.streams.advance(session)
         if connection.phase is _CLOSING:
             self._see_out(session)
-        self.drain(session)
+        if connection.undrained:
+            self.drain(session)
         if connection.phase is _CLOSED:
             self._forget(session)
         elif session.id is None and session.is_idle:

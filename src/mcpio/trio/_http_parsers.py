@@ -125,16 +125,16 @@ class H11Parser:
     def __init__(self, head_bytes: int) -> None:
         self._head_bytes = head_bytes
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=head_bytes)
-        self._wants_data = True  # asking h11 costs as much as what it has to say
+        self._is_empty = True  # nothing was fed for this request: asking h11 would cost as much as what it has to say
 
     def feed(self, data: bytes) -> None:
         """Take in what arrived."""
         self._http.receive_data(data)
-        self._wants_data = False
+        self._is_empty = False
 
     def next_event(self) -> Fed | None:
         """Return what comes next."""
-        if self._wants_data:
+        if self._is_empty:
             return None
         try:
             event = self._http.next_event()
@@ -147,14 +147,13 @@ class H11Parser:
             return bytes(event.data)
         if isinstance(event, h11.EndOfMessage):
             return Mark.END
-        if isinstance(event, h11.ConnectionClosed):
-            return Mark.CLOSED
-        self._wants_data = True
-        return None
+        return Mark.CLOSED if isinstance(event, h11.ConnectionClosed) else None
 
     @property
     def has_more(self) -> bool:
         """Whether something was fed that no event told of yet."""
+        if self._is_empty:
+            return False
         data, is_closed = self._http.trailing_data
         return bool(data) or is_closed
 
@@ -162,7 +161,7 @@ class H11Parser:
         """Begin with the next request."""
         data, is_closed = self._http.trailing_data
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._head_bytes)
-        self._wants_data = True
+        self._is_empty = True
         if data:
             self.feed(data)
         if is_closed:
