@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from carriers import CARRIERS, Connect, make_server, over
+from carriers import CARRIERS, Connect, added, make_server, over, run, until
 
 from mcpio import Client, ConnectionLost, NoBackChannel
 from mcpio.trio import StdioClient
@@ -32,10 +32,19 @@ class Crowd:
         self.chance = chance
         self.has_all = trio.Event()
 
+    async def come_and_go(self, connect: Connect, home: trio.Nursery) -> None:
+        """Have all come; when they are there, have them all leave, in an order of chance."""
+        async with trio.open_nursery() as tasks:
+            for _ in range(self.size):
+                tasks.start_soon(self.come, connect, home)
+            await self.has_all.wait()
+            for client in self.chance.sample(self.clients, self.size):
+                tasks.start_soon(self.leave, client)
+
     async def come(self, connect: Connect, home: trio.Nursery) -> None:
         """Open a client, and wait for an answer that never comes."""
         client = await connect(nursery=home)
-        assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
+        assert await added(client, 1, 2) == 3
         asked = trio.Event()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._wait, client, asked)
@@ -75,35 +84,21 @@ def test_clients_opened_in_many_tasks_are_closed_from_others_in_any_order(kind: 
 
     async def main() -> None:
         crowd = Crowd(FEW.get(kind, 12), random.Random(seed))
-        with trio.fail_after(15):
-            async with over(kind, server, tmp_path) as connect, trio.open_nursery() as home:
-                async with trio.open_nursery() as tasks:
-                    for _ in range(crowd.size):
-                        tasks.start_soon(crowd.come, connect, home)
-                    await crowd.has_all.wait()
-                    leaving = crowd.chance.sample(crowd.clients, crowd.size)
-                    for client in leaving:
-                        tasks.start_soon(crowd.leave, client)
-                assert crowd.outcomes == [ConnectionLost] * crowd.size
-                assert all(client.ended is not None for client in crowd.clients)
-                await _until(lambda: not home.child_tasks and not server.sessions)
+        async with over(kind, server, tmp_path) as connect, trio.open_nursery() as home:
+            await crowd.come_and_go(connect, home)
+            await until(lambda: not home.child_tasks and not server.sessions)
+        assert crowd.outcomes == [ConnectionLost] * crowd.size
+        assert all(client.ended is not None for client in crowd.clients)
         for client in crowd.clients:
             if isinstance(client, StdioClient):
                 with pytest.raises(ProcessLookupError):
                     os.kill(client.child.pid, 0)
 
     open_before = _open()
-    trio.run(main)
+    run(main)
     gc.collect()
     assert _open() == open_before
     assert not [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    while True:
-        if holds():
-            return
-        await trio.sleep(0.005)
 
 
 def _open() -> int | None:

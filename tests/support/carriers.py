@@ -27,7 +27,7 @@ from mcpio.trio import (
     serve_websocket,
 )
 
-__all__ = ["CARRIERS", "Connect", "make_server", "over"]
+__all__ = ["CARRIERS", "Connect", "added", "make_server", "over", "run", "until"]
 
 Connect = Callable[..., Awaitable[Client]]
 """Takes ``nursery=`` and options, and returns a client."""
@@ -93,3 +93,28 @@ async def over(kind: str, server: Server, directory: Path) -> AsyncIterator[Conn
 def be_a_child() -> None:
     """Be the server of a child process."""
     trio.run(serve_stdio, make_server())
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    """Run where sockets and processes take their time, but not for ever."""
+
+    async def limited() -> None:
+        with trio.fail_after(20):
+            await main()
+
+    trio.run(limited)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds of which nobody tells."""
+    while True:
+        if holds():
+            return
+        await trio.sleep(0.005)
+
+
+async def added(client: Client, a: int, b: int) -> int:
+    """Ask a server of ``make_server`` for a sum."""
+    result = await client.call_tool("add", {"a": a, "b": b})
+    found: int = result.structured_content["result"]
+    return found

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from carriers import until
 
 from mcpio import (
     Backoff,
@@ -77,13 +78,6 @@ def run(main: Callable[[trio.Nursery], Awaitable[None]]) -> None:
                 nursery.cancel_scope.cancel()
 
     trio.run(limited)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    while True:
-        if holds():
-            return
-        await trio.sleep(0.005)
 
 
 async def failure(client: Client, name: str, caught: list[BaseException]) -> None:

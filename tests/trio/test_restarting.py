@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from carriers import run
 
 from mcpio import (
     Backoff,
@@ -57,14 +57,6 @@ async def waits() -> None:
 trio.run(serve_stdio, server)
 """
 POLICY = Backoff(base=0.01, tries=3)
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        with trio.fail_after(30):
-            await main()
-
-    trio.run(limited)
 
 
 def program(path: Path) -> list[str]:

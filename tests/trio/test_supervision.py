@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from carriers import CARRIERS, make_server, over
+from carriers import CARRIERS, added, make_server, over, run
 
 from mcpio import Client, ConnectionLost, Phase, RequestReceived, Server
 from mcpio.trio import memory_client, open_transport, serve
@@ -40,18 +40,6 @@ async def everywhere(server: Server, directory: Path) -> AsyncIterator[dict[str,
             await client.aclose(0)
 
 
-def run(main: Any) -> None:
-    async def limited() -> None:
-        with trio.fail_after(20):
-            await main()
-
-    trio.run(limited)
-
-
-async def added(client: Client) -> Any:
-    return (await client.call_tool("add", {"a": 1, "b": 2})).structured_content
-
-
 def test_one_server_over_every_transport_shows_all_its_sessions_and_how_each_is_doing(tmp_path: Path) -> None:
     server = make_server()
 
@@ -60,7 +48,7 @@ def test_one_server_over_every_transport_shows_all_its_sessions_and_how_each_is_
             assert len(server.sessions) == len(clients) >= 6
             for client, session in zip(clients.values(), server.sessions, strict=True):
                 before = session.health()
-                assert await added(client) == {"result": 3}
+                assert await added(client, 1, 2) == 3
                 after = session.health()
                 assert (before.phase, before.serving, before.asked) == (Phase.OPERATING, 0, 0)
                 assert after.received_bytes > before.received_bytes
@@ -103,7 +91,7 @@ def test_a_session_that_fails_costs_that_session_and_no_other_on_any_transport(
             with pytest.raises(ConnectionLost):
                 await clients.pop(kind).call_tool("wait", timeout=5)
             for client in clients.values():
-                assert await added(client) == {"result": 3}
+                assert await added(client, 1, 2) == 3
             assert session not in server.sessions
 
     run(main)
@@ -120,7 +108,7 @@ def test_a_server_may_go_on_over_one_transport_when_another_ends(tmp_path: Path)
                 leaving = await connect_too(nursery=nursery)
                 first, second = server.sessions
             await leaving.driver.wait_closed()
-            assert await added(staying) == {"result": 3}
+            assert await added(staying, 1, 2) == 3
             assert server.sessions == (first,)
             assert second.health().phase is Phase.CLOSED
             staying.close()
