@@ -1,13 +1,12 @@
-"""Bad input for drivers: what a peer may say, what comes of it, and peers that say just that."""
+"""Bad input for drivers of any loop: what a peer may say, what comes of it, and peers that say just that."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-import trio
-
+from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
@@ -22,12 +21,29 @@ def line(**message: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
 
 
-async def read_line(stream: trio.abc.ReceiveStream) -> dict[str, Any]:
+class End(Protocol):
+    """One end of a connection, in the hands of a test. Trio's streams with a half-close are such ends."""
+
+    async def send_all(self, data: bytes) -> None:
+        """Send bytes."""
+
+    async def receive_some(self, max_bytes: int) -> bytes | bytearray:
+        """Return at least one byte, or none at the end."""
+
+    async def send_eof(self) -> None:
+        """Say nothing any more."""
+
+    async def aclose(self) -> None:
+        """Let go of the connection."""
+
+
+async def read_line(end: End) -> dict[str, Any]:
+    """Return the next message. ``EOFError`` at the end."""
     received = b""
     while not received.endswith(b"\n"):
-        data = await stream.receive_some(1)
+        data = await end.receive_some(1)
         if not data:
-            raise trio.EndOfChannel(f"the end came after {received!r}")
+            raise EOFError(f"the end came after {received!r}")
         received += data
     message: dict[str, Any] = json.loads(received)
     return message
@@ -44,8 +60,8 @@ def a_server(**limits: Any) -> Server:
         return text
 
     @server.tool
-    async def wait(seconds: float) -> str:
-        await trio.sleep(seconds)
+    async def wait(ctx: Context, seconds: float) -> str:
+        await ctx.session.driver.runtime.sleep(seconds)
         return "done"
 
     return server
@@ -55,21 +71,26 @@ def call(id: Any, name: Any, **arguments: Any) -> bytes:
     return line(id=id, method="tools/call", params={"name": name, "arguments": arguments})
 
 
-async def shake_hands(stream: trio.abc.Stream) -> None:
+async def shake_hands(end: End) -> None:
     """Be a client that begins."""
-    await stream.send_all(line(id=0, method="initialize", params=HELLO))
-    assert (await read_line(stream))["id"] == 0
-    await stream.send_all(line(method="notifications/initialized"))
+    await end.send_all(line(id=0, method="initialize", params=HELLO))
+    assert (await read_line(end))["id"] == 0
+    await end.send_all(line(method="notifications/initialized"))
 
 
-async def answers(client: trio.abc.Stream) -> list[dict[str, Any]]:
+async def answers(client: End) -> list[dict[str, Any]]:
     """Return what the server has said when it answers a ping, or ends."""
     await client.send_all(line(id="after", method="ping"))
+    return await heard_from(client)
+
+
+async def heard_from(client: End) -> list[dict[str, Any]]:
+    """Return what the server says until it answers the ping of ``answers``, or ends: that is an empty message."""
     found: list[dict[str, Any]] = []
     try:
         while not found or found[-1].get("id") != "after":
             found.append(await read_line(client))
-    except trio.EndOfChannel:
+    except EOFError:
         found.append({})
     return found
 
@@ -108,21 +129,28 @@ FROM_CLIENTS: dict[str, tuple[bytes, Any, int | None, str]] = {
 # What a server may send
 
 
-async def converse(stream: trio.abc.Stream, said: Sequence[bytes], ends: bool) -> None:
-    """Be a server that answers the first request after the handshake with what it is told to say."""
-    await read_line(stream)
-    await stream.send_all(line(id=1, result=WELCOME))
-    await read_line(stream)
-    await read_line(stream)
+async def welcome(end: End) -> None:
+    """Be a server that shakes hands."""
+    await read_line(end)
+    await end.send_all(line(id=1, result=WELCOME))
+    await read_line(end)
+
+
+async def converse(end: End, said: Sequence[bytes], *, ends: bool = False) -> None:
+    """Be a server that answers the first request after the handshake with what it is told to say.
+
+    If it ``ends`` then, it waits for the client to go too. Otherwise it answers pings.
+    """
+    await welcome(end)
+    await read_line(end)
     for each in said:
-        await stream.send_all(each)
+        await end.send_all(each)
     if ends:
-        await stream.send_eof() if isinstance(stream, trio.abc.HalfCloseableStream) else await stream.aclose()
-        return
+        await end.send_eof()
     while True:
-        message = await read_line(stream)
+        message = await read_line(end)
         if message.get("method") == "ping":
-            await stream.send_all(line(id=message["id"], result={}))
+            await end.send_all(line(id=message["id"], result={}))
 
 
 NO_ANSWER = RequestTimeout("tools/call", 3)
