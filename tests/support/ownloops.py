@@ -147,10 +147,13 @@ class Carried:
 
         def inside() -> None:
             try:
-                future.set_result(act())
+                result = act()
             except McpError as error:
+                self._touch()
                 future.set_exception(error)
-            self._touch()
+            else:
+                self._touch()
+                future.set_result(result)
 
         self._call_soon(inside)
         return future.result(SECONDS)
