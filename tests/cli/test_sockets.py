@@ -5,50 +5,21 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from commanded import serving, written
 
 from mcpio.cli import main
 from mcpio.cli.failures import Exit, Failure
 from mcpio.cli.http_serving import Address
 from mcpio.cli.sockets import target
 
-SERVER = """
-from mcpio import Server
-
-server = Server("workshop", "1")
-
-@server.tool
-def add(a: int, b: int) -> int:
-    return a + b
-"""
-
 
 @pytest.fixture
 def module(tmp_path: Path) -> str:
     """Return the path of a module with a server."""
-    path = tmp_path / "workshop.py"
-    path.write_text(SERVER)
-    return str(path)
-
-
-@contextmanager
-def serving(module: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Serve in another process; give it and where it says that it listens."""
-    argv = [sys.executable, "-m", "mcpio", "serve", module, *words]
-    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        said = process.stderr.readline()
-        try:
-            assert said.startswith("mcpio: serving 'workshop' at "), said
-            yield process, said.split()[-1]
-        finally:
-            process.kill()
+    return written(tmp_path)
 
 
 @pytest.mark.parametrize(
