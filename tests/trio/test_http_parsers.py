@@ -1,0 +1,61 @@
+"""What follows a request for another protocol: it is there for whoever goes on with that, and for HTTP otherwise."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from mcpio.trio._http_parsers import Fed, HeadRead, Mark, Parser, ParserName, new_parser
+
+UPGRADE = b"GET /a HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n"
+NEXT = b"POST /b HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nok"
+
+both = pytest.mark.parametrize("name", ["h11", "httptools"])
+
+
+def events(parser: Parser) -> list[Fed | str]:
+    found: list[Fed | str] = []
+    while (event := parser.next_event()) is not None:
+        found.append(event.target if isinstance(event, HeadRead) else event)
+        if isinstance(event, Mark):
+            break
+    return found
+
+
+@both
+@pytest.mark.parametrize("cuts", [(len(UPGRADE),), (10, len(UPGRADE) - 1), (len(UPGRADE) + 3,), ()])
+def test_what_follows_the_head_can_be_taken(name: ParserName, cuts: tuple[int, ...]) -> None:
+    parser, data = new_parser(name, 1000), UPGRADE + b"\x81\x85frames"
+    ends = [0, *cuts, len(data)]
+    head = None
+    for start, end in itertools.pairwise(ends):
+        parser.feed(data[start:end])
+        head = head or parser.next_event()
+    assert isinstance(head, HeadRead)
+    assert parser.take_rest() == b"\x81\x85frames"
+
+
+@both
+def test_nothing_follows_the_head(name: ParserName) -> None:
+    parser = new_parser(name, 1000)
+    parser.feed(UPGRADE)
+    assert isinstance(parser.next_event(), HeadRead)
+    assert parser.take_rest() == b""
+
+
+@both
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("closes", [True, False])
+def test_whoever_does_not_take_it_reads_on(name: ParserName, at_once: bool, closes: bool) -> None:
+    parser = new_parser(name, 1000)
+    for data in (UPGRADE + NEXT,) if at_once else (UPGRADE, NEXT[:9], NEXT[9:]):
+        parser.feed(data)
+    if closes:
+        parser.feed(b"")
+    assert events(parser) == ["/a", Mark.END]
+    assert parser.has_more
+    parser.next_cycle()
+    assert events(parser) == ["/b", b"ok", Mark.END]
+    parser.next_cycle()
+    assert events(parser) == ([Mark.CLOSED] if closes else [])
