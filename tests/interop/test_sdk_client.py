@@ -19,7 +19,7 @@ from sdktalk import Talk, talk_to_server
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
 
-WAYS = [("2025-11-25", "stdio"), ("2025-06-18", "stdio"), *[("2025-11-25", way) for way in ("http", "http2", "asgi")]]
+WAYS = [("2025-11-25", "stdio"), ("2025-06-18", "stdio"), *[("2025-11-25", way) for way in ("http", "asgi")]]
 
 
 @pytest.fixture(scope="module", params=WAYS, ids=" ".join)

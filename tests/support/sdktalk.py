@@ -103,7 +103,11 @@ def talk_to_server(revision: str, way: str) -> Iterator[Talk]:
 
 @asynccontextmanager
 async def over_http2(url: str) -> AsyncIterator[Any]:
-    """Have the client speak HTTP/2, and nothing else."""
+    """Have the client speak HTTP/2, and nothing else.
+
+    One call at a time: httpcore2 up to 2.16.2 may wait for ever when a response comes while another is under way,
+    whatever server sent it (hypercorn's too).
+    """
 
     async def check(response: httpx2.Response) -> None:
         assert response.http_version == "HTTP/2"
