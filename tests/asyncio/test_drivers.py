@@ -7,7 +7,8 @@ import contextlib
 from typing import Any
 
 import pytest
-from streams import Raw, Scope, joined, run, served, settle
+from lifespans import Scope
+from streams import Raw, joined, run, served, settle
 
 from mcpio import (
     CloseReason,

@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
+from lifespans import Scope
 from peers import call
-from streams import Raw, Scope, conversation, joined, run, settle
+from streams import Raw, conversation, joined, run, settle
 
 from mcpio import CallToolRequest, Context, Server, Tap, TaskOptions
 from mcpio.asyncio import open_streams, serving

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import pytest
+from busy import busy_server
 from peers import call
 from streams import Raw, conversation, joined, raw_client, raw_server, run, run_in_real_time, served, settle
 
@@ -19,7 +20,6 @@ from mcpio import (
     CreateMessageRequest,
     CreateMessageResult,
     ElicitResult,
-    Refusal,
     RequestError,
     RequestTimeout,
     Root,
@@ -118,46 +118,18 @@ def test_a_timeout_of_asyncio_cancels_the_call() -> None:
 
 # Handlers
 
-busy = Server("busy")
-
-
-@busy.tool
-def echo(text: str) -> str:
-    return text
-
-
-@busy.tool
-def fails() -> str:
-    raise ValueError("the reason")
-
-
-@busy.tool
-async def fails_later() -> str:
-    await asyncio.sleep(1)
-    raise ValueError("the reason")
-
-
-@busy.tool
-def refuses() -> str:
-    raise Refusal(1003, "not at this hour", retryable=True)
+busy, ended = busy_server()
 
 
 @busy.tool
 async def fails_in_a_group() -> None:
+    async def worker() -> None:
+        await asyncio.sleep(1)
+        raise ValueError("the reason")
+
     async with asyncio.TaskGroup() as group:
-        group.create_task(fails_later())
+        group.create_task(worker())
         await asyncio.sleep(100)
-
-
-ended: list[str] = []
-
-
-@busy.tool
-async def never_ends() -> None:
-    try:
-        await asyncio.sleep(1e6)
-    finally:
-        ended.append("never_ends")
 
 
 @busy.tool

@@ -13,30 +13,12 @@ import threading
 from typing import Any
 
 import pytest
-from peers import call, lines
+from peers import a_server, call, lines
 from streams import Raw, conversation, joined, raw_client, raw_server, run, run_in_real_time, served, settle
 
-from mcpio import CloseReason, ConnectFailed, ConnectionLost, Context, LocalProtocolError, NoBackChannel, Server
+from mcpio import CloseReason, ConnectFailed, ConnectionLost, LocalProtocolError, NoBackChannel
 from mcpio.app import Client
 from mcpio.asyncio import connect, open_streams, serve, serving
-from mcpio.engine.limits import Limits
-from mcpio.engine.options import Options
-
-
-def a_server(**limits: Any) -> Server:
-    server = Server("s", options=Options(limits=Limits(**limits)))
-
-    @server.tool
-    def large(size: int) -> str:
-        return "x" * size
-
-    @server.tool
-    async def takes(ctx: Context, seconds: float, size: int = 1) -> str:
-        await asyncio.sleep(seconds)
-        return "x" * size
-
-    return server
-
 
 # Connections that break
 

@@ -50,8 +50,8 @@ def a_server(**limits: Any) -> Server:
             server.instructions = "cancelled"
 
     @server.tool
-    async def takes(seconds: float, size: int = 1) -> str:
-        await trio.sleep(seconds)
+    async def takes(ctx: Context, seconds: float, size: int = 1) -> str:
+        await ctx.session.driver.runtime.sleep(seconds)
         return "x" * size
 
     return server

@@ -143,26 +143,6 @@ async def raw_server(*, narrow: bool = False, **options: Any) -> AsyncIterator[t
         await raw.close()
 
 
-class Scope:
-    """A lifespan that notes what happens to it."""
-
-    def __init__(self, *, enter: BaseException | None = None, leave: BaseException | None = None) -> None:
-        self.seen: list[str] = []
-        self.failures = enter, leave
-
-    @contextlib.asynccontextmanager
-    async def __call__(self, server: Server) -> AsyncIterator[str]:
-        self.seen.append("entered")
-        if self.failures[0] is not None:
-            raise self.failures[0]
-        try:
-            yield "the state"
-        finally:
-            self.seen.append("left")
-        if self.failures[1] is not None:
-            raise self.failures[1]
-
-
 async def settle() -> None:
     """Let everything happen that happens by itself; in virtual time only."""
     await asyncio.sleep(1e-9)

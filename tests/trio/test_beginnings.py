@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import trio
+from peers import run
 from trio.testing import memory_stream_pair
 
 from mcpio.app.client import client_connection
@@ -43,10 +43,6 @@ class Counting(Tap):
 
     def message_sent(self, text: bytes, via: Any, now: float) -> None:
         self.sent_messages += 1
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def operating() -> tuple[ClientConnection, ServerConnection]:

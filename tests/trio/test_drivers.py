@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from lifespans import Scope
+from peers import run
 
 from mcpio.app.client import Client
 from mcpio.app.context import Context
@@ -21,11 +23,6 @@ from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel, RequestEr
 from mcpio.events import CloseReason
 from mcpio.trio import connect, open_transport, serve
 from mcpio.types.content import TextContent
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-
 
 server = Server("drivers")
 
@@ -219,26 +216,6 @@ def test_the_principal_reaches_the_handlers() -> None:
                 assert block == TextContent("ada")
 
     run(main)
-
-
-class Scope:
-    """A lifespan that notes what happens to it."""
-
-    def __init__(self, *, enter: BaseException | None = None, leave: BaseException | None = None) -> None:
-        self.seen: list[str] = []
-        self.failures = enter, leave
-
-    @asynccontextmanager
-    async def __call__(self, server: Server) -> AsyncIterator[str]:
-        self.seen.append("entered")
-        if self.failures[0] is not None:
-            raise self.failures[0]
-        try:
-            yield "the state"
-        finally:
-            self.seen.append("left")
-        if self.failures[1] is not None:
-            raise self.failures[1]
 
 
 @pytest.mark.parametrize("end", ["closed", "lost", "cancelled"])

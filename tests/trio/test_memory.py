@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from lifespans import Scope
+from peers import run
 
 from mcpio.app.client import Client
 from mcpio.app.context import Context
@@ -23,10 +23,6 @@ from mcpio.types.content import TextContent
 from mcpio.types.lifecycle import PingRequest
 from mcpio.types.logging import LoggingMessageNotification
 from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult, SamplingMessage
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def a_server(**options: Any) -> Server:
@@ -194,17 +190,8 @@ def test_a_grace_that_makes_no_sense_is_the_callers_mistake() -> None:
 
 
 def test_the_lifespan_is_entered_for_the_block() -> None:
-    seen: list[str] = []
-
-    @asynccontextmanager
-    async def lifespan(_: Server) -> AsyncIterator[str]:
-        seen.append("entered")
-        try:
-            yield "the state"
-        finally:
-            seen.append("left")
-
-    server = a_server(lifespan=lifespan)
+    scope = Scope()
+    server = a_server(lifespan=scope)
 
     @server.tool
     def state(ctx: Context) -> str:
@@ -213,8 +200,8 @@ def test_the_lifespan_is_entered_for_the_block() -> None:
     async def main() -> None:
         async with memory_client(server) as client:
             assert (await client.call_tool("state")).content == (TextContent("the state"),)
-            assert seen == ["entered"]
-        assert seen == ["entered", "left"]
+            assert scope.seen == ["entered"]
+        assert scope.seen == ["entered", "left"]
 
     run(main)
 
@@ -223,16 +210,9 @@ def test_the_lifespan_is_entered_for_the_block() -> None:
 def test_a_lifespan_that_fails_raises_what_it_raises(when: str) -> None:
     error = ValueError("no database")
 
-    @asynccontextmanager
-    async def lifespan(_: Server) -> AsyncIterator[None]:
-        if when == "enter":
-            raise error
-        yield
-        raise error
-
     async def main() -> None:
         with pytest.raises(ValueError, match="no database") as caught:
-            async with memory_client(a_server(lifespan=lifespan)):
+            async with memory_client(a_server(lifespan=Scope(**{when: error}))):
                 pass
         assert caught.value is error
 

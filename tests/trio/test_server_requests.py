@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from peers import run
 
 from mcpio.app.client import Client
 from mcpio.app.context import Context, RequestScope
@@ -22,10 +23,6 @@ from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult, Samp
 from mcpio.types.tools import CallToolResult
 
 QUESTION = CreateMessageRequest((SamplingMessage("user", TextContent("2+2?")),), 10)
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 server = Server("asking")

@@ -6,30 +6,28 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from busy import busy_server
+from peers import run
 
 from mcpio.app.client import Client
 from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.engine.limits import Timeout
-from mcpio.errors import Refusal, RequestError, RequestTimeout
+from mcpio.errors import RequestError, RequestTimeout
 from mcpio.trio import open_transport, serve
 from mcpio.types import PingRequest
 from mcpio.types.content import TextContent
 from mcpio.types.tools import CallToolResult
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 @asynccontextmanager
@@ -227,46 +225,18 @@ def test_a_progress_callback_that_fails_costs_nothing(caplog: pytest.LogCaptureF
 
 # Handlers
 
-busy = Server("busy")
-
-
-@busy.tool
-def echo(text: str) -> str:
-    return text
-
-
-@busy.tool
-def fails() -> str:
-    raise ValueError("the reason")
-
-
-@busy.tool
-async def fails_later() -> str:
-    await trio.sleep(1)
-    raise ValueError("the reason")
-
-
-@busy.tool
-def refuses() -> str:
-    raise Refusal(1003, "not at this hour", retryable=True)
+busy, ended = busy_server()
 
 
 @busy.tool
 async def fails_in_a_nursery() -> None:
+    async def worker() -> None:
+        await trio.sleep(1)
+        raise ValueError("the reason")
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(fails_later)
+        nursery.start_soon(worker)
         await trio.sleep_forever()
-
-
-ended: list[str] = []
-
-
-@busy.tool
-async def never_ends() -> None:
-    try:
-        await trio.sleep_forever()
-    finally:
-        ended.append("never_ends")
 
 
 @busy.tool

@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 from carriers import added, run, until
+from lifespans import Scope
 
 from mcpio import Client, CloseReason, ConnectFailed, ConnectionLost, Context, Server, Tap
 from mcpio.trio import SocketListening, SocketPeer, open_tcp, open_unix, serve_tcp, serve_unix
@@ -70,17 +71,8 @@ async def refused(opened: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_clients_share_a_server_and_its_lifespan(kind: str, tmp_path: Path) -> None:
-    entered: list[str] = []
-
-    @asynccontextmanager
-    async def lifespan(_: Server) -> AsyncIterator[str]:
-        entered.append("in")
-        try:
-            yield "state"
-        finally:
-            entered.append("out")
-
-    server = make_server(lifespan=lifespan)
+    scope = Scope()
+    server = make_server(lifespan=scope)
 
     async def main() -> None:
         found: list[int] = []
@@ -93,11 +85,11 @@ def test_many_clients_share_a_server_and_its_lifespan(kind: str, tmp_path: Path)
             async with trio.open_nursery() as nursery:
                 for number in range(20):
                     nursery.start_soon(ask, opened, number)
-            assert entered == ["in"]
+            assert scope.seen == ["entered"]
         assert sorted(found) == [2 * number for number in range(20)]
 
     run(main)
-    assert (entered, server.sessions) == (["in", "out"], ())
+    assert (scope.seen, server.sessions) == (["entered", "left"], ())
 
 
 @pytest.mark.parametrize("kind", KINDS)

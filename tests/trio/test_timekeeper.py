@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import trio
 import trio.testing
+from peers import run
 
 from mcpio.trio._timekeeper import Signal, Timekeeper
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-
 
 # Signal
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from peers import run
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.table import Phase
@@ -15,10 +15,6 @@ from mcpio.events import NotificationReceived
 from mcpio.testing import pair
 from mcpio.trio._wire import PIECE, ChannelWire, StreamWire, wire_for
 from mcpio.types.custom import CustomNotification
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def talking(*sizes: int) -> ClientConnection:
