@@ -4,6 +4,8 @@
 * ``read_script`` and ``play`` hold a written conversation against either engine or both; ``mcpio.testing.script`` tells
   the format.
 * ``ManualRuntime`` runs the application layer's coroutines step by step.
+
+``mcpio.testing.transport_kit``, which says whether a transport is right, is imported by its own name: it needs Trio.
 """
 
 from mcpio.testing.joined import Carried, Chunking, Pair, at_random, cut_at, every, pair, whole

@@ -54,11 +54,8 @@ def run_check(check: Check, harness: Harness) -> None:
         stage: list[Stage] = []
         trio.run(_run, check, harness, reports, stage, clock=_jumping_clock() if harness.virtual_time else None)
     fault = partial(stage[0].fault, "nothing to be left behind when everything is closed")
-    left, forgotten = _left_open(files)
-    if left:
+    if left := _left_open(files):
         raise fault(f"{len(left)} descriptors are still open: " + ", ".join(left))
-    if forgotten:
-        raise fault(f"it was left to the garbage collector to close: {forgotten[0]}")
     if alive := _threads() - threads:
         raise fault(f"threads still run: {', '.join(sorted(thread.name for thread in alive))}")
 
@@ -142,19 +139,18 @@ class _Gathering(logging.Handler):
         self._reports.append(record.getMessage() + (f": {error!r}" if error is not None else ""))
 
 
-def _left_open(before: dict[int, str]) -> tuple[list[str], list[str]]:
-    """Return the descriptors that are still open, and what Python says of those that it had to close."""
+def _left_open(before: dict[int, str]) -> list[str]:
+    """Return the descriptors that are still open."""
 
     def more() -> list[str]:
         return [f"{number} ({what})" for number, what in sorted(_open_files().items()) if before.get(number) != what]
 
-    if not more():
-        return [], []
-    # Other libraries have some closed with the last of their objects, and objects may refer to each other.
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", ResourceWarning)
-        gc.collect()
-    return more(), [str(each.message) for each in said if issubclass(each.category, ResourceWarning)]
+    if more():
+        # Other libraries have some closed with the last of their objects, and objects may refer to each other.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+    return more()
 
 
 def _jumping_clock() -> trio.abc.Clock:
