@@ -72,27 +72,30 @@ async def serve_on_socket(kind: str, where: str) -> None:
 async def answer_frames(stream: Any) -> None:
     """Serve one client over WebSocket."""
     from wsproto import ConnectionType, WSConnection
-    from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessage
 
     peer = WSConnection(ConnectionType.SERVER)
     parts: list[str] = []
     while data := await stream.receive_some(SIZE):
         peer.receive_data(data)
-        out = b""
-        for event in peer.events():
-            if isinstance(event, TextMessage):
-                parts.append(event.data)
-                if event.message_finished:
-                    answer = _answer(loads("".join(parts)))
-                    parts.clear()
-                    if answer:
-                        out += peer.send(TextMessage(answer[:-1].decode()))
-            elif isinstance(event, Request):
-                out += peer.send(AcceptConnection(subprotocol=event.subprotocols[0]))
-            elif isinstance(event, CloseConnection):
-                out += peer.send(event.response())
-        if out:
+        if out := b"".join([_reply(peer, event, parts) for event in peer.events()]):
             await stream.send_all(out)
+
+
+def _reply(peer: Any, event: Any, parts: list[str]) -> bytes:
+    from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessage
+
+    reply: Any = None
+    if isinstance(event, TextMessage):
+        parts.append(event.data)
+        if event.message_finished:
+            answer = _answer(loads("".join(parts)))
+            parts.clear()
+            reply = TextMessage(answer[:-1].decode()) if answer else None
+    elif isinstance(event, Request):
+        reply = AcceptConnection(subprotocol=event.subprotocols[0])
+    elif isinstance(event, CloseConnection):
+        reply = event.response()
+    return b"" if reply is None else bytes(peer.send(reply))
 
 
 def serve_blocking() -> None:
