@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulted import Carrier, each_carrier
+from faulted import Carrier, each_carrier, each_carrier_of_messages
 from faults import (
     FROM_CLIENTS,
     FROM_SERVERS,
@@ -38,7 +38,7 @@ from mcpio import CloseReason, ConnectFailed, ConnectionLost, Limits, McpError, 
 @pytest.mark.req("CANC-06", "CANC-09", "LIFE-13", "STDIO-12")
 @pytest.mark.parametrize(("sent", "id", "code", "message"), FROM_CLIENTS.values(), ids=FROM_CLIENTS)
 @pytest.mark.parametrize("cut", [False, True], ids=["whole", "byte by byte"])
-@each_carrier
+@each_carrier_of_messages
 def test_a_server_answers_what_is_wrong_and_goes_on(
     over: Carrier, sent: bytes, id: Any, code: int | None, message: str, cut: bool, tmp_path: Path
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_message_over_the_limit_is_refused(over: Carrier, resync: bool, tmp_pa
 
 
 @pytest.mark.req("LIFE-11", "LIFE-12")
-@each_carrier
+@each_carrier_of_messages
 def test_a_request_before_the_handshake_is_refused_and_the_handshake_works(over: Carrier, tmp_path: Path) -> None:
     async def main() -> None:
         async with over.served(a_server(), tmp_path) as client:
@@ -107,7 +107,7 @@ def test_a_client_that_goes_in_the_middle_of_a_line_is_told_that_it_was_none(ove
 
 @pytest.mark.req("STDIO-12")
 @pytest.mark.parametrize(("said", "error"), FROM_SERVERS.values(), ids=FROM_SERVERS)
-@each_carrier
+@each_carrier_of_messages
 def test_a_client_gets_an_answer_or_an_exception_and_goes_on(
     over: Carrier, said: bytes, error: McpError | None, tmp_path: Path
 ) -> None:

@@ -15,12 +15,13 @@ import streams
 import trio
 import trio.testing
 from faults import End
+from websocketends import WebSockets
 
 from mcpio import Client, Server
 from mcpio.asyncio import open_streams
 from mcpio.trio import open_tcp, open_transport, open_unix, serve, serve_tcp, serve_unix
 
-__all__ = ["CARRIERS", "SOCKETS", "Carrier", "Open", "each_carrier", "each_socket"]
+__all__ = ["CARRIERS", "SOCKETS", "Carrier", "Open", "each_carrier", "each_carrier_of_messages", "each_socket"]
 
 Open: TypeAlias = Callable[..., AbstractAsyncContextManager[Client]]
 """Takes the options of a client."""
@@ -160,3 +161,5 @@ def _each(carriers: Mapping[str, Carrier]) -> pytest.MarkDecorator:
 
 each_socket = _each(SOCKETS)
 each_carrier = _each(CARRIERS)
+each_carrier_of_messages = _each({**CARRIERS, "websocket": WebSockets()})
+"""For what does not depend on how messages are kept apart."""
