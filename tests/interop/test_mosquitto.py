@@ -24,8 +24,7 @@ OTHERS = ("half_close", "reconnecting")
 @pytest.fixture(scope="module")
 def mqtt() -> Iterator[PairHarness]:
     program = shutil.which("mosquitto")
-    if program is None:
-        pytest.skip("there is no message broker: Debian's package mosquitto has one")
+    assert program is not None, "there is no message broker: Debian's package mosquitto has one"
     connect_mqtt = runpy.run_path(str(ROOT / "docs" / "examples" / "mqtt_channel.py"))["connect_mqtt"]
     conversations = itertools.count()
     with running_broker(program) as port:
