@@ -20,7 +20,18 @@ from mcpio import Backoff, ClientOptions, Server
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.testing.transport_kit import Conversation, Ends, Harness
-from mcpio.trio import memory_client, open_http, open_stdio, open_tcp, open_unix, serve_http, serve_tcp, serve_unix
+from mcpio.trio import (
+    memory_client,
+    open_http,
+    open_stdio,
+    open_tcp,
+    open_unix,
+    open_websocket,
+    serve_http,
+    serve_tcp,
+    serve_unix,
+    serve_websocket,
+)
 from mcpio.trio._halves import PollInput, PollOutput, StdioStream
 
 CHILD = """
@@ -169,6 +180,18 @@ class HttpHarness(SocketHarness):
 
     def open(self, place: Any, options: Any) -> Any:
         return open_http(f"http://127.0.0.1:{place}/mcp", trust_env=False, **self.options, **options)
+
+
+class WebSocketHarness(SocketHarness):
+    """``open_websocket`` and ``serve_websocket``."""
+
+    half_closes = False
+
+    async def serve(self, server: Server, place: int, **status: Any) -> None:
+        await serve_websocket(server, port=0, policy=HostPolicy.for_address("127.0.0.1", place), **status)
+
+    def open(self, place: Any, options: Any) -> Any:
+        return open_websocket(f"ws://127.0.0.1:{place}/mcp", **self.options, **options)
 
 
 def pipe_pair() -> Ends:

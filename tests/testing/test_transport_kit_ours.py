@@ -11,6 +11,7 @@ from kitted import (
     SocketHarness,
     TlsHarness,
     UnixHarness,
+    WebSocketHarness,
     pipe_pair,
     socket_pair,
 )
@@ -56,6 +57,10 @@ class TestHttpJson(TransportTests):
 
 class TestHttpAuto(TransportTests):
     harness = HttpHarness("auto")
+
+
+class TestWebSocket(TransportTests):
+    harness = WebSocketHarness()
 
 
 class TestStream(TransportTests):
