@@ -8,8 +8,10 @@ import anyio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import Completion, ResourceTemplateReference, SamplingMessage, TextContent
 from pydantic import BaseModel
+from sdk_tools import add_tools
 
 server = MCPServer("the SDK", version="2", instructions="Be kind.", log_level="ERROR")
+add_tools(server)
 
 seen: list[str] = []
 """What happened, for the client to ask about."""
@@ -18,10 +20,6 @@ seen: list[str] = []
 class Point(BaseModel):
     x: int
     y: int
-
-
-class Name(BaseModel):
-    name: str
 
 
 @server.tool(title="Sum")
@@ -33,23 +31,6 @@ def add(a: int, b: int = 1) -> int:
 @server.tool()
 def mirrored(x: int, y: int) -> Point:
     return Point(x=y, y=x)
-
-
-@server.tool(structured_output=False)
-def echo(text: str) -> str:
-    return text
-
-
-@server.tool()
-def fail() -> str:
-    raise ValueError("as it should")
-
-
-@server.tool(structured_output=False)
-async def count(to: int, ctx: Context[Any, Any]) -> str:
-    for number in range(1, to + 1):
-        await ctx.report_progress(number, to, f"step {number}")
-    return "done"
 
 
 @server.tool(structured_output=False)
@@ -79,18 +60,6 @@ async def ask_model(ctx: Context[Any, Any]) -> str:
     result = await ctx.session.create_message([question], max_tokens=10, system_prompt="You count.", temperature=0.1)
     assert isinstance(result.content, TextContent)
     return f"{result.model}: {result.content.text}"
-
-
-@server.tool(structured_output=False)
-async def ask_user(ctx: Context[Any, Any]) -> str:
-    result = await ctx.elicit("Who are you?", Name)
-    return f"{result.action} {result.data.name if result.action == 'accept' else None}"
-
-
-@server.tool(structured_output=False)
-async def ask_roots(ctx: Context[Any, Any]) -> str:
-    result = await ctx.session.list_roots()
-    return " ".join(f"{root.uri}={root.name}" for root in result.roots)
 
 
 @server.resource("notes://first", title="The first", mime_type="text/plain")

@@ -14,49 +14,16 @@ import anyio
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.streamable_http import EventMessage, EventStore
-from pydantic import BaseModel
+from sdk_tools import add_tools
 
 server = MCPServer("the SDK", version="2", log_level="ERROR")
-
-
-class Name(BaseModel):
-    name: str
-
-
-@server.tool(structured_output=False)
-def echo(text: str) -> str:
-    return text
-
-
-@server.tool(structured_output=False)
-def fail() -> str:
-    raise ValueError("as it should")
-
-
-@server.tool(structured_output=False)
-async def count(to: int, ctx: Context[Any, Any]) -> str:
-    for number in range(1, to + 1):
-        await ctx.report_progress(number, to, f"step {number}")
-    return "done"
+add_tools(server)
 
 
 @server.tool(structured_output=False)
 async def wait(ctx: Context[Any, Any]) -> str:
     await anyio.sleep_forever()
     return ""
-
-
-@server.tool(structured_output=False)
-async def ask_user(ctx: Context[Any, Any]) -> str:
-    result = await ctx.elicit("Who are you?", Name)
-    return f"{result.action} {result.data.name if result.action == 'accept' else None}"
-
-
-@server.tool(structured_output=False)
-async def ask_roots(ctx: Context[Any, Any]) -> str:
-    # It belongs to no request, so it comes to whoever listens.
-    result = await ctx.session.list_roots()
-    return " ".join(f"{root.uri}={root.name}" for root in result.roots)
 
 
 @server.tool(structured_output=False)

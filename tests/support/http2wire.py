@@ -16,7 +16,7 @@ from h2.connection import ConnectionState, H2Connection
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes, Settings
 from httpwire import Case, Exchange, Wire
-from triowire import MemorySite, in_virtual_time, memory_site, user
+from triowire import MemorySite, SiteWire, in_virtual_time, memory_site, user
 
 from mcpio import Context, Limits, Options, Server
 from mcpio.http.model import Body, End, Reset, ResponseHead
@@ -254,10 +254,9 @@ class OverHttp2:
 
 
 @attrs.frozen
-class Http2Wire:
+class Http2Wire(SiteWire):
     """A ``Wire`` whose requests are streams."""
 
-    site: MemorySite
     client: Http2Client
 
     async def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Exchange:
@@ -271,18 +270,4 @@ class Http2Wire:
         """Break a request off."""
         assert isinstance(exchange, Asked)
         await self.client.reset(exchange)
-        await self.settle()
-
-    async def pass_time(self, seconds: float) -> None:
-        """Let time pass."""
-        await trio.sleep(seconds)
-        await self.settle()
-
-    async def settle(self) -> None:
-        """Let happen what needs no time."""
-        await trio.testing.wait_all_tasks_blocked()
-
-    async def close(self, grace: float) -> None:
-        """Begin to end the server."""
-        self.site.listening.host.close(grace)
         await self.settle()

@@ -216,10 +216,30 @@ class Asked(Exchange):
 
 
 @attrs.frozen
-class TrioWire:
-    """A ``Wire`` whose requests are connections."""
+class SiteWire:
+    """What is the same for every ``Wire`` to a server that listens in memory."""
 
     site: MemorySite
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass."""
+        await trio.sleep(seconds)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let happen what needs no time."""
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def close(self, grace: float) -> None:
+        """Begin to end the server."""
+        self.site.listening.host.close(grace)
+        await self.settle()
+
+
+@attrs.frozen
+class TrioWire(SiteWire):
+    """A ``Wire`` whose requests are connections."""
+
     nursery: trio.Nursery
 
     async def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Exchange:
@@ -241,20 +261,6 @@ class TrioWire:
         """Break a request off."""
         assert isinstance(exchange, Asked)
         await exchange.stream.aclose()
-        await self.settle()
-
-    async def pass_time(self, seconds: float) -> None:
-        """Let time pass."""
-        await trio.sleep(seconds)
-        await self.settle()
-
-    async def settle(self) -> None:
-        """Let happen what needs no time."""
-        await trio.testing.wait_all_tasks_blocked()
-
-    async def close(self, grace: float) -> None:
-        """Begin to end the server."""
-        self.site.listening.host.close(grace)
         await self.settle()
 
 
