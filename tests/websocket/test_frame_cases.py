@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 import trio
-from frame_cases import CASES, LARGE_CASES, Case
+from frame_cases import CASES, LARGE_CASES, Case, ping_of
 from rawends import END_OF, ROLES, played
-from rawframes import CLOSE, PING, PONG, TEXT, Far, Frame, close
+from rawframes import CLOSE, CONTINUATION, PING, PONG, TEXT, Far, Frame, close
 
 PROBE = b"still there?"
+HELLO = Frame(TEXT, ping_of("hello"))
 
 
 @pytest.mark.req("XPORT-04")
@@ -24,6 +26,48 @@ def test_a_case(case: Case, role: str) -> None:
 @pytest.mark.parametrize("case", LARGE_CASES, ids=lambda case: case.number)
 def test_a_large_case(case: Case, role: str) -> None:
     played(lambda: _play(case, role))
+
+
+# What the suite does not have
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_masks_are_the_clients_alone(role: str) -> None:
+    played(lambda: _closes(role, 1002, lambda far: HELLO.wire(masked=not far.masks)))
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    "length",
+    [b"\x7e\x00\x33", b"\x7f" + bytes(7) + b"\x33", b"\x7f\x80" + bytes(6) + b"\x33"],
+    ids=["16 bits", "64 bits", "64 bits, the first of them set"],
+)
+def test_lengths_are_said_in_the_fewest_bytes(role: str, length: bytes) -> None:
+    played(lambda: _closes(role, 1002, lambda far: HELLO.wire(masked=far.masks, length=length)))
+
+
+@pytest.mark.req("XPORT-04")
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("size", [16 * 1024 * 1024 + 1, 1 << 40])
+def test_a_message_that_is_announced_as_too_long_is_not_waited_for(role: str, size: int) -> None:
+    length = b"\x7f" + size.to_bytes(8, "big")
+    played(lambda: _closes(role, 1009, lambda far: Frame(TEXT).wire(masked=far.masks, length=length)))
+
+
+@pytest.mark.req("XPORT-04")
+@pytest.mark.parametrize("role", ROLES)
+def test_fragments_count_together(role: str) -> None:
+    mib = bytes(1024 * 1024).replace(b"\0", b" ")
+    frames = [Frame(TEXT, mib, fin=False), *[Frame(CONTINUATION, mib, fin=False)] * 16]
+    played(lambda: _closes(role, 1009, lambda far: b"".join(frame.wire(masked=far.masks) for frame in frames)))
+
+
+async def _closes(role: str, code: int, said: Callable[[Far], bytes]) -> None:
+    """Say something, and hear that it was wrong."""
+    async with END_OF[role]() as far, trio.open_nursery() as nursery:
+        nursery.start_soon(far.send_bytes, said(far))
+        assert (await far.frame()).code == code
+        nursery.cancel_scope.cancel()
 
 
 async def _play(case: Case, role: str) -> None:
