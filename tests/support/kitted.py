@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import trio
 import trio.testing
 import trustme
-from relay import Relay, relaying
+from relay import Relay, hold_little, relaying
 
 from mcpio import Backoff, ClientOptions, Server
 from mcpio.http.client_options import HttpClientOptions
@@ -210,4 +210,7 @@ async def socket_pair() -> Ends:
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener:
         near = await trio.testing.open_stream_to_socket_listener(listener)
-        return near, await listener.accept()
+        far = await listener.accept()
+        for end in (near, far):
+            hold_little(end)
+        return near, far

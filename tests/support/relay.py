@@ -51,8 +51,7 @@ class Relay:
             far = await self._dial()
             self._streams |= {near, far}
             for stream in (near, far):
-                for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-                    stream.setsockopt(socket.SOL_SOCKET, option, SMALL)
+                hold_little(stream)
             async with near, far, trio.open_nursery() as nursery:
                 nursery.start_soon(self._pump, near, far)
                 nursery.start_soon(self._pump, far, near)
@@ -68,6 +67,12 @@ class Relay:
         # One direction is broken: so is the other.
         for stream in (source, sink):
             await trio.aclose_forcefully(stream)
+
+
+def hold_little(stream: trio.SocketStream) -> None:
+    """Have the system hold no more than it must for a socket."""
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        stream.setsockopt(socket.SOL_SOCKET, option, SMALL)
 
 
 @asynccontextmanager

@@ -68,4 +68,4 @@ class TestStream(TransportTests):
 
 
 class TestSocketStream(TransportTests):
-    harness = PairHarness(socket_pair, half_closes=True, room=8 * 1024 * 1024)
+    harness = PairHarness(socket_pair, half_closes=True)
