@@ -26,6 +26,8 @@ CHECKS: Final[tuple[Check, ...]] = (*MESSAGES, *ENDS)
 """Everything that the kit asks, in the order in which to look at it."""
 
 OPEN_FILES: Final = ("/proc/self/fd", "/dev/fd")
+SLOWNESS: Final = "held up everything else"
+"""What mcpio reports of a busy machine, which is no fault of a transport."""
 FAULTS: Final = ("the transport failed", "closing the transport failed", "cleaning up after a session failed")
 """What mcpio reports of transports that raise what no transport should."""
 
@@ -135,6 +137,8 @@ class _Gathering(logging.Handler):
         self._reports = reports
 
     def emit(self, record: logging.LogRecord) -> None:
+        if SLOWNESS in record.getMessage():
+            return
         error = record.exc_info[1] if record.exc_info else None
         self._reports.append(record.getMessage() + (f": {error!r}" if error is not None else ""))
 
