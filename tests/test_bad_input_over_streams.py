@@ -43,8 +43,9 @@ from mcpio import CloseReason, ConnectFailed, ConnectionLost, Limits, McpError, 
 def test_a_server_answers_what_is_wrong_and_goes_on(
     over: Carrier, sent: bytes, id: Any, code: int | None, message: str, cut: bool, tmp_path: Path
 ) -> None:
-    if isinstance(over, WebSockets) and message.endswith("not UTF-8"):
-        pytest.skip("a WebSocket ends with what is no text: see test_websocket_server.py")
+    if isinstance(over, WebSockets):
+        # What is no text ends a WebSocket, so that it comes as a text that is no JSON.
+        message = message.removesuffix(": not UTF-8")
 
     async def main() -> None:
         async with over.served(a_server(), tmp_path) as client:

@@ -26,6 +26,7 @@ from mcpio.errors import (
     ToolError,
     UnexpectedResponse,
     URLElicitationRequired,
+    WebSocketClosed,
 )
 from mcpio.refusals import RefusalCode
 from mcpio.types import ElicitURLRequest
@@ -48,6 +49,7 @@ ONE_OF_EACH = [
     RequestTimeout("tools/call", 1.5),
     ToolError("the file is not there"),
     UnexpectedResponse(502, "text/html in answer to a request", "<html>"),
+    WebSocketClosed(1008, "expired"),
 ]
 
 
@@ -71,6 +73,9 @@ def test_every_failure_is_one_exception_of_one_tree() -> None:
         (ConnectionLost("the channel broke"), "the channel broke"),
         (Refusal(1089, "no"), "no (1089)"),
         (UnexpectedResponse(502, "nothing"), "status 502: nothing"),
+        (WebSocketClosed(1008, "expired"), "the WebSocket was closed with code 1008: expired"),
+        (WebSocketClosed(4000), "the WebSocket was closed with code 4000"),
+        (WebSocketClosed(1006), "the WebSocket was closed without a close frame"),
         (UnexpectedResponse(502, "text/html", "<html>"), "status 502: text/html: '<html>'"),
     ],
 )
