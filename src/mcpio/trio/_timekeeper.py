@@ -58,7 +58,7 @@ class Timekeeper:
         self._timers = Timers()
         self._timed: dict[int, Timed] = {}
         self._sooner = Signal()
-        self._sleeping_until = -inf
+        self._sleeping_until = inf
 
     def arm(self, timed: Timed, deadline: float | None) -> None:
         """Set the deadline of ``timed``, in place of its earlier one; ``None`` for none."""
@@ -69,18 +69,22 @@ class Timekeeper:
         elif self._timers.get(key) != deadline:
             self._timers.set(key, deadline)
             self._timed[key] = timed
-            # A later deadline can wait for the sleeper to wake up at the earlier one: waking it costs more.
+            # A later deadline can wait for the sleeper to wake up at the earlier one, even one that is not there any
+            # more, as that of an answer that was ready in time: waking it costs more.
             if deadline < self._sleeping_until:
+                self._sleeping_until = deadline
                 self._sooner.set()
 
     async def run(self) -> None:
         """Be the task that watches. Runs until cancelled."""
         while True:
-            deadline = self._timers.next()
-            self._sleeping_until = inf if deadline is None else deadline
             with trio.move_on_at(self._sleeping_until):
                 await self._sooner.wait()
-            self._sleeping_until = -inf
+            now = trio.current_time()
+            if now < self._sleeping_until:
+                continue
             # All of them first: what one does may set or clear the deadline of the next.
-            for timed in [self._timed.pop(key) for key in self._timers.pop_expired(trio.current_time())]:
+            for timed in [self._timed.pop(key) for key in self._timers.pop_expired(now)]:
                 timed.handle_timeout()
+            deadline = self._timers.next()
+            self._sleeping_until = inf if deadline is None else deadline
