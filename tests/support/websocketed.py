@@ -10,15 +10,29 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from rawframes import FarClient
+from rawframes import CLOSE, Far, FarClient
 from triowire import MemoryListener, Pair, RawHttp
 
-from mcpio import Server
+from mcpio import Context, Event, Server, Tap
+from mcpio.events import ConnectionClosed
 from mcpio.trio import serve_http, serve_websocket
 from mcpio.trio._http_parsers import ParserName
 from mcpio.websocket import WebSocketOptions
 
-__all__ = ["HOST", "KINDS", "WebSocketSite", "each_kind", "websocket_site"]
+__all__ = [
+    "ENDED",
+    "HOST",
+    "KINDS",
+    "Ends",
+    "WebSocketSite",
+    "call",
+    "called",
+    "each_kind",
+    "heard_close",
+    "is_over",
+    "make_server",
+    "websocket_site",
+]
 
 HOST = "localhost"
 
@@ -66,3 +80,61 @@ async def websocket_site(
         await nursery.start(partial(serve, listeners=[listener], **how))
         yield WebSocketSite(listener, nursery.cancel_scope)
         around.cancel_scope.cancel()
+
+
+# What is served, and what clients do with it
+
+
+ENDED: list[ConnectionClosed] = []
+"""How the sessions of this test ended."""
+
+
+class Ends(Tap):
+    """Hears how sessions end."""
+
+    def event(self, event: Event, now: float) -> None:
+        """Keep the last event."""
+        if isinstance(event, ConnectionClosed):
+            ENDED.append(event)
+
+
+def make_server(**options: Any) -> Server:
+    server = Server("here", "1.0", **options)
+
+    @server.tool
+    async def wait(seconds: float) -> str:
+        await trio.sleep(seconds)
+        return "waited"
+
+    @server.tool
+    def who(ctx: Context) -> str:
+        return repr(ctx.peer.principal)
+
+    @server.tool
+    def much(size: int) -> str:
+        return "*" * size
+
+    return server
+
+
+async def call(far: Far, id: Any, tool: str, **arguments: Any) -> None:
+    await far.say(id=id, method="tools/call", params={"name": tool, "arguments": arguments})
+
+
+async def called(far: Far, tool: str, **arguments: Any) -> str:
+    await call(far, "called", tool, **arguments)
+    found: str = (await far.message())["result"]["content"][0]["text"]
+    return found
+
+
+async def heard_close(far: Far) -> tuple[int | None, bytes]:
+    """Read to the close frame, and return what it says."""
+    while (frame := await far.frame()).opcode != CLOSE:
+        pass
+    return frame.code, frame.payload[2:]
+
+
+async def is_over(far: Far) -> bool:
+    """Whether the server closes the connection, without another frame."""
+    await far.ended()
+    return True

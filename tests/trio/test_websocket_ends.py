@@ -1,0 +1,194 @@
+"""WebSocket at a server: silence, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from rawframes import CLOSE, PING, PONG, FarClient, Frame, close, request
+from triowire import in_virtual_time
+from websocketed import (
+    ENDED,
+    HOST,
+    Ends,
+    call,
+    each_kind,
+    heard_close,
+    is_over,
+    make_server,
+    websocket_site,
+)
+
+from mcpio import CloseReason
+from mcpio.errors import RequestTimeout, WebSocketClosed
+from mcpio.websocket import WebSocketOptions
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> None:
+    ENDED.clear()
+
+
+# Silence
+
+
+@pytest.mark.req("XPORT-04", "PING-03")
+@each_kind
+def test_pings_that_are_answered_and_one_that_is_not(kind: str) -> None:
+    async def main() -> None:
+        options = WebSocketOptions(ping_interval=30, pong_timeout=20)
+        async with websocket_site(make_server(), kind, options, tap=Ends) as site:
+            far, began = await site.open(), trio.current_time()
+            for n in range(1, 4):
+                assert await far.frame() == Frame(PING)
+                assert trio.current_time() == began + 30 * n
+                await far.send(Frame(PONG))
+            assert await far.frame() == Frame(PING)
+            assert await heard_close(far) == (1011, b"no sign of life after a ping")
+            assert trio.current_time() == began + 140
+            assert await is_over(far)
+            assert ENDED[0].reason is CloseReason.LOST
+            assert isinstance(ENDED[0].cause, RequestTimeout)
+
+    in_virtual_time(main)
+
+
+def test_a_client_that_never_says_anything() -> None:
+    async def main() -> None:
+        async with websocket_site(make_server(), options=WebSocketOptions(first_message_timeout=5)) as site:
+            far, began = site.dial(), trio.current_time()
+            await far.ask()
+            assert await heard_close(far) == (1008, b"no message came within 5 s")
+            assert trio.current_time() == began + 5
+
+    in_virtual_time(main)
+
+
+def test_a_client_that_asks_for_no_websocket_in_time() -> None:
+    async def main() -> None:
+        async with websocket_site(make_server()) as site:
+            far, began = site.dial(), trio.current_time()
+            await far.send_bytes(request(HOST)[:-2])
+            assert (await far.head())[0].startswith("HTTP/1.1 408 ")
+            assert trio.current_time() == began + 10
+
+    in_virtual_time(main)
+
+
+def test_an_idle_session_is_closed() -> None:
+    async def main() -> None:
+        async with websocket_site(make_server(), idle_timeout=60.0) as site:
+            far, began = await site.open(), trio.current_time()
+            await call(far, 1, "wait", seconds=100)
+            assert (await far.frame()).opcode == PING
+            await far.send(Frame(PONG))
+            while (frame := await far.frame()).opcode == PING:
+                await far.send(Frame(PONG))
+            assert b"waited" in frame.payload
+            while (frame := await far.frame()).opcode == PING:
+                await far.send(Frame(PONG))
+            assert (frame.opcode, frame.code) == (CLOSE, 1001)
+            assert trio.current_time() >= began + 120
+
+    in_virtual_time(main)
+
+
+# The end
+
+
+@asynccontextmanager
+async def ending(kind: str, grace: float) -> AsyncIterator[tuple[Any, FarClient]]:
+    """Give a site, and a client whose request takes 3 seconds."""
+    async with websocket_site(make_server(), kind, grace=grace, tap=Ends) as site:
+        far = await site.open()
+        await call(far, 1, "wait", seconds=3)
+        await trio.sleep(1)
+        yield site, far
+
+
+@pytest.mark.req("XPORT-04")
+@each_kind
+@pytest.mark.parametrize("grace", [5.0, 1.0])
+def test_a_server_ends_in_order(kind: str, grace: float) -> None:
+    async def main() -> None:
+        async with ending(kind, grace) as (site, far):
+            site.scope.cancel()
+            began = trio.current_time()
+            if grace > 2:
+                assert (await far.message())["result"]["content"][0]["text"] == "waited"
+            code, _ = await heard_close(far)
+            assert (code, trio.current_time()) == (1001, began + min(grace, 2))
+            await far.send(close(1001))
+            assert await is_over(far)
+
+    in_virtual_time(main)
+
+
+@each_kind
+def test_a_client_that_does_not_close_too_is_not_waited_for(kind: str) -> None:
+    async def main() -> None:
+        async with websocket_site(make_server(), kind) as site:
+            far, began = await site.open(), trio.current_time()
+            site.scope.cancel()
+            assert (await heard_close(far))[0] == 1001
+            assert await is_over(far)
+            assert trio.current_time() - began <= 1
+
+    in_virtual_time(main)
+
+
+@pytest.mark.req("XPORT-04")
+@each_kind
+@pytest.mark.parametrize(
+    ("code", "reason"), [(1000, CloseReason.END_OF_FILE), (None, CloseReason.END_OF_FILE), (1011, CloseReason.LOST)]
+)
+def test_a_client_closes_while_its_request_runs(kind: str, code: int | None, reason: CloseReason) -> None:
+    async def main() -> None:
+        async with ending(kind, 5.0) as (_, far):
+            began = trio.current_time()
+            await far.send(close(code, "why" if code else ""))
+            assert await far.frame() == close(code)
+            assert await is_over(far)
+            # Nobody hears the answer, so nobody waits for it.
+            assert trio.current_time() == began
+            await trio.testing.wait_all_tasks_blocked()
+            assert [end.reason for end in ENDED] == [reason]
+            assert isinstance(ENDED[0].cause, WebSocketClosed) is (code == 1011)
+
+    in_virtual_time(main)
+
+
+@each_kind
+@pytest.mark.parametrize("politely", [True, False])
+def test_a_client_goes_without_a_close_frame(kind: str, politely: bool) -> None:
+    async def main() -> None:
+        async with ending(kind, 5.0) as (_, far):
+            if politely:
+                await far.stream.send_eof()  # type: ignore[attr-defined]  # a memory stream
+            else:
+                await far.stream.aclose()
+            await trio.testing.wait_all_tasks_blocked()
+            assert [end.reason for end in ENDED] == [CloseReason.LOST]
+            cause = ENDED[0].cause
+            assert isinstance(cause, WebSocketClosed)
+            assert cause.code == 1006
+
+    in_virtual_time(main)
+
+
+def test_the_server_closes_a_session_itself() -> None:
+    async def main() -> None:
+        server = make_server()
+        async with websocket_site(server) as site:
+            far = await site.open()
+            server.sessions[0].close()
+            assert await heard_close(far) == (1001, b"")
+            await far.send(close(1001))
+            assert await is_over(far)
+            assert server.sessions == ()
+
+    in_virtual_time(main)
