@@ -81,18 +81,21 @@ def test_other_event_loops_for_asyncio() -> None:
         async with serving(server) as serve_one:
             with closing(await asyncio.start_server(serve_one, "127.0.0.1", 0)) as listening:
                 place = listening.sockets[0].getsockname()
-                async with open_streams(*await asyncio.open_connection(*place)) as client:
-                    for size in (1, 1_000_000):
-                        texts = [client.call_tool("large", {"text": "x", "size": size}) for _ in range(10)]
-                        assert {len(each.text) for each in await asyncio.gather(*texts)} == {size}
-                    with pytest.raises(TimeoutError):
-                        async with asyncio.timeout(0):
-                            await client.ping()
-                    await client.ping()
+                await talk(*await asyncio.open_connection(*place))
                 raw = Raw(await asyncio.open_connection(*place))
                 await raw.shake_hands()
                 raw.reset()
         assert server.sessions == ()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with open_streams(reader, writer) as client:
+            for size in (1, 1_000_000):
+                texts = [client.call_tool("large", {"text": "x", "size": size}) for _ in range(10)]
+                assert {len(each.text) for each in await asyncio.gather(*texts)} == {size}
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await client.ping()
+            await client.ping()
 
     checked: Main = main
     uvloop.run(checked())
