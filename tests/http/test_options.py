@@ -78,4 +78,4 @@ def test_times_are_numbers_of_seconds(name: str) -> None:
 def test_on_a_unix_socket_any_host_is_served_and_no_page_but_those_that_are_named() -> None:
     assert HostPolicy.for_unix_socket() == HostPolicy(None, frozenset())
     policy = HostPolicy.for_unix_socket(origins=["https://App.Example"])
-    assert policy.origins == {"https://app.example"}
+    assert policy.origins == frozenset({"https://app.example"})
