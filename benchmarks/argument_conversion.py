@@ -16,8 +16,8 @@ import attrs
 import cattrs
 from cattrs.gen import make_dict_structure_fn
 
-from mcpio.app.schema import Planner
-from mcpio.app.signature import Binder
+from mcpio.app.values.schema import Planner
+from mcpio.app.values.signature import Binder
 
 ROUNDS = 7
 

@@ -9,7 +9,7 @@ from linked import Link
 from tasked import Wire
 
 from mcpio.app.server import Server
-from mcpio.app.tasks import TaskOptions
+from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.types import ClientCapabilities, ElicitResult
 
 RELATED = "io.modelcontextprotocol/related-task"

@@ -13,13 +13,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from mcpio.app.asking.elicited import Accepted, Declined, Dismissed
+    from mcpio.app.asking.forms import Form
     from mcpio.app.client import CallOptions, Client, ClientOptions
     from mcpio.app.context import Context, RequestScope
-    from mcpio.app.elicited import Accepted, Declined, Dismissed
-    from mcpio.app.forms import Form
+    from mcpio.app.peer_tasks.handle import TaskHandle
     from mcpio.app.server import Lifespan, Server
-    from mcpio.app.task_handle import TaskHandle
-    from mcpio.app.tasks import TaskOptions
+    from mcpio.app.tasks.receiver import TaskOptions
     from mcpio.backoff import Backoff
     from mcpio.engine.batches import BatchItem
     from mcpio.engine.client import ClientConnection
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
         SamplingRejected,
         ToolError,
         UnexpectedResponse,
-        WebSocketClosed,
         URLElicitationRequired,
+        WebSocketClosed,
     )
     from mcpio.events import (
         Answered,
@@ -402,10 +402,10 @@ __all__ = [
     "URLElicitationRequired",
     "Unanswered",
     "UnexpectedResponse",
-    "WebSocketClosed",
     "UnknownContent",
     "UnsubscribeRequest",
     "VersionMismatched",
+    "WebSocketClosed",
     "__version__",
     "observe",
     "replay",
@@ -451,10 +451,10 @@ _HOME = {
     "app.server": "Lifespan Server",
     "app.client": "CallOptions Client ClientOptions",
     "app.context": "Context RequestScope",
-    "app.task_handle": "TaskHandle",
-    "app.elicited": "Accepted Declined Dismissed",
-    "app.forms": "Form",
-    "app.tasks": "TaskOptions",
+    "app.peer_tasks.handle": "TaskHandle",
+    "app.asking.elicited": "Accepted Declined Dismissed",
+    "app.asking.forms": "Form",
+    "app.tasks.receiver": "TaskOptions",
     "engine.tasks": "TaskMachine",
     "engine.task_records": (
         "StoreDelete StoreLoad StorePut TaskChanged TaskLimits TaskOrphaned TaskOutcome TaskReplied TaskStoreFailed"

@@ -28,7 +28,7 @@ class RestartPolicy:
     settled_after: float | None = attrs.field(default=None, validator=attrs.validators.optional(number(0)))
     """What ran for so long has worked: when it ends, the backoff begins anew. ``None`` for ``backoff.cap``."""
     most: int | None = attrs.field(default=None, validator=attrs.validators.optional(count))
-    """Give up when more than so many ends lie ``within`` the time, however long each ran; ``None`` for no such limit."""
+    """Give up when more than so many ends lie ``within`` the time, however long each ran; ``None`` for no limit."""
     within: float = attrs.field(default=60.0, validator=number(0))
     """The time that ``most`` is for."""
 

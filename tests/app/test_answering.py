@@ -7,9 +7,9 @@ from handlers import returning
 from linked import Link
 
 from mcpio.app.answering import roots_handler
+from mcpio.app.asking.web_address import web_address
 from mcpio.app.context import RequestScope
 from mcpio.app.server import Server
-from mcpio.app.web_address import web_address
 from mcpio.engine.table import Role
 from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.types import (

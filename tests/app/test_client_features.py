@@ -10,7 +10,7 @@ from linked import Link
 from mcpio.app.context import Context
 from mcpio.app.middleware import CallNext
 from mcpio.app.server import Server
-from mcpio.app.tasks import TaskOptions
+from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.backoff import Backoff
 from mcpio.errors import LocalProtocolError, RequestError, URLElicitationRequired
 from mcpio.revisions import REV_2025_03_26, REV_2025_06_18

@@ -8,10 +8,10 @@ import attrs
 import pytest
 from linked import Link
 
+from mcpio.app.asking.elicited import Accepted
 from mcpio.app.context import Context
-from mcpio.app.elicited import Accepted
 from mcpio.app.server import Server
-from mcpio.app.tasks import TaskOptions
+from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.errors import LocalProtocolError
 from mcpio.types import (
     ClientCapabilities,

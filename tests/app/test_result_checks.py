@@ -9,7 +9,7 @@ from linked import Link
 from mcpio.app.client import client_connection
 from mcpio.app.result_checks import CheckResults, ResultChecks
 from mcpio.app.server import Server
-from mcpio.app.validation import ValidatorMissing
+from mcpio.app.values.validation import ValidatorMissing
 from mcpio.errors import InvalidMessage
 from mcpio.types import ABSENT, CallToolResult, ListToolsResult, TextContent, Tool
 

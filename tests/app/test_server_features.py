@@ -10,7 +10,7 @@ from linked import Link
 from mcpio.app.context import Context
 from mcpio.app.middleware import CallNext
 from mcpio.app.server import Server
-from mcpio.app.tasks import TaskOptions
+from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.types import ClientCapabilities, ElicitationCapability, ElicitResult, TaskMetadata
 from mcpio.types.tools import CallToolRequest
 

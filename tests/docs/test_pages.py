@@ -14,9 +14,10 @@ from tree import ROOT
 
 import mcpio
 from mcpio import ClientConnection, ErrorCode, Event, ServerConnection, files
-from mcpio.app import completion, limiting, pages, pagination, tool_cache, uri_template
+from mcpio.app import limiting, pages, pagination, tool_cache
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.context import Context
+from mcpio.app.offering import completion, uri_template
 from mcpio.engine.inbox import QUOTE
 from mcpio.trio import default_environment, start_process
 from mcpio.trio._platform import INHERITED_VARIABLES

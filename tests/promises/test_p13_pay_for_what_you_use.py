@@ -93,7 +93,14 @@ async def main():
 asyncio.run(main())
 """
 UNUSED = {"app.middleware", "app.limiting", "app.retrying", "backoff", "erlmcp_codes", "refusals", "restarts"}
-TASKS = {"app.task_handle", "app.task_watch", "app.task_tools", "app.bell", "engine.outgoing_tasks", "types.tasks"}
+TASKS = {
+    "app.peer_tasks.handle",
+    "app.peer_tasks.watch",
+    "app.peer_tasks.support",
+    "app.bell",
+    "engine.outgoing_tasks",
+    "types.tasks",
+}
 
 
 @pytest.mark.parametrize("program", [APPLICATION, ON_ASYNCIO], ids=["trio", "asyncio"])

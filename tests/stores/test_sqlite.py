@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.task_keeping import MemoryTaskStore
+from mcpio.app.tasks.keeping import MemoryTaskStore
 from mcpio.engine.task_records import StoreDelete, StorePut
 from mcpio.stores import SqliteStore
 

@@ -9,7 +9,7 @@ from linked import Link
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server
-from mcpio.app.tasks import TaskOptions
+from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.engine.table import Role
 from mcpio.engine.task_records import TaskChanged
 from mcpio.errors import RequestError

@@ -19,7 +19,7 @@ from mcpio.app.client import Client
 from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.app.session import Session
-from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel, RequestError, RequestTimeout
+from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, NoBackChannel, RequestError, RequestTimeout
 from mcpio.events import CloseReason
 from mcpio.trio import connect, open_transport, serve
 from mcpio.types.content import TextContent
@@ -183,6 +183,18 @@ def test_an_option_that_there_is_not_is_refused() -> None:
 
 
 # Lifetimes
+
+
+@pytest.mark.parametrize("options", [{"on_log": 5}, {"snapshot": {}}])
+def test_options_that_make_no_sense_close_the_transport(options: Any) -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            with pytest.raises((TypeError, LocalProtocolError)):
+                await connect(near, nursery=nursery, **options)
+        assert await far.receive_some() == b""
+
+    run(main)
 
 
 def test_serve_under_start_gives_the_session() -> None:

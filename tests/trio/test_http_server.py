@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from triowire import each_parser, in_virtual_time, memory_site
+from triowire import MemoryListener, RawHttp, each_parser, in_virtual_time, memory_site
 
 from mcpio import Context, Server
 from mcpio.http.model import Denied, RequestHead
 from mcpio.http.options import HttpOptions
-from mcpio.trio import SocketPeer
+from mcpio.trio import SocketPeer, serve_http
 
 
 class Shop:
@@ -324,6 +325,28 @@ def test_where_connections_are_many_those_at_rest_make_room_and_others_wait() ->
             await third.hear()
             await third.stream.aclose()
             assert (await fourth.hear()).status == 400
+
+    in_virtual_time(main)
+
+
+def test_a_request_whose_principal_is_looked_for_makes_no_room_and_is_answered_in_the_end() -> None:
+    async def find(head: RequestHead, peer: SocketPeer) -> str:
+        await trio.sleep(0.1)
+        return "ada"
+
+    async def main() -> None:
+        listener = MemoryListener()
+        serve = partial(serve_http, Shop().server, listeners=[listener], principal=find, max_connections=1)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve)
+            client = RawHttp(listener.connect())
+            await client.say(client.head("OPTIONS"))
+            await trio.testing.wait_all_tasks_blocked()
+            listener.connect()
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                assert (await client.hear()).status == 405
 
     in_virtual_time(main)
 

@@ -15,6 +15,8 @@ import pytest
 import trio
 import trio.testing
 from carriers import added, make_server, run, until
+from certificates import serving_as
+from triowire import MemoryListener, in_virtual_time
 
 from mcpio import ConnectFailed
 from mcpio.trio import SocketListening, open_tcp, open_unix, serve_tcp, serve_unix
@@ -78,8 +80,33 @@ def test_nobody_there_is_said_by_the_address() -> None:
         with pytest.raises(ConnectFailed, match="no connection to /nowhere/s: "):
             async with open_unix("/nowhere/s"):
                 pass
+        with pytest.raises(ConnectFailed, match=r"no connection to a\.\.b:1: ") as caught:
+            async with open_tcp("a..b", 1):
+                pass
+        assert isinstance(caught.value.__cause__, UnicodeError)
 
     run(main)
+
+
+@pytest.mark.parametrize("secured", [False, True])
+def test_who_is_not_let_in_yet_when_the_server_ends_is_left_no_connection(secured: bool) -> None:
+    async def main() -> None:
+        listener = MemoryListener()
+        context = serving_as("localhost") if secured else None
+        serve = partial(serve_tcp, make_server(), listeners=[listener], principal=_for_ever, ssl_context=context)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            client = listener.connect()
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        with trio.fail_after(1):
+            assert await client.receive_some() == b""
+
+    in_virtual_time(main)
+
+
+async def _for_ever(peer: object) -> None:
+    await trio.sleep_forever()
 
 
 def test_a_server_that_does_not_take_the_connection_in_time_is_given_up() -> None:

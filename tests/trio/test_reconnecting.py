@@ -296,3 +296,20 @@ def test_a_ready_made_connection_cannot_be_made_again() -> None:
                 pass
 
     run(main)
+
+
+def test_options_that_make_no_sense_leave_no_connection(tmp_path: Path) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        listener = trio.socket.socket(trio.socket.AF_UNIX)
+        path = tmp_path / "s"
+        await listener.bind(str(path))
+        listener.listen()
+        with pytest.raises(TypeError, match="a tap is"):
+            async with open_unix(path, reconnect=POLICY, tap=5):  # type: ignore[arg-type]  # which is the point
+                pass
+        stream = trio.SocketStream((await listener.accept())[0])
+        assert await stream.receive_some() == b""
+        await stream.aclose()
+        listener.close()
+
+    run(main)

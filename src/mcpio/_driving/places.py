@@ -12,7 +12,7 @@ from mcpio.app.runtime import Runtime
 if TYPE_CHECKING:
     from mcpio.app.server import Server
     from mcpio.app.session import Session
-    from mcpio.app.tasks import TaskReceiver
+    from mcpio.app.tasks.receiver import TaskReceiver
 
 __all__ = ["LAST_STORED", "Place", "attached", "store_tasks"]
 

@@ -13,14 +13,14 @@ from mcpio._lazy import names_by_use
 
 if TYPE_CHECKING:
     from mcpio.app.answering import Elicitor, Rooter, Sampler
+    from mcpio.app.asking.elicited import Accepted, Declined, Dismissed, ElicitAnswer
+    from mcpio.app.asking.form_content import check_content, defaults_of
+    from mcpio.app.asking.forms import Form
+    from mcpio.app.asking.models import choose_model
+    from mcpio.app.asking.roots import root_of
+    from mcpio.app.asking.web_address import WebAddress, web_address
     from mcpio.app.client import CallOptions, Client, ClientOptions, client_connection
-    from mcpio.app.completion import best_matches
-    from mcpio.app.constraints import Constraints
     from mcpio.app.context import AskOptions, Context, RequestScope
-    from mcpio.app.elicited import Accepted, Declined, Dismissed, ElicitAnswer
-    from mcpio.app.foreign import ForeignType, register_type
-    from mcpio.app.form_content import check_content, defaults_of
-    from mcpio.app.forms import Form
     from mcpio.app.health import SessionHealth
     from mcpio.app.icons import icon_fault, icon_redirect_fault, icon_type_of
     from mcpio.app.limiting import (
@@ -36,33 +36,33 @@ if TYPE_CHECKING:
     )
     from mcpio.app.logs import LogFilter, redact_secrets
     from mcpio.app.middleware import Call, CallNext, Middleware
-    from mcpio.app.models import choose_model
+    from mcpio.app.offering.completion import best_matches
+    from mcpio.app.offering.paths import PathClimbs, UnsafePath, path_segments
+    from mcpio.app.offering.prompts import Prompts
+    from mcpio.app.offering.registration import PromptOptions, RegistrationOptions, ResourceOptions, ToolOptions
+    from mcpio.app.offering.registry import Registry
+    from mcpio.app.offering.resources import Resources
+    from mcpio.app.offering.tools import Tools
+    from mcpio.app.offering.uri_template import UriTemplate, UriTemplateError
     from mcpio.app.pages import Items
     from mcpio.app.pagination import PageGuard
-    from mcpio.app.paths import PathClimbs, UnsafePath, path_segments
-    from mcpio.app.prompts import Prompts
-    from mcpio.app.registration import PromptOptions, RegistrationOptions, ResourceOptions, ToolOptions
-    from mcpio.app.registry import Registry
-    from mcpio.app.resources import Resources
+    from mcpio.app.peer_tasks.calls import StatusCallback
+    from mcpio.app.peer_tasks.handle import TaskHandle
     from mcpio.app.result_checks import CheckResults
     from mcpio.app.retrying import Retry
-    from mcpio.app.root_list import root_of
     from mcpio.app.runtime import Driver, OneShot, Runtime, Spawned
     from mcpio.app.saving import SavedSession, UnansweredPolicy
     from mcpio.app.server import Lifespan, NotificationHandler, Server
     from mcpio.app.serving import ServerSession
     from mcpio.app.session import Handler, ProgressCallback, Session
     from mcpio.app.session_keeping import MemorySessionStore, SessionStore
-    from mcpio.app.task_calls import StatusCallback
-    from mcpio.app.task_handle import TaskHandle
-    from mcpio.app.task_keeping import MemoryTaskStore, TaskStore
-    from mcpio.app.task_runs import RunningTask, TaskPlace
-    from mcpio.app.tasks import TaskOptions, TaskReceiver
-    from mcpio.app.tool_tasks import ToolTasks
-    from mcpio.app.tools import Tools
-    from mcpio.app.uri_template import UriTemplate, UriTemplateError
-    from mcpio.app.validation import SchemaError, Validator, ValidatorMissing
-    from mcpio.app.web_address import WebAddress, web_address
+    from mcpio.app.tasks.keeping import MemoryTaskStore, TaskStore
+    from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
+    from mcpio.app.tasks.runs import RunningTask, TaskPlace
+    from mcpio.app.tasks.tools import ToolTasks
+    from mcpio.app.values.constraints import Constraints
+    from mcpio.app.values.foreign import ForeignType, register_type
+    from mcpio.app.values.validation import SchemaError, Validator, ValidatorMissing
 
 __all__ = [
     "Accepted",
@@ -157,45 +157,45 @@ __all__ = [
 _HOME = {
     "answering": "Elicitor Rooter Sampler",
     "client": "CallOptions Client ClientOptions client_connection",
-    "completion": "best_matches",
-    "constraints": "Constraints",
+    "offering.completion": "best_matches",
+    "values.constraints": "Constraints",
     "context": "AskOptions Context RequestScope",
-    "elicited": "Accepted Declined Dismissed ElicitAnswer",
-    "foreign": "ForeignType register_type",
-    "form_content": "check_content defaults_of",
-    "forms": "Form",
+    "asking.elicited": "Accepted Declined Dismissed ElicitAnswer",
+    "values.foreign": "ForeignType register_type",
+    "asking.form_content": "check_content defaults_of",
+    "asking.forms": "Form",
     "icons": "icon_fault icon_redirect_fault icon_type_of",
     "limiting": ("ConcurrencyLimit LimitKey RateLimit allow for_all per_method per_name per_principal per_session"),
     "logs": "LogFilter redact_secrets",
     "health": "SessionHealth",
     "middleware": "Call CallNext Middleware",
-    "models": "choose_model",
+    "asking.models": "choose_model",
     "pages": "Items",
     "pagination": "PageGuard",
-    "paths": "PathClimbs UnsafePath path_segments",
-    "prompts": "Prompts",
-    "registration": "PromptOptions RegistrationOptions ResourceOptions ToolOptions",
-    "registry": "Registry",
-    "resources": "Resources",
+    "offering.paths": "PathClimbs UnsafePath path_segments",
+    "offering.prompts": "Prompts",
+    "offering.registration": "PromptOptions RegistrationOptions ResourceOptions ToolOptions",
+    "offering.registry": "Registry",
+    "offering.resources": "Resources",
     "result_checks": "CheckResults",
     "retrying": "Retry",
-    "root_list": "root_of",
+    "asking.roots": "root_of",
     "runtime": "Driver OneShot Runtime Spawned",
     "saving": "SavedSession UnansweredPolicy",
     "server": "Lifespan NotificationHandler Server",
     "serving": "ServerSession",
     "session": "Handler ProgressCallback Session",
     "session_keeping": "MemorySessionStore SessionStore",
-    "task_calls": "StatusCallback",
-    "task_handle": "TaskHandle",
-    "tools": "Tools",
-    "uri_template": "UriTemplate UriTemplateError",
-    "validation": "SchemaError Validator ValidatorMissing",
-    "web_address": "WebAddress web_address",
-    "task_keeping": "MemoryTaskStore TaskStore",
-    "task_runs": "RunningTask TaskPlace",
-    "tasks": "TaskOptions TaskReceiver",
-    "tool_tasks": "ToolTasks",
+    "peer_tasks.calls": "StatusCallback",
+    "peer_tasks.handle": "TaskHandle",
+    "offering.tools": "Tools",
+    "offering.uri_template": "UriTemplate UriTemplateError",
+    "values.validation": "SchemaError Validator ValidatorMissing",
+    "asking.web_address": "WebAddress web_address",
+    "tasks.keeping": "MemoryTaskStore TaskStore",
+    "tasks.runs": "RunningTask TaskPlace",
+    "tasks.receiver": "TaskOptions TaskReceiver",
+    "tasks.tools": "ToolTasks",
 }
 """The module of each name."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 
 from mcpio import types  # those of a feature are loaded when a server asks for it
-from mcpio.app.asking import fault_in_elicitation, fault_in_elicited, fault_in_sampled, fault_in_sampling
+from mcpio.app.asking.rules import fault_in_elicitation, fault_in_elicited, fault_in_sampled, fault_in_sampling
 from mcpio.app.context import RequestScope
 from mcpio.app.settling import settle
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError
@@ -89,7 +89,7 @@ def _sampled(result: Any, request: CreateMessageRequest) -> Any:
 
 def _fault_in_address(url: str) -> str | None:
     """Return why no user is shown an address, or ``None`` (ELIC-14)."""
-    from mcpio.app.web_address import web_address
+    from mcpio.app.asking.web_address import web_address
 
     try:
         web_address(url)
@@ -106,7 +106,7 @@ def _elicited(result: Any, request: Any) -> Any:
         raise ValueError(f"the answer to elicitation/create: {fault}")
     if result.action != "accept" or request.mode != "form":
         return result
-    from mcpio.app.form_content import check_content, defaults_of
+    from mcpio.app.asking.form_content import check_content, defaults_of
 
     content = {**defaults_of(request.requested_schema), **(result.content or {})}
     try:

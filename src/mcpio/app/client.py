@@ -33,7 +33,7 @@ from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest,
 if TYPE_CHECKING:
     from mcpio.app.middleware import Middleware
     from mcpio.app.result_checks import CheckResults, ResultChecks
-    from mcpio.app.tasks import TaskOptions, TaskReceiver
+    from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
     from mcpio.app.tool_cache import ToolCache
     from mcpio.backoff import Backoff
     from mcpio.events import IncomingId
@@ -139,7 +139,7 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
 def _tasks_capability(options: TaskOptions | None, given: set[str]) -> ClientTasksCapability | None:
     if options is None:
         return None
-    from mcpio.app.client_tasks import client_tasks_capability
+    from mcpio.app.tasks.client import client_tasks_capability
 
     return client_tasks_capability(options, sampling="sampling" in given, elicitation="elicitation" in given)
 
@@ -195,7 +195,7 @@ class Client(Session):
         self._receiver: TaskReceiver | None = None
         tasks = options.get("tasks")
         if tasks is not None:
-            from mcpio.app.client_tasks import ClientTasks
+            from mcpio.app.tasks.client import ClientTasks
 
             self._receiver = ClientTasks(tasks, self._handlers, self._handler_middleware)
             self._handlers.update(self._receiver.handlers)
@@ -282,12 +282,12 @@ class Client(Session):
                 if not refusal.is_error or task is False or known is not None or offered.tasks is None:
                     return refusal
                 # Servers on the official TypeScript SDK refuse like this what they should refuse by an error.
-        from mcpio.app.task_tools import call_as_task
+        from mcpio.app.peer_tasks.support import call_as_task
 
         return await call_as_task(self, request, task, call, refusal)
 
     async def _fault_in_task(self, request: Any) -> str | None:
-        from mcpio.app.task_tools import fault_in_task
+        from mcpio.app.peer_tasks.support import fault_in_task
 
         return await fault_in_task(self, request)
 

@@ -7,7 +7,7 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
 
-from mcpio.app.asking import advice_on_sampling, fault_in_elicitation, fault_in_sampled, fault_in_sampling
+from mcpio.app.asking.rules import advice_on_sampling, fault_in_elicitation, fault_in_sampled, fault_in_sampling
 from mcpio.app.failures import is_only_the_end
 from mcpio.engine.connection import DEFAULT, Default
 from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
@@ -15,11 +15,11 @@ from mcpio.events import IncomingId, RequestContext, RequestReceived
 from mcpio.methods import official_name
 
 if TYPE_CHECKING:
-    from mcpio.app.elicited import ElicitAnswer
-    from mcpio.app.forms import Form
+    from mcpio.app.asking.elicited import ElicitAnswer
+    from mcpio.app.asking.forms import Form
     from mcpio.app.serving import ServerSession
     from mcpio.app.session import ProgressCallback, Session
-    from mcpio.app.task_runs import RunningTask
+    from mcpio.app.tasks.runs import RunningTask
     from mcpio.engine.limits import Timeout
     from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
     from mcpio.types.logging import LoggingLevel
@@ -222,7 +222,7 @@ class Context(RequestScope):
         they raise. After ``rounds`` rounds of them it is asked for its answer without (SAMP-15). Otherwise as
         ``sample``; ``TypeError`` and ``ValueError`` are those of ``Server.tool``.
         """
-        from mcpio.app.tool_loop import sample_with_tools
+        from mcpio.app.asking.tool_loop import sample_with_tools
 
         return sample_with_tools(self, request, functions, rounds, options)
 
@@ -247,7 +247,7 @@ class Context(RequestScope):
         ``LocalProtocolError`` when the client did not declare what it takes (see ``ctx.peer.capabilities``), or speaks
         a revision without such fields. ``TypeError`` says why a class is no form.
         """
-        from mcpio.app.eliciting import ask_by_form, ask_user
+        from mcpio.app.asking.eliciting import ask_by_form, ask_user
 
         self._check("elicitation/create", fault_in_elicitation(request, self.peer.capabilities))
         ask, revision = partial(self._ask, options=options), self.peer.revision
@@ -272,7 +272,7 @@ class Context(RequestScope):
         Whoever opens the address may be somebody else: compare their login with ``ctx.peer.principal`` (ELIC-20).
         ``LocalProtocolError`` when the client did not declare ``elicitation.url``, ``ValueError`` for no web address.
         """
-        from mcpio.app.eliciting import ask_by_url
+        from mcpio.app.asking.eliciting import ask_by_url
         from mcpio.types.elicitation import ElicitURLRequest
 
         self._check("elicitation/create", fault_in_elicitation(ElicitURLRequest, self.peer.capabilities))
@@ -324,7 +324,7 @@ def _way_to(task: Any, session: Session) -> Callable[..., Coroutine[Any, Any, An
     """Return what asks the peer of a session: it answers at once, or does it as a task."""
     if task is None or task is False:
         return session.request
-    from mcpio.app.task_watch import run_task
+    from mcpio.app.peer_tasks.watch import run_task
 
     return partial(run_task, session, task)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
-from mcpio.app.plain import to_json
 from mcpio.app.throttle import Throttle
+from mcpio.app.values.plain import to_json
 from mcpio.errors import InvalidMessage
 from mcpio.types._fields import EMPTY
 from mcpio.types.logging import LoggingLevel, LoggingMessageNotification

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from mcpio.app.validation import SchemaError, Validator
+from mcpio.app.values.validation import SchemaError, Validator
 from mcpio.errors import InvalidMessage
 from mcpio.types._fields import ABSENT
 

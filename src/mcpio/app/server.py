@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
 import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a server has it
-from mcpio.app.completion import Completions
 from mcpio.app.context import Context
-from mcpio.app.endpoint import Endpoint
-from mcpio.app.prompts import Prompts
-from mcpio.app.registration import (
+from mcpio.app.offering.completion import Completions
+from mcpio.app.offering.endpoint import Endpoint
+from mcpio.app.offering.prompts import Prompts
+from mcpio.app.offering.registration import (
     PromptOptions,
     ResourceOptions,
     ToolOptions,
@@ -24,11 +24,11 @@ from mcpio.app.registration import (
     make_template,
     make_tool,
 )
-from mcpio.app.resources import Resources, not_found
+from mcpio.app.offering.resources import Resources, not_found
+from mcpio.app.offering.tools import Tools
 from mcpio.app.runtime import Driver
 from mcpio.app.serving import ServerSession, checked_level
 from mcpio.app.session import Handler, checked_callback
-from mcpio.app.tools import Tools
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.methods import METHODS
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from mcpio.app.logs import LogFilter
     from mcpio.app.middleware import Middleware
     from mcpio.app.saving import SavedSession
-    from mcpio.app.tasks import TaskOptions
-    from mcpio.app.tool_tasks import ToolTasks
+    from mcpio.app.tasks.receiver import TaskOptions
+    from mcpio.app.tasks.tools import ToolTasks
     from mcpio.types.logging import SetLevelRequest
     from mcpio.types.prompts import ListPromptsRequest, ListPromptsResult
     from mcpio.types.resources import (
@@ -294,8 +294,8 @@ class Server:
         return function
 
     def _keep_tasks(self, options: TaskOptions | None = None) -> None:
-        from mcpio.app.tasks import TaskOptions
-        from mcpio.app.tool_tasks import ToolTasks
+        from mcpio.app.tasks.receiver import TaskOptions
+        from mcpio.app.tasks.tools import ToolTasks
 
         call = self.handlers["tools/call"]
         self.tasks = ToolTasks(self.tools, call, partial(self._work, call), options or TaskOptions(), self._page_size)

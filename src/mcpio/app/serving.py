@@ -14,8 +14,8 @@ from mcpio.methods import declares, official_name
 from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel, at_least
 
 if TYPE_CHECKING:
+    from mcpio.app.asking.roots import RootList
     from mcpio.app.logs import LogOutlet
-    from mcpio.app.root_list import RootList
     from mcpio.app.runtime import Driver
     from mcpio.app.server import Server
     from mcpio.engine.server import ServerConnection
@@ -78,7 +78,7 @@ class ServerSession(Session):
         if self._root_list is None:
             peer = self.connection.peer
             if peer is not None and declares(peer.capabilities, ("roots", "list_changed")):
-                from mcpio.app.root_list import RootList
+                from mcpio.app.asking.roots import RootList
 
                 self._root_list = RootList()
         return self._root_list

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from mcpio.app.callbacks import ProgressCallback, check_nothing_waits, checked_callback
 from mcpio.app.context import RequestScope
 from mcpio.app.failures import alone, internal_error, is_only_the_end, named, said_by_author
+from mcpio.app.peer_tasks.calls import TaskCalls
 from mcpio.app.runtime import Driver, OneShot, Spawned
 from mcpio.app.settling import is_awaitable, is_stopping
-from mcpio.app.task_calls import TaskCalls
 from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.keep_alive import KEEP_ALIVE
 from mcpio.engine.limits import Timeout
@@ -39,11 +39,11 @@ from mcpio.events import (
 )
 
 if TYPE_CHECKING:
+    from mcpio.app.asking.visits import Visits
     from mcpio.app.health import SessionHealth
     from mcpio.app.middleware import Middleware
     from mcpio.app.peer_faults import PeerFaults
     from mcpio.app.saving import SavedSession, UnansweredPolicy
-    from mcpio.app.visits import Visits
 
 __all__ = ["Handler", "ProgressCallback", "Session", "Waiter", "checked_callback"]
 
@@ -202,7 +202,7 @@ class Session(TaskCalls):
     def _begin_visit(self, id: str) -> None:
         """Remember an elicitation at a web address by its id."""
         if self._visits is None:
-            from mcpio.app.visits import Visits
+            from mcpio.app.asking.visits import Visits
 
             self._visits = Visits()
         self._visits.begin(id)

@@ -24,7 +24,7 @@ from mcpio.trio._groups import last_moment, ungrouped
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._session import SessionActor
 from mcpio.trio._timekeeper import Timekeeper
-from mcpio.trio._wire import Transport, Wire, wire_for
+from mcpio.trio._wire import Transport, Wire, close_forcefully, wire_for
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -155,11 +155,16 @@ async def start_client(
     after_close: Callable[[C], Awaitable[None]] | None = None,
 ) -> C:
     """Return a client that ``make(connection, driver, **options)`` made and that has shaken hands. See ``connect``."""
-    of_client, how = parted(options)
-    begun = begin_client(of_client, **how)
-    client: C = await nursery.start(
-        carry, begun, wire, lambda driver: make(begun.connection, driver, **of_client), after_close
-    )
+    try:
+        of_client, how = parted(options)
+        begun = begin_client(of_client, **how)
+        client: C = await nursery.start(
+            carry, begun, wire, lambda driver: make(begun.connection, driver, **of_client), after_close
+        )
+    except BaseException:
+        # Of options that make no sense, for one. Nobody held the wire yet.
+        await close_forcefully(wire)
+        raise
     return client if begun.goes_on else await shake_hands(client)
 
 

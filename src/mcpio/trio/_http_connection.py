@@ -71,7 +71,7 @@ class HttpConnection:
         self._request: HeadRead | None = None
         self._expects = self._is_read = self._has_head = self._is_answered = False
         # How it stands with the connection.
-        self._is_closing = self._is_over = self._is_websocket = False
+        self._is_closing = self._is_over = False
         # Who is at it.
         self._is_busy = True
         self._is_writing = False
@@ -87,7 +87,8 @@ class HttpConnection:
     @property
     def is_idle(self) -> bool:
         """Whether no request has begun that is not over."""
-        return self._exchange is None and not self._is_websocket and not self._parser.has_more
+        # One whose principal is looked for has no exchange yet, and a WebSocket never has one.
+        return self._exchange is None and self._stage is not Stage.ANSWER and not self._parser.has_more
 
     @property
     def is_at_rest(self) -> bool:
@@ -188,13 +189,12 @@ class HttpConnection:
     ) -> None:
         """Answer a request for a WebSocket. The connection is one then, or over."""
         self._is_over = True
+        self._enter(Stage.ANSWER)
         if isinstance(answer, Rejection):
             await self._send(self._writer.rejection(head, answer))
             await self._linger()
             return
-        self._enter(Stage.ANSWER)
         await self._send(self._writer.upgrade(answer.headers))
-        self._is_websocket = True
         await websockets.carry(self._stream, self._parser.take_rest(), answer, principal)
 
     def _hand_over(self) -> None:

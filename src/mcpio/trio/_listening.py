@@ -151,6 +151,10 @@ class Door:
                 await trio.aclose_forcefully(stream)
             else:
                 await serve(secured, peer)
+        except BaseException:
+            # Cancelled, most likely, before anybody held the stream. Closing it twice does nothing.
+            await trio.aclose_forcefully(stream)
+            raise
         finally:
             self._addresses[place] -= 1
             if not self._addresses[place]:

@@ -75,6 +75,7 @@ class ReconnectingWire:
         self._dialler = dialler
         self._on_lost = on_lost
         self._restarts = restarts
+        self._has_client = False
         self._use(wire)
 
     def client(self, make: Callable[..., C], connection: Any, driver: Any, **options: Any) -> C:
@@ -83,6 +84,7 @@ class ReconnectingWire:
         self._client: Client = client
         self._renewal = Renewal(client, self._on_lost)
         client.add_innermost(self._renewal)
+        self._has_client = True
         return client
 
     # As a wire
@@ -142,7 +144,8 @@ class ReconnectingWire:
 
     async def aclose(self) -> None:
         """Close the stream; no other comes."""
-        self._renewal.give_up()
+        if self._has_client:
+            self._renewal.give_up()
         if self._inner is not None:
             await self._inner.aclose()
 

@@ -160,7 +160,7 @@ class SocketDialler(Generic[D]):
                 return await self._dial()
         except trio.TooSlowError:
             raise ConnectFailed(f"no connection to {where} within {timeout:g} s") from None
-        except BROKEN as error:
+        except (*BROKEN, UnicodeError) as error:  # the latter for what is no name of a host
             cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) and error.__cause__ else error
             raise ConnectFailed(f"no connection to {where}: {cause}") from cause
 

@@ -9,7 +9,7 @@ import trio
 
 from mcpio._driving import places
 from mcpio.app.server import Server
-from mcpio.app.tasks import TaskReceiver
+from mcpio.app.tasks.receiver import TaskReceiver
 from mcpio.trio._drivers import lifespan_of
 from mcpio.trio._groups import last_moment, ungrouped
 from mcpio.trio._runtime import TrioRuntime

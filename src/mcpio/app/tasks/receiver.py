@@ -1,0 +1,424 @@
+"""Tasks as the application has them: requests that are answered at once, and whose work goes on (2025-11-25).
+
+The rules are those of ``mcpio.engine.tasks``. Here is what its effects and events lead to: a store that is written to,
+work that is run, asked for and stopped, and the requests about tasks that are served. It is the same on both sides: a
+server whose tools run as tasks, and a client that is asked for a message or a form (TASK-31).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+import attrs
+
+from mcpio.app.failures import alone, internal_error, named, said_by_author
+from mcpio.app.pagination import page_of
+from mcpio.app.session import SLOW, checked_callback
+from mcpio.app.settling import is_awaitable, is_stopping
+from mcpio.app.tasks.keeping import MemoryTaskStore, TaskKeeping, TaskStore
+from mcpio.app.tasks.runs import RunningTask, TaskPlace, related
+from mcpio.codec import codec
+from mcpio.engine.payloads import encode
+from mcpio.engine.task_records import (
+    Owner,
+    TaskChanged,
+    TaskEvent,
+    TaskLimits,
+    TaskOrphaned,
+    TaskOutcome,
+    TaskReplied,
+)
+from mcpio.engine.tasks import TaskMachine
+from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
+from mcpio.methods import METHODS, declares
+from mcpio.revisions import REV_2025_11_25
+from mcpio.types._fields import EMPTY
+from mcpio.types.meta import META_MODEL_IMMEDIATE_RESPONSE, META_PROGRESS_TOKEN
+from mcpio.types.tasks import (
+    CancelTaskRequest,
+    CancelTaskResult,
+    CreateTaskResult,
+    GetTaskPayloadRequest,
+    GetTaskPayloadResult,
+    GetTaskRequest,
+    GetTaskResult,
+    ListTasksRequest,
+    ListTasksResult,
+    Task,
+    TaskStatusNotification,
+)
+
+if TYPE_CHECKING:
+    from mcpio.app.context import RequestScope
+    from mcpio.app.session import Handler, Session
+
+__all__ = ["TaskOptions", "TaskReceiver"]
+
+T = TypeVar("T")
+
+Work: TypeAlias = Callable[[RunningTask], Any]
+"""Does a task: returns the typed result of its request, or something to await for it."""
+Resume: TypeAlias = Callable[[TaskOrphaned, RunningTask], "tuple[Work, str] | None"]
+"""Takes a task that was cut off, and returns its work and the method of its request; ``None`` when nobody knows how."""
+
+FINAL: Final = ("completed", "failed", "cancelled")
+"""The statuses that never change (TASK-14)."""
+
+_CODEC: Final = codec(REV_2025_11_25)
+
+
+@attrs.frozen(kw_only=True)
+class TaskOptions:
+    """How tasks are kept. The defaults keep them in memory, and fit a server that one user has for itself."""
+
+    store: TaskStore | None = None
+    """Where they are kept: in memory, or ``mcpio.stores.SqliteStore`` to outlive the process. A store is for one
+    server at a time."""
+    limits: TaskLimits = attrs.field(factory=TaskLimits)
+    """How many, how large, how long."""
+    poll_interval: float | None = 1.0
+    """How often requestors are asked to look, in seconds; ``None`` leaves it to them."""
+    list: bool | None = None
+    """Whether ``tasks/list`` is served. By default it is where requestors can be told apart, by a principal or because
+    there is only one (TASK-35)."""
+    notify: bool = True
+    """Whether the session that began a task is told of its changes (TASK-30)."""
+    owner: Callable[[Any], Owner] | None = None
+    """Turns a principal into what a task is bound to: a string or an integer, ``None`` for nobody. Without it the
+    principal itself is that."""
+    on_change: Callable[[TaskChanged], None] | None = attrs.field(default=None)
+    """Hears of every change of a task, for an audit log (TASK-38). A plain function, called without waiting."""
+
+    @on_change.validator
+    def _check_on_change(self, attribute: object, value: Any) -> None:
+        checked_callback("on_change", value)
+
+
+class TaskReceiver:
+    """The tasks that one side keeps for its peers."""
+
+    handlers: dict[str, Handler]
+    """What serves the requests about tasks, by method."""
+
+    def __init__(self, options: TaskOptions, *, page_size: int | None = None, resume: Resume | None = None) -> None:
+        """``resume`` says how to go on with a task that was cut off; without it, such tasks are lost."""
+        self.options: TaskOptions = options
+        self._page_size = page_size
+        self.handlers = {
+            "tasks/get": self._get,
+            "tasks/result": self._result,
+            "tasks/list": self._list,
+            "tasks/cancel": self._cancel,
+        }
+        self._resume = resume
+        store: Any = options.store or MemoryTaskStore()
+        self._keeping = TaskKeeping(store, self._act, limits=options.limits, poll_interval=options.poll_interval)
+        self._places: dict[TaskPlace, tuple[Any, Session | None]] = {}
+        self._host: TaskPlace | None = None
+        self._runs: dict[str, RunningTask] = {}
+        self._orphans: dict[str, TaskOrphaned] = {}
+
+    # Where tasks run
+
+    def attach(self, place: TaskPlace, state: Any = None, session: Session | None = None) -> None:
+        """Let tasks run at a place: those of a session at its driver; without ``session`` the place is a host for all.
+
+        ``state`` is what the lifespan around the place gave.
+        """
+        self._places[place] = (state, session)
+        if session is None:
+            self._host = place
+        self._keeping.attach(place)
+        orphans, self._orphans = self._orphans, {}
+        for event in orphans.values():
+            self._act(event)
+        self._keeping.pump()
+
+    def detach(self, place: TaskPlace) -> None:
+        """Let nothing run at a place any more. Its tasks are lost, or go on at another place. Twice does nothing."""
+        self.stop(place)
+        self._keeping.detach(place)
+
+    def stop(self, place: TaskPlace) -> None:
+        """Stop what runs at a place, and begin nothing there. Until it is detached, a store may be written from it."""
+        if self._places.pop(place, None) is None:
+            return
+        if self._host is place:
+            hosts = [other for other, (_, session) in self._places.items() if session is None]
+            self._host = hosts[-1] if hosts else None
+        for run in [run for run in self._runs.values() if run.place is place and not run.is_over]:
+            del self._runs[run.id]
+            run.stop()
+            self._machine.orphan(run.id, "What the task ran in has ended", now=self._keeping.now())
+        self._keeping.pump()
+
+    async def flush(self, place: TaskPlace) -> None:
+        """Wait until all that is known is stored, or could not be."""
+        await self._keeping.flush(place)
+
+    def abandon(self, was_cut_off: Callable[[Any], bool]) -> None:
+        """Let the tasks fail whose work was cut off, though its place lives on.
+
+        ``was_cut_off`` is asked of each ``RunningTask.handle``.
+        """
+        for run in [run for run in self._runs.values() if not run.is_over and was_cut_off(run.handle)]:
+            self._finish(run, TaskOutcome(error=internal_error()))
+
+    # Beginning
+
+    def wants_task(self, scope: RequestScope, request: Any) -> bool:
+        """Whether a request is to become a task: it says so, and this side declared that it takes that (TASK-03)."""
+        if getattr(request, "task", None) is None:
+            return False
+        return declares(scope.session.connection.capabilities, METHODS[scope.method].task_capability)
+
+    async def begin(
+        self, scope: RequestScope, request: Any, work: Work, *, saved: Any = None, immediate: str | None = None
+    ) -> CreateTaskResult:
+        """Make a task of a request, and return what answers it, once the task is stored (TASK-09).
+
+        ``work`` is done as a task of the event loop then. With ``saved``, any JSON object, it can be resumed.
+        ``immediate`` is what the model may be told meanwhile (TASK-13). ``RequestError`` beyond the limits.
+        """
+        place, state, session = self._place_for(scope)
+        await self._keeping.ready(place)
+        owner = self._owner(scope)
+        reply = place.runtime.one_shot()
+        operation = named({"method": scope.method, "params": {"name": getattr(request, "name", None)}})
+        id = self._machine.create(
+            owner, operation, now=self._keeping.now(), cookie=reply, ttl=request.task.ttl, request=saved
+        )
+        self._keeping.pump()
+        try:
+            replied: TaskReplied = await reply.wait()
+        except BaseException:
+            # Nobody will ever learn its id.
+            self._machine.withdraw(id)
+            self._keeping.pump()
+            raise
+        task: Task = _value(replied)
+        run = RunningTask(self, id, owner, place, session, _token(scope), state, is_resumed=False)
+        self._start(run, work, scope.method)
+        meta = EMPTY if immediate is None else {META_MODEL_IMMEDIATE_RESPONSE: immediate}
+        return CreateTaskResult(task, meta=meta)
+
+    # For the work
+
+    def say(self, run: RunningTask, message: str) -> None:
+        """Set the status message of a task."""
+        self._machine.say(run.id, message, now=self._keeping.now())
+        self._keeping.pump()
+
+    def note_question(self, run: RunningTask) -> None:
+        """Note that the work waits for its requestor. ``LocalProtocolError`` when the task is over."""
+        self._machine.ask(run.id, now=self._keeping.now())
+        self._keeping.pump()
+
+    def note_answer(self, run: RunningTask) -> None:
+        """Note that it waits no more."""
+        if not run.is_over:
+            self._machine.answered(run.id, now=self._keeping.now())
+            self._keeping.pump()
+
+    # Requests about tasks. Related-task metadata on them means nothing: their parameter says which task (TASK-29).
+
+    async def _get(self, scope: RequestScope, request: GetTaskRequest) -> GetTaskResult:
+        await self._keeping.ready(scope.session.driver)
+        return _flat(GetTaskResult, self._machine.get(self._owner(scope), request.task_id))
+
+    async def _list(self, scope: RequestScope, request: ListTasksRequest) -> ListTasksResult:
+        await self._keeping.ready(scope.session.driver)
+        page = page_of("task", self._machine.tasks_of(self._owner(scope)), request.cursor, self._page_size)
+        return ListTasksResult(tuple(page.items), page.next_cursor)
+
+    async def _cancel(self, scope: RequestScope, request: CancelTaskRequest) -> CancelTaskResult:
+        place = scope.session.driver
+        await self._keeping.ready(place)
+        reply = place.runtime.one_shot()
+        self._machine.cancel(self._owner(scope), request.task_id, now=self._keeping.now(), cookie=reply)
+        self._keeping.pump()
+        return _flat(CancelTaskResult, _value(await reply.wait()))
+
+    async def _result(self, scope: RequestScope, request: GetTaskPayloadRequest) -> GetTaskPayloadResult:
+        place, id = scope.session.driver, request.task_id
+        await self._keeping.ready(place)
+        reply = place.runtime.one_shot()
+        self._machine.result(self._owner(scope), id, cookie=reply)
+        run = self._runs.get(id)
+        if run is not None:
+            run.join(scope)
+        self._keeping.pump()
+        try:
+            outcome: TaskOutcome = _value(await reply.wait())
+        finally:
+            self._machine.forget_waiter(id, reply)
+            if run is not None:
+                run.leave(scope)
+        if outcome.error is not None:
+            raise RequestError(outcome.error.code, outcome.error.message, outcome.error.data)
+        result = outcome.result or {}
+        return _CODEC.decode({**result, "_meta": {**(result.get("_meta") or {}), **related(id)}}, GetTaskPayloadResult)
+
+    # Running
+
+    @property
+    def _machine(self) -> TaskMachine:
+        return self._keeping.machine
+
+    def _start(self, run: RunningTask, work: Work, method: str) -> None:
+        self._runs[run.id] = run
+        run.handle = run.place.runtime.spawn(self._run(run, work, method))
+
+    async def _run(self, run: RunningTask, work: Work, method: str) -> None:
+        """Do the work of a task, and end the task with what comes of it."""
+        try:
+            outcome = await self._outcome(run, work, method)
+        except (SystemExit, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            if not run.is_over and not await is_stopping(run.place.runtime):
+                run.place.report(f"the task of {method} was cancelled from inside", error)
+                self._finish(run, TaskOutcome(error=internal_error()))
+            raise
+        self._finish(run, outcome)
+
+    async def _outcome(self, run: RunningTask, work: Work, method: str) -> TaskOutcome:
+        began = run.place.now()
+        try:
+            result = work(run)
+            took = run.place.now() - began
+            if took > SLOW:
+                held = f"the task of {method} held up everything else for {took * 1000:.0f} ms"
+                run.place.report(f"{held}: make its function async, or register it with blocking=True", None)
+            if is_awaitable(result):
+                result = await result
+            return TaskOutcome(_said(result, method))
+        except Exception as error:
+            return self._failure(run, method, alone(error))
+
+    def _failure(self, run: RunningTask, method: str, error: Exception) -> TaskOutcome:
+        from_peer = run.scope is not None and run.scope.has_from_peer(error)
+        answer = None if from_peer else said_by_author(error)
+        if answer is None and not run.is_over:
+            run.place.report(f"the task of {method} failed", error)
+        return TaskOutcome(error=answer or internal_error())
+
+    def _finish(self, run: RunningTask, outcome: TaskOutcome) -> None:
+        """End a task, unless it is over already: then this comes too late, and counts for nothing (TASK-25)."""
+        if run.is_over:
+            return
+        now = self._keeping.now()
+        try:
+            self._machine.finish(run.id, outcome, now=now)
+        except LocalProtocolError as error:
+            run.place.report("the outcome of a task cannot be sent", error)
+            self._machine.finish(run.id, TaskOutcome(error=internal_error()), now=now)
+        self._keeping.pump()
+
+    # Events of the machine
+
+    def _act(self, event: TaskEvent) -> None:
+        if isinstance(event, TaskReplied):
+            event.cookie.set(event)
+        elif isinstance(event, TaskChanged):
+            self._changed(event)
+        elif isinstance(event, TaskOrphaned):
+            self._adopt(event)
+        else:
+            self._report("tasks cannot be stored", event.error)
+
+    def _changed(self, event: TaskChanged) -> None:
+        task = event.task
+        run = self._runs.get(task.task_id)
+        if event.change == "expired" or task.status in FINAL:
+            self._runs.pop(task.task_id, None)
+            self._orphans.pop(task.task_id, None)
+            if run is not None:
+                run.stop()
+        if self.options.notify and event.change == "status" and run is not None and run.session is not None:
+            with suppress(LocalProtocolError, NoBackChannel):
+                run.session.notify(_flat(TaskStatusNotification, task))
+        if self.options.on_change is not None:
+            try:
+                self.options.on_change(event)
+            except Exception as error:
+                self._report("the callback for changes of tasks failed", error)
+
+    def _report(self, message: str, error: BaseException) -> None:
+        place = self._keeping.place
+        if place is not None:
+            place.report(message, error)
+
+    # Places
+
+    def _adopt(self, event: TaskOrphaned) -> None:
+        """Go on with a task that nobody works on, here and now or at the next place that there is."""
+        place = self._host or next(iter(self._places), None)
+        if place is None:
+            self._orphans[event.id] = event
+            return
+        state, session = self._places[place]
+        if session is not None and self._owner_of(session) != event.owner:
+            session = None
+        run = RunningTask(self, event.id, event.owner, place, session, None, state, is_resumed=True)
+        resumed = None if self._resume is None else self._resume(event, run)
+        if resumed is None:
+            self._machine.lose(event.id, "The server does not know how to go on with it", now=self._keeping.now())
+        else:
+            self._start(run, *resumed)
+
+    def _place_for(self, scope: RequestScope) -> tuple[TaskPlace, Any, Session]:
+        """Return where a request becomes a task, the state there, and the session that it came in."""
+        session = scope.session
+        place = self._host or session.driver
+        if place not in self._places:
+            raise NoBackChannel("the session is over: no task can begin in it")
+        return place, self._places[place][0], session
+
+    def _owner(self, scope: RequestScope) -> Owner:
+        return self._bound(scope.peer.principal)
+
+    def _owner_of(self, session: Session) -> Owner:
+        return self._bound(getattr(session.connection, "principal", None))
+
+    def _bound(self, principal: Any) -> Owner:
+        if self.options.owner is not None:
+            return self.options.owner(principal)
+        owner: Owner = principal
+        return owner
+
+
+def _said(result: Any, method: str) -> dict[str, Any]:
+    """Return a result as it would have gone out. ``TypeError`` and ``LocalProtocolError`` for what is none."""
+    wanted = METHODS[method].result_type
+    if not isinstance(result, wanted):
+        raise TypeError(f"the result of {method} must be a {wanted.__name__}, not a {type(result).__name__}")
+    return encode(_CODEC, result)
+
+
+def _value(reply: TaskReplied) -> Any:
+    """Return what a reply brings. Raises the ``RequestError`` that it brings instead."""
+    if reply.error is not None:
+        raise reply.error
+    return reply.value
+
+
+def _flat(kind: Callable[..., T], task: Task) -> T:
+    """Return a task as the members of a message (TASK-19)."""
+    return kind(
+        task.task_id,
+        task.status,
+        task.created_at,
+        task.last_updated_at,
+        task.ttl,
+        task.status_message,
+        task.poll_interval,
+    )
+
+
+def _token(scope: RequestScope) -> int | str | None:
+    """Return what progress is reported under, ``None`` where nobody asked for it."""
+    token: int | str | None = scope.meta.get(META_PROGRESS_TOKEN)
+    return token

@@ -1,0 +1,470 @@
+"""What becomes of the work of a task, whatever that does. Most is shown from the wire: see ``test_tool_tasks``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from linked import Link
+from tasked import Host, Mine, Wire
+
+from mcpio.app.context import Context
+from mcpio.app.server import Server
+from mcpio.app.tasks.keeping import MemoryTaskStore
+from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
+from mcpio.engine.table import Role
+from mcpio.engine.task_records import TaskChanged, TaskLimits
+from mcpio.errors import NoBackChannel
+from mcpio.testing import Cancelled
+from mcpio.types import CallToolResult, ElicitFormRequest, ElicitResult, ElicitSchema, TextContent
+
+RELATED = "io.modelcontextprotocol/related-task"
+
+
+def serving(function: Any, link: dict[str, Any] | None = None, **options: Any) -> Wire:
+    server = Server("s", tasks=TaskOptions(**options))
+    server.tool(function, name="dig", task_support="optional")
+    return Wire(Link(server, **(link or {})))
+
+
+class Disk(MemoryTaskStore):
+    """A store that blocks."""
+
+    blocking = True
+
+
+def test_a_store_that_blocks_changes_nothing_for_the_client() -> None:
+    wire = serving(lambda: "gold", store=Disk())
+    id = wire.begin()
+    waits = wire.send("tasks/result", taskId=id)
+    answer = wire.answer_to(waits)
+    assert answer is not None
+    assert (answer["result"]["content"][0]["text"], wire.status(id)) == ("gold", "completed")
+    assert wire.ask("tasks/cancel", taskId=id)["code"] == -32602
+
+
+def test_a_request_that_is_given_up_before_its_task_is_stored_leaves_none() -> None:
+    disk = Disk()
+    wire = serving(lambda: "gold", store=disk)
+    link = wire.link
+    link.pair.server.receive_data(
+        b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"dig","task":{}}}\n'
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}\n',
+        link.pair.now,
+    )
+    wire.look()
+    assert (wire.answer_to(7), list(disk.records())) == (None, [])
+
+
+def test_tasks_whose_work_was_cut_off_have_failed_where_their_place_lives_on() -> None:
+    async def dig(ctx: Context) -> None:
+        await ctx.session.driver.runtime.one_shot().wait()
+
+    wire = serving(dig)
+    first, second = wire.begin(), wire.begin()
+    tasks = wire.link.session.server.tasks
+    assert tasks is not None
+    tasks.abandon(lambda handle: handle is tasks._runs[first].handle)
+    assert (wire.status(first), wire.status(second)) == ("failed", "working")
+    tasks.abandon(lambda handle: True)
+    assert wire.status(second) == "failed"
+
+
+def test_no_task_begins_in_a_session_that_is_over() -> None:
+    contexts: list[Context] = []
+
+    def dig(ctx: Context) -> str:
+        contexts.append(ctx)
+        return "gold"
+
+    wire = serving(dig)
+    wire.begin()
+    tasks = wire.link.session.server.tasks
+    assert tasks is not None
+    tasks.detach(wire.link.session.driver)
+    error = wire.ask("tools/call", name="dig", task={})
+    assert error["code"] == -32603
+    assert any(isinstance(each, NoBackChannel) for each in wire.link.errors)
+
+
+def test_work_that_holds_up_the_loop_is_reported() -> None:
+    wire: Wire
+
+    def dig() -> str:
+        wire.link.pair.now += 0.06
+        return "gold"
+
+    wire = serving(dig)
+    wire.begin()
+    assert any(each.startswith("the task of tools/call held up everything else") for each in wire.link.reports)
+
+
+def test_a_result_that_json_cannot_say_fails_its_task() -> None:
+    def dig() -> CallToolResult:
+        return CallToolResult((TextContent("gold"),), extra={"x": object()})
+
+    wire = serving(dig)
+    id = wire.begin()
+    assert wire.ask("tasks/result", taskId=id) == {"code": -32603, "message": "Internal error"}
+    assert "the outcome of a task cannot be sent" in wire.link.reports
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_the_end_of_the_program_is_not_kept_from_it(kind: type[BaseException]) -> None:
+    async def dig() -> str:
+        raise kind
+
+    wire = serving(dig)
+    with pytest.raises(kind):
+        wire.begin()
+
+
+def test_work_that_is_cancelled_from_inside_costs_its_task() -> None:
+    async def dig() -> str:
+        raise Cancelled
+
+    wire = serving(dig)
+    id = wire.begin()
+    assert wire.status(id) == "failed"
+    assert "the task of tools/call was cancelled from inside" in wire.link.reports
+
+
+def test_a_store_that_fails_is_reported() -> None:
+    class Broken(MemoryTaskStore):
+        def write(self, changes: Any) -> None:
+            raise OSError("no disk")
+
+    wire = serving(lambda: "gold", store=Broken())
+    error = wire.ask("tools/call", name="dig", task={})
+    assert (error["code"], error["message"]) == (-32603, "The task could not be stored")
+    assert "tasks cannot be stored" in wire.link.reports
+
+
+@pytest.mark.req("TASK-36")
+def test_a_result_that_is_too_large_fails_its_task() -> None:
+    wire = serving(lambda: "gold" * 99, limits=TaskLimits(result_bytes=100))
+    id = wire.begin()
+    assert wire.ask("tasks/result", taskId=id)["data"] == {"reason": "result too large", "limit": 100}
+
+
+# What belongs to a task says so
+
+
+@pytest.mark.req("TASK-28", "PROG-07")
+def test_progress_goes_on_under_its_token_until_the_task_is_over() -> None:
+    mine = Mine()
+    id = mine.wire.begin(_meta={"progressToken": "t"})
+    (ctx,) = mine.contexts
+    for number in (1, 1, 0.5, 2):
+        ctx.progress(number, 3, "deeper")
+        mine.wire.look()
+    assert mine.wire.notes("progress") == [
+        {"progressToken": "t", "progress": n, "total": 3, "message": "deeper", "_meta": {RELATED: {"taskId": id}}}
+        for n in (1, 2)
+    ]
+    mine.wire.send("tasks/result", taskId=id)
+    ctx.progress(2.5)
+    mine.dug()
+    ctx.progress(3)
+    mine.wire.look()
+    assert len(mine.wire.notes("progress")) == 3
+    mine.wire.begin()
+    mine.contexts[1].progress(1)
+    assert len(mine.wire.notes("progress")) == 3
+
+
+@pytest.mark.req("TASK-28")
+def test_log_messages_of_a_task_say_so() -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    mine.contexts[0].log("info", "deep")
+    mine.wire.look()
+    (note,) = mine.wire.notes("message")
+    assert (note["data"], note["_meta"]) == ("deep", {RELATED: {"taskId": id}})
+
+
+@pytest.mark.req("TASK-29", "TASK-30", "TASK-38")
+def test_changes_are_told_and_heard() -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    task = mine.contexts[0].task
+    assert task is not None
+    assert (task.id, task.is_resumed, task.owner) == (id, False, None)
+    task.say("half way")
+    mine.dug()
+    task.say("more")
+    notes = mine.wire.notes("tasks/status")
+    said = [(note["taskId"], note["status"], note.get("statusMessage")) for note in notes]
+    assert said == [(id, "working", "half way"), (id, "completed", None)]
+    assert all("_meta" not in note for note in notes)
+    mine.link.advance(3601)
+    heard = [(each.change, each.task.status, each.operation) for each in mine.changes]
+    operation = "tools/call 'dig'"
+    assert heard == [
+        ("created", "working", operation),
+        ("status", "working", operation),
+        ("status", "completed", operation),
+        ("expired", "completed", operation),
+    ]
+
+
+@pytest.mark.req("TASK-30")
+def test_nobody_need_be_told() -> None:
+    mine = Mine(notify=False)
+    mine.wire.begin()
+    mine.dug()
+    assert mine.wire.notes("tasks/status") == []
+
+
+@pytest.mark.req("TASK-38")
+def test_an_audit_that_fails_costs_a_report() -> None:
+    def fail(change: TaskChanged) -> None:
+        raise OSError("no paper")
+
+    server = Server("s", tasks=TaskOptions(on_change=fail))
+    server.tool(lambda: "x", name="dig", task_support="optional")
+    wire = Wire(Link(server))
+    assert wire.status(wire.begin()) == "completed"
+    assert "the callback for changes of tasks failed" in wire.link.reports
+
+
+# Time
+
+
+@pytest.mark.req("TASK-32", "TASK-33", "TASK-36")
+def test_a_task_ends_with_its_time() -> None:
+    mine = Mine()
+    id = mine.wire.begin(ttl=5000)
+    waits = mine.wire.send("tasks/result", taskId=id)
+    mine.link.advance(4.9)
+    assert mine.wire.status(id) == "working"
+    mine.link.advance(0.2)
+    mine.wire.look()
+    answer = mine.wire.answer_to(waits)
+    assert answer is not None
+    assert answer["error"]["code"] == -32602
+    assert (mine.ended, mine.wire.status(id)) == (["cancelled"], "-32602")
+
+
+# Cancelling
+
+
+@pytest.mark.req("TASK-23", "TASK-25", "TASK-26", "CANC-04")
+def test_a_cancelled_task_stops_and_stays_cancelled() -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    waits = mine.wire.send("tasks/result", taskId=id)
+    answer = mine.wire.ask("tasks/cancel", taskId=id)
+    assert (answer["taskId"], answer["status"]) == (id, "cancelled")
+    assert (mine.ended, mine.contexts[0].cancelled) == (["cancelled"], True)
+    error = {"code": -32603, "message": "Task was cancelled", "data": {"taskId": id, "status": "cancelled"}}
+    waited = mine.wire.answer_to(waits)
+    assert waited is not None
+    assert waited["error"] == error
+    assert mine.wire.ask("tasks/result", taskId=id) == error
+    assert mine.wire.ask("tasks/cancel", taskId=id)["code"] == -32602
+    assert mine.wire.status(id) == "cancelled"
+    assert mine.link.reports == [each for each in mine.link.reports if "never sent" in each]
+
+
+@pytest.mark.req("TASK-25")
+def test_a_result_that_comes_too_late_counts_for_nothing() -> None:
+    mine = Mine()
+
+    @mine.server.tool(task_support="optional")
+    async def stubborn(ctx: Context) -> str:
+        try:
+            await ctx.session.driver.runtime.one_shot().wait()
+        except BaseException:
+            return "all the same"
+        return ""
+
+    id = mine.wire.begin("stubborn")
+    mine.wire.ask("tasks/cancel", taskId=id)
+    assert mine.wire.status(id) == "cancelled"
+    assert mine.wire.ask("tasks/result", taskId=id)["message"] == "Task was cancelled"
+
+
+@pytest.mark.req("CANC-04")
+def test_the_notification_cancels_the_request_and_not_the_task() -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    waits = mine.wire.send("tasks/result", taskId=id)
+    mine.wire.feed(method="notifications/cancelled", params={"requestId": waits})
+    mine.wire.feed(method="notifications/cancelled", params={"requestId": 101})
+    mine.dug()
+    assert (mine.wire.answer_to(waits), mine.wire.status(id)) == (None, "completed")
+
+
+# Lists and owners
+
+
+@pytest.mark.req("TASK-24", "TASK-33")
+def test_tasks_are_listed_in_pages() -> None:
+    server = Server("s", page_size=2, tasks=TaskOptions(list=True))
+    server.tool(lambda: "x", name="dig", task_support="optional")
+    wire = Wire(Link(server))
+    ids = [wire.begin() for _ in range(5)]
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    while cursor is not None:
+        page = wire.ask("tasks/list", **cursor)
+        seen += [task["taskId"] for task in page["tasks"]]
+        wire.begin()
+        if len(seen) == 6:
+            break
+        cursor = {"cursor": page["nextCursor"]}
+    assert seen[:5] == ids
+    assert wire.ask("tasks/list", cursor="made up")["code"] == -32602
+
+
+@pytest.mark.req("TASK-35")
+def test_strangers_get_no_list() -> None:
+    assert Mine().wire.ask("tasks/list")["code"] == -32601
+
+
+@pytest.mark.req("TASK-34", "TASK-18")
+def test_tasks_belong_to_their_principal_in_all_their_sessions() -> None:
+    mine = Mine(link={"principal": "ada"})
+    id = mine.wire.begin()
+    ada = mine.wire
+    again = Wire(Link(mine.server, principal="ada"))
+    bob = Wire(Link(mine.server, principal="bob"))
+    for verb in ("get", "result", "cancel"):
+        assert bob.ask(f"tasks/{verb}", taskId=id)["message"] == "Task not found"
+    assert (bob.ask("tasks/list"), again.status(id)) == ({"tasks": []}, "working")
+    assert [each["taskId"] for each in again.ask("tasks/list")["tasks"]] == [id]
+    waits = again.send("tasks/result", taskId=id)
+    ada.look()
+    mine.dug()
+    again.look()
+    assert again.answer_to(waits) is not None
+
+
+@pytest.mark.req("TASK-34")
+def test_a_principal_may_be_anything_with_a_name() -> None:
+    mine = Mine(link={"principal": ("ada", 5)}, owner=lambda principal: principal and principal[0])
+    mine.wire.begin()
+    assert mine.changes[0].owner == "ada"
+    other = Mine(link={"principal": ("ada", 5)})
+    assert other.wire.ask("tools/call", name="dig", task={})["code"] == -32603
+    assert "an owner is a string" in str(other.link.errors[0])
+
+
+# Places
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_task_that_is_cut_off_goes_on_at_the_next_place_or_is_lost(resume: bool) -> None:
+    mine = Mine(link={"principal": "ada"}, tool={"resume": resume})
+    id = mine.wire.begin()
+    mine.link.pair.server.abort()
+    mine.link.run()
+    # Somebody else's session is a place too, but not the session of the task.
+    bob = mine.connect(principal="bob")
+    assert len(mine.digs) == (2 if resume else 1)
+    assert bob.status(id) == "-32602"
+    ada = mine.connect(principal="ada")
+    assert ada.status(id) == ("working" if resume else "failed")
+
+
+def test_a_task_that_nobody_resumes_is_lost() -> None:
+    store = MemoryTaskStore()
+    mine = Mine(store=store, tool={"resume": True})
+    id = mine.wire.begin()
+    task = Mine(store=store).wire.ask("tasks/get", taskId=id)
+    assert (task["status"], task["statusMessage"]) == ("failed", "The server does not know how to go on with it")
+
+
+def test_a_host_runs_the_tasks_of_all_sessions() -> None:
+    mine = Mine(link={"principal": "ada"})
+    tasks: Any = mine.server.tasks
+    host = Host(mine.link)
+    tasks.attach(host)
+    mine.wire.begin()
+    tasks.stop(host)
+    tasks.detach(host)
+    tasks.detach(host)
+    mine.wire.look()
+    assert mine.ended == ["cancelled"]
+    mine.link.do(tasks.flush(mine.link.session.driver))
+
+
+# Failures
+
+
+@pytest.mark.req("TASK-15", "TASK-21")
+def test_an_error_that_the_work_means_is_the_outcome() -> None:
+    mine = Mine()
+    id = mine.wire.begin("sift", arguments={"how": "badly"})
+    assert mine.wire.ask("tasks/result", taskId=id) == {"code": -32001, "message": "no sieve", "data": {"x": 1}}
+
+
+@pytest.mark.parametrize("kind", [ValueError, None])
+def test_a_handler_that_fails_or_gives_no_result_costs_its_task(kind: type[Exception] | None) -> None:
+    def answer(scope: Any, request: Any) -> Any:
+        if kind is not None:
+            raise kind("broken")
+        return "no result"
+
+    wire = Wire(Link(Server("s"), elicitation=answer, tasks=TaskOptions()), Role.CLIENT)
+    form = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+    id = wire.ask("elicitation/create", **form, task={})["task"]["taskId"]
+    assert wire.ask("tasks/result", taskId=id) == {"code": -32603, "message": "Internal error"}
+    assert wire.link.reports.count("the task of elicitation/create failed") == 1
+
+
+@pytest.mark.req("TASK-16")
+def test_a_question_changes_the_status_and_back() -> None:
+    async def dig(ctx: Context) -> str:
+        return (await ctx.elicit(ElicitFormRequest("How deep?", ElicitSchema({})))).action
+
+    wire = serving(dig, {"elicitation": lambda scope, request: ElicitResult("decline")})
+    id = wire.begin()
+    assert wire.status(id) == "input_required"
+    wire.send("tasks/result", taskId=id)
+    said = [each["status"] for each in wire.notes("tasks/status")]
+    assert said == ["input_required", "working", "completed"]
+    other = wire.begin()
+    wire.ask("tasks/cancel", taskId=other)
+    assert wire.status(other) == "cancelled"
+
+
+def test_a_failure_while_nothing_runs_is_told_to_nobody() -> None:
+    class Broken(Disk):
+        def write(self, changes: Any) -> None:
+            raise OSError("no disk")
+
+    wire = serving(lambda: "gold", store=Broken())
+    text = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"dig","task":{}}}\n'
+    wire.link.pair.server.receive_data(text, 0.0)
+    wire.link.pair.run()
+    wire.link.pair.server.abort()
+    wire.link.pair.run()
+    tasks: Any = wire.link.session.server.tasks
+    wire.link.do(tasks.flush(wire.link.session.driver))
+    assert "tasks cannot be stored" not in wire.link.reports
+
+
+@pytest.mark.req("TASK-03")
+def test_a_request_that_wants_no_task_is_none() -> None:
+    wire = serving(lambda: "gold")
+    assert "content" in wire.ask("tools/call", name="dig")
+
+
+def test_what_happens_where_nothing_can_run_is_reported_nowhere() -> None:
+    receiver = TaskReceiver(TaskOptions())
+    receiver._report("lost", OSError())
+    assert receiver._keeping.place is None
+
+
+def test_of_two_hosts_the_one_that_is_left_goes_on() -> None:
+    link = Link(server := Server("s", tasks=TaskOptions()))
+    tasks: Any = server.tasks
+    first, second = Host(link), Host(link)
+    tasks.attach(first)
+    tasks.attach(second)
+    tasks.stop(second)
+    assert tasks._host is first
+    tasks.stop(first)
+    assert tasks._host is None
