@@ -88,6 +88,17 @@ def test_nobody_there_is_said_by_the_address() -> None:
     run(main)
 
 
+def test_a_client_that_is_cancelled_while_it_connects_leaves_by_the_cancellation_alone() -> None:
+    async def main() -> None:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            with pytest.raises(trio.Cancelled):
+                async with open_tcp("127.0.0.1", 1):
+                    pass
+
+    run(main)
+
+
 @pytest.mark.parametrize("secured", [False, True])
 def test_who_is_not_let_in_yet_when_the_server_ends_is_left_no_connection(secured: bool) -> None:
     async def main() -> None:

@@ -14,6 +14,7 @@ from mcpio.app.client import Client
 from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed
 from mcpio.trio._drivers import ConnectOptions, Opened, check_options, start_client
+from mcpio.trio._groups import ungrouped
 from mcpio.trio._listening import BROKEN, keep_tcp_alive
 from mcpio.trio._wire import StreamWire, Wire, close_forcefully
 
@@ -107,7 +108,8 @@ async def dial_tcp(
     host: str, port: int, context: ssl.SSLContext | None, name: str, keep_alive: float | None
 ) -> trio.abc.Stream:
     """Return a new connection, secured where there is a context, by a server with that name in its certificate."""
-    stream = await trio.open_tcp_stream(host, port)
+    with ungrouped():  # It tries several addresses at once.
+        stream = await trio.open_tcp_stream(host, port)
     keep_tcp_alive(stream, keep_alive)
     if context is None:
         return stream
