@@ -72,11 +72,7 @@ async def echo(stream: trio.SocketStream, role: Role, window_bits: int | None, d
     async with stream:
         machine.receive_data(data, clock())
         while True:
-            while (event := machine.next_event()) is not None:
-                if isinstance(event, MessageReceived):
-                    texts.append(event.text)
-                    if machine.is_open:
-                        machine.send_message(event.text.encode())
+            texts += send_back(machine)
             try:
                 while out := machine.data_to_send(clock()):
                     await stream.send_all(out)
@@ -90,6 +86,17 @@ async def echo(stream: trio.SocketStream, role: Role, window_bits: int | None, d
             except trio.BrokenResourceError:
                 machine.connection_lost(clock())
             machine.handle_timeout(clock())
+
+
+def send_back(machine: WebSocket) -> list[str]:
+    """Take the events; return the texts that came, each of which goes back."""
+    texts: list[str] = []
+    while (event := machine.next_event()) is not None:
+        if isinstance(event, MessageReceived):
+            texts.append(event.text)
+            if machine.is_open:
+                machine.send_message(event.text.encode())
+    return texts
 
 
 async def go_through(port: int) -> None:
