@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Generator
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -15,18 +16,42 @@ settings.register_profile("steady", deadline=None, derandomize=True, database=No
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("steady")
 
-# The comparison with the official schemas needs their files, which the project does not have: CI names the directory.
-# The tests of what builds the docs need the tools for that, those under web servers need these, and those with programs
-# from npm or Debian need those: CI installs them. It runs all of them by their names.
-collect_ignore_glob = [
-    *([] if os.environ.get("MCPIO_SCHEMA_DIR") else ["schema/*"]),
-    *([] if all(map(find_spec, ("sphinx", "gevent", "twisted", "waitress"))) else ["docs/*"]),
-    *([] if all(map(find_spec, ("fastapi", "hypercorn", "quart"))) else ["interop/test_asgi_servers.py"]),
-    *([] if os.environ.get("MCPIO_PEERS_DIR") else ["peers/*"]),
-    *([] if shutil.which("chromium") else ["interop/test_chromium.py"]),
-    *([] if shutil.which("curl") else ["interop/test_curl.py"]),
-    *([] if shutil.which("mosquitto") and find_spec("paho") else ["interop/test_mosquitto.py"]),
-]
+
+class Needs(NamedTuple):
+    """What some tests need that a machine may lack. CI installs it, and runs those tests by their names."""
+
+    tests: str
+    packages: str = ""
+    programs: str = ""
+    variable: str = ""
+
+    def missing(self) -> list[str]:
+        """Return what is not here, in words."""
+        return [
+            *(f"package {name}" for name in self.packages.split() if find_spec(name) is None),
+            *(f"program {name}" for name in self.programs.split() if shutil.which(name) is None),
+            *([self.variable] if self.variable and not os.environ.get(self.variable) else []),
+        ]
+
+
+NEEDS = (
+    Needs("schema/*", variable="MCPIO_SCHEMA_DIR"),  # a directory with the official schemas
+    Needs("peers/*", variable="MCPIO_PEERS_DIR"),  # where npm installed them
+    Needs("docs/*", packages="sphinx gevent twisted waitress"),
+    Needs("interop/test_asgi_servers.py", packages="fastapi hypercorn quart"),
+    Needs("interop/test_chromium.py", programs="chromium"),
+    Needs("interop/test_curl.py", programs="curl"),
+    Needs("interop/test_mosquitto.py", programs="mosquitto", packages="paho"),
+)
+
+collect_ignore_glob = [needs.tests for needs in NEEDS if needs.missing()]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out, and why."""
+    for needs in NEEDS:
+        if needs.missing():
+            terminalreporter.write_line(f"left out: tests/{needs.tests}, for want of {', '.join(needs.missing())}")
 
 
 @pytest.hookimpl(wrapper=True)
