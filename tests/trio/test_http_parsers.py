@@ -37,6 +37,16 @@ def test_what_follows_the_head_can_be_taken(name: ParserName, cuts: tuple[int, .
 
 
 @both
+def test_what_follows_the_second_of_two_requests_is_not_that_of_the_first(name: ParserName) -> None:
+    parser = new_parser(name, 1000)
+    parser.feed(NEXT + UPGRADE.replace(b"\r\n\r\n", b"\r\ncontent-length: 0\r\n\r\n") + b"\x81\x85frames")
+    assert events(parser) == ["/b", b"ok", Mark.END]
+    parser.next_cycle()
+    assert isinstance(parser.next_event(), HeadRead)
+    assert parser.take_rest() == b"\x81\x85frames"
+
+
+@both
 def test_nothing_follows_the_head(name: ParserName) -> None:
     parser = new_parser(name, 1000)
     parser.feed(UPGRADE)

@@ -69,7 +69,8 @@ class HttptoolsParser:
     def next_cycle(self) -> None:
         """Begin with the next request."""
         self._is_paused = False
-        if self._held is not None:
+        # With events left, it follows a request that comes after the one that is over.
+        if self._held is not None and not self._events:
             held, self._held = self._held, None
             self._go_on_without_upgrade()
             self._parse(held)
@@ -109,7 +110,8 @@ class HttptoolsParser:
             self._fail(error)
             return
         if parser.should_upgrade():
-            self._framing = b"".join(b"%b: %b\r\n" % field for field in fields if field[0] in _FRAMING)
+            framing = [b"%b: %b\r\n" % field for field in fields if field[0] in _FRAMING and field != _NO_BODY]
+            self._framing = b"".join(framing)
         self._events.append(head)
 
     def on_body(self, body: bytes) -> None:
@@ -154,3 +156,4 @@ class HttptoolsParser:
 
 
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+_NO_BODY = (b"content-length", b"0")
