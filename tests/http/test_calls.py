@@ -16,7 +16,7 @@ PLAIN = ResponseHead(1, 400, [])
 
 def call(purpose: Purpose = Purpose.ASK, body: bytes = b"", resumes: str | None = None) -> Call:
     made = Call(1, purpose, "/mcp", text=b"{}", asked=(OutgoingId(7),), resumes=resumes)
-    made.body.append(body)
+    made.body += body
     return made
 
 

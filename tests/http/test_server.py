@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -84,6 +85,19 @@ def test_a_body_over_the_limit_is_refused_wherever_it_is_cut() -> None:
     assert slow.status == 413
     site.complete(slow)
     assert site.session().exchanges == 0
+
+
+@pytest.mark.req("SEC-10")
+def test_a_body_in_many_small_pieces_holds_little_more_than_its_bytes() -> None:
+    site = Site()
+    slow = site.ask("POST", body=None, content_type=JSON, accept=BOTH)
+    name, pieces = site.name(slow), 100_000
+    tracemalloc.start()
+    for number in range(pieces):
+        site.machine.receive(Body(name, bytes((number % 251,))), 0.0)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 2 * pieces
 
 
 def test_what_comes_of_a_request_that_was_refused_is_ignored() -> None:

@@ -96,5 +96,6 @@ def test_what_rests_on_a_session_in_a_store_waits_for_that() -> None:
 
 def test_a_body_is_taken_once() -> None:
     found = exchange()
-    found.body += [b"a", b"b"]
+    for piece in (b"a", b"b"):
+        found.body += piece
     assert (found.take_body(), found.take_body()) == (b"ab", b"")

@@ -65,7 +65,6 @@ class Call:
         "resumes",
         "retry",
         "session_id",
-        "size",
         "target",
         "text",
         "tries",
@@ -120,8 +119,7 @@ class Call:
         self.began = now
         self.head: ResponseHead | None = None
         self.parser: SseParser | None = None
-        self.body: list[bytes] = []
-        self.size: int = 0
+        self.body = bytearray()
 
     def headers(self) -> Headers:
         """Return its header fields (HTTP-07, HTTP-26, HTTP-39)."""
@@ -155,7 +153,7 @@ class Call:
     @property
     def text_received(self) -> bytes:
         """The body of the response."""
-        return b"".join(self.body)
+        return bytes(self.body)
 
     def holds_answer(self, head: ResponseHead) -> bool:
         """Whether the body is the answer to one of its requests."""

@@ -263,9 +263,8 @@ class HttpClient:
             for event in call.parser.receive(data):
                 self._take_event(call, event)
         elif call.purpose is not Purpose.TELL or call is self._telling:
-            call.size += len(data)
-            call.body.append(data)
-        if call.head is not None and (call.size > most or (call.parser is not None and call.parser.is_too_large)):
+            call.body += data
+        if call.head is not None and (len(call.body) > most or (call.parser is not None and call.parser.is_too_large)):
             self._refuse(call, call.head, f"a response of more than {most} bytes")
 
     def _take_event(self, call: Call, event: ServerSentEvent) -> None:
@@ -311,7 +310,7 @@ class HttpClient:
             self._reject(call, head)
         elif call.parser is not None:
             self._owing.append(call)
-        elif call.purpose is Purpose.ASK and call.size and media_type(head) == "application/json":
+        elif call.purpose is Purpose.ASK and call.body and media_type(head) == "application/json":
             self.connection.receive_message(call.text_received, self._exchanges.now)
             self._owing.append(call)
         elif call.purpose is not Purpose.TELL and not (call.purpose is Purpose.ASK and self._is_legacy):

@@ -235,12 +235,11 @@ class HttpServer:
     def _take(self, exchange: Exchange, data: bytes) -> None:
         if exchange.is_answered:
             return
-        exchange.size += len(data)
-        if exchange.size > self._limits.message_bytes:
+        # In one piece: a list of many small ones would hold far more than their bytes.
+        exchange.body += data
+        if len(exchange.body) > self._limits.message_bytes:
             exchange.body.clear()
             exchange.reject(too_large(self._limits.message_bytes))
-        else:
-            exchange.body.append(data)
 
     def _complete(self, exchange: Exchange) -> None:
         if exchange.is_complete or exchange.is_answered:

@@ -180,7 +180,6 @@ class Exchange:
         "items",
         "principal",
         "session",
-        "size",
         "stream",
         "was_looked_up",
     )
@@ -193,10 +192,8 @@ class Exchange:
     """Who asks."""
     answers: Answers
     """How the response may look."""
-    body: list[bytes]
+    body: bytearray
     """What came of the body so far."""
-    size: int
-    """How many bytes that are."""
     session: HttpSession | None
     """The session that it belongs to, as soon as that is known."""
     stream: Stream | None
@@ -233,8 +230,7 @@ class Exchange:
         self.facts = facts
         self.principal = principal
         self.answers = answers
-        self.body = []
-        self.size = 0
+        self.body = bytearray()
         self.session = None
         self.stream = None
         self.items = []
@@ -252,7 +248,7 @@ class Exchange:
 
     def take_body(self) -> bytes:
         """Return what came of the body, and keep it no longer."""
-        body = b"".join(self.body)
+        body = bytes(self.body)
         self.body.clear()
         return body
 
