@@ -76,6 +76,7 @@ def test_what_cannot_begin(options: Any, error: type[Exception], fault: str) -> 
         near, far = await joined()
         with pytest.raises(error, match=fault):
             await connect(*near, **options)
+        assert near[1].is_closing()
         with pytest.raises(error, match=fault.replace("samplng'; there are .*sampling", "samplng'; there are alone")):
             await serve(server, *far, **options)
         await Raw(near).close()
@@ -301,6 +302,30 @@ def test_a_client_in_a_group_that_is_cancelled_ends_with_it() -> None:
         async with asyncio.TaskGroup() as group:
             clients.append(await connect(*near, group=group))
             raise ValueError
+
+    run(main)
+
+
+def test_a_group_that_takes_no_more_tasks_takes_no_client() -> None:
+    async def main() -> None:
+        near, far = await joined()
+        with pytest.raises(ExceptionGroup):
+            await fail(near)
+        assert near[1].is_closing()
+        await Raw(far).close()
+
+    async def fail(near: Any) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(late(near, group))
+            await asyncio.sleep(0)
+            raise ValueError
+
+    async def late(near: Any, group: asyncio.TaskGroup) -> None:
+        try:
+            await asyncio.sleep(1e6)
+        finally:
+            with pytest.raises(RuntimeError, match="shutting down"):
+                await connect(*near, group=group)
 
     run(main)
 

@@ -379,3 +379,26 @@ def test_a_client_that_is_cancelled_while_it_connects_leaves_nothing(turns: int)
         await Raw(far).close()
 
     run(main)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_what_waits_ends_however_often_the_tasks_of_a_client_are_cancelled(turns: int) -> None:
+    async def main() -> None:
+        near, far = await joined()
+        async with served(a_server(), far):
+            known = asyncio.all_tasks()
+            client = await connect(*near)
+            tasks = asyncio.all_tasks() - known
+            waiting = asyncio.ensure_future(client.call_tool("takes", {"seconds": 1e6}))
+            await settle()
+            for _ in range(2):
+                for task in tasks:
+                    task.cancel()
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                with pytest.raises(ConnectionLost):
+                    await waiting
+            near[1].close()
+
+    run(main)

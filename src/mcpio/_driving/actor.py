@@ -217,10 +217,13 @@ class Actor(ABC):
     async def _end(self) -> None:
         """Leave nothing behind, whatever brought us here. Bounded but for ``after_close``."""
         try:
-            async with self._last_moment(LAST_WORDS):
-                await self._say_what_is_left()
-            self.connection.abort()
-            self.touch()
+            try:
+                async with self._last_moment(LAST_WORDS):
+                    await self._say_what_is_left()
+            finally:
+                # Also where a second cancellation cuts that off: whoever waits for an answer hears that none comes.
+                self.connection.abort()
+                self.touch()
             async with self._last_moment(TRANSPORT_CLOSE):
                 await self._reporting("closing the transport failed", self._wire.aclose)
             if self._after_close is not None:

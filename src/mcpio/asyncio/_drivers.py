@@ -215,6 +215,31 @@ async def _start(
 ) -> tuple[Client, asyncio.Task[None]]:
     """Return a client that has shaken hands, and the task that carries its session."""
     wire = StreamWire(reader, writer)
+    try:
+        started, task, goes_on = _launch(wire, group, options)
+    except BaseException:
+        # Of options that make no sense, or of a group that takes no more tasks. Nobody held the wire yet.
+        wire.abort()
+        raise
+    client: Client | None = None
+    try:
+        client = await asyncio.shield(started)
+        if not goes_on:
+            await client.initialize()
+    except BaseException:
+        if client is None:
+            task.cancel()
+        else:
+            client.close(0)
+        await settled(task)
+        raise
+    return client, task
+
+
+def _launch(
+    wire: StreamWire, group: asyncio.TaskGroup | None, options: Any
+) -> tuple[asyncio.Future[Client], asyncio.Task[None], bool]:
+    """Return a client to be, the task that carries its session, and whether the conversation began before."""
     of_client, how = parted(options)
     loop = asyncio.get_running_loop()
     begun = begin_client(of_client, loop.time(), **how)
@@ -231,24 +256,17 @@ async def _start(
         finally:
             wire.abort()
 
-    task = (group or loop).create_task(carry())
+    carrying = carry()
+    try:
+        task = (group or loop).create_task(carrying)
+    except RuntimeError:
+        carrying.close()
+        raise
     _CARRYING.add(task)
     task.add_done_callback(_CARRYING.discard)
     # Its group may have been cancelled before it began.
     task.add_done_callback(lambda _: started.cancel())
-    client: Client | None = None
-    try:
-        client = await asyncio.shield(started)
-        if not begun.goes_on:
-            await client.initialize()
-    except BaseException:
-        if client is None:
-            task.cancel()
-        else:
-            client.close(0)
-        await settled(task)
-        raise
-    return client, task
+    return started, task, begun.goes_on
 
 
 async def _carry(
