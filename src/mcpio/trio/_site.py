@@ -19,7 +19,7 @@ from mcpio.trio._signals import terminate_on_signals
 from mcpio.trio._tasks import attached
 from mcpio.trio._timekeeper import Timekeeper
 
-__all__ = ["Crowd", "Ground", "Site", "run_site", "until_signalled"]
+__all__ = ["LAST_WRITES", "Crowd", "Ground", "Site", "run_site", "until_signalled"]
 
 LAST_WRITES: Final = 0.4
 """Seconds, after the grace of the end, for what is left to say."""

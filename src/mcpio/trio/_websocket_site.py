@@ -14,7 +14,7 @@ from mcpio.http.model import RequestHead
 from mcpio.http.options import HttpOptions
 from mcpio.trio._beginnings import TapSource
 from mcpio.trio._session_site import SessionSite
-from mcpio.trio._site import Ground
+from mcpio.trio._site import LAST_WRITES, Crowd, Ground
 from mcpio.trio._websocket_wire import WebSocketWire
 from mcpio.websocket.machine import WebSocket
 from mcpio.websocket.options import WebSocketOptions
@@ -43,6 +43,7 @@ class WebSocketSite:
         self._max_bytes = engine.limits.message_bytes
         self._subprotocols = terms.options.subprotocols_for(engine.profiles)
         self._sessions = SessionSite(ground, tap=tap, idle_timeout=terms.idle_timeout)
+        self._wires: Crowd[WebSocketWire] = Crowd()
 
     def answer(self, head: RequestHead, *, is_current: bool) -> Accepted | Rejection | None:
         """Return the answer to a request, or ``None`` for one that HTTP is to answer.
@@ -67,8 +68,16 @@ class WebSocketSite:
             entropy=os.urandom,
             window_bits=accepted.window_bits,
         )
-        await self._sessions.talk(WebSocketWire(stream, socket, rest), principal)
+        wire = WebSocketWire(stream, socket, rest)
+        self._wires.enter(wire)
+        try:
+            await self._sessions.talk(wire, principal)
+        finally:
+            self._wires.leave(wire)
 
     def close(self, grace: float) -> None:
         """Begin the end of all sessions. What runs is answered within so many seconds."""
         self._sessions.close(grace)
+        for wire in self._wires:
+            # A client that does not close too must not cost the server its own end in order.
+            wire.leave_by(trio.current_time() + grace + LAST_WRITES / 2)

@@ -47,6 +47,7 @@ class WebSocketWire:
         self._rest = b""
         self._ends = False
         self._writing, self._last_write = trio.CancelScope(), inf
+        self._closing = trio.CancelScope()
         self._end: WebSocketEnded | None = None
         self._sending = False
         socket.receive_data(rest, trio.current_time())
@@ -114,10 +115,14 @@ class WebSocketWire:
         try:
             # Where the writer was cancelled in the middle of a frame, nothing can follow.
             if not self._rest:
-                with contextlib.suppress(*BROKEN):
+                with self._closing, contextlib.suppress(*BROKEN):
                     await self._shake_hands_to_close()
         finally:
             await self._stream.aclose()
+
+    def leave_by(self, deadline: float) -> None:
+        """Have ``aclose`` wait no longer than that for the other end to close too."""
+        self._closing.deadline = min(self._closing.deadline, deadline)
 
     # Reading
 
