@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Generator
@@ -37,6 +38,7 @@ class Needs(NamedTuple):
 NEEDS = (
     Needs("schema/*", variable="MCPIO_SCHEMA_DIR"),  # a directory with the official schemas
     Needs("peers/*", variable="MCPIO_PEERS_DIR"),  # where npm installed them
+    Needs("benchmarks/*", variable="MCPIO_BENCHMARKS"),  # anything: they take long
     Needs("docs/*", packages="sphinx gevent twisted waitress"),
     Needs("interop/test_asgi_servers.py", packages="fastapi hypercorn quart"),
     Needs("interop/test_chromium.py", programs="chromium"),
@@ -52,6 +54,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for needs in NEEDS:
         if needs.missing():
             terminalreporter.write_line(f"left out: tests/{needs.tests}, for want of {', '.join(needs.missing())}")
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector pass over what pytest holds: tests that collect would look through it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -43,6 +43,7 @@ FAMILIES = {
     "SESS": 10,
     "RESUME": 8,
     "FALL": 7,
+    "XPORT": 5,
 }
 """How many rules each family has; they are numbered from 1."""
 

@@ -106,6 +106,7 @@ def stream_pair() -> tuple[PigeonStream, PigeonStream]:
     return PigeonStream(near), PigeonStream(far)
 
 
+@pytest.mark.req("XPORT-01")
 @pytest.mark.parametrize("pair", [pigeon_pair, stream_pair])
 def test_what_nobody_knows_carries_a_conversation(pair: Callable[[], Ends]) -> None:
     server = Server("loft")

@@ -69,6 +69,7 @@ async def refused(opened: Any) -> None:
             pass
 
 
+@pytest.mark.req("XPORT-01", "XPORT-03")
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_clients_share_a_server_and_its_lifespan(kind: str, tmp_path: Path) -> None:
     scope = Scope()

@@ -35,6 +35,7 @@ async def listening(**options: Any) -> AsyncIterator[int]:
             nursery.cancel_scope.cancel()
 
 
+@pytest.mark.req("XPORT-05")
 def test_the_subject_of_a_clients_certificate_is_the_principal() -> None:
     serving, asking = serving_as("localhost", asks=ssl.CERT_REQUIRED), trusting(shows=ADA)
 
@@ -67,6 +68,7 @@ def test_the_certificate_is_for_the_function_to_see() -> None:
     assert peers[0].certificate["subjectAltName"] == (("email", "ada@example.org"),)
 
 
+@pytest.mark.req("XPORT-05")
 def test_certificates_that_do_not_fit_end_the_connection_on_either_side() -> None:
     serving, asking = serving_as("localhost", asks=ssl.CERT_REQUIRED), trusting(shows=ADA)
     without = trusting()

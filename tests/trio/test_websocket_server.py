@@ -151,6 +151,7 @@ def _user(head: RequestHead, peer: SocketPeer) -> Any:
     return Denied(headers=((b"www-authenticate", b"Bearer"),)) if user is None else user.decode()
 
 
+@pytest.mark.req("XPORT-05")
 @each_kind
 def test_whose_a_session_is(kind: str) -> None:
     async def main() -> None:
