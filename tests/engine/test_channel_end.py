@@ -42,13 +42,13 @@ from mcpio.types.tools import CallToolResult, ListToolsRequest
 def test_a_connection_that_owes_nothing_closes_at_once_without_a_message(connection: Connection) -> None:
     connection.close(0.0)
     connection.close(1.0)
-    assert connection.phase is Phase.CLOSING
+    assert (connection.phase, connection.end) == (Phase.CLOSING, None)
     assert connection.next_event() is None
     assert connection.wants_write
     assert connection.data_to_send() == [None]
     before = connection.closed
     assert list(connection.events()) == [CLOSED]
-    assert (before, connection.closed) == (False, True)
+    assert (before, connection.closed, connection.end) == (False, True, CLOSED)
     connection.close(2.0)
     connection.abort()
     connection.connection_lost(None, 3.0)
