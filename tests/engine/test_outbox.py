@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpio.engine.outbox import ANSWERS, Kind, Outbox, Outgoing
+from mcpio.engine.outbox import ANSWERS, BACKLOG, Kind, Outbox, Outgoing
 from mcpio.events import IncomingId
 
 ONE, TWO, THREE = map(IncomingId, (1, 2, 3))
@@ -131,6 +131,18 @@ def test_what_is_dropped_costs_no_memory_however_much_it_is() -> None:
     assert sum(isinstance(each, Outgoing) for each in gc.get_objects()) < 200
     assert (box.size, box.dropped_logs) == (4 + 6 + 60, 9990)
     assert Counter(drained(box)) == Counter([b"kept", b"009999", *(b"%06d" % number for number in range(9990, 10_000))])
+
+
+def test_what_waits_behind_much_is_held_in_no_more_memory_than_it_needs() -> None:
+    box = Outbox(10)
+    text = bytes(range(200))
+    box.put(text, Kind.RESPONSE)
+    box.put(b" " * BACKLOG, Kind.RESPONSE)
+    box.put(text, Kind.RESPONSE)
+    first, _, last = box.pop(), box.pop(), box.pop()
+    assert first is not None
+    assert last is not None
+    assert (first.text is text, last.text is text, last.text) == (True, False, text)
 
 
 def test_all_of_many_can_be_dropped() -> None:

@@ -14,10 +14,14 @@ from typing import Any, Final
 
 from mcpio.events import IncomingId, OutgoingId
 
-__all__ = ["ANSWERS", "Kind", "Outbox", "Outgoing"]
+__all__ = ["ANSWERS", "BACKLOG", "Kind", "Outbox", "Outgoing"]
 
 ANSWERS: Final = 0
 """The lane of answers that no handler gives. The peer's requests have positive numbers."""
+
+
+BACKLOG: Final = 64 * 1024
+"""How many bytes wait before what comes is held in no more memory than it needs."""
 
 
 class Kind:
@@ -149,6 +153,9 @@ class Outbox:
             self._supersede(key)
         if lane is None:
             lane = related
+        if self.size > BACKLOG:
+            # orjson gives short texts in buffers of a KiB, which is nothing until many of them wait.
+            text = bytes(memoryview(text))
         message = Outgoing(text, kind, via, related, last, key, lane, asked)
         self.size += len(text)
         self._held += 1
