@@ -52,6 +52,7 @@ def test_what_is_no_address(text: str) -> None:
     [
         (["--path", "/x"], "--path is for --http"),
         (["--health", "/x"], "--health is for --http"),
+        (["--store", "x.db"], "--store is for --http"),
         (["--http", "0", "--path", "x"], "--path begins with a slash, and 'x' does not"),
         (["--http", "0", "--health", "/mcp"], "one path for two things: /mcp, /mcp"),
         (["--http", "0", "--record", "x"], "--record writes down one conversation: it is not for --http"),
@@ -60,6 +61,16 @@ def test_what_is_no_address(text: str) -> None:
 def test_what_does_not_go_together(module: str, words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", module, *words]) is Exit.USAGE
     assert capfd.readouterr().err == f"mcpio: {said}\n"
+
+
+def test_a_file_in_which_sessions_cannot_be_kept(
+    module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("no database " * 100)
+    for name in ("notes.txt", "nowhere/sessions.db"):
+        path = str(tmp_path / name)
+        assert main(["serve", module, "--http", "0", "--store", path]) is Exit.NOT_LOADED
+        assert capfd.readouterr().err.startswith(f"mcpio: cannot keep sessions in {path}: ")
 
 
 def test_an_address_that_is_taken(module: str, capfd: pytest.CaptureFixture[str]) -> None:

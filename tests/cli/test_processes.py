@@ -118,6 +118,22 @@ def test_a_server_over_http_says_where_it_is_and_ends_at_a_signal(
     assert (process.returncode, out, err) == (status, "", "")
 
 
+def test_a_session_that_is_kept_goes_on_with_the_next_server(serving: list[str], tmp_path: Path) -> None:
+    command = [*serving, "--http", "0", "--store", str(tmp_path / "sessions.db")]
+    info = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    fields = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    for method, params in (("initialize", info), ("ping", {})):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            url = process.stderr.readline().removeprefix("mcpio: serving 'process' at ").strip()
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+            with urllib.request.urlopen(urllib.request.Request(url, body, fields)) as response:
+                assert response.status == 200
+                fields |= {"mcp-session-id": response.headers.get("mcp-session-id", "")}
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=20)
+
+
 def test_an_output_that_nobody_reads_ends_the_command_quietly(serving: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)

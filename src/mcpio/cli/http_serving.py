@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from mcpio.app.server import Server
 from mcpio.cli.failures import Exit, Failure
 
 if TYPE_CHECKING:
+    from mcpio.stores import SqliteStore
     from mcpio.trio import HttpListening, WebSocketListening
 
 __all__ = ["UNIX", "Address", "address", "place", "serve", "serve_websocket"]
@@ -50,8 +52,13 @@ def place(text: str) -> Address | str:
     return path if path and path != text else address(text)
 
 
-def serve(server: Server, where: Address | str, *, path: str, health: str | None, websocket: bool) -> None:
-    """Serve until SIGINT or SIGTERM, and say on standard error where. ``Failure`` where that cannot be."""
+def serve(
+    server: Server, where: Address | str, *, path: str, health: str | None, store: str | None, websocket: bool
+) -> None:
+    """Serve until SIGINT or SIGTERM, and say on standard error where. ``Failure`` where that cannot be.
+
+    ``store`` is the path of a file for the sessions.
+    """
     from mcpio.http.options import HttpOptions
     from mcpio.trio import serve_http
 
@@ -60,7 +67,19 @@ def serve(server: Server, where: Address | str, *, path: str, health: str | None
         from mcpio.websocket.options import WebSocketOptions  # who does not serve it does not pay for it
 
         options["websocket"] = WebSocketOptions()
-    _run(partial(serve_http, **options), server, where)
+    with contextlib.nullcontext() if store is None else _opened(store) as options["store"]:
+        _run(partial(serve_http, **options), server, where)
+
+
+def _opened(path: str) -> SqliteStore:
+    import sqlite3  # who keeps no sessions does not pay for it
+
+    from mcpio.stores import SqliteStore
+
+    try:
+        return SqliteStore(path)
+    except (sqlite3.Error, ValueError) as error:
+        raise Failure(Exit.NOT_LOADED, f"cannot keep sessions in {path}: {error}") from error
 
 
 def serve_websocket(server: Server, where: Address, *, path: str) -> None:

@@ -66,6 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--path", help="with --http and --websocket: the path of the endpoint (default: /mcp)")
     parser.add_argument("--health", metavar="PATH", help="with --http: a path that tells whether the server is alive")
+    parser.add_argument(
+        "--store", metavar="FILE", help="with --http: where sessions are kept, so that they outlive the process"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -76,7 +79,8 @@ def run(options: argparse.Namespace) -> int:
         server = load(options.server)
     path, websocket = options.path or "/mcp", options.websocket is not None
     if options.http is not None:
-        http_serving.serve(server, options.http, path=path, health=options.health, websocket=websocket)
+        how = {"path": path, "health": options.health, "store": options.store, "websocket": websocket}
+        http_serving.serve(server, options.http, **how)
         return Exit.DONE
     if websocket:
         http_serving.serve_websocket(server, options.websocket, path=path)
@@ -102,6 +106,8 @@ def _check(options: argparse.Namespace) -> None:
             raise Failure(Exit.USAGE, f"--{name} is for --http")
         if value is not None and not value.startswith("/"):
             raise Failure(Exit.USAGE, f"--{name} begins with a slash, and {value!r} does not")
+    if options.store is not None and options.http is None:
+        raise Failure(Exit.USAGE, "--store is for --http")
     _check_websocket(options)
     for name in ("http", "tcp", "unix", "websocket"):
         if getattr(options, name) is not None and options.record is not None:
