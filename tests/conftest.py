@@ -41,6 +41,7 @@ NEEDS = (
     Needs("benchmarks/*", variable="MCPIO_BENCHMARKS"),  # anything: they take long
     Needs("docs/*", packages="sphinx gevent twisted waitress"),
     Needs("interop/test_asgi_servers.py", packages="fastapi hypercorn quart"),
+    Needs("interop/test_uvloop.py", packages="uvloop"),
     Needs("interop/test_chromium.py", programs="chromium"),
     Needs("interop/test_curl.py", programs="curl"),
     Needs("interop/test_mosquitto.py", programs="mosquitto", packages="paho"),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from contextlib import closing
 from typing import Any
 
 import pytest
-import trustme
-from streams import Main, Raw, joined, run, run_in_real_time, served
+from certificates import serving_as, trusting
+from streams import joined, run, run_in_real_time, served
 
 from mcpio import CloseReason, ConnectionLost, Server
 from mcpio.asyncio import connect, open_streams, serving
@@ -58,10 +57,7 @@ def test_a_line_of_many_pieces_arrives() -> None:
 
 
 def test_tls() -> None:
-    authority = trustme.CA()
-    here, there = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
-    authority.issue_cert("localhost").configure_cert(here)
-    authority.configure_trust(there)
+    here, there = serving_as("localhost"), trusting()
 
     async def main() -> None:
         async with serving(server) as serve_one:
@@ -72,30 +68,3 @@ def test_tls() -> None:
                     assert len((await client.call_tool("large", {"text": "x", "size": 1_000_000})).text) == 1_000_000
 
     run_in_real_time(main)
-
-
-def test_other_event_loops_for_asyncio() -> None:
-    uvloop = pytest.importorskip("uvloop")
-
-    async def main() -> None:
-        async with serving(server) as serve_one:
-            with closing(await asyncio.start_server(serve_one, "127.0.0.1", 0)) as listening:
-                place = listening.sockets[0].getsockname()
-                await talk(*await asyncio.open_connection(*place))
-                raw = Raw(await asyncio.open_connection(*place))
-                await raw.shake_hands()
-                raw.reset()
-        assert server.sessions == ()
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with open_streams(reader, writer) as client:
-            for size in (1, 1_000_000):
-                texts = [client.call_tool("large", {"text": "x", "size": size}) for _ in range(10)]
-                assert {len(each.text) for each in await asyncio.gather(*texts)} == {size}
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0):
-                    await client.ping()
-            await client.ping()
-
-    checked: Main = main
-    uvloop.run(checked())

@@ -16,8 +16,8 @@ from tree import ROOT, modules, project_files, settings
 
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "examples"
-FOREIGN = {"gevent_sockets.py", "twisted_protocol.py"}
-"""Examples that need what only the tools for the docs install: tests/docs runs them."""
+FOREIGN = {"gevent_sockets.py", "mqtt_channel.py", "twisted_protocol.py"}
+"""Examples that need what only developers install: tests/docs and tests/interop run them."""
 
 PAGES = {
     path.relative_to(ROOT).as_posix(): list(blocks(path.read_text(encoding="utf-8")))
