@@ -400,6 +400,29 @@ def test_a_stranger_that_holds_standard_error_holds_nothing_up() -> None:
     trio.run(main)
 
 
+def test_a_stream_that_is_closed_while_only_the_standard_error_is_read_is_closed() -> None:
+    held = python(
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    os.close(0), os.close(1)\n"
+        "    time.sleep(0.5)\n"
+        "else: os.write(1, b'ready')"
+    )
+
+    async def main() -> None:
+        before = len(os.listdir("/dev/fd"))
+        async with trio.open_nursery() as nursery:
+            child = await start_process(held, nursery=nursery, stderr="capture")
+            await until_ready(child)
+            assert await child.wait() == 0
+            await trio.testing.wait_all_tasks_blocked()
+            await child.stream.aclose()
+        assert len(os.listdir("/dev/fd")) == before
+
+    trio.run(main)
+
+
 def test_without_a_descriptor_for_the_exit_a_thread_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(pid: int, flags: int = 0) -> int:
         raise OSError(38, "Function not implemented")
