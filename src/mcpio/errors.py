@@ -228,7 +228,7 @@ class WebSocketClosed(ConnectionLost):
         how = "without a close frame" if code == 1006 else f"with code {int(code)}" + (f": {said}" if said else "")
         super().__init__(f"the WebSocket was closed {how}")
         self.code = int(code)
-        self.said = said
+        self.said: str = said
 
 
 class ConnectFailed(McpError):

@@ -119,7 +119,7 @@ class Call:
         self.began = now
         self.head: ResponseHead | None = None
         self.parser: SseParser | None = None
-        self.body = bytearray()
+        self.body: bytearray = bytearray()
 
     def headers(self) -> Headers:
         """Return its header fields (HTTP-07, HTTP-26, HTTP-39)."""

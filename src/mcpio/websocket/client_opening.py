@@ -56,7 +56,7 @@ class ClientOpening:
         self._compression = options.compression
         self._key = base64.b64encode(entropy(16))
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
-        self.request = self._request(location, headers)
+        self.request: bytes = self._request(location, headers)
         """The bytes of the request."""
         self._status = 0
         self._challenges: list[str] = []

@@ -134,8 +134,8 @@ class Stage:
         self.harness = harness
         self.reports = reports
         """What mcpio wrote to its log."""
-        self.seen = Seen()
-        self.server = kit_server(self.seen)
+        self.seen: Seen = Seen()
+        self.server: Server = kit_server(self.seen)
         self._check = check
         self._nursery = nursery
 
