@@ -227,7 +227,7 @@ class WebSocketClosed(ConnectionLost):
     def __init__(self, code: int, said: str = "") -> None:
         how = "without a close frame" if code == 1006 else f"with code {int(code)}" + (f": {said}" if said else "")
         super().__init__(f"the WebSocket was closed {how}")
-        self.code = int(code)
+        self.code: int = int(code)
         self.said: str = said
 
 
