@@ -233,4 +233,5 @@ def test_nobody_need_hear_of_a_loss() -> None:
     wire = Wire()
     renewal = Renewal(wire.client, None)
     renewal.lose()
+    renewal.tell()
     assert (wire.losses, wire.reports) == (0, [])
