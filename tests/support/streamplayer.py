@@ -94,8 +94,14 @@ class StreamPlayer(Player):
                 await wire.receive(connection)
             return
         await near.say(data)
+        await self._take_in(side, len(data))
+
+    async def _take_in(self, side: Side, size: int) -> None:
+        """Have the engine read so many bytes, which the other end has sent."""
+        connection = side.connection
+        wire, _ = self._wires[connection]
         before = connection.received_bytes
-        while connection.received_bytes - before < len(data) and connection.wants_read:
+        while connection.received_bytes - before < size and connection.wants_read:
             await wire.receive(connection)
             self._drain(side)
 

@@ -75,15 +75,9 @@ class WebSocketPlayer(TrioPlayer):
         )
         return WebSocketWire(trio.SocketStream(there), made), near
 
-    async def _cross(self, side: Side, data: bytes | None) -> None:
+    async def _take_in(self, side: Side, size: int) -> None:
         connection = side.connection
-        wire, near = self._wires[connection]
-        if data is None:
-            await near.end()
-            if connection.wants_read:
-                await wire.receive(connection)
-            return
-        await near.say(data)
+        wire, _ = self._wires[connection]
         # What was said is there when the ping after it is.
         while not wire.unsent and connection.wants_read:
             await wire.receive(connection)
