@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
+from smallplans import INTEGER, TEXT, doubled, refused, strictly
 
-from mcpio.app.values.faults import Fault, expected
 from mcpio.app.values.plans import Plan, array
 from mcpio.app.values.schema import Planner
 from mcpio.app.values.unions import union
@@ -48,39 +47,6 @@ class Numbers:
 class Words:
     below: Numbers | Words | None
     values: list[str]
-
-
-def strictly(kind: type, name: str, *, only_trying: bool = False) -> Plan:
-    """Return a plan that takes one type as it is."""
-
-    def convert(value: Any) -> Any:
-        if type(value) is not kind:
-            raise expected(name, value)
-        return value
-
-    return Plan(name, {"is": name}, convert, as_is=frozenset([kind]), kinds=None if only_trying else frozenset([kind]))
-
-
-def doubled(low: int) -> Plan:
-    """Return a plan for integers from ``low`` that doubles them."""
-
-    def convert(value: Any) -> Any:
-        if value < low:
-            raise Fault(f"{value} is below {low}")
-        return 2 * value
-
-    return Plan(f"from {low}", {}, convert, kinds=frozenset([int]), family="number")
-
-
-INTEGER = strictly(int, "an integer")
-TEXT = strictly(str, "a string")
-
-
-def refused(convert: Callable[[Any], Any], value: Any) -> str:
-    """Return path and reason of the fault."""
-    with pytest.raises(Fault) as caught:
-        convert(value)
-    return str(caught.value.as_invalid("x"))
 
 
 def test_a_union_takes_the_first_that_fits() -> None:
