@@ -400,6 +400,33 @@ def test_a_stranger_that_holds_standard_error_holds_nothing_up() -> None:
     trio.run(main)
 
 
+@pytest.mark.parametrize("is_waiting", [True, False])
+def test_a_stranger_that_holds_standard_output_does_not_keep_it_from_ending(is_waiting: bool) -> None:
+    stray = python(
+        "import subprocess, sys\n"
+        "stray = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
+        "print(stray.pid, flush=True)\n"
+        "sys.stdin.read(1)\n"
+        "print('the last words', flush=True)"
+    )
+
+    async def main() -> None:
+        async with open_process_stream(stray) as child:
+            pid = int(await child.stream.receive_some())
+            try:
+                await child.stream.send_all(b"!")
+                if not is_waiting:
+                    assert await child.wait() == 0
+                    await trio.testing.wait_all_tasks_blocked()
+                with trio.fail_after(5):
+                    assert await read_all(child) == b"the last words\n"
+                    assert await read_all(child) == b""
+            finally:
+                os.kill(pid, signal.SIGKILL)
+
+    trio.run(main)
+
+
 def test_a_stream_that_is_closed_while_only_the_standard_error_is_read_is_closed() -> None:
     held = python(
         "import os, time\n"

@@ -46,3 +46,7 @@ class Child(Protocol):
     def take_stdout(self) -> InputHalf | None:
         """Close ``stdout`` for whoever reads it and give what reads the rest, or ``None`` where nothing can."""
         ...
+
+    def end_stdout(self) -> None:
+        """Let ``stdout`` end with what is in it now, once no process of the group lives: a stranger may hold it open."""
+        ...

@@ -163,7 +163,7 @@ class PollInput:
     that the system's poller refuses.
     """
 
-    __slots__ = ("_busy", "_close", "_drained", "_fd", "_pollable", "_read")
+    __slots__ = ("_busy", "_close", "_drained", "_ends", "_fd", "_pollable", "_read")
 
     def __init__(
         self,
@@ -179,6 +179,7 @@ class PollInput:
         self._pollable = pollable
         self._busy = False
         self._drained = False
+        self._ends = False
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Wait for bytes; ``b""`` is the end."""
@@ -196,10 +197,13 @@ class PollInput:
                     # Shielded, for a cancellation here would lose what was read.
                     await trio.lowlevel.cancel_shielded_checkpoint()
             while data is None:
-                await trio.lowlevel.wait_readable(self._fd)
+                if self._ends:
+                    await trio.lowlevel.checkpoint()
+                    return b""
+                await self._wait_readable()
                 data = self._try_read(size)
             # A read that took all there was is most often followed by nothing: wait before the next one.
-            self._drained = self._pollable and len(data) < size
+            self._drained = self._pollable and len(data) < size and not self._ends
         finally:
             self._busy = False
         return data
@@ -213,6 +217,20 @@ class PollInput:
         heir = PollInput(os.dup(self._fd), pollable=self._pollable)
         self.close()
         return heir
+
+    def end_when_empty(self) -> None:
+        """Take it for ended where there is nothing to read: nobody writes any more who is worth waiting for."""
+        self._ends, self._drained = True, False
+        if self._fd != -1:
+            trio.lowlevel.notify_closing(self._fd)
+
+    async def _wait_readable(self) -> None:
+        """Wait until there is something to read, or that is not worth it any more."""
+        try:
+            await trio.lowlevel.wait_readable(self._fd)
+        except trio.ClosedResourceError:
+            if not self._ends:
+                raise
 
     def _try_read(self, size: int) -> bytes | None:
         try:

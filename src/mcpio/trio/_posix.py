@@ -97,6 +97,9 @@ class _PosixChild:
     def take_stdout(self) -> InputHalf | None:
         return self._stdout.hand_over()
 
+    def end_stdout(self) -> None:
+        self._stdout.end_when_empty()
+
     def _signal(self, number: signal.Signals) -> None:
         # Refused for a program that changed its user: it keeps the end of its input as the only hint.
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -218,6 +218,7 @@ class ChildProcess:
                     await self._stderr.ended.wait()
                 nursery.cancel_scope.cancel()
         self._child.stdin.close()
+        self._child.end_stdout()
         if self._unread is not None:
             self._unread.close()  # The stream was closed while only the standard error was still read.
         self._exited.set()

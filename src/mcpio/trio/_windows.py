@@ -117,6 +117,9 @@ class _WindowsChild:
         self.stdout.close()
         return None
 
+    def end_stdout(self) -> None:
+        """Nothing to do: whatever might hold it open ended with the job."""
+
 
 class _ClosableSend(Protocol):
     """``trio``'s pipe to a child, whose class is private."""
