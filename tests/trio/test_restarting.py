@@ -108,7 +108,7 @@ def test_when_it_is_given_up_the_client_ends_and_says_why(tmp_path: Path, caplog
                     await client.call_tool("dies")
                 if len(pids(tmp_path)) < 2:
                     await client.ping()
-            with pytest.raises(NoBackChannel):
+            with pytest.raises(NoBackChannel, match=r"could not be had: .* status 1; .*\nno more"):
                 await client.call_tool("who")
             await client.driver.wait_closed()
             assert client.ended is not None
@@ -132,6 +132,82 @@ def test_a_limit_within_a_time_holds_though_each_child_worked(tmp_path: Path) ->
 
     run(main)
     assert len(pids(tmp_path)) == 1
+
+
+SUCCESSORS = """
+import json, os, sys
+
+def answers(**answer):
+    asked = json.loads(sys.stdin.readline())
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+
+lives, *successors = sys.argv[1:]
+with open(lives, "a+") as file:
+    print(os.getpid(), file=file)
+    file.seek(0)
+    life = successors[len(file.readlines()) - 1]
+print(life, flush=True) if life == "noise" else print(life, file=sys.stderr, flush=True)
+if life == "refuses":
+    answers(error={"code": -32603, "message": "not today"})
+if life == "works":
+    info = {"name": "s", "version": "1"}
+    answers(result={"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": info})
+    sys.stdin.readline(), sys.stdin.readline()
+sys.exit(9)
+"""
+
+
+def successors(path: Path, *lives: str) -> list[str]:
+    """Return what starts one program after another."""
+    return [sys.executable, "-c", SUCCESSORS, str(path / "lives"), *lives]
+
+
+def test_a_first_child_that_fails_is_followed_by_none_and_nobody_hears_that_one_would_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    losses: list[int] = []
+
+    async def main() -> None:
+        argv = successors(tmp_path, "fails", "fails")
+        for hears in (None, lambda: losses.append(1)):
+            with pytest.raises(ConnectFailed, match="status 9"):
+                async with open_stdio(argv, restart=POLICY, on_session_lost=hears, stderr="discard"):
+                    pass
+
+    run(main)
+    assert (losses, caplog.text) == ([], "")
+    assert len(pids(tmp_path)) == 2
+
+
+def test_a_child_that_refuses_the_handshake_is_the_last_and_calls_say_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        argv = successors(tmp_path, "works", "refuses")
+        async with open_stdio(argv, restart=POLICY, stderr="discard") as client:
+            with pytest.raises(ConnectionLost):
+                await client.ping()
+            for _ in range(2):
+                with pytest.raises(NoBackChannel, match="could not be had: the handshake failed: not today"):
+                    await client.ping()
+
+    run(main)
+
+
+def test_the_noise_of_one_child_is_not_said_of_the_next(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        argv = successors(tmp_path, "works", "noise", "fails", "fails")
+        async with open_stdio(argv, restart=POLICY, stderr="capture") as client:
+            with pytest.raises(ConnectionLost):
+                await client.ping()
+            with pytest.raises(NoBackChannel):
+                await client.ping()
+
+    run(main)
+    failures = [each.getMessage() for each in caplog.records if "no session" in each.getMessage()]
+    assert [("begins with 'noise'" in each, each.endswith("fails")) for each in failures] == [
+        (True, False),
+        (False, True),
+        (False, True),
+    ]
 
 
 def test_it_is_left_at_once_while_nothing_runs_and_leaves_nothing(tmp_path: Path) -> None:

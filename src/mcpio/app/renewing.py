@@ -36,6 +36,7 @@ class Renewal:
         self._on_lost = checked_callback("on_session_lost", on_lost)
         self._waiting: list[OneShot] | None = None
         self._is_over = False
+        self._why: McpError | None = None
         self._losses = 0
         self._subscriptions: dict[str, Any] = {}
         self._log_level: Any = None
@@ -46,8 +47,10 @@ class Renewal:
             opened = self._client.driver.runtime.one_shot()
             self._waiting.append(opened)
             await opened.wait()
-            if self._is_over:
+            if self._is_over and self._why is None:
                 raise NoBackChannel("the session was lost, and another could not be had")
+        if self._why is not None:
+            raise NoBackChannel(f"the session was lost, and another could not be had: {self._why}")
         result = await call_next(request)
         match call.method:
             case "resources/subscribe":
@@ -99,9 +102,13 @@ class Renewal:
                 client.driver.report("the server does not know any more what it was asked for", error)
         self._go_on()
 
-    def give_up(self) -> None:
-        """Take note that no session can come any more: what waits fails with ``NoBackChannel``. Twice does nothing."""
-        self._is_over = True
+    def give_up(self, why: McpError | None = None) -> None:
+        """Take note that no session can come any more: what waits fails with ``NoBackChannel``. Twice does nothing.
+
+        ``why`` is for those who wait, and for those who come later. ``None`` where the client was closed.
+        """
+        if not self._is_over:
+            self._is_over, self._why = True, why
         self._go_on()
 
     def _go_on(self) -> None:
@@ -119,4 +126,4 @@ class Renewal:
                 return  # It was lost again, and that is seen to.
             client.driver.report("the session was lost, and cannot be opened anew", error)
             client.close(0)
-            self.give_up()
+            self.give_up(error)

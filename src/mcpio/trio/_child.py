@@ -48,5 +48,5 @@ class Child(Protocol):
         ...
 
     def end_stdout(self) -> None:
-        """Let ``stdout`` end with what is in it now, once no process of the group lives: a stranger may hold it open."""
+        """Let ``stdout`` end with what is in it, once no process of the group lives: a stranger may hold it open."""
         ...

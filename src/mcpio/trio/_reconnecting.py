@@ -168,7 +168,8 @@ class ReconnectingWire:
         """Be without a wire, unless that is the end."""
         lost, self._inner = self._inner, None
         self._lost.set()
-        goes_on = connection.phase is Phase.NEW
+        # Nobody is promised another before the first has worked.
+        goes_on = connection.phase is Phase.NEW and connection.peer is not None
         if goes_on:
             self._renewal.lose()
         words = "" if lost is None else await self._dialler.hang_up(lost)
@@ -192,6 +193,7 @@ class ReconnectingWire:
             self._has_begun = False
             self._client.driver.runtime.spawn(self._open())
             return
+        self._renewal.give_up(self._restarts.error)
         connection.connection_lost(self._restarts.error, trio.current_time())
 
     def _fail(self, error: McpError) -> None:
@@ -205,3 +207,5 @@ class ReconnectingWire:
             await self._renewal.open()
         except McpError as error:
             self._client.driver.report(f"no session on the new connection: {error}", None)
+            if self._client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
+                self._renewal.give_up(error)

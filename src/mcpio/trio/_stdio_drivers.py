@@ -51,7 +51,7 @@ class StdioClient(Client):
         super().__init__(connection, driver, **options)
         self._children = children
         self._last_words = ""
-        self._noise: NoiseReceived | None = None
+        self._noise: tuple[ChildProcess | None, str] = (None, "")
         self._end_known = trio.Event()
 
     @property
@@ -79,8 +79,8 @@ class StdioClient(Client):
 
     def handle(self, event: Event) -> None:
         """Act on one event of the connection."""
-        if event.__class__ is NoiseReceived and self._noise is None:
-            self._noise = event
+        if event.__class__ is NoiseReceived and self._noise[0] is not self.child:
+            self._noise = (self.child, event.text)
         super().handle(event)
         if event.__class__ is ConnectionClosed:
             self._end_known.set()
@@ -111,7 +111,7 @@ class StdioClient(Client):
         return self.ended is not None and self.ended.reason in (CloseReason.END_OF_FILE, CloseReason.LOST)
 
     async def _words_on_failure(self, error: ConnectFailed, child: ChildProcess) -> str:
-        said = "" if self._noise is None else f"; its output is no message, and begins with {self._noise.text!r}"
+        said = f"; its output is no message, and begins with {self._noise[1]!r}" if self._noise[0] is child else ""
         if isinstance(error.__cause__, ConnectionLost):
             return f"{said}: {await child.last_words()}"
         # The child lives, or is ended by us: that says nothing about it, but what it wrote may.
