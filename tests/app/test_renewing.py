@@ -14,6 +14,7 @@ from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel
 from mcpio.testing import ManualRuntime
+from mcpio.types import Root
 
 OFFERS = {"logging": {}, "resources": {"subscribe": True}, "tools": {}}
 
@@ -21,16 +22,17 @@ OFFERS = {"logging": {}, "resources": {"subscribe": True}, "tools": {}}
 class Wire:
     """A client and a server of a few lines, which may refuse things, or leave in the middle."""
 
-    def __init__(self) -> None:
+    def __init__(self, **of_client: Any) -> None:
         self.runtime = ManualRuntime()
         self.reports: list[str] = []
         self.asked: list[tuple[str, Any]] = []
+        self.told: list[Any] = []
         self.refused: set[str] = set()
         self.leaves_at = ""
         self.on_leaving: Callable[[], None] = lambda: None
         self.losses, self.fails = 0, False
-        self.connection = client_connection(options=Options(reopens=True))
-        self.client = Client(self.connection, self)
+        self.connection = client_connection(options=Options(reopens=True), **of_client)
+        self.client = Client(self.connection, self, **of_client)
         self.renewal = Renewal(self.client, self._note_loss)
         self.client.add_innermost(self.renewal)
         self.runtime.complete(self.client.initialize())
@@ -80,7 +82,9 @@ class Wire:
     def _carry(self) -> None:
         for chunk in self.connection.data_to_send():
             message = json.loads(chunk or b"{}")
-            if "id" in message:
+            if "method" not in message:
+                self.told.append(message)
+            elif "id" in message:
                 self._answer(message)
         self.client.process()
 
@@ -115,6 +119,19 @@ def test_a_new_session_is_told_the_log_level_and_the_subscriptions_that_there_ar
     assert [method for method, _ in wire.asked] == ["initialize", "logging/setLevel", "resources/subscribe"]
     assert [params for _, params in wire.asked[1:]] == [{"level": "error"}, {"uri": "r://2"}]
     assert wire.reports == []
+
+
+def test_roots_that_are_changed_while_there_is_no_session_are_for_the_next_to_ask_for() -> None:
+    wire = Wire(roots=[Root("file:///old")])
+    wire.lose()
+    wire.client.set_roots([Root("file:///new")])
+    wire.runtime.complete(wire.renewal.open())
+    wire.connection.receive_message(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "roots/list"}), 0.0)
+    wire.client.process()
+    wire.wake()
+    wire.runtime.run()
+    assert [method for method, _ in wire.asked] == ["initialize"]
+    assert wire.told[-1] == {"jsonrpc": "2.0", "id": 1, "result": {"roots": [{"uri": "file:///new"}]}}
 
 
 def test_what_was_refused_is_not_restored_and_what_is_refused_now_is_reported() -> None:

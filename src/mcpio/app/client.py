@@ -17,6 +17,7 @@ from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import DEFAULT, Default
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
+from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ErrorCode, LocalProtocolError, RequestError
 from mcpio.events import ConnectionClosed, Initialized, NotificationReceived, Peer, RequestReceived, ResponseReceived
 from mcpio.methods import official_name
@@ -388,12 +389,15 @@ class Client(Session):
     def set_roots(self, roots: Collection[Root] | Rooter) -> None:
         """Give the server other roots from now on, and tell it so, unless this client declared that it would not.
 
+        A session that is yet to begin asks for them by itself.
+
         Raises as ``notify`` does, ``LocalProtocolError`` for a client that was made without ``roots``, ``ValueError``
         and ``TypeError`` for what are no roots; then nothing has changed.
         """
         handler = roots_handler(roots)
         declared = self.connection.capabilities.roots
-        if declared is None or declared.list_changed:
+        begins = self.connection.phase in (Phase.NEW, Phase.INITIALIZING)
+        if declared is None or (declared.list_changed and not begins):
             self.notify_roots_changed()
         self._handlers["roots/list"] = handler
 
