@@ -306,6 +306,26 @@ def test_a_client_in_a_group_that_is_cancelled_ends_with_it() -> None:
     run(main)
 
 
+def test_a_client_whose_group_is_cancelled_before_it_begins_leaves_nothing() -> None:
+    async def main() -> None:
+        near, far = await joined()
+        with pytest.raises(ExceptionGroup):
+            await fail(near)
+        assert near[1].is_closing()
+        await Raw(far).close()
+
+    async def fail(near: Any) -> None:
+        async with asyncio.TaskGroup() as group:
+            connecting = asyncio.ensure_future(connect(*near, group=group))
+            await asyncio.sleep(0)
+            connecting.add_done_callback(lambda _: seen.append(connecting.cancelled()))
+            raise ValueError
+
+    seen: list[bool] = []
+    run(main)
+    assert seen == [True]
+
+
 def test_a_group_that_takes_no_more_tasks_takes_no_client() -> None:
     async def main() -> None:
         near, far = await joined()

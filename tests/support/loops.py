@@ -50,9 +50,11 @@ def quiet() -> Iterator[None]:
     """Whatever is left behind, such as a coroutine that nobody awaited, shows as a warning."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        yield
-        gc.collect()
-    assert [str(warning.message) for warning in found] == []
+        try:
+            yield
+        finally:
+            gc.collect()
+            assert [str(warning.message) for warning in found] == []
 
 
 LOOPS = [under_trio, under_asyncio]

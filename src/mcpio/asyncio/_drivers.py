@@ -253,8 +253,6 @@ def _launch(
             if started.done():
                 raise
             started.set_exception(error)
-        finally:
-            wire.abort()
 
     carrying = carry()
     try:
@@ -266,6 +264,7 @@ def _launch(
     task.add_done_callback(_CARRYING.discard)
     # Its group may have been cancelled before it began.
     task.add_done_callback(lambda _: started.cancel())
+    task.add_done_callback(lambda _: wire.abort())
     return started, task, begun.goes_on
 
 

@@ -8,7 +8,7 @@ import contextvars
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
@@ -23,27 +23,52 @@ T = TypeVar("T")
 class AsyncioTask:
     """A coroutine as a task of its own."""
 
-    __slots__ = ("_cancelled", "_coroutine", "_started", "_task")
+    __slots__ = ("_cancelled", "_task")
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], group: asyncio.TaskGroup) -> None:
-        self._coroutine = coroutine
-        self._started = self._cancelled = False
-        self._task = group.create_task(self._run())
-        # What the group cancels before its first turn never gets to the coroutine, which would then warn.
-        self._task.add_done_callback(lambda _: coroutine.close())
+        self._cancelled = False
+        self._task = group.create_task(_Starting(coroutine))
 
     def cancel(self) -> None:
         """Ask it to stop at its next wait."""
         if not self._cancelled:
             self._cancelled = True
-            if self._started:
-                self._task.cancel()
-
-    async def _run(self) -> None:
-        self._started = True
-        if self._cancelled:
             self._task.cancel()
-        await self._coroutine
+
+
+class _Starting(Coroutine[Any, Any, None]):
+    """A coroutine that starts though its task is cancelled before, by whomever, and stops at its first wait.
+
+    What it was given has an owner then: a coroutine inside of it, say, that would warn that nobody ever awaited it.
+    """
+
+    __slots__ = ("_coroutine", "_has_started")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._coroutine = coroutine
+        self._has_started = False
+
+    def send(self, value: Any) -> Any:
+        self._has_started = True
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        task = asyncio.current_task()
+        if self._has_started or task is None:
+            return self._coroutine.throw(*error)
+        task.uncancel()
+        task.cancel()
+        return self.send(None)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._coroutine.__await__()
+
+    def __getattr__(self, name: str) -> Any:
+        # What shows a task asks for where it stands, and for its name.
+        return getattr(self._coroutine, name)
 
 
 class AsyncioOneShot:
