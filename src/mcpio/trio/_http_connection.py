@@ -251,7 +251,7 @@ class HttpConnection:
 
     async def _refuse(self, status: int, message: str) -> None:
         """Answer what is no HTTP, or came too slowly."""
-        may_answer = not self._has_head
+        may_answer = self._exchange is None or not self._has_head
         self._lose()
         if not may_answer:
             return

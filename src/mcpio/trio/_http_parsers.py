@@ -108,8 +108,12 @@ def head_read(method: bytes, target: bytes, headers: Headers, version: bytes) ->
             keeps_alive = keeps_alive and b"close" not in [token.strip() for token in value.lower().split(b",")]
         elif name == b"expect":
             expects = is_current and value.lower() == b"100-continue"
-        elif name == b"transfer-encoding" and value.lower() != b"chunked":
-            raise BadRequest(501, "of transfer encodings, only chunked is served here")
+        elif name == b"transfer-encoding":
+            if value.lower() != b"chunked":
+                raise BadRequest(501, "of transfer encodings, only chunked is served here")
+            if any(other == b"content-length" for other, _ in headers):
+                # Whoever passed it on may have gone by the length, and what follows is not what it took that for.
+                raise BadRequest(400, "a body has either a length or chunks")
     if hosts != 1 and (is_current or hosts):
         raise BadRequest(400, "there must be one Host")
     return HeadRead(method.decode("ascii"), target.decode("latin-1"), headers, is_current, keeps_alive, expects)
