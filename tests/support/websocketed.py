@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 from rawframes import CLOSE, Far, FarClient
 from triowire import MemoryListener, Pair, RawHttp
 
@@ -28,6 +29,7 @@ __all__ = [
     "call",
     "called",
     "each_kind",
+    "half_stalled",
     "heard_close",
     "is_over",
     "make_server",
@@ -80,6 +82,12 @@ async def websocket_site(
         await nursery.start(partial(serve, listeners=[listener], **how))
         yield WebSocketSite(listener, nursery.cancel_scope)
         around.cancel_scope.cancel()
+
+
+def half_stalled() -> Pair:
+    """Return two ends of a connection on which only what the first one sends finds room."""
+    there, back = trio.testing.memory_stream_one_way_pair(), trio.testing.lockstep_stream_one_way_pair()
+    return trio.StapledStream(there[0], back[1]), trio.StapledStream(back[0], there[1])
 
 
 # What is served, and what clients do with it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from rawframes import CLOSE, PING, PONG, FarClient, Frame, close, request
+from rawframes import CLOSE, PING, PONG, FarClient, Frame, close, request, text
 from triowire import in_virtual_time
 from websocketed import (
     ENDED,
@@ -17,6 +18,7 @@ from websocketed import (
     Ends,
     call,
     each_kind,
+    half_stalled,
     heard_close,
     is_over,
     make_server,
@@ -168,6 +170,45 @@ def test_a_client_closes_while_its_request_runs(kind: str, code: int | None, rea
             await trio.testing.wait_all_tasks_blocked()
             assert [end.reason for end in ENDED] == [reason]
             assert isinstance(ENDED[0].cause, WebSocketClosed) is (code == 1011)
+
+    in_virtual_time(main)
+
+
+@each_kind
+def test_a_request_and_the_close_frame_come_at_once(kind: str) -> None:
+    async def main() -> None:
+        server = make_server()
+        async with websocket_site(server, kind, tap=Ends) as site:
+            far, began = await site.open(), trio.current_time()
+            params = {"name": "wait", "arguments": {"seconds": 30}}
+            asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            await far.send(text(json.dumps(asked)), close())
+            assert await far.frame() == close()
+            assert await is_over(far)
+            await trio.testing.wait_all_tasks_blocked()
+            assert (server.sessions, trio.current_time()) == ((), began)
+            assert [end.reason for end in ENDED] == [CloseReason.END_OF_FILE]
+
+    in_virtual_time(main)
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_client_that_closed_has_a_moment_to_read_the_frame_that_is_under_way(is_read: bool) -> None:
+    async def main() -> None:
+        server = make_server()
+        async with websocket_site(server, tap=Ends) as site:
+            far = site.dial(half_stalled)
+            await far.open()
+            await call(far, 1, "much", size=100_000)
+            await trio.testing.wait_all_tasks_blocked()
+            await far.send(close())
+            if is_read:
+                assert len((await far.message())["result"]["content"][0]["text"]) == 100_000
+                assert await far.frame() == close()
+                assert await is_over(far)
+            await trio.sleep(0.6)
+            assert server.sessions == ()
+            assert [end.reason for end in ENDED] == [CloseReason.END_OF_FILE if is_read else CloseReason.LOST]
 
     in_virtual_time(main)
 

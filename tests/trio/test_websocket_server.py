@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 from rawframes import PING, PONG, FarClient, Frame, close, request, text
-from triowire import Pair, RawHttp, in_virtual_time
+from triowire import RawHttp, in_virtual_time
 from websocketed import (
     ENDED,
     HOST,
@@ -19,6 +19,7 @@ from websocketed import (
     call,
     called,
     each_kind,
+    half_stalled,
     heard_close,
     is_over,
     make_server,
@@ -264,12 +265,6 @@ def test_floods_of_what_brings_nothing() -> None:
             assert 16 <= pongs <= 600
 
     in_virtual_time(main)
-
-
-def half_stalled() -> Pair:
-    """Return two ends of a connection on which only what the first one sends finds room."""
-    there, back = trio.testing.memory_stream_one_way_pair(), trio.testing.lockstep_stream_one_way_pair()
-    return trio.StapledStream(there[0], back[1]), trio.StapledStream(back[0], there[1])
 
 
 @pytest.mark.req("XPORT-04")

@@ -26,7 +26,7 @@ CHUNK: Final = 65536
 """Bytes of messages that are taken in, and of output that is written, at once. That it finds room is a sign of life."""
 
 LAST_WRITE: Final = 0.5
-"""Seconds that a peer which broke the rules has to take in that it did."""
+"""Seconds that a peer which closed, or broke the rules, has to take in what is under way and the answer to that."""
 
 
 class WebSocketWire:
@@ -45,7 +45,7 @@ class WebSocketWire:
         self._send_nowait: Callable[[bytes], int] | None = getattr(self._stream, "send_nowait", None)
         self._connection: Connection | None = None
         self._rest = b""
-        self._ends = False
+        self._ends = self._is_unheard = False
         self._writing, self._last_write = trio.CancelScope(), inf
         self._closing = trio.CancelScope()
         self._end: WebSocketEnded | None = None
@@ -54,8 +54,11 @@ class WebSocketWire:
 
     @property
     def unsent(self) -> bool:
-        """Whether something was pulled from a connection, or is due to the other end, and not written yet."""
-        return bool(self._rest) or self._socket.wants_write
+        """Whether something was pulled from a connection, or is due to the other end, and not written yet.
+
+        Also where the connection is yet to learn that nobody hears it, which ``send`` tells it.
+        """
+        return bool(self._rest) or self._is_unheard or self._socket.wants_write
 
     @property
     def ending(self) -> bool:
@@ -103,7 +106,7 @@ class WebSocketWire:
                 with trio.CancelScope(deadline=self._last_write) as self._writing:
                     await self._send_rest()
                 if self._writing.cancelled_caught:
-                    raise trio.BrokenResourceError("the peer breaks the rules, and does not read")
+                    raise trio.BrokenResourceError("the WebSocket is closed, and the peer does not read")
         finally:
             self._sending = False
 
@@ -147,16 +150,18 @@ class WebSocketWire:
             raise trio.BrokenResourceError("the peer closed the WebSocket") from (
                 end.error or WebSocketClosed(end.code, end.reason)
             )
+        now = trio.current_time()
         if end.error is None:
-            connection.receive_message(None, trio.current_time())
-            return
-        # What answers that which came before is said before it is told what is wrong.
-        if not self._rest:
+            self._is_unheard = True
+            connection.receive_message(None, now)
+        elif not self._rest:
+            # What answers that which came before is said before it is told what is wrong.
             self._pull(connection)
         self._ends = bool(self._rest)
-        self._last_write = trio.current_time() + LAST_WRITE
+        self._last_write = now + LAST_WRITE
         self._writing.deadline = self._last_write
-        connection.connection_lost(end.error, trio.current_time())
+        if end.error is not None:
+            connection.connection_lost(end.error, now)
 
     # Writing
 
@@ -169,6 +174,7 @@ class WebSocketWire:
                 socket.send_message(message.text)
                 size += len(message.text)
         if not socket.is_open:
+            self._is_unheard = False
             if connection.phase is Phase.CLOSING:
                 # The peer hears no answers any more, so those that are owed to it need not be waited for.
                 connection.close(now, 0.0)
