@@ -78,6 +78,28 @@ def test_a_timeout_ends_the_call_and_tells_the_server() -> None:
     run(main)
 
 
+class NoTimersForThePast(asyncio.SelectorEventLoop):
+    """A loop on which what is due at once has a handle that knows no time: uvloop is one."""
+
+    def call_at(self, when: float, callback: Any, *args: Any, **context: Any) -> Any:
+        if when <= self.time():
+            return self.call_soon(callback, *args, **context)
+        return super().call_at(when, callback, *args, **context)
+
+
+def test_deadlines_that_have_come_need_no_timer() -> None:
+    async def main() -> None:
+        async with raw_server() as (_, client):
+            for outcome in await asyncio.gather(*(client.ping(timeout=0) for _ in range(3)), return_exceptions=True):
+                assert isinstance(outcome, RequestTimeout)
+            for _ in range(3):
+                client.close(0)
+            await client.aclose(0)
+
+    with asyncio.Runner(loop_factory=NoTimersForThePast) as runner:
+        runner.run(main())
+
+
 @pytest.mark.req("TIME-03")
 def test_progress_puts_off_the_idle_limit_but_not_the_total() -> None:
     async def main() -> None:

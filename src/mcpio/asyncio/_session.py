@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Literal
 
@@ -21,8 +23,8 @@ class SessionActor(Actor):
     def __init__(self, connection: Connection, wire: StreamWire, runtime: AsyncioRuntime) -> None:
         self._loop = asyncio.get_running_loop()
         self._alarm = _Alarm(self._loop)
+        self._patience = _Alarm(self._loop)
         super().__init__(connection, wire, self._alarm, runtime, signal=_Signal, event=asyncio.Event)
-        self._patience: asyncio.TimerHandle | None = None
 
     def now(self) -> float:
         """Return the loop's time."""
@@ -46,18 +48,14 @@ class SessionActor(Actor):
                 await self._end()
             finally:
                 self._alarm.stop()
-                if self._patience is not None:
-                    self._patience.cancel()
+                self._patience.stop()
 
     async def _wait_ended(self, seconds: float) -> None:
         async with last_moment(seconds):
             await self._ended.wait()
 
     def _end_writing_by(self, deadline: float) -> None:
-        if self._patience is None or deadline < self._patience.when():
-            if self._patience is not None:
-                self._patience.cancel()
-            self._patience = self._loop.call_at(deadline, self._written.set)
+        self._patience.set(deadline, self._written.set)
 
     def _last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
         return last_moment(seconds)
@@ -74,24 +72,31 @@ class _Signal(asyncio.Event):
 
 
 class _Alarm:
-    """The one timer of a session. It goes off at a deadline, or before one, which does no harm."""
+    """A timer that goes off at a deadline, or before one, which does no harm. A session has one for its deadlines."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._timer: asyncio.TimerHandle | None = None
+        # What is due at once need not have a timer that knows its time: uvloop gives another kind of handle.
+        self._handle: asyncio.Handle | None = None
+        self._deadline = math.inf
 
     def arm(self, timed: Actor, deadline: float | None) -> None:
         """Go off at a deadline, if not before: to set a timer anew for each request costs more than one too many."""
-        if deadline is None or (self._timer is not None and self._timer.when() <= deadline):
-            return
-        self.stop()
-        self._timer = self._loop.call_at(deadline, self._go_off, timed)
+        if deadline is not None and deadline < self._deadline:
+            self.set(deadline, timed.handle_timeout)
+
+    def set(self, deadline: float, function: Callable[[], object]) -> None:
+        """Call a function at a deadline, if none is to be called before that."""
+        if deadline < self._deadline:
+            self.stop()
+            self._deadline = deadline
+            self._handle = self._loop.call_at(deadline, self._go_off, function)
 
     def stop(self) -> None:
         """Do not go off."""
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._handle is not None:
+            self._handle.cancel()
 
-    def _go_off(self, timed: Actor) -> None:
-        self._timer = None
-        timed.handle_timeout()
+    def _go_off(self, function: Callable[[], object]) -> None:
+        self._deadline = math.inf
+        function()
