@@ -81,10 +81,10 @@ def test_a_timeout_ends_the_call_and_tells_the_server() -> None:
 class NoTimersForThePast(asyncio.SelectorEventLoop):
     """A loop on which what is due at once has a handle that knows no time: uvloop is one."""
 
-    def call_at(self, when: float, callback: Any, *args: Any, **context: Any) -> Any:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
         if when <= self.time():
-            return self.call_soon(callback, *args, **context)
-        return super().call_at(when, callback, *args, **context)
+            return self.call_soon(callback, *args, context=context)
+        return super().call_at(when, callback, *args, context=context)
 
 
 def test_deadlines_that_have_come_need_no_timer() -> None:
