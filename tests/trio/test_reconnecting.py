@@ -25,7 +25,9 @@ from mcpio import (
     Options,
     Server,
 )
-from mcpio.trio import open_unix, serve_unix
+from mcpio.trio import open_unix, serve, serve_unix
+from mcpio.trio._sockets import SocketDialler, connect_by
+from mcpio.trio._wire import StreamWire
 
 INFO = Implementation("test", "1")
 POLICY = Backoff(base=0.01, tries=50)
@@ -246,6 +248,45 @@ def test_the_first_connection_is_tried_once(tmp_path: Path) -> None:
         with pytest.raises(ConnectFailed):
             async with open_unix(place.path, reconnect=POLICY):
                 pass
+
+    run(main)
+
+
+class Gone(trio.abc.Stream):
+    """The near end of a connection that the server closed before anybody looked."""
+
+    async def send_all(self, data: Any) -> None:
+        raise trio.BrokenResourceError
+
+    async def wait_send_all_might_not_block(self) -> None:
+        raise trio.BrokenResourceError
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        raise trio.BrokenResourceError
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+def test_a_server_that_lets_in_and_closes_at_once_is_tried_again() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        server, losses, dialled = make_server(), list[int](), list[trio.abc.Stream]()
+
+        async def dial() -> trio.abc.Stream:
+            if len(dialled) in (1, 2):
+                dialled.append(Gone())
+            else:
+                near, far = trio.testing.memory_stream_pair()
+                nursery.start_soon(serve, server, far)
+                dialled.append(near)
+            return dialled[-1]
+
+        options = {"reconnect": POLICY, "on_session_lost": lambda: losses.append(len(dialled))}
+        client = await connect_by(SocketDialler(dial, "here", None, StreamWire), nursery, options)
+        server.sessions[0].close()
+        await until(lambda: len(dialled) == 4)
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
+        assert losses == [1, 2, 3]
 
     run(main)
 

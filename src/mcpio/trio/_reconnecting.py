@@ -111,7 +111,7 @@ class ReconnectingWire:
                     await self._inner.receive(connection)
                     return
         except BROKEN as error:
-            connection.connection_lost(error, trio.current_time())
+            self._lose(connection, error)
         await self._drop(connection)
 
     def send_now(self, connection: Connection) -> None:
@@ -134,7 +134,7 @@ class ReconnectingWire:
             with trio.move_on_after(LAST_READ):
                 await self._lost.wait()
             if self._inner is inner:
-                connection.connection_lost(None, trio.current_time())
+                self._lose(connection, None)
                 self._give_up()
 
     def renew(self) -> None:
@@ -158,6 +158,11 @@ class ReconnectingWire:
         self._is_given_up = False
         self._has_begun = True
         self._restarts.began(trio.current_time())
+
+    def _lose(self, connection: Connection, error: Exception | None) -> None:
+        """Tell the connection that its session is lost. Before that has begun, the loss would be the end of all."""
+        if self._has_begun:
+            connection.connection_lost(error, trio.current_time())
 
     def _give_up(self) -> None:
         """Have whoever reads find that the stream is lost."""
@@ -191,7 +196,7 @@ class ReconnectingWire:
                 continue
             self._use(wire)
             self._has_begun = False
-            self._client.driver.runtime.spawn(self._open())
+            self._client.driver.runtime.spawn(self._open(wire))
             return
         self._renewal.give_up(self._restarts.error)
         connection.connection_lost(self._restarts.error, trio.current_time())
@@ -200,8 +205,10 @@ class ReconnectingWire:
         drawn = int.from_bytes(self._client.driver.runtime.entropy(6), "big") / 2**48
         self._restarts.ended(error, trio.current_time(), chance=drawn)
 
-    async def _open(self) -> None:
+    async def _open(self, wire: Wire) -> None:
         """Open a session on a new stream. Whoever reads finds out when that stream is lost too."""
+        if self._inner is not wire:
+            return  # It was lost at once.
         self._has_begun = True
         try:
             await self._renewal.open()
