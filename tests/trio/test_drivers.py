@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
@@ -300,6 +301,15 @@ def test_a_lifespan_that_fails_at_the_end_raises_what_it_raises() -> None:
         assert caught.value is error
 
     run(main)
+
+
+def test_a_client_outside_of_trio_is_told_what_it_needs() -> None:
+    async def main() -> None:
+        async with open_transport(trio.testing.memory_stream_pair()[0]):
+            pass
+
+    with pytest.raises(RuntimeError, match=r"need Trio, as in trio\.run\(main\); on asyncio, take mcpio\.asyncio"):
+        asyncio.run(main())
 
 
 def test_a_block_cannot_be_entered_twice() -> None:

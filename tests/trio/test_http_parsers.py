@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import pytest
 
@@ -69,3 +70,10 @@ def test_whoever_does_not_take_it_reads_on(name: ParserName, at_once: bool, clos
     assert events(parser) == ["/b", b"ok", Mark.END]
     parser.next_cycle()
     assert events(parser) == ([Mark.CLOSED] if closes else [])
+
+
+def test_a_parser_that_is_not_installed_is_refused_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "mcpio.trio._httptools", raising=False)
+    monkeypatch.setitem(sys.modules, "httptools", None)
+    with pytest.raises(ImportError, match=r"this parser needs httptools: pip install 'mcpio\[httptools\]'"):
+        new_parser("httptools", 1000)

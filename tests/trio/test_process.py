@@ -256,6 +256,8 @@ def test_the_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert f"{tmp_path} given" in added
     assert "hidden" in trio.run(lambda: main(inherit_env=True))
     assert "given" in trio.run(lambda: main(inherit_env=True, env={"SECRET_TOKEN": "given"}))
+    with pytest.raises(TypeError, match="env: the value of 'RETRIES' is text, not of type int"):
+        trio.run(lambda: main(env={"RETRIES": 3}))
     assert set(default_environment()) <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"}
 
 

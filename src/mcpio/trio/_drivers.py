@@ -115,6 +115,8 @@ class Opened(Generic[C]):
         """Connect. Raises ``ConnectFailed``, and leaves nothing behind then."""
         if self._manager is not None:
             raise RuntimeError("this block is open already: make another for a second client")
+        if not trio.lowlevel.in_trio_run():
+            raise RuntimeError("clients of mcpio.trio need Trio, as in trio.run(main); on asyncio, take mcpio.asyncio")
         self._manager = trio.open_nursery()
         nursery = await self._manager.__aenter__()
         try:

@@ -10,7 +10,7 @@ import trio
 
 from mcpio import _driving
 
-__all__ = ["first_failure", "last_moment", "ungrouped"]
+__all__ = ["first_failure", "last_moment", "reason_of", "ungrouped"]
 
 
 def ungrouped() -> AbstractContextManager[None]:
@@ -21,6 +21,15 @@ def ungrouped() -> AbstractContextManager[None]:
 def first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the first exception in a group that is no cancellation; a cancellation where there is nothing else."""
     return _driving.first_failure(group, trio.Cancelled)
+
+
+def reason_of(error: BaseException) -> str:
+    """Say in one line why something broke: what lies deepest says it best."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(reason_of(each) for each in error.exceptions))
+    return str(error) or type(error).__name__
 
 
 @asynccontextmanager

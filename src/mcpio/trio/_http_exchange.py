@@ -14,6 +14,7 @@ from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpError, RemoteProtocolError
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
+from mcpio.trio._groups import reason_of
 from mcpio.trio._http_proxy import Proxy, open_tunnel
 from mcpio.trio._listening import keep_tcp_alive
 from mcpio.trio._timekeeper import Signal
@@ -133,7 +134,7 @@ class HttpPool:
             try:
                 return await self._open()
             except (*BROKEN, h11.ProtocolError, UnicodeError) as error:
-                raise ConnectFailed(f"cannot connect to {place}: {_reason(error)}") from error
+                raise ConnectFailed(f"cannot connect to {place}: {reason_of(error)}") from error
         said = f"cannot connect to {place}: nothing came of it within {limit:g} s"
         raise ConnectFailed(said) from TimeoutError(said)
 
@@ -232,7 +233,7 @@ class _Worker:
         except h11.LocalProtocolError as fault:
             error = LocalProtocolError(f"no HTTP request can say this: {fault}")
         except BROKEN as fault:
-            error = ConnectionLost(f"the connection to {self._pool.location.place} broke: {_reason(fault)}")
+            error = ConnectionLost(f"the connection to {self._pool.location.place} broke: {reason_of(fault)}")
             error.__cause__ = fault
         await self._drop()
         return Reset(job.exchange, error)
@@ -317,12 +318,3 @@ def _is_stale(stream: trio.abc.Stream) -> bool:
     """Whether something came on an idle connection: what comes unasked is its end."""
     inner = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
     return isinstance(inner, trio.SocketStream) and inner.socket.is_readable()
-
-
-def _reason(error: BaseException) -> str:
-    """Say in one line why something broke: what lies deepest says it best."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(dict.fromkeys(_reason(each) for each in error.exceptions))
-    return str(error) or type(error).__name__

@@ -89,8 +89,10 @@ def new_parser(name: ParserName, head_bytes: int) -> Parser:
     if name == "h11":
         return H11Parser(head_bytes)
     if name == "httptools":
-        from mcpio.trio._httptools import HttptoolsParser
-
+        try:
+            from mcpio.trio._httptools import HttptoolsParser
+        except ModuleNotFoundError as error:
+            raise ImportError("this parser needs httptools: pip install 'mcpio[httptools]'", name=error.name) from error
         return HttptoolsParser(head_bytes)
     raise ValueError(f"there is no HTTP parser {name!r:.100}: there are 'h11' and 'httptools'")
 

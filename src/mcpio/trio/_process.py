@@ -307,7 +307,11 @@ def _reason(exc: OSError, program: str, cwd: str | None) -> str:
 
 def _environment(env: Mapping[str, str] | None, inherit_env: bool) -> dict[str, str]:
     base = dict(os.environ) if inherit_env else default_environment()
-    return base | dict(env or {})
+    given = dict(env or {})
+    for name, value in given.items():
+        if not isinstance(value, str | bytes | os.PathLike):
+            raise TypeError(f"env: the value of {name!r} is text, not of type {type(value).__name__}")
+    return base | given
 
 
 def _stderr_mode(sink: StderrSink) -> Stderr:

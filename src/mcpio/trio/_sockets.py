@@ -14,7 +14,7 @@ from mcpio.app.client import Client
 from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed
 from mcpio.trio._drivers import ConnectOptions, Opened, check_options, start_client
-from mcpio.trio._groups import ungrouped
+from mcpio.trio._groups import reason_of, ungrouped
 from mcpio.trio._listening import BROKEN, keep_tcp_alive
 from mcpio.trio._wire import StreamWire, Wire, close_forcefully
 
@@ -164,7 +164,7 @@ class SocketDialler(Generic[D]):
             raise ConnectFailed(f"no connection to {where} within {timeout:g} s") from None
         except (*BROKEN, UnicodeError) as error:  # the latter for what is no name of a host
             cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) and error.__cause__ else error
-            raise ConnectFailed(f"no connection to {where}: {cause}") from cause
+            raise ConnectFailed(f"no connection to {where}: {reason_of(cause)}") from cause
 
     async def dial(self) -> Wire:
         """Return the wire of a new connection. Raises ``ConnectFailed``."""
