@@ -76,6 +76,8 @@ def test_a_server_that_dies_is_quoted(serving: list[str], capfd: pytest.CaptureF
     [
         ("no-such-program-here", Exit.NO_PROGRAM, "cannot start 'no-such-program-here': no such program"),
         (".", Exit.NOT_EXECUTABLE, "cannot start '.': "),
+        ("no.py", Exit.NO_PROGRAM, "cannot start 'no.py': no such program. A Python program is started by 'python no"),
+        ("localhost:80", Exit.NO_PROGRAM, "cannot start 'localhost:80': no such program. A server that runs"),
         ("sh -c 'echo no >&2; exit 5'", Exit.SERVER_DIED, "the handshake failed: initialize: the connection ended"),
         ("cat", Exit.PROTOCOL, "the handshake failed: "),
         ("sleep 60 --timeout", Exit.TIMEOUT, "the handshake failed: initialize: no answer within"),

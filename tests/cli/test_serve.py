@@ -82,7 +82,8 @@ def test_a_file_finds_its_neighbours(desk: Path) -> None:
         ("nowhere.py", "there is no file 'nowhere.py'"),
         ("workshop:srver", "workshop has no 'srver'. Did you mean 'server'"),
         ("workshop:Box", "'Box' in workshop is a type, not an mcpio Server. A Server there is 'server' or 'other'."),
-        ("dataclasses", "dataclasses has no 'server'."),
+        ("workshop:Bax", "workshop has no 'Bax'. A Server there is 'server' or 'other'. Say it as workshop:server."),
+        ("dataclasses:feld", "dataclasses has no 'feld'. Did you mean 'field' or 'fields'? There is no Server in it."),
     ],
 )
 def test_no_server_is_there(desk: Path, reference: str, said: str) -> None:

@@ -161,7 +161,19 @@ async def _hold(work: Work, options: argparse.Namespace, console: Console, tap: 
         ) as client:
             return await work(client, options, console)
     except McpError as error:
-        raise explained(error) from error
+        failure = explained(error)
+        if failure.status in (Exit.NO_PROGRAM, Exit.NOT_EXECUTABLE):
+            raise Failure(failure.status, failure.message + _advice(options.server[0])) from error
+        raise failure from error
+
+
+def _advice(program: str) -> str:
+    """Return what may have been meant by a word that is no program, or nothing."""
+    if program.endswith(".py"):
+        return f". A Python program is started by 'python {program}'"
+    if ":" in program:
+        return ". A server that runs is called by a URL, such as http://localhost:8000/mcp or tcp://localhost:4000"
+    return ""
 
 
 async def _hold_by_url(work: Work, options: argparse.Namespace, console: Console, tap: Tap | None) -> int:

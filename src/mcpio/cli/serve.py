@@ -143,9 +143,10 @@ def load(reference: str) -> Server:
     if found is not None:
         reason = f"{name!r} in {place} is a {type(found).__name__}, not an mcpio Server."
     else:
-        reason = f"{place} has no {name!r}.{did_you_mean(name, vars(module))}"
-    there = f" A Server there is {' or '.join(map(repr, servers))}." if servers else ""
-    raise Failure(Exit.NOT_LOADED, reason + there)
+        reason = f"{place} has no {name!r}.{did_you_mean(name, servers or vars(module))}"
+    there = f" A Server there is {' or '.join(map(repr, servers))}." if servers else " There is no Server in it."
+    how = f" Say it as {place}:{servers[0]}." if servers else ""
+    raise Failure(Exit.NOT_LOADED, reason + there + how)
 
 
 def _module(name: str) -> ModuleType:

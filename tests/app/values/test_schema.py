@@ -357,6 +357,7 @@ def test_defaults_are_said_only_where_they_fit() -> None:
     ("annotation", "advice"),
     [
         (complex, "complex has no JSON Schema: use str, int,"),
+        (range, "a NamedTuple or a pydantic model; mcpio.app.register_type() makes other types known"),
         ("int", "'int' has no JSON Schema"),
         (5, "5 has no JSON Schema"),
         (re.Pattern[str], "Pattern[str] has no JSON Schema"),

@@ -44,8 +44,8 @@ __all__ = ["Planner", "json_schema"]
 T = TypeVar("T")
 _DEFINITIONS: Final = "#/$defs/"
 _ADVICE: Final = (
-    "use str, int, float, bool, None, list, dict, Literal, Enum, datetime, a dataclass, an attrs class, a TypedDict or "
-    "a NamedTuple; register_type() makes other types known"
+    "use str, int, float, bool, None, list, dict, Literal, Enum, datetime, a dataclass, an attrs class, a TypedDict, "
+    "a NamedTuple or a pydantic model; mcpio.app.register_type() makes other types known"
 )
 
 
