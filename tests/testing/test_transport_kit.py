@@ -433,6 +433,20 @@ def test_ends_may_come_from_an_async_function_or_a_context_manager() -> None:
     assert left == [True]
 
 
+class Binary(Queue):
+    """Takes bytes, and nothing else."""
+
+    async def pass_on(self, value: Any) -> None:
+        await self.out.send(str(memoryview(value), "utf-8"))
+
+    async def receive(self) -> Any:
+        return (await self.back.receive()).encode()
+
+
+def test_a_channel_may_take_bytes_alone() -> None:
+    assert check_transport(harness(Binary, binary=True)) == ("half_close", "reconnecting")
+
+
 def test_mistakes_in_a_harness_are_told() -> None:
     with pytest.raises(TypeError, match="a PairHarness has no 'reconnects'"):
         PairHarness(pairs(Queue), reconnects=True)

@@ -89,7 +89,8 @@ class PairHarness(Harness):
 
     The function returns ``(client's end, server's end)``, or is an async function that does, or an
     ``@asynccontextmanager`` that gives them. ``lose`` breaks the connection of two ends; without it the server's end is
-    closed forcefully. The other attributes of ``Harness`` can be given by name.
+    closed forcefully. ``binary`` is for channels that take bytes and no text. The other attributes of ``Harness`` can
+    be given by name.
     """
 
     _GIVEN: ClassVar = frozenset(
@@ -101,6 +102,7 @@ class PairHarness(Harness):
         make_ends: MakeEnds,
         *,
         lose: Callable[[Transport, Transport], Awaitable[None]] | None = None,
+        binary: bool = False,
         **abilities: Any,
     ) -> None:
         """``TypeError`` for an attribute that there is not."""
@@ -109,6 +111,7 @@ class PairHarness(Harness):
             raise TypeError(f"a PairHarness has no {unknown[0]!r}; it has {', '.join(sorted(self._GIVEN))}")
         self._make_ends = make_ends
         self._lose = lose
+        self._binary = binary
         for name, value in abilities.items():
             setattr(self, name, value)
 
@@ -133,7 +136,8 @@ class PairHarness(Harness):
                 for gate in gates:
                     gate.open()
 
-            async with self._served(server, gates[1]), open_transport(gates[0], **options) as client:
+            joined = open_transport(gates[0], binary=self._binary, **options)
+            async with self._served(server, gates[1]), joined as client:
                 yield Conversation(client, lose, stall, resume)
 
     @asynccontextmanager
