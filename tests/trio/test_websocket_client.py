@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from certificates import serving_as, trusting
 from rawframes import PING, FarServer, Frame, close, text
+from triowire import in_virtual_time
 
 from mcpio import (
     AuthorizationRequired,
@@ -225,6 +227,35 @@ def test_a_server_that_refuses(answer: bytes, kind: type[McpError], facts: dict[
         assert {name: getattr(cause, name) for name in facts} == facts
 
     run(main)
+
+
+@pytest.mark.parametrize("drips", [False, True])
+def test_the_status_of_a_refusal_whose_text_does_not_come(drips: bool) -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+
+        async def refuse() -> None:
+            server = FarServer(far)
+            await server.head()
+            await server.send_bytes(b"HTTP/1.1 503 No\r\nContent-Length: 1000\r\n\r\nbusy")
+            while drips:
+                await trio.sleep(0.3)
+                await server.send_bytes(b".")
+
+        async def dial(*_: Any) -> trio.abc.Stream:
+            return near
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mcpio.trio._websockets.dial_tcp", dial)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(refuse)
+                cause = await why("ws://localhost/")
+                nursery.cancel_scope.cancel()
+        assert isinstance(cause, UnexpectedResponse)
+        assert (cause.status, cause.text) == (503, "busy." if drips else "busy")
+        assert trio.current_time() < 1
+
+    in_virtual_time(main)
 
 
 def test_a_port_that_nobody_listens_at() -> None:

@@ -152,6 +152,16 @@ def test_what_is_no_http(data: list[bytes | None]) -> None:
     assert isinstance(outcome(*data), RemoteProtocolError)
 
 
+def test_a_refusal_without_the_rest_of_its_text() -> None:
+    client = opening()
+    assert not client.is_refused
+    assert outcome(b"HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\nno", client=client) is None
+    assert client.is_refused
+    error = outcome(None, client=client)
+    assert isinstance(error, UnexpectedResponse)
+    assert (error.status, error.text) == (503, "no")
+
+
 def test_nothing_yet() -> None:
     assert outcome(b"", b"HTTP/1.1 101 X\r\n") is None
 

@@ -14,7 +14,7 @@ from mcpio.app.client import Client
 from mcpio.engine.limits import seconds
 from mcpio.engine.options import Options
 from mcpio.engine.table import Role
-from mcpio.errors import ConnectFailed, McpError
+from mcpio.errors import ConnectFailed
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.trio._drivers import Opened, check_options
@@ -28,6 +28,10 @@ from mcpio.websocket.options import WebSocketOptions
 __all__ = ["WebSocketConnectOptions", "connect_websocket", "open_websocket"]
 
 RECEIVE: Final = 65536
+"""How many bytes to ask for at once."""
+
+TEXT_OF_REFUSAL: Final = 0.5
+"""Seconds to wait for what a server says beside the status with which it refuses."""
 
 
 class WebSocketConnectOptions(SocketOptions, total=False):
@@ -130,9 +134,15 @@ class _Dialling:
             entropy=os.urandom,
         )
         await stream.send_all(opening.request)
-        while (outcome := opening.outcome()) is None:
-            opening.receive_data(bytes(await stream.receive_some(RECEIVE)) or None)
-        if isinstance(outcome, McpError):
+        with trio.CancelScope() as scope:
+            while opening.outcome() is None:
+                opening.receive_data(bytes(await stream.receive_some(RECEIVE)) or None)
+                if opening.is_refused:
+                    scope.deadline = min(scope.deadline, trio.current_time() + TEXT_OF_REFUSAL)
+        if scope.cancelled_caught:
+            opening.receive_data(None)
+        outcome = opening.outcome()
+        if not isinstance(outcome, client_opening.Opened):
             raise ConnectFailed(f"no connection to {self.location.authority}: {outcome}") from outcome
         return outcome
 

@@ -81,6 +81,11 @@ class ClientOpening:
         """
         return self._outcome
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the server has said no, so that only the text with that may still come. ``None`` does without it."""
+        return self._status != 0
+
     def _request(self, location: Location, headers: Mapping[str, str]) -> bytes:
         fields = [
             ("Host", location.authority),
