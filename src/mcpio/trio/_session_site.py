@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Final
+from typing import Any
 
 import trio
 
@@ -16,10 +16,7 @@ from mcpio.trio._site import Crowd, Ground
 from mcpio.trio._timekeeper import Timekeeper
 from mcpio.trio._wire import Wire, close_forcefully
 
-__all__ = ["END_TIMEOUT", "SessionSite"]
-
-END_TIMEOUT: Final = 60.0
-"""Seconds for what runs when a client has ended its side of the connection."""
+__all__ = ["SessionSite"]
 
 
 class SessionSite:
@@ -31,9 +28,9 @@ class SessionSite:
         *,
         tap: TapSource | None = None,
         idle_timeout: float | None = None,
-        end_timeout: float | None = END_TIMEOUT,
+        end_timeout: float | None = None,
     ) -> None:
-        """See ``ServeSocketOptions`` for the timeouts, in seconds."""
+        """See ``ServeSocketOptions`` for the timeouts, in seconds. ``end_timeout`` is for wires that end by halves."""
         self._ground = ground
         self._tap = tap
         self._timeouts = (idle_timeout, end_timeout)
