@@ -20,6 +20,7 @@ from triowire import MemoryListener, in_virtual_time
 
 from mcpio import ConnectFailed
 from mcpio.trio import SocketListening, open_tcp, open_unix, serve_tcp, serve_unix
+from mcpio.trio._listening import keep_tcp_alive
 
 # TCP
 
@@ -70,6 +71,19 @@ def test_all_listeners_are_closed_in_the_end() -> None:
         assert [each.socket.fileno() for each in own] == [-1, -1]
 
     run(main)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="this system names it otherwise, or not at all")
+@pytest.mark.parametrize(("seconds", "asked"), [(0.5, 1), (60.0, 60), (1e12, 32767)])
+def test_the_system_is_asked_to_look_after_a_connection_as_far_as_it_can(seconds: float, asked: int) -> None:
+    async def main() -> None:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        async with listener, await trio.open_tcp_stream(*listener.socket.getsockname()) as stream:
+            keep_tcp_alive(stream, seconds)
+            assert stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == asked
+
+    trio.run(main)
 
 
 def test_nobody_there_is_said_by_the_address() -> None:

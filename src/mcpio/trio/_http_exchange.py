@@ -16,7 +16,7 @@ from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
 from mcpio.trio._groups import reason_of
 from mcpio.trio._http_proxy import Proxy, open_tunnel
-from mcpio.trio._listening import keep_tcp_alive
+from mcpio.trio._listening import TCP_KEEP_ALIVE, keep_tcp_alive
 from mcpio.trio._timekeeper import Signal
 
 __all__ = ["HttpClientTimeouts", "HttpPool"]
@@ -26,9 +26,6 @@ RECEIVE: Final = 65536
 
 KEEP: Final = 60.0
 """Seconds that a connection is kept without a use for it."""
-
-KEEP_ALIVE: Final = 60.0
-"""Seconds of silence after which the system asks whether the server is there."""
 
 SAFE: Final = ("GET", "DELETE")
 """The methods that may be repeated where nobody knows whether they arrived."""
@@ -147,7 +144,7 @@ class HttpPool:
             stream = await trio.open_tcp_stream(to.host, to.port)
         try:
             # On streams where nobody says anything for hours.
-            keep_tcp_alive(stream, KEEP_ALIVE)
+            keep_tcp_alive(stream, TCP_KEEP_ALIVE)
             if self._ssl_context is None:
                 return stream
             if self._proxy is not None:

@@ -21,6 +21,7 @@ from mcpio._driving import report
 
 __all__ = [
     "BROKEN",
+    "TCP_KEEP_ALIVE",
     "Door",
     "SocketPeer",
     "address_of",
@@ -45,6 +46,12 @@ LOCK_AGAIN: Final = 0.01
 
 LOCK_PATIENCE: Final = 2.0
 """Seconds after which whoever holds that directory is no server that is beginning."""
+
+TCP_KEEP_ALIVE: Final = 60.0
+"""Seconds of silence after which the system asks whether the other end of a TCP connection is there, by default."""
+
+KEEP_ALIVE_MOST: Final = 32767
+"""The longest silence that every system can be told, in seconds."""
 
 KEEP_ALIVE_INTERVAL: Final = 15.0
 """Seconds between two questions of the system whether the other end is there; the fourth without an answer is the last.
@@ -259,7 +266,7 @@ def keep_tcp_alive(stream: trio.abc.Stream, seconds: float | None) -> None:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in times.items():
             if hasattr(socket, name):  # Which ones there are depends on the system.
-                stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), max(1, int(value)))
+                stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), int(min(max(1, value), KEEP_ALIVE_MOST)))
 
 
 def unix_path_of(listener: Listener) -> str | None:

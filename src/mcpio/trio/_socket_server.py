@@ -17,16 +17,23 @@ from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
 from mcpio.trio._beginnings import TapSource
 from mcpio.trio._drivers import check_options
-from mcpio.trio._listening import Door, SocketPeer, address_of, keep_tcp_alive, listen_tcp, listen_unix
+from mcpio.trio._listening import (
+    TCP_KEEP_ALIVE,
+    Door,
+    SocketPeer,
+    address_of,
+    keep_tcp_alive,
+    listen_tcp,
+    listen_unix,
+)
 from mcpio.trio._session_site import SessionSite
 from mcpio.trio._site import Ground, run_site, until_signalled
 from mcpio.trio._wire import StreamWire
 
 __all__ = ["FindSocketPrincipal", "ServeSocketOptions", "SocketListening", "serve_tcp", "serve_unix"]
 
-TCP_KEEP_ALIVE: Final = 60.0
-
 END_TIMEOUT: Final = 60.0
+"""Seconds that requests which run have when a client has ended its side of the connection, by default."""
 
 FindSocketPrincipal: TypeAlias = "Callable[[SocketPeer], Hashable | Awaitable[Hashable]]"
 """Returns whose a connection is. ``PermissionError`` turns the client away."""

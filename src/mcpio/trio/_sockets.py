@@ -15,7 +15,7 @@ from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed
 from mcpio.trio._drivers import ConnectOptions, Opened, check_options, start_client
 from mcpio.trio._groups import reason_of, ungrouped
-from mcpio.trio._listening import BROKEN, keep_tcp_alive
+from mcpio.trio._listening import BROKEN, TCP_KEEP_ALIVE, keep_tcp_alive
 from mcpio.trio._wire import StreamWire, Wire, close_forcefully
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONNECT_TIMEOUT",
-    "TCP_KEEP_ALIVE",
     "SocketDialler",
     "SocketOptions",
     "TcpOptions",
@@ -40,9 +39,6 @@ D = TypeVar("D")
 
 CONNECT_TIMEOUT = 10.0
 """Seconds for a connection, with the handshake of TLS."""
-
-TCP_KEEP_ALIVE = 60.0
-"""Seconds of silence after which the system asks whether the other end of a TCP connection is there."""
 
 
 class SocketOptions(ConnectOptions, total=False):

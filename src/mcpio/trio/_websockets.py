@@ -18,7 +18,8 @@ from mcpio.errors import ConnectFailed
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.trio._drivers import Opened, check_options
-from mcpio.trio._sockets import CONNECT_TIMEOUT, TCP_KEEP_ALIVE, SocketDialler, SocketOptions, connect_by, dial_tcp
+from mcpio.trio._listening import TCP_KEEP_ALIVE
+from mcpio.trio._sockets import CONNECT_TIMEOUT, SocketDialler, SocketOptions, connect_by, dial_tcp
 from mcpio.trio._websocket_wire import WebSocketWire
 from mcpio.websocket import client_opening
 from mcpio.websocket.client_opening import ClientOpening
