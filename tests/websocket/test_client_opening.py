@@ -154,9 +154,9 @@ def test_what_is_no_http(data: list[bytes | None]) -> None:
 
 def test_a_refusal_without_the_rest_of_its_text() -> None:
     client = opening()
-    assert not client.is_refused
+    before = client.is_refused
     assert outcome(b"HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\nno", client=client) is None
-    assert client.is_refused
+    assert (before, client.is_refused) == (False, True)
     error = outcome(None, client=client)
     assert isinstance(error, UnexpectedResponse)
     assert (error.status, error.text) == (503, "no")
