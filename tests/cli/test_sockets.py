@@ -23,13 +23,24 @@ def module(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "status"), [("tcp", signal.SIGINT), ("unix", signal.SIGTERM), ("http+unix", signal.SIGINT)]
+    ("kind", "status"),
+    [
+        ("tcp", signal.SIGINT),
+        ("unix", signal.SIGTERM),
+        ("http+unix", signal.SIGINT),
+        ("ws+unix", signal.SIGTERM),
+    ],
 )
 def test_a_server_is_called_where_it_says_that_it_is_until_a_signal_ends_it(
     kind: str, status: signal.Signals, module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "s"
-    words = {"tcp": ("--tcp", "0"), "unix": ("--unix", str(path)), "http+unix": ("--http", f"unix:{path}")}
+    words = {
+        "tcp": ("--tcp", "0"),
+        "unix": ("--unix", str(path)),
+        "http+unix": ("--http", f"unix:{path}"),
+        "ws+unix": ("--websocket", f"unix:{path}"),
+    }
     with serving(module, *words[kind]) as (process, where):
         assert where.startswith(f"{kind}:")
         for _ in range(2):

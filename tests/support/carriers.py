@@ -71,6 +71,9 @@ CARRIERS: dict[str, Carrier | None] = {
     "http": Carrier(serve_http, lambda at, _: partial(connect_http, at.url), lambda _: {"port": 0}),
     "http+unix": Carrier(serve_http, lambda at, _: partial(connect_http, at.url), lambda to: {"unix": to / "s"}),
     "websocket": Carrier(serve_websocket, lambda at, _: partial(connect_websocket, at.url), lambda _: {"port": 0}),
+    "ws+unix": Carrier(
+        serve_websocket, lambda at, _: partial(connect_websocket, at.url), lambda to: {"unix": to / "s"}
+    ),
 }
 """By name. ``None`` for child processes."""
 

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,10 +127,12 @@ def test_a_client_tied_to_no_block(serve: Any) -> None:
 
 
 @SERVING
-def test_tls(serve: Any) -> None:
+@pytest.mark.parametrize("scheme", ["wss", "wss+unix"])
+def test_tls(serve: Any, scheme: str, tmp_path: Path) -> None:
     async def main() -> None:
-        async with serving(serve, ssl_context=serving_as("localhost")) as url:
-            assert url.startswith("wss://")
+        where = {"unix": tmp_path / "s"} if scheme.endswith("unix") else {}
+        async with serving(serve, ssl_context=serving_as("localhost"), **where) as url:
+            assert url.startswith(f"{scheme}://")
             there = url.replace("127.0.0.1", "localhost")
             async with open_websocket(there, ssl_context=trusting()) as client:
                 assert await added(client, 1, 2) == 3

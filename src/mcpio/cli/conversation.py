@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Work", "add_options", "add_words", "choose_server", "hold", "next_word", "no_more_words", "run"]
 
-WEBSOCKET = ("ws://", "wss://")
+WEBSOCKET = ("ws://", "wss://", "ws+unix://", "wss+unix://")
 URLS = ("http://", "https://", "http+unix://", "https+unix://", *WEBSOCKET, *sockets.SCHEMES)
 """How a server begins that is not started."""
 
@@ -82,7 +82,8 @@ def add_words(parser: argparse.ArgumentParser, *words: str) -> None:
     parser.usage += " -- PROGRAM [ARG ...]"
     parser.epilog = (
         "SERVER is the server's command in quotes, such as 'python server.py', or where it is: http://, https://, "
-        "http+unix://, ws://, wss:// and tcp://HOST:PORT, or unix:PATH; or give the words of the command after --."
+        "ws://, wss://, http+unix://, ws+unix:// and tcp://HOST:PORT, or unix:PATH; or give the words of the command "
+        "after --."
     )
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.set_defaults(after=None)

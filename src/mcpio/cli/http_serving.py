@@ -82,7 +82,7 @@ def _opened(path: str) -> SqliteStore:
         raise Failure(Exit.NOT_LOADED, f"cannot keep sessions in {path}: {error}") from error
 
 
-def serve_websocket(server: Server, where: Address, *, path: str) -> None:
+def serve_websocket(server: Server, where: Address | str, *, path: str) -> None:
     """Serve over WebSocket only, likewise."""
     from mcpio.trio import serve_websocket
 

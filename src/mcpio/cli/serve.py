@@ -60,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--websocket",
         nargs="?",
         const=True,
-        type=http_serving.address,
+        type=http_serving.place,
         metavar="[HOST:]PORT",
-        help="over WebSocket, for any number; without a port beside --http, at the same address",
+        help="over WebSocket, likewise; without a place beside --http, at the same address",
     )
     parser.add_argument("--path", help="with --http and --websocket: the path of the endpoint (default: /mcp)")
     parser.add_argument("--health", metavar="PATH", help="with --http: a path that tells whether the server is alive")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mcpio.trio._websocket_site import WebSocketTerms
     from mcpio.websocket.options import WebSocketOptions
 
-__all__ = ["HttpListening", "run_http", "serve_http"]
+__all__ = ["HttpListening", "bound_to", "run_http", "serve_http"]
 
 
 @attrs.frozen
@@ -123,7 +123,7 @@ async def serve_http(
     )
     scheme = "http" if ssl_context is None else "https"
     with until_signalled(handle_signals, grace):
-        async with _bound(host, port, unix, unix_mode, listeners) as bound:
+        async with bound_to(host, port, unix, unix_mode, listeners) as bound:
             name = None if listeners is not None else host
             await run_http(
                 server, bound, name, options or HttpOptions(), told, door, scheme, grace, task_status.started
@@ -172,13 +172,14 @@ def _http2_for(ssl_context: ssl.SSLContext | None) -> type[Http2Connection]:
 
 
 @asynccontextmanager
-async def _bound(
+async def bound_to(
     host: str,
     port: int,
     unix: str | os.PathLike[str] | None,
     unix_mode: int,
     listeners: Sequence[trio.abc.Listener[Any]] | None,
 ) -> AsyncIterator[Sequence[trio.abc.Listener[Any]]]:
+    """Give what listens at a place, for the length of a block. See ``serve_http``."""
     if unix is None:
         yield await listen_tcp(host, port) if listeners is None else listeners
         return

@@ -33,6 +33,7 @@ __all__ = [
     "dial_tcp",
     "open_tcp",
     "open_unix",
+    "secured",
 ]
 
 D = TypeVar("D")
@@ -107,15 +108,20 @@ async def dial_tcp(
     with ungrouped():  # It tries several addresses at once.
         stream = await trio.open_tcp_stream(host, port)
     keep_tcp_alive(stream, keep_alive)
+    return await secured(stream, context, name)
+
+
+async def secured(stream: trio.SocketStream, context: ssl.SSLContext | None, name: str) -> trio.abc.Stream:
+    """Return a connection with TLS on it, as it is without a context. Closed when the handshake fails."""
     if context is None:
         return stream
-    secured = trio.SSLStream(stream, context, server_hostname=name)
+    found = trio.SSLStream(stream, context, server_hostname=name)
     try:
-        await secured.do_handshake()
+        await found.do_handshake()
     except BaseException:
         await trio.aclose_forcefully(stream)
         raise
-    return secured
+    return found
 
 
 async def _connect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Sequence
 from typing import Any
@@ -14,10 +15,10 @@ from mcpio.engine.limits import seconds
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._beginnings import TapSource
 from mcpio.trio._http_parsers import ParserName, new_parser
-from mcpio.trio._http_server import HttpListening, run_http
+from mcpio.trio._http_server import HttpListening, bound_to, run_http
 from mcpio.trio._http_site import HttpSiteOptions
 from mcpio.trio._http_terms import FindPrincipal, HttpTimeouts
-from mcpio.trio._listening import Door, listen_tcp
+from mcpio.trio._listening import Door
 from mcpio.trio._site import until_signalled
 from mcpio.trio._websocket_site import WebSocketTerms
 from mcpio.websocket.options import WebSocketOptions
@@ -30,7 +31,8 @@ class WebSocketListening:
     """A server that listens."""
 
     url: str
-    """Where clients find it. With ``listeners`` that have no address of their own, the path only."""
+    """Where clients find it, ``ws+unix://`` for a Unix socket. With ``listeners`` that have no address of their own,
+    the path only."""
     port: int | None
     """The port, also where port 0 was asked for; ``None`` for what is no TCP socket."""
 
@@ -40,6 +42,8 @@ async def serve_websocket(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
+    unix: str | os.PathLike[str] | None = None,
+    unix_mode: int = 0o600,
     path: str = "/mcp",
     listeners: Sequence[trio.abc.Listener[Any]] | None = None,
     options: WebSocketOptions | None = None,
@@ -67,8 +71,8 @@ async def serve_websocket(
     The opening handshake is a request of HTTP, and served as ``serve_http`` serves those: ``policy`` says which
     ``Host`` and ``Origin`` are welcome, and without one the bound address does; ``principal`` says whose the session
     is, and may return ``Denied``; ``timeouts.head`` is what a client has for the handshake. ``host``, ``port``,
-    ``listeners``, ``ssl_context``, ``max_connections``, ``max_per_address``, ``head_bytes``, ``parser``, ``tap`` and
-    ``handle_signals`` are those of ``serve_http``.
+    ``unix``, ``unix_mode``, ``listeners``, ``ssl_context``, ``max_connections``, ``max_per_address``, ``head_bytes``,
+    ``parser``, ``tap`` and ``handle_signals`` are those of ``serve_http``.
 
     What a client may send is bounded by ``Limits`` of the server's options. Raises ``OSError`` when the address cannot
     be had. What the server's lifespan raises leaves as it is. ``ValueError`` and ``ImportError`` for a parser that
@@ -92,6 +96,7 @@ async def serve_websocket(
         task_status.started(WebSocketListening(listening.url, listening.port))
 
     with until_signalled(handle_signals, grace):
-        bound = await listen_tcp(host, port) if listeners is None else listeners
-        name = None if listeners is not None else host
-        await run_http(server, bound, name, http, told, door, "ws" if ssl_context is None else "wss", grace, started)
+        async with bound_to(host, port, unix, unix_mode, listeners) as bound:
+            name = None if listeners is not None else host
+            scheme = "ws" if ssl_context is None else "wss"
+            await run_http(server, bound, name, http, told, door, scheme, grace, started)

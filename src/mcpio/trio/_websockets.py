@@ -19,7 +19,7 @@ from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.trio._drivers import Opened, check_options
 from mcpio.trio._listening import TCP_KEEP_ALIVE
-from mcpio.trio._sockets import CONNECT_TIMEOUT, SocketDialler, SocketOptions, connect_by, dial_tcp
+from mcpio.trio._sockets import CONNECT_TIMEOUT, SocketDialler, SocketOptions, connect_by, dial_tcp, secured
 from mcpio.trio._websocket_wire import WebSocketWire
 from mcpio.websocket import client_opening
 from mcpio.websocket.client_opening import ClientOpening
@@ -27,6 +27,8 @@ from mcpio.websocket.machine import WebSocket
 from mcpio.websocket.options import WebSocketOptions
 
 __all__ = ["WebSocketConnectOptions", "connect_websocket", "open_websocket"]
+
+SCHEMES: Final = ("ws", "wss", "ws+unix", "wss+unix")
 
 RECEIVE: Final = 65536
 """How many bytes to ask for at once."""
@@ -59,6 +61,8 @@ def open_websocket(url: str, **options: Unpack[WebSocketConnectOptions]) -> Open
 async def connect_websocket(url: str, *, nursery: trio.Nursery, **options: Unpack[WebSocketConnectOptions]) -> Client:
     """Return a client of the server at a ``ws://`` or ``wss://`` URL, tied to no block.
 
+    ``ws+unix://%2Frun%2Fserver.sock/mcp`` is a server on the Unix socket of that path, as for ``connect_http``.
+
     Raises ``ConnectFailed``: its cause is an ``OSError`` where there is no connection to be had, an
     ``AuthorizationRequired`` for status 401 and 403, an ``UnexpectedResponse`` for any other answer that is no
     WebSocket with one of the subprotocols, and a ``RemoteProtocolError`` for what is no HTTP. ``ValueError`` for what
@@ -82,7 +86,7 @@ async def connect_websocket(url: str, *, nursery: trio.Nursery, **options: Unpac
         seconds(given.pop("tcp_keep_alive", TCP_KEEP_ALIVE)),
     )
     timeout = seconds(given.pop("connect_timeout", CONNECT_TIMEOUT))
-    dialler = SocketDialler(dialling.dial, location.authority, timeout, _wire)
+    dialler = SocketDialler(dialling.dial, location.place, timeout, _wire)
     return await connect_by(dialler, nursery, given)
 
 
@@ -108,9 +112,7 @@ class _Dialling:
 
     async def dial(self) -> _Dialled:
         """Connect, and perform the opening handshake. Raises ``ConnectFailed``, and what streams raise."""
-        location = self.location
-        context = (self.ssl_context or ssl.create_default_context()) if location.scheme == "https" else None
-        stream = await dial_tcp(location.host, location.port, context, location.host, self.keep_alive)
+        stream = await self._connect()
         try:
             opened = await self._open(stream)
         except BaseException:
@@ -125,6 +127,13 @@ class _Dialling:
             window_bits=opened.window_bits,
         )
         return _Dialled(stream, socket, opened.rest)
+
+    async def _connect(self) -> trio.abc.Stream:
+        location = self.location
+        context = (self.ssl_context or ssl.create_default_context()) if location.scheme == "https" else None
+        if location.unix is not None:
+            return await secured(await trio.open_unix_socket(location.unix), context, location.host)
+        return await dial_tcp(location.host, location.port, context, location.host, self.keep_alive)
 
     async def _open(self, stream: trio.abc.Stream) -> client_opening.Opened:
         opening = ClientOpening(
@@ -144,7 +153,7 @@ class _Dialling:
             opening.receive_data(None)
         outcome = opening.outcome()
         if not isinstance(outcome, client_opening.Opened):
-            raise ConnectFailed(f"no connection to {self.location.authority}: {outcome}") from outcome
+            raise ConnectFailed(f"no connection to {self.location.place}: {outcome}") from outcome
         return outcome
 
 
@@ -155,7 +164,7 @@ def _wire(dialled: _Dialled, *, end_is_loss: bool = False) -> WebSocketWire:
 def _location(url: str) -> Location:
     """Return where a server is, as HTTP says it. ``ValueError`` for what is no URL of a WebSocket."""
     scheme, mark, _ = url.partition("://")
-    if not mark or scheme.lower() not in ("ws", "wss"):
+    if not mark or scheme.lower() not in SCHEMES:
         raise ValueError(f"a server's URL begins with ws:// or wss://, not {url!r:.100}")
     return Location.parse("http" + url[len("ws") :])
 
