@@ -130,7 +130,7 @@ def test_a_client_tied_to_no_block(serve: Any) -> None:
 @pytest.mark.parametrize("scheme", ["wss", "wss+unix"])
 def test_tls(serve: Any, scheme: str, tmp_path: Path) -> None:
     async def main() -> None:
-        where = {"unix": tmp_path / "s"} if scheme.endswith("unix") else {}
+        where: dict[str, Any] = {"unix": tmp_path / "s"} if scheme.endswith("unix") else {}
         async with serving(serve, ssl_context=serving_as("localhost"), **where) as url:
             assert url.startswith(f"{scheme}://")
             there = url.replace("127.0.0.1", "localhost")
