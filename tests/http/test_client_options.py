@@ -58,3 +58,6 @@ def test_headers_may_be_secrets_and_are_not_shown() -> None:
 def test_waits_grow_to_a_limit() -> None:
     options = HttpClientOptions(reconnect_after=1, reconnect_at_most=10)
     assert [options.delay(tries) for tries in (0, 1, 2, 3, 4, 5000)] == [1, 2, 4, 8, 10, 10]
+    assert [options.delay(tries, 3.0) for tries in (0, 1, 2, 3, 4, 5000)] == [3, 3, 3, 4, 8, 10]
+    assert options.delay(0, 20.0) == options.delay(5000, 20.0) == 20.0
+    assert options.delay(0, 0.0) == 0.1

@@ -78,6 +78,26 @@ def test_without_a_word_of_the_servers_the_wait_grows_and_has_an_end(breaks: boo
     assert isinstance(error.__cause__, OSError)
 
 
+def test_a_server_that_ends_each_stream_at_once_is_not_asked_all_the_time() -> None:
+    talk, _, asked = streaming("id: 1", "retry: 0", "data:", http=QUICK)
+    for number in range(20):
+        talk.end(asked)
+        assert talk.advance(0.0625) == []
+        (asked,) = talk.advance(0.0625)
+        talk.stream(asked)
+        talk.event(asked, None, f"id: {number}", "retry: 0", "data:")
+
+
+def test_a_server_that_is_away_has_more_time_than_it_said() -> None:
+    talk, id, asked = streaming("id: 1", "retry: 250", "data:", http=QUICK)
+    for delay in (0.25, 1.0, 2.0):
+        talk.reset(asked, OSError("refused"))
+        assert talk.advance(delay - 0.125) == []
+        (asked,) = talk.advance(0.125)
+    talk.reset(asked, OSError("refused"))
+    assert isinstance(talk.error(id), ConnectionLost)
+
+
 def test_something_new_on_a_stream_makes_it_worth_more_tries() -> None:
     talk, id, asked = streaming("id: 1", "data:", http=QUICK)
     for number in range(20):
@@ -246,7 +266,7 @@ def test_listening_goes_on_from_where_it_broke_off() -> None:
     assert (again.method, again.headers["last-event-id"]) == ("GET", "a")
     talk.stream(again)
     talk.reset(again)
-    (again,) = talk.advance(0.1)
+    (again,) = talk.advance(1.0)
     assert again.headers["last-event-id"] == "a"
 
 

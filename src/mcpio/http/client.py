@@ -430,7 +430,7 @@ class HttpClient:
         again.owed, again.retry, again.tries = call.owed, call.retry, call.tries + 1
         again.was_open, again.is_handshake = call.was_open, call.is_handshake
         self._asked.update({id: again for id in call.asked if id in self._asked})
-        self._exchanges.make_later(again, self._options.delay(call.tries) if call.retry is None else call.retry)
+        self._exchanges.make_later(again, self._options.delay(call.tries, call.retry))
 
     def _let_expire(self, call: Call) -> None:
         if call is self._hearing:

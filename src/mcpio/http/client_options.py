@@ -75,7 +75,8 @@ class HttpClientOptions:
     fall_back: bool = True
     """Whether to try the HTTP+SSE transport of 2024-11-05 where a server knows no other (FALL-07)."""
     reconnect_after: float = attrs.field(default=1.0, validator=_time)
-    """Seconds before a broken stream is taken up again, where the server does not say; each time twice as many."""
+    """Seconds before a broken stream is taken up again, where the server does not say; each time twice as many. What the
+    server says holds for the first time."""
     reconnect_at_most: float = attrs.field(default=30.0, validator=_time)
     """Seconds that this may grow to."""
     reconnect_tries: int = attrs.field(default=5, validator=_count)
@@ -88,6 +89,15 @@ class HttpClientOptions:
     tell_timeout: float = attrs.field(default=30.0, validator=_time)
     """Seconds for the server to take a notification or an answer. Beyond: it is given up, and reported."""
 
-    def delay(self, tries: int) -> float:
-        """Return how many seconds to wait before the next try, after so many that came to nothing."""
+    def delay(self, tries: int, said: float | None = None) -> float:
+        """Return how many seconds to wait before the next try, after so many that came to nothing.
+
+        The server may have ``said`` how many they are at least (HTTP-21).
+        """
+        if said is not None:
+            return max(said, self.delay(tries - 1) if tries else _SOONEST)
         return min(self.reconnect_after * 2.0 ** min(tries, 64), self.reconnect_at_most)
+
+
+_SOONEST = 0.1
+"""Some servers say 0, and end each stream at once: this often they are asked."""
