@@ -132,6 +132,27 @@ def test_a_block_that_is_cancelled_tells_the_server(monkeypatch: pytest.MonkeyPa
     assert run_site(monkeypatch, play, handler, session).methods()[-len(last) :] == last
 
 
+@pytest.mark.parametrize("steps", range(8))
+def test_a_client_that_is_cancelled_while_it_is_opened_is_left(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    async def play(site: RawSite) -> None:
+        async def cancel() -> None:
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            with trio.CancelScope() as scope:
+                if steps:
+                    nursery.start_soon(cancel)
+                else:
+                    scope.cancel()
+                async with open_http(URL):
+                    await trio.sleep_forever()
+            assert scope.cancelled_caught
+
+    run_site(monkeypatch, play)
+
+
 def test_a_server_that_is_gone_does_not_hold_up_a_cancelled_block(monkeypatch: pytest.MonkeyPatch) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method in ("tools/call", "notifications/cancelled"):

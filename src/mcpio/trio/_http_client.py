@@ -121,6 +121,8 @@ async def _carry(
 
 async def _shielded(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
     async with trio.open_nursery() as nursery:
+        # Whoever was cancelled by now does not hear of this nursery, and nobody could end it.
+        await trio.lowlevel.checkpoint_if_cancelled()
         nursery.cancel_scope.shield = True
         task_status.started(nursery)
         await trio.sleep_forever()
