@@ -260,3 +260,59 @@ def test_a_server_that_wants_no_second_request_gets_a_second_connection(monkeypa
                 await client.call_tool("x")
 
     assert len(run_site(monkeypatch, play, handler).opened) == 3
+
+
+def test_what_comes_beyond_a_response_is_no_answer_to_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+        if request.rpc_method == "tools/call":
+            answer = result_of(request, {"content": []})
+            guessed = result_of(request, {"content": [{"type": "text", "text": "no"}]}) | {"id": answer["id"] + 1}
+            await wire.send(json_response(answer) + json_response(guessed))
+        else:
+            await site.answer(request, wire)
+
+    async def play(site: RawSite) -> None:
+        async with open_http(URL) as client:
+            for _ in range(3):
+                assert (await client.call_tool("x")).content == ()
+
+    assert len(run_site(monkeypatch, play, handler).opened) == 3
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_server_that_answers_before_it_has_read_all_is_heard(monkeypatch: pytest.MonkeyPatch, is_used: bool) -> None:
+    """It may close while a long body is still on its way; what it said before is there to be read."""
+    answers = [b"HTTP/1.1 413 Too Large\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\nbig"]
+
+    async def play(site: RawSite) -> None:
+        async def open_deaf(host: str, port: int) -> trio.abc.Stream:
+            stream = await site.open(host, port)
+            assert isinstance(stream, trio.StapledStream)
+            send_all = stream.send_stream.send_all
+
+            async def refuse(data: bytes | bytearray | memoryview) -> None:
+                if b"tools/call" not in bytes(data):
+                    await send_all(data)
+                    return
+                await trio.testing.wait_all_tasks_blocked()
+                theirs = site.wires[-1].stream
+                assert isinstance(theirs, trio.StapledStream)
+                if answers:
+                    await theirs.send_all(answers.pop())
+                await theirs.send_eof()
+                raise trio.BrokenResourceError("the server is gone")
+
+            monkeypatch.setattr(stream.send_stream, "send_all", refuse)
+            return stream
+
+        monkeypatch.setattr(trio, "open_tcp_stream", open_deaf)
+        async with open_http(URL) as client:
+            if not is_used:
+                for wire in site.wires:
+                    await wire.close()
+            with pytest.raises(UnexpectedResponse, match=r"status 413: .*: 'big'"):
+                await client.call_tool("x")
+            with pytest.raises(ConnectionLost, match="the server is gone"):
+                await client.call_tool("x")
+
+    run_site(monkeypatch, play)

@@ -75,8 +75,8 @@ class HttpClientOptions:
     fall_back: bool = True
     """Whether to try the HTTP+SSE transport of 2024-11-05 where a server knows no other (FALL-07)."""
     reconnect_after: float = attrs.field(default=1.0, validator=_time)
-    """Seconds before a broken stream is taken up again, where the server does not say; each time twice as many. What the
-    server says holds for the first time."""
+    """Seconds before a broken stream is taken up again, where the server does not say; each time twice as many. What
+    the server says holds for the first time."""
     reconnect_at_most: float = attrs.field(default=30.0, validator=_time)
     """Seconds that this may grow to."""
     reconnect_tries: int = attrs.field(default=5, validator=_count)

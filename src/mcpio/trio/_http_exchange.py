@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import Callable
 from typing import Final
@@ -180,7 +181,7 @@ class _Worker:
         self._pool = pool
         self._stream: trio.abc.Stream | None = None
         self._http = h11.Connection(h11.CLIENT)
-        self._has_response = False
+        self._has_response = self._is_sent = False
         self._job: Job | None = None
         self._wake = Signal()
 
@@ -240,21 +241,26 @@ class _Worker:
 
         That is so where the whole request was not sent, or it may be repeated, and nothing came back.
         """
-        self._has_response = False
         try:
-            await stream.send_all(self._pool.request(self._http, job))
-        except BROKEN:
-            return False
-        try:
-            await self._read(stream, job)
+            await self._exchange(stream, job)
         except (*BROKEN, ConnectionLost):
-            if self._has_response or job.head.method not in SAFE:
+            if self._has_response or (self._is_sent and job.head.method not in SAFE):
                 raise
             return False
         return True
 
     async def _exchange(self, stream: trio.abc.Stream, job: Job) -> None:
-        await stream.send_all(self._pool.request(self._http, job))
+        self._has_response = self._is_sent = False
+        try:
+            await stream.send_all(self._pool.request(self._http, job))
+        except BROKEN:
+            # A server that does not want all of it closes, and may have said why.
+            with contextlib.suppress(*BROKEN, ConnectionLost):
+                await self._read(stream, job)
+                await self._drop()
+                return
+            raise
+        self._is_sent = True
         await self._read(stream, job)
 
     async def _read(self, stream: trio.abc.Stream, job: Job) -> None:
@@ -280,7 +286,9 @@ class _Worker:
 
     async def _release(self) -> None:
         """Keep the connection for the next exchange, where both sides want that."""
-        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+        is_over = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        # What came beyond the response is none to the next request.
+        if is_over and not self._http.trailing_data[0]:
             self._http.start_next_cycle()
         else:
             await self._drop()
