@@ -298,6 +298,32 @@ def test_what_a_handler_ends_the_program_with_leaves_as_it_is(tmp_path: Path) ->
         run(main)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"ssl_context": 5}, TypeError),
+        ({"max_connections": "many"}, TypeError),
+        ({"handshake_timeout": -1}, ValueError),
+        ({"grace": -1}, ValueError),
+        ({"idle_timeout": "soon"}, ValueError),
+    ],
+)
+def test_a_server_that_is_told_what_makes_no_sense_says_so_at_once_and_listens_no_more(
+    wrong: dict[str, Any], error: type[Exception]
+) -> None:
+    async def main() -> None:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        await listener.aclose()
+        with pytest.raises(error):
+            await serve_tcp(make_server(), port, **wrong)
+        # With no listener left behind, which would be a warning too.
+        with pytest.raises(OSError, match=r"refused|failed"):
+            await trio.open_tcp_stream("127.0.0.1", port)
+
+    run(main)
+
+
 def test_options_that_there_are_not_are_refused() -> None:
     async def main() -> None:
         wrong: Any = {"colour": 1}

@@ -29,7 +29,7 @@ from mcpio.app.offering.tools import Tools
 from mcpio.app.runtime import Driver
 from mcpio.app.serving import ServerSession, checked_level
 from mcpio.app.session import Handler, checked_callback
-from mcpio.engine.options import Options
+from mcpio.engine.options import Options, chosen
 from mcpio.engine.server import ServerConnection
 from mcpio.methods import METHODS
 from mcpio.types.content import Icon
@@ -157,7 +157,7 @@ class Server:
         self.lifespan = lifespan
         self.log_level = checked_level(log_level)
         self.log_filter = checked_callback("log_filter", log_filter)
-        self.options = options or Options()
+        self.options = chosen("options", options, Options)
         self.tools = Tools(lambda: self._broadcast(ToolListChangedNotification()), mask_errors=mask_errors)
         self.resources = Resources(lambda: self._broadcast(types.ResourceListChangedNotification()))
         self.prompts = Prompts(lambda: self._broadcast(types.PromptListChangedNotification()))

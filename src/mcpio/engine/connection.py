@@ -8,7 +8,7 @@ from typing import Any
 from mcpio.engine.failures import check_error
 from mcpio.engine.gates import why_no_task, why_not_sent
 from mcpio.engine.limits import DEFAULT, Default, Timeout
-from mcpio.engine.options import Options
+from mcpio.engine.options import Options, chosen
 from mcpio.engine.outbox import Kind as Queued
 from mcpio.engine.payloads import (
     check_meta,
@@ -58,7 +58,7 @@ class Connection(Stateful):
     __slots__ = ()
 
     def __init__(self, info: Implementation, capabilities: Any, *, options: Options | None = None) -> None:
-        super().__init__(info, capabilities, options or Options())
+        super().__init__(info, capabilities, chosen("options", options, Options))
 
     # Requests of our own
 

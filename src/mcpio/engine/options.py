@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
@@ -14,7 +14,21 @@ from mcpio.revisions import HANDSHAKE_REVISIONS, Era, Revision
 if TYPE_CHECKING:
     from mcpio.profiles import Profile
 
-__all__ = ["Options"]
+__all__ = ["Options", "checked", "chosen"]
+
+T = TypeVar("T")
+
+
+def chosen(name: str, value: Any, kind: type[T]) -> T:
+    """Return what was given for an option, the default of its kind for ``None``. ``TypeError`` for another kind."""
+    return checked(name, value, kind) or kind()
+
+
+def checked(name: str, value: Any, kind: type[T]) -> T | None:
+    """Return what was given for an option, which may be ``None``. ``TypeError``, which names it, for another kind."""
+    if value is None or isinstance(value, kind):
+        return value
+    raise TypeError(f"{name}= takes {kind.__name__}, not {value!r:.100}")
 
 
 def _handshake_only(_: object, __: object, revisions: tuple[Revision, ...]) -> None:

@@ -14,6 +14,7 @@ from mcpio.app.client import Client, ClientOptions
 from mcpio.app.renewing import Renewal
 from mcpio.app.runtime import checked_grace
 from mcpio.engine.client import ClientConnection
+from mcpio.engine.options import checked, chosen
 from mcpio.errors import LocalProtocolError
 from mcpio.http.client import HttpClient, HttpClientEvent
 from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost
@@ -151,14 +152,19 @@ class HttpActor:
         session_id: str | None,
     ) -> None:
         self.runtime = runtime
-        self._machine = HttpClient(connection, location, options=transport.get("http"), session_id=session_id)
+        self._machine = HttpClient(
+            connection,
+            location,
+            options=chosen("http", transport.get("http"), HttpClientOptions),
+            session_id=session_id,
+        )
         self._pool = HttpPool(
             location,
             carriers,
             receive=self._receive,
             wake=self.wake,
-            ssl_context=transport.get("ssl_context"),
-            timeouts=transport.get("timeouts") or HttpClientTimeouts(),
+            ssl_context=checked("ssl_context", transport.get("ssl_context"), ssl.SSLContext),
+            timeouts=chosen("timeouts", transport.get("timeouts"), HttpClientTimeouts),
             proxy=proxy,
         )
         self._timekeeper = timekeeper

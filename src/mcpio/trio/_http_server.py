@@ -15,6 +15,7 @@ import trio
 
 from mcpio.app.hosting import HttpHost
 from mcpio.app.server import Server
+from mcpio.engine.options import chosen
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._beginnings import TapSource
 from mcpio.trio._http_parsers import ParserName, new_parser
@@ -110,9 +111,10 @@ async def serve_http(
     store.
     """
     new_parser(parser, head_bytes)  # To fail now, and not at the first client.
+    http = chosen("options", options, HttpOptions)
     newer, terms = _http2_for(ssl_context) if http2 else None, _terms(websocket)
     told = HttpSiteOptions(
-        timeouts or HttpTimeouts(), head_bytes, parser, newer, principal, tap, store, unanswered, terms
+        chosen("timeouts", timeouts, HttpTimeouts), head_bytes, parser, newer, principal, tap, store, unanswered, terms
     )
     door = Door(
         max_connections=max_connections,
@@ -125,9 +127,7 @@ async def serve_http(
     with until_signalled(handle_signals, grace):
         async with bound_to(host, port, unix, unix_mode, listeners) as bound:
             name = None if listeners is not None else host
-            await run_http(
-                server, bound, name, options or HttpOptions(), told, door, scheme, grace, task_status.started
-            )
+            await run_http(server, bound, name, http, told, door, scheme, grace, task_status.started)
 
 
 async def run_http(
@@ -156,8 +156,9 @@ def _terms(websocket: WebSocketOptions | None) -> WebSocketTerms | None:
     if websocket is None:
         return None
     from mcpio.trio._websocket_site import WebSocketTerms  # who does not serve it does not pay for it
+    from mcpio.websocket.options import WebSocketOptions
 
-    return WebSocketTerms(websocket, is_alone=False, idle_timeout=None)
+    return WebSocketTerms(chosen("websocket", websocket, WebSocketOptions), is_alone=False, idle_timeout=None)
 
 
 def _http2_for(ssl_context: ssl.SSLContext | None) -> type[Http2Connection]:

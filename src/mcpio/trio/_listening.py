@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from mcpio._driving import report
+from mcpio.engine.options import checked
 
 __all__ = [
     "BROKEN",
@@ -95,12 +96,13 @@ class Door:
     ) -> None:
         """Of clients without an address, such as those of a Unix socket, there may be any number.
 
-        ``https_compatible`` is for protocols that say themselves where they end: see ``trio.SSLStream``.
+        ``https_compatible`` is for protocols that say themselves where they end: see ``trio.SSLStream``. ``TypeError``
+        and ``ValueError`` for what makes no sense.
         """
         self._room = trio.Semaphore(max_connections)
-        self._max_per_address = max_per_address
+        self._max_per_address = checked("max_per_address", max_per_address, int)
         self._addresses: Counter[Any] = Counter()
-        self._ssl_context = ssl_context
+        self._ssl_context = checked("ssl_context", ssl_context, ssl.SSLContext)
         self._handshake_timeout = handshake_timeout
         self._https_compatible = https_compatible
 

@@ -14,7 +14,7 @@ from mcpio.app.client import Client
 from mcpio.app.renewing import Renewal
 from mcpio.backoff import Backoff
 from mcpio.engine.connection import Connection
-from mcpio.engine.options import Options
+from mcpio.engine.options import Options, chosen
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost, McpError
 from mcpio.restarts import RestartPolicy, Restarts
@@ -57,7 +57,7 @@ async def start_lasting_client(
     """
     if given.get("connection") is not None:
         raise TypeError("a client that connects again makes its connection itself: leave connection= out")
-    given["options"] = attrs.evolve(given.get("options") or Options(), reopens=True)
+    given["options"] = attrs.evolve(chosen("options", given.get("options"), Options), reopens=True)
     on_lost = checked_callback("on_session_lost", given.pop("on_session_lost", None))
     restarts = Restarts(policy)
     wire = ReconnectingWire(await dialler.dial(), dialler, restarts, on_lost)

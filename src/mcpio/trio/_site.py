@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from mcpio.app.server import Server
+from mcpio.engine.limits import seconds
 from mcpio.trio._drivers import lifespan_of
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._listening import Door, SocketPeer, close_all
@@ -98,11 +99,12 @@ async def run_site(
     """Serve until cancelled; then end in order, for at most ``grace`` seconds and a moment. ``started`` is called.
 
     The server's lifespan is entered around it, and the listeners are closed. Tasks of tools end with it. What the
-    lifespan raises leaves as it is.
+    lifespan raises leaves as it is. ``ValueError`` for a grace that makes no sense.
     """
     try:
+        limit = seconds(grace) or 0.0
         async with lifespan_of(server) as state:
-            hold = partial(_hold, server, state, make_site, grace)
+            hold = partial(_hold, server, state, make_site, limit)
             with ungrouped():
                 await _accept(hold, door, listeners, started)
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import ssl
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -99,9 +98,10 @@ async def serve_tcp(
     lifespan raises leaves as it is.
     """
     check_options(options, ServeSocketOptions.__annotations__)
-    with _until_signalled(options):
+    door, grace = _door(ssl_context, options), options.get("grace", 0.5)
+    with until_signalled(options.get("handle_signals", False), grace):
         bound = await listen_tcp(host, port) if listeners is None else listeners
-        await _run(server, bound, ssl_context, options, task_status)
+        await _run(server, bound, door, grace, options, task_status)
 
 
 async def serve_unix(
@@ -121,28 +121,28 @@ async def serve_unix(
     Raises ``OSError`` when the path cannot be had: another server listens there, or there is a file that is no socket.
     """
     check_options(options, ServeSocketOptions.__annotations__)
-    with _until_signalled(options):
+    door, grace = _door(None, options), options.get("grace", 0.5)
+    with until_signalled(options.get("handle_signals", False), grace):
         async with listen_unix(path, mode) as listener:
-            await _run(server, [listener], None, options, task_status)
+            await _run(server, [listener], door, grace, options, task_status)
 
 
-def _until_signalled(options: ServeSocketOptions) -> contextlib.AbstractContextManager[object]:
-    return until_signalled(options.get("handle_signals", False), options.get("grace", 0.5))
+def _door(ssl_context: ssl.SSLContext | None, options: ServeSocketOptions) -> Door:
+    return Door(
+        max_connections=options.get("max_connections", 1024),
+        ssl_context=ssl_context,
+        handshake_timeout=seconds(options.get("handshake_timeout", 10.0)),
+    )
 
 
 async def _run(
     server: Server,
     listeners: Sequence[trio.abc.Listener[Any]],
-    ssl_context: ssl.SSLContext | None,
+    door: Door,
+    grace: float,
     options: ServeSocketOptions,
     task_status: trio.TaskStatus[SocketListening],
 ) -> None:
-    door = Door(
-        max_connections=options.get("max_connections", 1024),
-        ssl_context=ssl_context,
-        handshake_timeout=seconds(options.get("handshake_timeout", 10.0)),
-    )
-    grace = seconds(options.get("grace", 0.5)) or 0.0
     place = address_of(listeners[0]) or (None, None)
     await run_site(
         server,

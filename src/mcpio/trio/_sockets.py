@@ -12,6 +12,7 @@ import trio
 
 from mcpio.app.client import Client
 from mcpio.engine.limits import seconds
+from mcpio.engine.options import checked
 from mcpio.errors import ConnectFailed
 from mcpio.trio._drivers import ConnectOptions, Opened, check_options, start_client
 from mcpio.trio._groups import reason_of, ungrouped
@@ -77,7 +78,7 @@ async def connect_tcp(host: str, port: int, *, nursery: trio.Nursery, **options:
     """Return a client of a server that listens on TCP, tied to no block. See ``open_tcp``."""
     check_options(options, TcpOptions.__annotations__)
     given: dict[str, Any] = dict(options)
-    context = given.pop("ssl_context", None)
+    context = checked("ssl_context", given.pop("ssl_context", None), ssl.SSLContext)
     name = given.pop("server_hostname", None) or host
     keep_alive = seconds(given.pop("tcp_keep_alive", TCP_KEEP_ALIVE))
 

@@ -12,6 +12,7 @@ import trio
 
 from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
+from mcpio.engine.options import checked, chosen
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._beginnings import TapSource
 from mcpio.trio._http_parsers import ParserName, new_parser
@@ -79,9 +80,19 @@ async def serve_websocket(
     there is not.
     """
     new_parser(parser, head_bytes)  # To fail now, and not at the first client.
-    terms = WebSocketTerms(options or WebSocketOptions(), is_alone=True, idle_timeout=seconds(idle_timeout))
+    terms = WebSocketTerms(
+        chosen("options", options, WebSocketOptions), is_alone=True, idle_timeout=seconds(idle_timeout)
+    )
     told = HttpSiteOptions(
-        timeouts or HttpTimeouts(), head_bytes, parser, None, principal, tap, None, "fail", websocket=terms
+        chosen("timeouts", timeouts, HttpTimeouts),
+        head_bytes,
+        parser,
+        None,
+        principal,
+        tap,
+        None,
+        "fail",
+        websocket=terms,
     )
     door = Door(
         max_connections=max_connections,
@@ -90,7 +101,7 @@ async def serve_websocket(
         handshake_timeout=told.timeouts.head,
         https_compatible=True,
     )
-    http = HttpOptions(path=path, policy=policy or HostPolicy(None, None))
+    http = HttpOptions(path=path, policy=checked("policy", policy, HostPolicy) or HostPolicy(None, None))
 
     def started(listening: HttpListening) -> None:
         task_status.started(WebSocketListening(listening.url, listening.port))

@@ -11,8 +11,9 @@ import attrs
 import trio
 
 from mcpio.app.client import Client
+from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import seconds
-from mcpio.engine.options import Options
+from mcpio.engine.options import Options, checked, chosen
 from mcpio.engine.table import Role
 from mcpio.errors import ConnectFailed
 from mcpio.http.client_options import HttpClientOptions
@@ -76,13 +77,13 @@ async def connect_websocket(url: str, *, nursery: trio.Nursery, **options: Unpac
     check_options(options, WebSocketConnectOptions.__annotations__)
     given: dict[str, Any] = dict(options)
     location = _location(url)
-    engine: Options = _engine_options(given)
+    engine = _engine_options(given)
     dialling = _Dialling(
         location,
-        given.pop("websocket", None) or WebSocketOptions(),
+        chosen("websocket", given.pop("websocket", None), WebSocketOptions),
         engine,
         HttpClientOptions(headers=given.pop("headers", {})).headers,
-        given.pop("ssl_context", None),
+        checked("ssl_context", given.pop("ssl_context", None), ssl.SSLContext),
         seconds(given.pop("tcp_keep_alive", TCP_KEEP_ALIVE)),
     )
     timeout = seconds(given.pop("connect_timeout", CONNECT_TIMEOUT))
@@ -170,6 +171,7 @@ def _location(url: str) -> Location:
 
 
 def _engine_options(given: Mapping[str, Any]) -> Options:
-    connection = given.get("connection")
-    options: Options = given.get("options") or Options() if connection is None else connection.options
-    return options
+    connection = checked("connection", given.get("connection"), ClientConnection)
+    if connection is not None:
+        return connection.options
+    return chosen("options", given.get("options"), Options)
