@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 import trio
@@ -79,9 +79,10 @@ class JoinedStream(trio.abc.HalfCloseableStream):
         self._sink = sink
         self._sending = False
 
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+    def receive_some(self, max_bytes: int | None = None) -> Coroutine[Any, Any, bytes]:
         """Wait for at least one byte and give at most ``max_bytes``; ``b""`` at the end of the input."""
-        return await self._source.receive_some(max_bytes)
+        # Not a coroutine of its own, through which every turn of the loop would have to go.
+        return self._source.receive_some(max_bytes)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Write all of ``data``. One task at a time: a second gets ``trio.BusyResourceError``."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from mcpio.trio._http_terms import LINGER, RECEIVE, FindPrincipal, HttpTimeouts,
 from mcpio.trio._http_writing import ResponseWriter, plain_text
 from mcpio.trio._listening import BROKEN, SocketPeer
 from mcpio.trio._timekeeper import Signal
+from mcpio.trio._wire import quickened
 
 if TYPE_CHECKING:
     from mcpio.trio._websocket_site import WebSocketSite
@@ -55,7 +55,7 @@ class HttpConnection:
         With ``websockets``, a client may go on with WebSocket.
         """
         self.peer = peer
-        self._stream = stream
+        self._stream = quickened(stream)
         self._host = host
         self._parser = parser
         self._writer = ResponseWriter()
@@ -63,7 +63,7 @@ class HttpConnection:
         self._find_principal = find_principal
         self._websockets = websockets
         self._principal = peer.subject
-        self._fd = _descriptor(stream)
+        self._send_nowait: Callable[[bytes], int] | None = getattr(self._stream, "send_nowait", None)
         self._requests = 0
         self._exchange: Hashable = None
         self._items: list[RequestItem] = []
@@ -236,7 +236,7 @@ class HttpConnection:
     async def _receive(self) -> int:
         """Feed what comes, and return how many bytes that were: 0 for the end."""
         self._is_busy = False
-        data = await self._stream.receive_some(RECEIVE) if self._fd is None else await _read(self._fd)
+        data = await self._stream.receive_some(RECEIVE)
         self._is_busy = True
         self._parser.feed(bytes(data))
         return len(data)
@@ -264,7 +264,7 @@ class HttpConnection:
     async def _linger(self) -> None:
         """Read what still comes, for a while, so that the client can read our answer."""
         with trio.move_on_after(LINGER):
-            if isinstance(self._stream, trio.SocketStream):
+            if isinstance(self._stream, trio.abc.HalfCloseableStream):
                 await self._stream.send_eof()
             while await self._stream.receive_some(RECEIVE):
                 pass
@@ -355,12 +355,12 @@ class HttpConnection:
 
     def _try_to_send(self, data: bytes) -> int:
         """Write without waiting, where that can be done; return how many bytes found room."""
-        if self._fd is None:
+        if self._send_nowait is None:
             return 0
         try:
-            return os.write(self._fd, data)
-        except OSError:
-            return 0  # Whoever waits for room will meet it again, if it was more than that there is none.
+            return self._send_nowait(data)
+        except BROKEN:
+            return 0  # Whoever waits for room will meet it again.
 
     async def _send(self, data: bytes) -> None:
         """Write, for as long as the client may take."""
@@ -374,18 +374,3 @@ class HttpConnection:
             exchange, self._exchange = self._exchange, None
             self._items.clear()
             self._host.receive(Reset(exchange))
-
-
-async def _read(fd: int) -> bytes:
-    """Wait for bytes first: as a rule, none are there yet."""
-    while True:
-        await trio.lowlevel.wait_readable(fd)
-        try:
-            return os.read(fd, RECEIVE)
-        except BlockingIOError:
-            continue
-
-
-def _descriptor(stream: trio.abc.Stream) -> int | None:
-    """Return what can be written to without waiting; ``None`` for a stream that is more than a socket."""
-    return stream.socket.fileno() if os.name == "posix" and isinstance(stream, trio.SocketStream) else None
