@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import types
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, ClassVar, Final, TypeAlias, Unpack
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, Unpack
 
 import attrs
 import trio
@@ -25,7 +26,12 @@ Ends: TypeAlias = "tuple[Transport, Transport]"
 MakeEnds: TypeAlias = "Callable[[], Ends | Awaitable[Ends] | AbstractAsyncContextManager[Ends]]"
 """Connects two ends anew; a context manager of them tidies up, once both are closed."""
 
+T = TypeVar("T")
+
 _MIB: Final = 1024 * 1024
+
+MOST_CANCELLATIONS: Final = 2000
+"""So many in a second are none of which anybody takes notice. Timeouts of a millisecond make fewer."""
 
 
 @attrs.frozen
@@ -173,11 +179,15 @@ class PairHarness(Harness):
 
 
 class _Gate:
-    """Something to pass before reading."""
+    """Something to pass before reading, which also sees what becomes of cancellations.
+
+    A transport that goes on when it is cancelled would have no check ever end.
+    """
 
     def __init__(self) -> None:
         self._opened = trio.Event()
         self._opened.set()
+        self._cancelled, self._since = 0, 0.0
 
     def shut(self) -> None:
         """Let nobody pass."""
@@ -192,6 +202,30 @@ class _Gate:
         if not self._opened.is_set():
             await self._opened.wait()
 
+    @types.coroutine
+    def watched(self, call: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        """Await a call of the transport. ``RuntimeError`` when it is cancelled over and over, and does not end."""
+        came = None
+        try:
+            while True:
+                came = yield call.send(came)
+                if isinstance(getattr(came, "error", None), trio.Cancelled):
+                    self._note_cancellation()
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        finally:
+            call.close()
+
+    def _note_cancellation(self) -> None:
+        """Count how often it happens within a second: who waits with a timeout of their own is cancelled too."""
+        now = trio.current_time()
+        if now - self._since > 1:
+            self._cancelled, self._since = 0, now
+        self._cancelled += 1
+        if self._cancelled > MOST_CANCELLATIONS:
+            raise RuntimeError("it goes on though it is cancelled: let trio.Cancelled leave")
+
 
 class _GatedStream(_Gate, trio.abc.Stream):
     """A stream whose owner stops reading when told to."""
@@ -202,13 +236,13 @@ class _GatedStream(_Gate, trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         await self.passed()
-        data: bytes = await self.inner.receive_some(max_bytes)
+        data: bytes = await self.watched(self.inner.receive_some(max_bytes))
         # What came while the gate was being shut is not read either.
         await self.passed()
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self.inner.send_all(data)
+        await self.watched(self.inner.send_all(data))
 
     async def wait_send_all_might_not_block(self) -> None:
         await self.inner.wait_send_all_might_not_block()
@@ -235,12 +269,12 @@ class _GatedChannel(_Gate, trio.abc.Channel[Any]):
 
     async def receive(self) -> Any:
         await self.passed()
-        message = await self.inner.receive()
+        message = await self.watched(self.inner.receive())
         await self.passed()
         return message
 
     async def send(self, value: Any) -> None:
-        await self.inner.send(value)
+        await self.watched(self.inner.send(value))
 
     async def aclose(self) -> None:
         await self.inner.aclose()

@@ -381,9 +381,23 @@ def _answer_with_params(_: object, request: CustomRequest) -> Any:
 
 
 def _difference(found: Any, wanted: Any) -> str:
+    if isinstance(found, list) and isinstance(wanted, list) and found != wanted:
+        return f"{_list_difference(found, wanted)}: {found!r:.200} in place of {wanted!r:.200}"
     if isinstance(found, str) and isinstance(wanted, str):
         at = next((at for at, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), None)
         place = f"the first {min(len(found), len(wanted))} are right" if at is None else f"they differ at {at}"
         if max(len(found), len(wanted)) > 80:
             return f"{len(found)} characters in place of {len(wanted)}; {place}"
     return f"{found!r:.200} in place of {wanted!r:.200}"
+
+
+def _list_difference(found: list[Any], wanted: list[Any]) -> str:
+    """Say what is wrong with a list, of which little may be shown."""
+    missing = [each for each in wanted if found.count(each) < wanted.count(each)]
+    more = [each for each in found if found.count(each) > wanted.count(each)]
+    if missing:
+        return f"{len(missing)} of {len(wanted)} are missing, the first {missing[0]!r:.80}"
+    if more:
+        return f"{len(found) - len(wanted)} too many, the first {more[0]!r:.80}"
+    at = next(at for at, (one, other) in enumerate(zip(found, wanted, strict=True)) if one != other)
+    return f"out of order, first at {at}"
