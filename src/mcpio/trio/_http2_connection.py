@@ -10,9 +10,10 @@ import attrs
 import trio
 
 from mcpio.app.hosting import HttpHost
+from mcpio.trio._halves import RECEIVE_SIZE
 from mcpio.trio._http2_frames import PREFACE
 from mcpio.trio._http2_streams import Http2Streams
-from mcpio.trio._http_terms import LINGER, RECEIVE, FindPrincipal, HttpTimeouts, principal_of
+from mcpio.trio._http_terms import LINGER, FindPrincipal, HttpTimeouts, principal_of
 from mcpio.trio._listening import BROKEN, SocketPeer
 from mcpio.trio._timekeeper import Signal, Timekeeper
 
@@ -73,7 +74,7 @@ class Http2Connection:
         data = b""
         with trio.fail_after(inf if timeout is None else timeout), contextlib.suppress(*BROKEN):
             while len(data) < len(PREFACE) and PREFACE.startswith(data):
-                more = bytes(await stream.receive_some(RECEIVE))
+                more = bytes(await stream.receive_some(RECEIVE_SIZE))
                 if not more:
                     break
                 data += more
@@ -125,7 +126,7 @@ class Http2Connection:
     async def _read(self) -> None:
         """Read to the end, also when nothing more is heeded: so that the client can read what was said last."""
         try:
-            while data := bytes(await self._stream.receive_some(RECEIVE)):
+            while data := bytes(await self._stream.receive_some(RECEIVE_SIZE)):
                 self._streams.receive(data)
                 self._go_on()
                 while self._streams.is_congested:

@@ -14,8 +14,9 @@ from mcpio._driving import report
 from mcpio.app.hosting import HttpHost
 from mcpio.http.checks import Rejection
 from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
+from mcpio.trio._halves import RECEIVE_SIZE
 from mcpio.trio._http_parsers import BadRequest, HeadRead, Mark, Parser
-from mcpio.trio._http_terms import LINGER, RECEIVE, FindPrincipal, HttpTimeouts, Stage, principal_of
+from mcpio.trio._http_terms import LINGER, FindPrincipal, HttpTimeouts, Stage, principal_of
 from mcpio.trio._http_writing import ResponseWriter, plain_text
 from mcpio.trio._listening import BROKEN, SocketPeer
 from mcpio.trio._timekeeper import Signal
@@ -236,7 +237,7 @@ class HttpConnection:
     async def _receive(self) -> int:
         """Feed what comes, and return how many bytes that were: 0 for the end."""
         self._is_busy = False
-        data = await self._stream.receive_some(RECEIVE)
+        data = await self._stream.receive_some(RECEIVE_SIZE)
         self._is_busy = True
         self._parser.feed(bytes(data))
         return len(data)
@@ -266,7 +267,7 @@ class HttpConnection:
         with trio.move_on_after(LINGER):
             if isinstance(self._stream, trio.abc.HalfCloseableStream):
                 await self._stream.send_eof()
-            while await self._stream.receive_some(RECEIVE):
+            while await self._stream.receive_some(RECEIVE_SIZE):
                 pass
 
     def _enter(self, stage: Stage) -> None:

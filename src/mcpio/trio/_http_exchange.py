@@ -16,22 +16,18 @@ from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpE
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
 from mcpio.trio._groups import reason_of
+from mcpio.trio._halves import RECEIVE_SIZE
 from mcpio.trio._http_proxy import Proxy, open_tunnel
-from mcpio.trio._listening import TCP_KEEP_ALIVE, keep_tcp_alive
+from mcpio.trio._listening import BROKEN, TCP_KEEP_ALIVE, keep_tcp_alive
 from mcpio.trio._timekeeper import Signal
 
 __all__ = ["HttpClientTimeouts", "HttpPool"]
-
-RECEIVE: Final = 65536
-"""How many bytes to ask for at once."""
 
 KEEP: Final = 60.0
 """Seconds that a connection is kept without a use for it."""
 
 SAFE: Final = ("GET", "DELETE")
 """The methods that may be repeated where nobody knows whether they arrived."""
-
-BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, ssl.SSLError)
 
 
 @attrs.frozen(kw_only=True)
@@ -313,9 +309,9 @@ def _next_event(http: h11.Connection) -> object:
 async def _some(stream: trio.abc.Stream, limit: float | None) -> bytes:
     """Return the next bytes, none at the end. ``ConnectionLost`` when they take too long."""
     if limit is None:
-        return bytes(await stream.receive_some(RECEIVE))
+        return bytes(await stream.receive_some(RECEIVE_SIZE))
     with trio.move_on_after(limit):
-        return bytes(await stream.receive_some(RECEIVE))
+        return bytes(await stream.receive_some(RECEIVE_SIZE))
     raise ConnectionLost(f"nothing came from the server for {limit:g} s")
 
 

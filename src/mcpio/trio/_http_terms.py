@@ -15,10 +15,7 @@ from mcpio.engine.limits import seconds
 from mcpio.http.model import Denied, RequestHead
 from mcpio.trio._listening import SocketPeer
 
-__all__ = ["LINGER", "RECEIVE", "FindPrincipal", "HttpTimeouts", "Stage", "principal_of"]
-
-RECEIVE: Final = 65536
-"""How many bytes to ask for at once."""
+__all__ = ["LINGER", "FindPrincipal", "HttpTimeouts", "Stage", "principal_of"]
 
 LINGER: Final = 1.0
 """Seconds to go on reading from a client that was answered before its request was complete, so that it can read the

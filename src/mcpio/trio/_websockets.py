@@ -19,6 +19,7 @@ from mcpio.errors import ConnectFailed
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.trio._drivers import Opened, check_options
+from mcpio.trio._halves import RECEIVE_SIZE
 from mcpio.trio._listening import TCP_KEEP_ALIVE
 from mcpio.trio._sockets import CONNECT_TIMEOUT, SocketDialler, SocketOptions, connect_by, dial_tcp, secured
 from mcpio.trio._websocket_wire import WebSocketWire
@@ -30,9 +31,6 @@ from mcpio.websocket.options import WebSocketOptions
 __all__ = ["WebSocketConnectOptions", "connect_websocket", "open_websocket"]
 
 SCHEMES: Final = ("ws", "wss", "ws+unix", "wss+unix")
-
-RECEIVE: Final = 65536
-"""How many bytes to ask for at once."""
 
 TEXT_OF_REFUSAL: Final = 0.5
 """Seconds to wait for what a server says beside the status with which it refuses."""
@@ -147,7 +145,7 @@ class _Dialling:
         await stream.send_all(opening.request)
         with trio.CancelScope() as scope:
             while opening.outcome() is None:
-                opening.receive_data(bytes(await stream.receive_some(RECEIVE)) or None)
+                opening.receive_data(bytes(await stream.receive_some(RECEIVE_SIZE)) or None)
                 if opening.is_refused:
                     scope.deadline = min(scope.deadline, trio.current_time() + TEXT_OF_REFUSAL)
         if scope.cancelled_caught:
