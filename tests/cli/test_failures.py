@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio.cli.failures import Exit, Failure, did_you_mean, explained
+from mcpio.cli.failures import CREDENTIALS, Exit, Failure, did_you_mean, explained
 from mcpio.errors import (
     AuthorizationRequired,
     ConnectFailed,
@@ -42,8 +42,8 @@ FAILED = "cannot start 'x': y"
         (_caused(ConnectFailed("x"), RequestTimeout("initialize", 1)), Exit.TIMEOUT, "x"),
         (_caused(ConnectFailed("x"), ConnectionLost("y")), Exit.SERVER_DIED, "x"),
         (_caused(ConnectFailed("x"), ConnectFailed("y")), Exit.PROTOCOL, "x"),
-        (_caused(ConnectFailed("x"), AuthorizationRequired("y")), Exit.REFUSED, "x"),
-        (AuthorizationRequired("x"), Exit.REFUSED, "x"),
+        (_caused(ConnectFailed("x"), AuthorizationRequired("y")), Exit.REFUSED, f"x{CREDENTIALS}"),
+        (AuthorizationRequired("x"), Exit.REFUSED, f"x{CREDENTIALS}"),
     ],
 )
 def test_an_error_is_explained(error: McpError, status: Exit, text: str) -> None:

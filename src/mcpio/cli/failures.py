@@ -18,7 +18,10 @@ from mcpio.errors import (
     RequestTimeout,
 )
 
-__all__ = ["Exit", "Failure", "did_you_mean", "explained"]
+__all__ = ["CREDENTIALS", "Exit", "Failure", "did_you_mean", "explained"]
+
+CREDENTIALS = ". Credentials are given by --header, as in --header 'Authorization: Bearer ...'"
+"""What to do where a server wants to know who asks."""
 
 
 class Exit(enum.IntEnum):
@@ -73,9 +76,9 @@ def explained(error: McpError, *, by_url: bool = False) -> Failure:
         case ConnectFailed() if by_url and _is_unreachable(error):
             return Failure(Exit.UNREACHABLE, str(error))
         case ConnectFailed() if isinstance(error.__cause__, AuthorizationRequired):
-            return Failure(Exit.REFUSED, str(error))
+            return Failure(Exit.REFUSED, f"{error}{CREDENTIALS}")
         case AuthorizationRequired():
-            return Failure(Exit.REFUSED, str(error))
+            return Failure(Exit.REFUSED, f"{error}{CREDENTIALS}")
         case ConnectFailed():
             return Failure(_not_connected(error.__cause__), str(error))
         case RequestTimeout():

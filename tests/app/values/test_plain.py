@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -20,6 +21,11 @@ from mcpio.types.content import TextContent
 
 class Colour(enum.Enum):
     RED = "red"
+
+
+class Promised:
+    def __await__(self) -> Iterator[None]:
+        return iter(())
 
 
 class Pair(NamedTuple):
@@ -82,6 +88,7 @@ def test_a_value_is_said_as_what_it_is(value: Any, said: Any) -> None:
     ("value", "path", "reason"),
     [
         (object(), "", "a value of type object has no form in JSON"),
+        (Promised(), "", "a value of type Promised has no form in JSON: was its await forgotten?"),
         ({"a": [1, float("nan")]}, "a[1]", "expected a finite number, got nan"),
         ({"a": {5: 1}}, "a", "expected a string as the name of a member, got 5"),
         (Pair(1, object()), "right", "a value of type object has no form in JSON"),

@@ -50,7 +50,8 @@ def plain(value: Any) -> Any:
         return _array(value)
     if isinstance(value, AbstractSet):
         return _array(in_order(value))
-    raise Fault(f"a value of type {kind.__name__} has no form in JSON")
+    why = ": was its await forgotten?" if hasattr(value, "__await__") else ""
+    raise Fault(f"a value of type {kind.__name__} has no form in JSON{why}")
 
 
 def in_order(items: AbstractSet[Any]) -> list[Any]:
