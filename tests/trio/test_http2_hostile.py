@@ -18,6 +18,7 @@ from http2frames import (
     END_STREAM,
     FRAME_SIZE_ERROR,
     GET,
+    GOAWAY,
     HEADERS,
     PING,
     PRIORITY,
@@ -38,6 +39,7 @@ from hypothesis import strategies as st
 from triowire import in_virtual_time
 
 from mcpio.trio import HttpTimeouts
+from mcpio.trio._http2_frames import PREFACE
 
 # Floods
 
@@ -80,6 +82,42 @@ def test_a_flood_ends_the_connection(kind: str) -> None:
     in_virtual_time(main)
 
 
+MADE_TO_RESET: dict[str, Callable[[int], bytes]] = {
+    "an end after the end": lambda n: request(n) + frame(DATA, n, b"", END_STREAM),
+    "a body after the end": lambda n: request(n) + frame(DATA, n, b"x" * 300),
+    "a head after the end": lambda n: request(n) * 2,
+    "ends of what was reset": lambda _: frame(DATA, 1, b"", END_STREAM),
+    "heads of what was reset": lambda _: request(1),
+}
+
+
+def request(stream: int) -> bytes:
+    """Return a whole request."""
+    return frame(HEADERS, stream, GET, END_HEADERS | END_STREAM)
+
+
+@pytest.mark.parametrize("kind", MADE_TO_RESET)
+@pytest.mark.req("SEC-10")
+def test_requests_that_the_server_is_made_to_reset_are_a_flood_too(kind: str) -> None:
+    """What goes on after its end is to be reset by the server: that is no way round the bound on resets."""
+
+    async def main() -> None:
+        async with http2_site(Shop().server) as (site, nursery):
+            client = site.connect()
+            await client.say(PREFACE + frame(SETTINGS) + rapid_resets(-1))
+            heard, said = bytearray(), 0
+            while said < 5000 and not is_sent_away(heard):
+                await client.say(b"".join(map(MADE_TO_RESET[kind], range(2 * said + 3, 2 * said + 203, 2))))
+                said += 100
+                with trio.move_on_after(0.001):
+                    while data := await client.stream.receive_some(65536):
+                        heard += data
+            assert 1000 <= said <= 1100
+            await is_well(site, nursery)
+
+    in_virtual_time(main)
+
+
 @pytest.mark.parametrize("kind", ["pings", "settings", "requests that are reset at once"])
 def test_what_comes_now_and_then_is_no_flood(kind: str) -> None:
     async def main() -> None:
@@ -93,6 +131,11 @@ def test_what_comes_now_and_then_is_no_flood(kind: str) -> None:
             assert client.farewells == []
 
     in_virtual_time(main)
+
+
+def is_sent_away(heard: bytearray) -> bool:
+    """Whether frames end with one that says that there was too much."""
+    return bytes(heard[-17:-8]) == frame(GOAWAY, 0, b"12345678")[:9] and heard[-1] == CALM
 
 
 # Heads

@@ -48,6 +48,11 @@ class Frame:
     data: bytes
     """All of it, as it came."""
 
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing more comes of a request, for those kinds that say so."""
+        return bool(self.flags & _END_STREAM)
+
 
 class Unacceptable(Exception):
     """What came ends the connection."""
@@ -114,7 +119,7 @@ def cost(frame: Frame) -> int:
     All others take one each: resets, pings, settings, priorities, windows, what nobody knows, and short pieces.
     """
     if frame.kind == Kind.DATA:
-        return 0 if frame.flags & _END_STREAM or len(frame.data) >= _HEADER + SHORT else 1
+        return 0 if frame.is_last or len(frame.data) >= _HEADER + SHORT else 1
     return 0 if frame.kind in (Kind.HEADERS, Kind.CONTINUATION) else 1
 
 

@@ -6,7 +6,7 @@ piece that is on its way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import inf
 from typing import Final, cast
 
@@ -209,15 +209,22 @@ class Http2Streams:
 
     def _take(self, frame: Frame) -> bool:
         """Act on a frame; return whether another may come."""
-        if not self._allowance.spend(cost(frame), self._now):
-            raise Unacceptable(ErrorCodes.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
+        price = cost(frame)
+        self._spend(price)
         if frame.kind == Kind.GOAWAY:
             # It makes no more requests. h2 would not let those be answered that it has made.
             self.close()
             return not self.is_over
-        for event in self._http.receive_data(frame.data):
+        events = self._http.receive_data(frame.data)
+        if not price and not self._frames.is_in_head and _is_vain(frame, events):
+            self._spend(1)
+        for event in events:
             self._handle(event)
         return True
+
+    def _spend(self, count: int) -> None:
+        if not self._allowance.spend(count, self._now):
+            raise Unacceptable(ErrorCodes.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
 
     def _handle(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.RequestReceived):
@@ -450,3 +457,17 @@ class Http2Streams:
     def _find(self, exchange: Hashable) -> Stream | None:
         _, number = cast("tuple[Hashable, int]", exchange)
         return self._streams.get(number)
+
+
+def _is_vain(frame: Frame, events: Sequence[h2.events.Event]) -> bool:
+    """Whether a frame went on after the end of a request, which h2 resets for that.
+
+    To have the server reset what was asked is no way round the price of a reset (CVE-2025-8671). Pieces of a body may
+    still be on their way when their request is refused.
+    """
+    if frame.kind == Kind.DATA and not events and not frame.is_last:
+        return False
+    return not any(isinstance(event, _ASKING) for event in events)
+
+
+_ASKING: Final = (h2.events.RequestReceived, h2.events.DataReceived, h2.events.TrailersReceived)
