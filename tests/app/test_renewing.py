@@ -28,7 +28,7 @@ class Wire:
         self.asked: list[tuple[str, Any]] = []
         self.told: list[Any] = []
         self.refused: set[str] = set()
-        self.leaves_at = ""
+        self.leaves_at = self.loses_after = ""
         self.on_leaving: Callable[[], None] = lambda: None
         self.losses, self.fails = 0, False
         self.connection = client_connection(options=Options(reopens=True), **of_client)
@@ -105,6 +105,9 @@ class Wire:
             answer = {"result": {"tools": []}}
         text = json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer})
         self.connection.receive_message(text, 0.0)
+        if method == self.loses_after:
+            self.client.process()
+            self.lose()
 
 
 def test_a_new_session_is_told_the_log_level_and_the_subscriptions_that_there_are() -> None:
@@ -165,6 +168,21 @@ def test_when_no_session_can_come_they_fail() -> None:
     wire.renewal.give_up()
     wire.runtime.run()
     assert isinstance(outcome[0], NoBackChannel)
+
+
+def test_a_session_that_is_lost_as_soon_as_it_is_opened_leaves_them_waiting() -> None:
+    wire = Wire()
+    wire.lose()
+    outcome = wire.begin(wire.client.ping())
+    wire.loses_after = "initialize"
+    with pytest.raises(ConnectionLost):
+        wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    assert outcome == []
+    wire.loses_after = ""
+    wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    assert outcome == [None]
 
 
 @pytest.mark.parametrize(("where", "error"), [("initialize", ConnectFailed), ("logging/setLevel", ConnectionLost)])

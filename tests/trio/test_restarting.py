@@ -192,6 +192,21 @@ def test_a_child_that_refuses_the_handshake_is_the_last_and_calls_say_so(tmp_pat
     run(main)
 
 
+def test_a_child_that_never_shakes_hands_has_not_worked_however_long_it_ran(tmp_path: Path) -> None:
+    policy = RestartPolicy(backoff=Backoff(base=0, tries=2), settled_after=0)
+
+    async def main() -> None:
+        argv = successors(tmp_path, "works", *["fails"] * 9)
+        async with open_stdio(argv, restart=policy, stderr="discard") as client:
+            with pytest.raises(ConnectionLost):
+                await client.ping()
+            with pytest.raises(NoBackChannel, match="status 9"):
+                await client.ping()
+
+    run(main)
+    assert len(pids(tmp_path)) == 3
+
+
 def test_the_noise_of_one_child_is_not_said_of_the_next(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         argv = successors(tmp_path, "works", "noise", "fails", "fails")

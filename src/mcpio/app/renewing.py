@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mcpio.app.callbacks import check_nothing_waits, checked_callback
 from mcpio.app.session import Session
 from mcpio.engine.table import Phase
-from mcpio.errors import McpError, NoBackChannel
+from mcpio.errors import ConnectionLost, McpError, NoBackChannel
 
 if TYPE_CHECKING:
     from mcpio.app.client import Client
@@ -91,7 +91,7 @@ class Renewal:
 
         Raises ``ConnectFailed`` when the handshake fails, and ``McpError`` when the session is lost once more.
         """
-        client = self._client
+        client, losses = self._client, self._losses
         await client.initialize()
         for request in (*([] if self._log_level is None else [self._log_level]), *self._subscriptions.values()):
             try:
@@ -100,6 +100,8 @@ class Renewal:
                 if client.connection.phase is not Phase.OPERATING:
                     raise
                 client.driver.report("the server does not know any more what it was asked for", error)
+        if self._losses > losses:
+            raise ConnectionLost("the session was lost as soon as it was opened")
         self._go_on()
 
     def give_up(self, why: McpError | None = None) -> None:

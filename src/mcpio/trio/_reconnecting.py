@@ -77,6 +77,7 @@ class ReconnectingWire:
         self._restarts = restarts
         self._has_client = False
         self._use(wire)
+        restarts.began(trio.current_time())
 
     def client(self, make: Callable[..., C], connection: Any, driver: Any, **options: Any) -> C:
         """Return the client, which ``make`` makes with this wire. Call it once."""
@@ -157,7 +158,6 @@ class ReconnectingWire:
         self._lost = trio.Event()
         self._is_given_up = False
         self._has_begun = True
-        self._restarts.began(trio.current_time())
 
     def _lose(self, connection: Connection, error: Exception | None) -> None:
         """Tell the connection that its session is lost. Before that has begun, the loss would be the end of all."""
@@ -212,6 +212,8 @@ class ReconnectingWire:
         self._has_begun = True
         try:
             await self._renewal.open()
+            # Not before: what connects, and then hangs in the handshake for long, has not worked.
+            self._restarts.began(trio.current_time())
         except McpError as error:
             self._client.driver.report(f"no session on the new connection: {error}", None)
             if self._client.connection.phase in (Phase.CLOSING, Phase.CLOSED):
