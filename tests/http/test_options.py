@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -79,3 +80,34 @@ def test_on_a_unix_socket_any_host_is_served_and_no_page_but_those_that_are_name
     assert HostPolicy.for_unix_socket() == HostPolicy(None, frozenset())
     policy = HostPolicy.for_unix_socket(origins=["https://App.Example"])
     assert policy.origins == frozenset({"https://app.example"})
+
+
+@pytest.mark.req("HTTP-02", "HTTP-04")
+def test_one_text_is_no_list_of_names() -> None:
+    makers: list[Callable[[Any], object]] = [
+        lambda name: HostPolicy(name, None),
+        lambda name: HostPolicy(None, name),
+        lambda name: HostPolicy.for_address("0.0.0.0", 8000, hosts=name),
+        lambda name: HostPolicy.for_address("0.0.0.0", 8000, origins=name),
+        lambda name: HostPolicy.for_unix_socket(origins=name),
+        lambda name: Cors(origins=name),
+    ]
+    for make in makers:
+        with pytest.raises(TypeError, match=r"several names are wanted, as in \['https://app\.example'\]"):
+            make("https://app.example")
+
+
+def test_names_may_be_given_in_any_collection_and_in_any_case() -> None:
+    assert HostPolicy(["MCP.Example"], {"https://App.Example"}) == HostPolicy(
+        frozenset({"mcp.example"}), frozenset({"https://app.example"})
+    )
+    assert Cors(origins=["https://App.Example"]).origins == frozenset({"https://app.example"})
+    assert Cors(origins="*").origins == "*"
+
+
+def test_a_path_begins_with_a_slash_and_answers_are_of_three_kinds() -> None:
+    with pytest.raises(ValueError, match="path begins with a slash, and 'mcp' does not"):
+        HttpOptions(path="mcp")
+    wrong: Any = "xml"
+    with pytest.raises(ValueError, match="answers is 'auto', 'json' or 'sse', not 'xml'"):
+        HttpOptions(answers=wrong)

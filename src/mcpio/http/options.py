@@ -16,6 +16,27 @@ Answers: TypeAlias = Literal["auto", "json", "sse"]
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
+def _names(given: Iterable[str]) -> frozenset[str]:
+    # One text holds every part of itself: a policy of it would let in whoever has such a part for a name.
+    if isinstance(given, str):
+        raise TypeError(f"several names are wanted, as in [{given!r:.100}], and not one text")
+    return frozenset(map(str.lower, given))
+
+
+def _welcome(given: Iterable[str] | Literal["*"]) -> frozenset[str] | Literal["*"]:
+    return "*" if given == "*" else _names(given)
+
+
+def _check_path(_: object, attribute: attrs.Attribute[str], path: str) -> None:
+    if not path.startswith("/"):
+        raise ValueError(f"{attribute.name} begins with a slash, and {path!r:.100} does not")
+
+
+def _check_answers(_: object, attribute: attrs.Attribute[str], answers: str) -> None:
+    if answers not in ("auto", "json", "sse"):
+        raise ValueError(f"{attribute.name} is 'auto', 'json' or 'sse', not {answers!r:.100}")
+
+
 @attrs.frozen
 class HostPolicy:
     """Which ``Host`` and ``Origin`` are served: what keeps a page in somebody's browser away (HTTP-02, HTTP-04).
@@ -23,9 +44,9 @@ class HostPolicy:
     A request without ``Origin`` does not come from a page, and is served.
     """
 
-    hosts: frozenset[str] | None
+    hosts: frozenset[str] | None = attrs.field(converter=attrs.converters.optional(_names))
     """The ``Host`` values that are served, in lower case with their port; ``None`` for any."""
-    origins: frozenset[str] | None
+    origins: frozenset[str] | None = attrs.field(converter=attrs.converters.optional(_names))
     """The ``Origin`` values that are served, in lower case; ``None`` for the origin that the request itself is
     addressed to. With ``hosts`` that are ``None`` too, that keeps no page away whose name was made to point here."""
 
@@ -40,10 +61,10 @@ class HostPolicy:
         """
         name = f"[{host}]" if ":" in host else host
         own = frozenset(f"{each}{suffix}" for each in {name, *_LOOPBACK} - {""} for suffix in ("", f":{port}"))
-        named = frozenset(map(str.lower, hosts))
+        named = _names(hosts)
         pages = frozenset(f"{scheme}://{each}" for each in own | named for scheme in ("http", "https"))
         is_local = name in _LOOPBACK or host.startswith("127.") or not host
-        return cls(own | named if is_local else named or None, pages | frozenset(map(str.lower, origins)))
+        return cls(own | named if is_local else named or None, pages | _names(origins))
 
     @classmethod
     def for_unix_socket(cls, *, origins: Iterable[str] = ()) -> HostPolicy:
@@ -51,14 +72,14 @@ class HostPolicy:
 
         No browser connects to one by itself: a page comes through a proxy, and whom that serves is for it to say.
         """
-        return cls(None, frozenset(map(str.lower, origins)))
+        return cls(None, _names(origins))
 
 
 @attrs.frozen(kw_only=True)
 class Cors:
     """What pages of other origins may do, for servers that are meant to be called from browsers."""
 
-    origins: frozenset[str] | Literal["*"] = attrs.field(default="*")
+    origins: frozenset[str] | Literal["*"] = attrs.field(default="*", converter=_welcome)
     """The origins; ``"*"`` for every one."""
     max_age: int = 600
     """For how many seconds a browser may remember the answer to its question."""
@@ -68,11 +89,11 @@ class Cors:
 class HttpOptions:
     """Choices of a server. The defaults serve any client of any handshake revision."""
 
-    path: str = "/mcp"
+    path: str = attrs.field(default="/mcp", validator=_check_path)
     """The one endpoint (HTTP-01)."""
     policy: HostPolicy = HostPolicy(None, None)
     """Which ``Host`` and ``Origin`` are served. Drivers that know the bound address derive it from that."""
-    answers: Answers = "auto"
+    answers: Answers = attrs.field(default="auto", validator=_check_answers)
     """``"auto"`` answers with JSON unless something comes before the answer, or it takes longer than ``sse_after``;
     ``"json"`` never streams: what handlers tell before their answer is left out; ``"sse"`` always streams."""
     strict_accept: bool = True
