@@ -87,6 +87,15 @@ def test_an_event_that_is_too_large_ends_the_reading() -> None:
     assert not parser.is_too_large
 
 
+def test_comments_are_no_part_of_an_event() -> None:
+    parser = SseParser(max_event_bytes=100)
+    for _ in range(1000):
+        assert parser.receive(b": here\n") == []
+    assert [event.data for event in parser.receive(b"data: x\n\n")] == ["x"]
+    assert parser.receive(b":" + b"x" * 100) == []
+    assert parser.is_too_large
+
+
 def test_many_small_pieces_take_a_time_in_proportion_to_them() -> None:
     def seconds(count: int) -> float:
         parser = SseParser()

@@ -36,7 +36,7 @@ from http2frames import (
 from http2wire import POST, PSEUDO, Http2Client, Shop, http2_site, message, session
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from triowire import in_virtual_time
+from triowire import RawHttp, in_virtual_time
 
 from mcpio.trio import HttpTimeouts
 from mcpio.trio._http2_frames import PREFACE
@@ -109,9 +109,7 @@ def test_requests_that_the_server_is_made_to_reset_are_a_flood_too(kind: str) ->
             while said < 5000 and not is_sent_away(heard):
                 await client.say(b"".join(map(MADE_TO_RESET[kind], range(2 * said + 3, 2 * said + 203, 2))))
                 said += 100
-                with trio.move_on_after(0.001):
-                    while data := await client.stream.receive_some(65536):
-                        heard += data
+                heard += await heard_by(client)
             assert 1000 <= said <= 1100
             await is_well(site, nursery)
 
@@ -131,6 +129,15 @@ def test_what_comes_now_and_then_is_no_flood(kind: str) -> None:
             assert client.farewells == []
 
     in_virtual_time(main)
+
+
+async def heard_by(client: RawHttp) -> bytes:
+    """Return what came so far."""
+    heard = b""
+    with trio.move_on_after(0.001):
+        while data := await client.stream.receive_some(65536):
+            heard += data
+    return heard
 
 
 def is_sent_away(heard: bytearray) -> bool:

@@ -99,6 +99,9 @@ class SseParser:
         if not line:
             self._dispatch(events)
             return
+        if line.startswith(":"):
+            self._size -= len(line)  # nothing is kept of a comment
+            return
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if field == "data":
