@@ -31,7 +31,7 @@ def test_the_latest_is_the_newest_whatever_the_order() -> None:
     assert Options(revisions=(REV_2025_06_18, REV_2024_11_05)).latest is REV_2025_06_18
 
 
-@pytest.mark.parametrize("revisions", [(), (REV_2026_07_28,), (REV_2025_11_25, REV_2026_07_28)])
+@pytest.mark.parametrize("revisions", [(), (REV_2026_07_28,), (REV_2025_11_25, REV_2026_07_28), ("2025-11-25",)])
 def test_only_a_revision_with_a_handshake_can_be_chosen(revisions: Any) -> None:
     with pytest.raises(ValueError, match="revisions must be one or more of 2024-11-05, 2025-03-26, "):
         Options(revisions=revisions)

@@ -32,9 +32,9 @@ def checked(name: str, value: Any, kind: type[T]) -> T | None:
 
 
 def _handshake_only(_: object, __: object, revisions: tuple[Revision, ...]) -> None:
-    if not revisions or any(revision.era is not Era.HANDSHAKE for revision in revisions):
+    if not revisions or any(getattr(revision, "era", None) is not Era.HANDSHAKE for revision in revisions):
         names = ", ".join(revision.name for revision in HANDSHAKE_REVISIONS)
-        raise ValueError(f"revisions must be one or more of {names}")
+        raise ValueError(f"revisions must be one or more of {names}: REV_2025_11_25 and its like")
 
 
 def _as_set(profiles: Iterable[Profile]) -> frozenset[Profile]:
