@@ -50,7 +50,7 @@ class WebSocketSite:
 
     listener: MemoryListener
     scope: trio.CancelScope
-    """Cancelled, the server ends."""
+    """Cancelled, the server ends, and the test goes on."""
 
     def dial(self, pair: Callable[[], Pair] = trio.testing.memory_stream_pair) -> FarClient:
         """Return a client that has said nothing yet."""
@@ -78,10 +78,16 @@ async def websocket_site(
     else:
         parser: ParserName = "httptools" if kind.endswith("httptools") else "h11"
         serve = partial(serve_http, server, websocket=options or WebSocketOptions(), parser=parser)
-    async with trio.open_nursery() as around, trio.open_nursery() as nursery:
-        await nursery.start(partial(serve, listeners=[listener], **how))
-        yield WebSocketSite(listener, nursery.cancel_scope)
-        around.cancel_scope.cancel()
+    scope = trio.CancelScope()
+
+    async def run(*, task_status: Any) -> None:
+        with scope:
+            await serve(listeners=[listener], task_status=task_status, **how)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run)
+        yield WebSocketSite(listener, scope)
+        nursery.cancel_scope.cancel()
 
 
 def half_stalled() -> Pair:

@@ -85,14 +85,24 @@ class WebSocketPlayer(TrioPlayer):
         wire._socket.data_to_send(self._now)
 
     async def _said(self, connection: Connection) -> list[bytes | None]:
-        _, near = self._wires[connection]
+        wire, near = self._wires[connection]
         chunks = await super()._said(connection)
         if connection.end is not None and connection not in self._over:
             self._over.append(connection)
-            # The close frame may be out before anybody waits for it.
-            assert await near.at_end()
-            chunks.append(None)
+
+            async def hear_the_end() -> None:
+                assert await near.at_end()
+                chunks.append(None)
+                await near.close()
+
+            # Whoever runs a session closes its wire in the end, and that the WebSocket.
+            await self._together(wire.aclose, hear_the_end)
         return chunks
+
+    async def _clear(self) -> None:
+        for connection in self._over:
+            del self._wires[connection]
+        await super()._clear()
 
 
 class _Near(Far):

@@ -175,6 +175,22 @@ def test_a_client_closes_while_its_request_runs(kind: str, code: int | None, rea
 
 
 @each_kind
+def test_a_client_that_was_not_let_in_when_the_server_ends_hears_that_from_http(kind: str) -> None:
+    async def slowly(*_: object) -> None:
+        await trio.sleep(1)
+
+    async def main() -> None:
+        async with websocket_site(make_server(), kind, principal=slowly, grace=5) as site:
+            far = site.dial()
+            await far.send_bytes(request(HOST))
+            await trio.testing.wait_all_tasks_blocked()
+            site.scope.cancel()
+            assert (await far.head())[0] == "HTTP/1.1 503 Service Unavailable"
+
+    in_virtual_time(main)
+
+
+@each_kind
 def test_a_request_and_the_close_frame_come_at_once(kind: str) -> None:
     async def main() -> None:
         server = make_server()

@@ -44,6 +44,7 @@ class WebSocketSite:
         self._subprotocols = terms.options.subprotocols_for(engine.profiles)
         self._sessions = SessionSite(ground, tap=tap, idle_timeout=terms.idle_timeout)
         self._wires: Crowd[WebSocketWire] = Crowd()
+        self._is_closing = False
 
     def answer(self, head: RequestHead, *, is_current: bool) -> Accepted | Rejection | None:
         """Return the answer to a request, or ``None`` for one that HTTP is to answer.
@@ -56,6 +57,8 @@ class WebSocketSite:
             return Rejection(400, "Bad request: WebSocket begins with HTTP/1.1") if self._terms.is_alone else None
         if not self._terms.is_alone and not asks_for_websocket(head):
             return None
+        if self._is_closing:
+            return Rejection(503, "Service unavailable: the server ends")
         return answer_opening(head, http=self._http, options=self._terms.options, subprotocols=self._subprotocols)
 
     async def carry(self, stream: trio.abc.Stream, rest: bytes, accepted: Accepted, principal: Hashable) -> None:
@@ -77,6 +80,7 @@ class WebSocketSite:
 
     def close(self, grace: float) -> None:
         """Begin the end of all sessions. What runs is answered within so many seconds."""
+        self._is_closing = True
         self._sessions.close(grace)
         for wire in self._wires:
             # A client that does not close too must not cost the server its own end in order.

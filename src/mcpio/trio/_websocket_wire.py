@@ -178,10 +178,9 @@ class WebSocketWire:
             if connection.phase is Phase.CLOSING:
                 # The peer hears no answers any more, so those that are owed to it need not be waited for.
                 connection.close(now, 0.0)
-        elif connection.phase is Phase.CLOSED:
-            self._close(connection, now)
-            self._ends = True
         self._rest = socket.data_to_send(now)
+        # The close itself is left to ``aclose``, which has time for it when all grace is over.
+        self._ends = connection.phase is Phase.CLOSED and bool(self._rest)
 
     def _try_to_send(self, send_nowait: Callable[[bytes], int]) -> None:
         if self._rest:
