@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from httpsite import Site, initialize, note, tool_call
+from httpsite import BOTH, Site, initialize, note, tool_call
 
 from mcpio.app.session_keeping import MemorySessionStore
 from mcpio.engine.limits import Limits
@@ -271,6 +271,17 @@ def test_a_session_has_a_number_of_requests_open_at_most() -> None:
     for _, event in calls:
         site.answer(event)
     assert site.post(note("initialized"), session).status == 202
+
+
+def test_requests_that_come_slowly_side_by_side_are_no_more_than_that() -> None:
+    site = Site(limits=Limits(streams=2))
+    session = site.open()
+    fields = {"content_type": "application/json", "accept": BOTH, "mcp_session_id": session}
+    calls = [site.ask("POST", body=None, **fields) for _ in range(5)]
+    for id, exchange in enumerate(calls):
+        site.complete(exchange, json.dumps(tool_call(id)).encode())
+    assert len(site.requests()) == 2
+    assert [exchange.status for exchange in calls[2:]] == [503] * 3
 
 
 # Batches (2025-03-26)

@@ -75,7 +75,7 @@ class Mcp:
         revision = session.connection.revision
         if facts.version is not None and revision is not None and facts.version != revision.name:
             return Rejection(400, f"Invalid request: this session speaks {revision}, not {facts.version}")
-        if facts.method == "POST" and len(session.streams) >= self._limits.streams:
+        if facts.method == "POST" and self._is_full(session):
             return _TOO_MANY_STREAMS
         self._sessions.enter(session, exchange)
         return None
@@ -90,13 +90,19 @@ class Mcp:
             # It ended while the request came.
             exchange.reject(self._sessions.epitaph(session))
         elif exchange.facts.method == "POST":
-            self._feed(exchange, session, exchange.take_body())
+            if self._is_full(session):  # others came in the meantime
+                exchange.reject(_TOO_MANY_STREAMS)
+            else:
+                self._feed(exchange, session, exchange.take_body())
         elif exchange.facts.method == "GET":
             self._sessions.streams.listen(session, exchange)
             self._sessions.flush(session)
         else:
             exchange.respond(204, session_headers(session, exchange))
             self._sessions.end(session)
+
+    def _is_full(self, session: HttpSession) -> bool:
+        return len(session.streams) >= self._limits.streams
 
     # A message
 
