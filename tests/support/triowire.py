@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -55,7 +54,7 @@ class MemorySite:
     listener: MemoryListener
     listening: HttpListening
     scope: trio.CancelScope
-    """Cancelled, the server ends."""
+    """Cancelled, the server ends, and the test goes on."""
 
     def connect(self, pair: Callable[[], Pair] = trio.testing.memory_stream_pair) -> RawHttp:
         """Return a client."""
@@ -66,9 +65,14 @@ class MemorySite:
 async def memory_site(server: Server, **how: Any) -> AsyncIterator[MemorySite]:
     """Serve a server for a block, with the options of ``serve_http``."""
     listener = MemoryListener()
+    scope = trio.CancelScope()
+
+    async def serve(*, task_status: Any) -> None:
+        with scope:
+            await serve_http(server, listeners=[listener], task_status=task_status, **how)
+
     async with trio.open_nursery() as nursery:
-        listening = await nursery.start(partial(serve_http, server, listeners=[listener], **how))
-        yield MemorySite(listener, listening, nursery.cancel_scope)
+        yield MemorySite(listener, await nursery.start(serve), scope)
         nursery.cancel_scope.cancel()
 
 
