@@ -80,14 +80,14 @@ async def serve_websocket(
     there is not.
     """
     new_parser(parser, head_bytes)  # To fail now, and not at the first client.
-    limits, spoken = chosen("timeouts", timeouts, HttpTimeouts), chosen("options", options, WebSocketOptions)
-    terms = WebSocketTerms(spoken, is_alone=True, idle_timeout=seconds(idle_timeout))
-    told = HttpSiteOptions(limits, head_bytes, parser, None, principal, tap, None, "fail", terms)
+    times, choices = chosen("timeouts", timeouts, HttpTimeouts), chosen("options", options, WebSocketOptions)
+    terms = WebSocketTerms(choices, is_alone=True, idle_timeout=seconds(idle_timeout))
+    told = HttpSiteOptions(times, head_bytes, parser, None, principal, tap, None, "fail", terms)
     door = Door(
         max_connections=max_connections,
         max_per_address=max_per_address,
         ssl_context=ssl_context,
-        handshake_timeout=limits.head,
+        handshake_timeout=times.head,
         https_compatible=True,
     )
     http = HttpOptions(path=path, policy=checked("policy", policy, HostPolicy) or HostPolicy(None, None))
