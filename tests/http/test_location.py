@@ -55,6 +55,7 @@ def test_a_reference_leads_from_a_unix_socket_to_that_socket_only() -> None:
         ("", "begins with http"),
         ("http:///mcp", "names no host"),
         ("http+unix:///mcp", "names no socket: http"),
+        ("http://localhost:0/", "names port 0, at which nobody listens"),
         ("http+unix://a%00/mcp", "names no socket"),
         ("http://user@localhost/", "must not contain credentials"),
         ("http://:secret@localhost/", "must not contain credentials"),

@@ -49,6 +49,8 @@ class Location:
         host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode()
         if _HOST.fullmatch(host) is None:
             raise ValueError(f"the URL {url!r:.100} names a host that cannot be")
+        if parts.port == 0:
+            raise ValueError(f"the URL {url!r:.100} names port 0, at which nobody listens")
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if not target.isascii() or any(character <= " " or character == "\x7f" for character in target):
             raise ValueError(f"the URL {url!r:.100} is not encoded: use percent signs for what is no ASCII")
