@@ -112,7 +112,8 @@ class ReconnectingWire:
                     await self._inner.receive(connection)
                     return
         except BROKEN as error:
-            self._lose(connection, error)
+            # What the wire found says more than that it broke.
+            self._lose(connection, error.__cause__ if isinstance(error.__cause__, McpError) else error)
         await self._drop(connection)
 
     def send_now(self, connection: Connection) -> None:
