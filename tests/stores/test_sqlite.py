@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +45,26 @@ def test_a_file_is_read_back(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(sqlite3.ProgrammingError):
         store.records()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
+def test_the_file_is_for_nobody_else_to_read(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "tasks.db") as store:
+        store.write([StorePut(1, "a", b"one", b"result")])
+        assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {
+            "tasks.db": 0o600,
+            "tasks.db-wal": 0o600,
+        }
+    (tmp_path / "tasks.db").chmod(0o640)
+    SqliteStore(tmp_path / "tasks.db").close()
+    assert stat.S_IMODE((tmp_path / "tasks.db").stat().st_mode) == 0o640  # whoever shares it has a reason
+
+
+@pytest.mark.parametrize("path", ["", ":memory:"])
+def test_what_is_no_file_makes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    SqliteStore(path).close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_all_changes_are_made_or_none(tmp_path: Path) -> None:

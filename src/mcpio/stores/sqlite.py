@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import threading
@@ -57,13 +58,14 @@ class SqliteStore:
     blocking = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open the file, and make it where there is none; ``":memory:"`` is none.
+        """Open the file, and make it where there is none, for nobody else to read; ``":memory:"`` is none.
 
         ``sqlite3.Error`` for a file that cannot be opened, that is no database, or that another process has open, and
         ``ValueError`` for the file of another program, or of another version of this one.
         """
         # A thread that nobody waits for any more may still be at work when the next call comes.
         self._lock = threading.Lock()
+        _make_private(path)
         self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             self._open(path)
@@ -153,3 +155,13 @@ class SqliteStore:
                     database.execute(statement)
             elif version != VERSION or set(database.execute("SELECT name FROM sqlite_master")) != TABLES:
                 raise ValueError(f"{path} is no file of this store, or of another version: expected version {VERSION}")
+
+
+def _make_private(path: str | os.PathLike[str]) -> None:
+    """Make a file that there is not: whoever can read the id of a session can act for its client.
+
+    What SQLite puts beside it has the same mode.
+    """
+    if os.fspath(path) not in ("", ":memory:"):
+        with contextlib.suppress(OSError):  # SQLite says it better
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
