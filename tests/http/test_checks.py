@@ -141,6 +141,8 @@ def test_who_is_denied_hears_what_whoever_denied_says() -> None:
     rejection = first_broken(facts(head={"principal": denied}, **GOOD), rules())
     assert rejection == Rejection(403, "not you", headers=((b"www-authenticate", b"Bearer"),))
     assert status(facts("OPTIONS", head={"principal": denied}), cors=Cors()) == 200
+    unknown = first_broken(facts(head={"principal": Denied(500, "Internal error")}, **GOOD), rules())
+    assert unknown == Rejection(500, "Internal error", -32603)
 
 
 @pytest.mark.req("HTTP-07")

@@ -186,7 +186,8 @@ def _principal(facts: Facts, _: Rules) -> Rejection | None:
     denied = facts.principal
     if not isinstance(denied, Denied) or facts.method == "OPTIONS":
         return None
-    return Rejection(denied.status, denied.message, headers=denied.headers)
+    code = ErrorCode.INTERNAL_ERROR if denied.status >= 500 else ErrorCode.INVALID_REQUEST
+    return Rejection(denied.status, denied.message, code, denied.headers)
 
 
 def _accept(facts: Facts, rules: Rules) -> Rejection | None:
