@@ -16,7 +16,7 @@ from triowire import MemoryListener, RawHttp, each_parser, in_virtual_time, memo
 from mcpio import Context, Server
 from mcpio.http.model import Denied, RequestHead
 from mcpio.http.options import HttpOptions
-from mcpio.trio import SocketPeer, serve_http
+from mcpio.trio import SocketPeer, serve_http, serve_tcp, serve_websocket
 
 
 class Shop:
@@ -442,5 +442,27 @@ def test_no_session_outlives_the_server_though_its_client_is_gone_and_its_handle
             await trio.testing.wait_all_tasks_blocked()
             assert len(shop.server.sessions) == 1
         assert not shop.server.sessions
+
+    in_virtual_time(main)
+
+
+@pytest.mark.parametrize("serve", [serve_http, partial(serve_tcp, port=0), serve_websocket])
+@pytest.mark.parametrize("steps", range(6))
+def test_a_server_that_is_cancelled_while_it_begins_ends(serve: Any, steps: int) -> None:
+    async def main() -> None:
+        async def cancel() -> None:
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            scope.cancel()
+
+        listener = MemoryListener()
+        async with trio.open_nursery() as nursery:
+            with trio.fail_after(10), trio.CancelScope() as scope:
+                if steps:
+                    nursery.start_soon(cancel)
+                else:
+                    scope.cancel()
+                await serve(Shop().server, listeners=[listener])
+            assert scope.cancelled_caught
 
     in_virtual_time(main)

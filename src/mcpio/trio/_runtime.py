@@ -13,7 +13,7 @@ import trio
 from mcpio._driving import report
 from mcpio.errors import NoBackChannel
 
-__all__ = ["TrioRuntime"]
+__all__ = ["TrioOneShot", "TrioRuntime"]
 
 T = TypeVar("T")
 

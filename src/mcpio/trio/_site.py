@@ -15,7 +15,7 @@ from mcpio.engine.limits import seconds
 from mcpio.trio._drivers import lifespan_of
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._listening import Door, SocketPeer, close_all
-from mcpio.trio._runtime import TrioRuntime
+from mcpio.trio._runtime import TrioOneShot, TrioRuntime
 from mcpio.trio._signals import terminate_on_signals
 from mcpio.trio._tasks import attached
 from mcpio.trio._timekeeper import Timekeeper
@@ -126,9 +126,11 @@ async def _accept(
 ) -> None:
     """Let clients in until cancelled, and then have ``hold`` end."""
     async with trio.open_nursery() as nursery:
-        closing = trio.Event()
-        site, connections = await nursery.start(hold, closing)
+        closing, held = trio.Event(), TrioOneShot()
+        # ``nursery.start`` would wait for it, where that is cancelled, before it could be told to end.
+        nursery.start_soon(hold, held, closing)
         try:
+            site, connections = await held.wait()
             started(site)
             await door.accept(listeners, connections, site.receive, site.make_room)
         finally:
@@ -140,11 +142,13 @@ async def _hold(
     state: Any,
     make_site: Callable[[Ground], S],
     grace: float,
+    held: TrioOneShot,
     closing: trio.Event,
-    *,
-    task_status: trio.TaskStatus[tuple[S, trio.Nursery]],
 ) -> None:
-    """Hold the tasks of all connections, which go on after the cancellation, and end them when it is time."""
+    """Hold the tasks of all connections, which go on after the cancellation, and end them when it is time.
+
+    ``held`` gets the site, and the nursery of the connections.
+    """
     timekeeper = Timekeeper()
     with trio.CancelScope(shield=True):
         async with trio.open_nursery() as handlers:
@@ -154,7 +158,7 @@ async def _hold(
             tasks = server.tasks
             shared = contextlib.nullcontext() if tasks is None else attached(tasks, runtime, state)
             async with shared, trio.open_nursery() as connections:
-                task_status.started((site, connections))
+                held.set((site, connections))
                 await closing.wait()
                 site.close(grace)
                 with trio.move_on_after(grace + LAST_WRITES / 2):
