@@ -9,6 +9,7 @@ from collections import deque
 
 import attrs
 
+from mcpio._checks import of_kind
 from mcpio.backoff import Backoff, count, number
 from mcpio.errors import ConnectFailed, ConnectionLost, McpError
 
@@ -22,7 +23,7 @@ class RestartPolicy:
     By default five times in a row, 0.1, 0.2, 0.4, 0.8 and 1.6 s after what came before has ended.
     """
 
-    backoff: Backoff = attrs.field(default=Backoff(tries=5), validator=attrs.validators.instance_of(Backoff))
+    backoff: Backoff = attrs.field(default=Backoff(tries=5), validator=of_kind(Backoff))
     """How long to wait before each time, and how often to try in a row. Lost connections, and failures to connect or to
     start, are worth another try whatever ``also`` says."""
     settled_after: float | None = attrs.field(default=None, validator=attrs.validators.optional(number(0)))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mcpio.engine.limits import Limits, Timeout
-from mcpio.engine.options import Options, checked, chosen
+from mcpio.engine.options import Options
 from mcpio.profiles import Profile
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2024_11_05, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28
 
@@ -50,10 +50,9 @@ def test_a34_the_times_of_erlmcp_are_a_preset() -> None:
     assert options.accept_batches
 
 
-def test_what_is_chosen_is_of_its_kind() -> None:
-    options = Options(reopens=True)
-    assert chosen("options", options, Options) is options
-    assert chosen("options", None, Options) == Options()
-    assert checked("options", None, Options) is None
-    with pytest.raises(TypeError, match=r"^options= takes Options, not 5$"):
-        chosen("options", 5, Options)
+def test_what_stands_for_several_numbers_is_of_its_kind() -> None:
+    wrong: Any = 5
+    with pytest.raises(TypeError, match=r"^limits= takes Limits, not 5$"):
+        Options(limits=wrong)
+    with pytest.raises(TypeError, match=r"^request_timeout= takes Timeout, not 5$"):
+        Options(request_timeout=wrong)

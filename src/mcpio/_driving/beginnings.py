@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import attrs
 
 from mcpio import _driving
+from mcpio._checks import check_options
 from mcpio._driving import TapSource
 from mcpio.app.client import ClientOptions, client_connection
 from mcpio.app.session import Session
@@ -29,7 +30,6 @@ __all__ = [
     "ServerBeginning",
     "begin_client",
     "begin_server",
-    "check_options",
     "lifespan_of",
     "parted",
 ]
@@ -113,13 +113,6 @@ def parted(options: Mapping[str, Any]) -> tuple[Any, Any]:
     check_options(options, ConnectOptions.__annotations__)
     of_client = {name: value for name, value in options.items() if name in ClientOptions.__annotations__}
     return of_client, {name: value for name, value in options.items() if name not in of_client}
-
-
-def check_options(options: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ``TypeError`` for an option that there is not."""
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise TypeError(f"there is no option {unknown[0]!r}; there are {', '.join(sorted(known))}")
 
 
 def lifespan_of(server: Server) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
 import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a server has it
+from mcpio._checks import chosen
 from mcpio.app.context import Context
 from mcpio.app.offering.completion import Completions
 from mcpio.app.offering.endpoint import Endpoint
@@ -29,7 +30,7 @@ from mcpio.app.offering.tools import Tools
 from mcpio.app.runtime import Driver
 from mcpio.app.serving import ServerSession, checked_level
 from mcpio.app.session import Handler, checked_callback
-from mcpio.engine.options import Options, chosen
+from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.methods import METHODS
 from mcpio.types.content import Icon

@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
+from mcpio._checks import check_options
 from mcpio._driving import TapSource, report
 from mcpio._driving.beginnings import (
     Beginning,
@@ -16,7 +17,6 @@ from mcpio._driving.beginnings import (
     ServerBeginning,
     begin_client,
     begin_server,
-    check_options,
     lifespan_of,
     parted,
 )

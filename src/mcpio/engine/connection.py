@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mcpio._checks import chosen
 from mcpio.engine.failures import check_error
 from mcpio.engine.gates import why_no_task, why_not_sent
 from mcpio.engine.limits import DEFAULT, Default, Timeout
-from mcpio.engine.options import Options, chosen
+from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind as Queued
 from mcpio.engine.payloads import (
     check_meta,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from mcpio._checks import of_kind
 from mcpio.engine.keep_alive import KeepAlive, as_keep_alive
 from mcpio.engine.limits import Limits, Timeout, seconds
 from mcpio.revisions import HANDSHAKE_REVISIONS, Era, Revision
@@ -14,21 +15,7 @@ from mcpio.revisions import HANDSHAKE_REVISIONS, Era, Revision
 if TYPE_CHECKING:
     from mcpio.profiles import Profile
 
-__all__ = ["Options", "checked", "chosen"]
-
-T = TypeVar("T")
-
-
-def chosen(name: str, value: Any, kind: type[T]) -> T:
-    """Return what was given for an option, the default of its kind for ``None``. ``TypeError`` for another kind."""
-    return checked(name, value, kind) or kind()
-
-
-def checked(name: str, value: Any, kind: type[T]) -> T | None:
-    """Return what was given for an option, which may be ``None``. ``TypeError``, which names it, for another kind."""
-    if value is None or isinstance(value, kind):
-        return value
-    raise TypeError(f"{name}= takes {kind.__name__}, not {value!r:.100}")
+__all__ = ["Options"]
 
 
 def _handshake_only(_: object, __: object, revisions: tuple[Revision, ...]) -> None:
@@ -55,9 +42,9 @@ class Options:
 
     revisions: tuple[Revision, ...] = attrs.field(default=HANDSHAKE_REVISIONS, validator=_handshake_only)
     """The revisions to speak. A client asks for the newest; a server answers with what was asked, or its newest."""
-    limits: Limits = attrs.field(default=Limits())
+    limits: Limits = attrs.field(default=Limits(), validator=of_kind(Limits))
     """The bounds of the connection."""
-    request_timeout: Timeout = attrs.field(default=Timeout())
+    request_timeout: Timeout = attrs.field(default=Timeout(), validator=of_kind(Timeout))
     """For requests sent without a timeout of their own."""
     initialize_timeout: float | None = attrs.field(default=30.0, converter=seconds)
     """Seconds to wait for the answer to ``initialize``; then the connection closes (LIFE-19)."""

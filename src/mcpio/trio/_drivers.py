@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 import trio
 
-from mcpio._driving.beginnings import ConnectOptions, check_options, lifespan_of, parted
+from mcpio._checks import check_options
+from mcpio._driving.beginnings import ConnectOptions, lifespan_of, parted
 from mcpio._driving.places import store_tasks
 from mcpio.app.client import Client
 from mcpio.app.runtime import Driver
@@ -33,7 +34,6 @@ __all__ = [
     "ConnectOptions",
     "Opened",
     "carry",
-    "check_options",
     "connect",
     "lifespan_of",
     "open_transport",

@@ -8,13 +8,13 @@ from typing import Any, Final, TypedDict, Unpack
 
 import trio
 
+from mcpio._checks import check_options, checked, chosen
 from mcpio._driving import report
 from mcpio.app.callbacks import checked_callback
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.renewing import Renewal
 from mcpio.app.runtime import checked_grace
 from mcpio.engine.client import ClientConnection
-from mcpio.engine.options import checked, chosen
 from mcpio.errors import LocalProtocolError
 from mcpio.http.client import HttpClient, HttpClientEvent
 from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost
@@ -22,7 +22,7 @@ from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, RequestItem
 from mcpio.trio._beginnings import Beginning, ClientBeginning, begin_client
-from mcpio.trio._drivers import Opened, check_options, shake_hands
+from mcpio.trio._drivers import Opened, shake_hands
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._http_exchange import HttpClientTimeouts, HttpPool
 from mcpio.trio._http_proxy import Proxy, find_proxy

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import attrs
 import trio
 
+from mcpio._checks import chosen
 from mcpio.app.hosting import HttpHost
 from mcpio.app.server import Server
-from mcpio.engine.options import chosen
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._beginnings import TapSource
 from mcpio.trio._http_parsers import ParserName, new_parser

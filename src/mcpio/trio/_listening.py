@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 import attrs
 import trio
 
+from mcpio._checks import checked
 from mcpio._driving import report
-from mcpio.engine.options import checked
 
 __all__ = [
     "BROKEN",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import trio
 
+from mcpio._checks import check_options
 from mcpio._driving import report
 from mcpio._driving.actor import process
 from mcpio.app.client import Client, ClientOptions, client_connection
@@ -17,7 +18,7 @@ from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 from mcpio.trio._beginnings import TapSource, watch
-from mcpio.trio._drivers import Opened, check_options, lifespan_of, shake_hands
+from mcpio.trio._drivers import Opened, lifespan_of, shake_hands
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Timekeeper

@@ -9,12 +9,13 @@ from typing import Any, Protocol, TypeVar
 import attrs
 import trio
 
+from mcpio._checks import chosen
 from mcpio.app.callbacks import checked_callback
 from mcpio.app.client import Client
 from mcpio.app.renewing import Renewal
 from mcpio.backoff import Backoff
 from mcpio.engine.connection import Connection
-from mcpio.engine.options import Options, chosen
+from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost, McpError
 from mcpio.restarts import RestartPolicy, Restarts

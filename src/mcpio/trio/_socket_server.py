@@ -11,11 +11,11 @@ from typing import Any, Final, TypeAlias, TypedDict, Unpack
 import attrs
 import trio
 
+from mcpio._checks import check_options
 from mcpio._driving import report
 from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
 from mcpio.trio._beginnings import TapSource
-from mcpio.trio._drivers import check_options
 from mcpio.trio._listening import (
     TCP_KEEP_ALIVE,
     Door,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 import trio
 
+from mcpio._checks import check_options, checked
 from mcpio.app.client import Client
 from mcpio.engine.limits import seconds
-from mcpio.engine.options import checked
 from mcpio.errors import ConnectFailed
-from mcpio.trio._drivers import ConnectOptions, Opened, check_options, start_client
+from mcpio.trio._drivers import ConnectOptions, Opened, start_client
 from mcpio.trio._groups import reason_of, ungrouped
 from mcpio.trio._listening import BROKEN, TCP_KEEP_ALIVE, keep_tcp_alive
 from mcpio.trio._wire import StreamWire, Wire, close_forcefully

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import trio
 
+from mcpio._checks import check_options
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Session
@@ -16,7 +17,7 @@ from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel
 from mcpio.events import CloseReason, ConnectionClosed, Event, NoiseReceived
 from mcpio.trio._beginnings import ServerBeginning
-from mcpio.trio._drivers import ConnectOptions, Opened, check_options, serve, start_client
+from mcpio.trio._drivers import ConnectOptions, Opened, serve, start_client
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._process import LAST_WORDS_PATIENCE, ChildProcess, ProcessOptions, start_process
 from mcpio.trio._signals import terminate_on_signals

@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 import trio
 
+from mcpio._checks import checked, chosen
 from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
-from mcpio.engine.options import checked, chosen
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._beginnings import TapSource
 from mcpio.trio._http_parsers import ParserName, new_parser

@@ -10,15 +10,16 @@ from typing import Any, Final, Unpack
 import attrs
 import trio
 
+from mcpio._checks import check_options, checked, chosen
 from mcpio.app.client import Client
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import seconds
-from mcpio.engine.options import Options, checked, chosen
+from mcpio.engine.options import Options
 from mcpio.engine.table import Role
 from mcpio.errors import ConnectFailed
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.location import Location
-from mcpio.trio._drivers import Opened, check_options
+from mcpio.trio._drivers import Opened
 from mcpio.trio._halves import RECEIVE_SIZE
 from mcpio.trio._listening import TCP_KEEP_ALIVE
 from mcpio.trio._sockets import CONNECT_TIMEOUT, SocketDialler, SocketOptions, connect_by, dial_tcp, secured

@@ -124,9 +124,9 @@ def test_other_names_are_not(name: str) -> None:
     [
         (lambda s: s.tool("name"), TypeError, "expected a function to register, got 'name': options are given by name"),
         (lambda s: s.tool(lambda: 1), TypeError, "has no name of its own: give name="),
-        (lambda s: s.tool(echo, titel="x"), TypeError, "there is no option 'titel': there are annotations, blocking, "),
+        (lambda s: s.tool(echo, titel="x"), TypeError, "there is no option 'titel'; there are annotations, blocking, "),
         (lambda s: s.tool(titel="x")(echo), TypeError, "there is no option 'titel'"),
-        (lambda s: s.prompt(echo, annotations=1), TypeError, "there is no option 'annotations': there are blocking, d"),
+        (lambda s: s.prompt(echo, annotations=1), TypeError, "there is no option 'annotations'; there are blocking, d"),
         (lambda s: s.resource("a:b", name="x", q=1)(bare), TypeError, "there is no option 'q'"),
         (lambda s: s.prompt("name"), TypeError, "expected a function to register"),
         (lambda s: s.tool(Counter.up), TypeError, "register the method of an instance"),

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypedDict, TypeVar, get_args
 
 from mcpio import types  # the types of a feature are loaded when there is one of it
+from mcpio._checks import check_options
 from mcpio.app.offering.endpoint import Endpoint
 from mcpio.app.offering.prompts import FunctionPrompt, prompt_arguments
 from mcpio.app.offering.resources import FunctionResource, FunctionTemplate
@@ -173,10 +174,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
 
 
 def _endpoint(function: Any, options: RegistrationOptions, known: type) -> Endpoint:
-    unknown = options.keys() - known.__annotations__.keys()
-    if unknown:
-        names = ", ".join(sorted(known.__annotations__))
-        raise TypeError(f"there is no option {sorted(unknown)[0]!r}: there are {names}")
+    check_options(options, known.__annotations__)
     return Endpoint(function, blocking=options.get("blocking", False))
 
 

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+from mcpio._checks import check_options, checked, chosen, of_kind, required
+
+
+class Thing:
+    """Something that can be chosen, and has a default."""
+
+
+@attrs.frozen
+class Holder:
+    thing: Any = attrs.field(default=Thing(), validator=of_kind(Thing))
+    other: Any = attrs.field(default=None, validator=of_kind(Thing, optional=True))
+
+
+def test_what_is_chosen_is_of_its_kind() -> None:
+    thing = Thing()
+    assert chosen("thing", thing, Thing) is checked("thing", thing, Thing) is required("thing", thing, Thing) is thing
+    assert isinstance(chosen("thing", None, Thing), Thing)
+    assert checked("thing", None, Thing) is None
+    for check in (chosen, checked, required):
+        with pytest.raises(TypeError, match=r"^thing= takes Thing, not 5$"):
+            check("thing", 5, Thing)
+    with pytest.raises(TypeError, match=r"^thing= takes Thing, not None$"):
+        required("thing", None, Thing)
+
+
+def test_the_fields_of_a_class_are_checked_alike() -> None:
+    assert Holder(other=Thing()).other is not None
+    for wrong in ({"thing": 5}, {"other": 5}):
+        with pytest.raises(TypeError, match=rf"^{next(iter(wrong))}= takes Thing, not 5$") as caught:
+            Holder(**wrong)
+        assert len(caught.value.args) == 1
+    with pytest.raises(TypeError, match=r"^thing= takes Thing, not None$"):
+        Holder(thing=None)
+
+
+def test_an_option_that_there_is_not_is_named_beside_those_that_there_are() -> None:
+    check_options(["a"], ["b", "a"])
+    with pytest.raises(TypeError, match=r"^there is no option 'c'; there are a, b$"):
+        check_options(["c", "a"], ["b", "a"])
