@@ -1,4 +1,4 @@
-"""What follows a request for another protocol: it is there for whoever goes on with that, and for HTTP otherwise."""
+"""What stands around requests: what follows one for another protocol, and empty lines."""
 
 from __future__ import annotations
 
@@ -77,3 +77,21 @@ def test_a_parser_that_is_not_installed_is_refused_with_the_way_to_get_it(monkey
     monkeypatch.setitem(sys.modules, "httptools", None)
     with pytest.raises(ImportError, match=r"this parser needs httptools: pip install 'mcpio\[httptools\]'"):
         new_parser("httptools", 1000)
+
+
+@both
+@pytest.mark.parametrize("line_end", [b"\r\n", b"\n", b"\r\n\r\n"])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_empty_lines_before_a_request_are_none_of_it(name: ParserName, line_end: bytes, size: int) -> None:
+    parser, data = new_parser(name, 1000), line_end + NEXT + line_end + NEXT + line_end
+    found: list[Fed | str] = []
+    for start in range(0, len(data), size):
+        parser.feed(data[start : start + size])
+        while new := events(parser):
+            found += new
+            if new[-1] is Mark.END:
+                parser.next_cycle()
+    assert not parser.has_more
+    parser.feed(b"")
+    found += events(parser)
+    assert [event for event in found if not isinstance(event, bytes)] == ["/b", Mark.END, "/b", Mark.END, Mark.CLOSED]

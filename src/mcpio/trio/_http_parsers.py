@@ -135,6 +135,11 @@ class H11Parser:
 
     def feed(self, data: bytes) -> None:
         """Take in what arrived."""
+        if self._is_empty and data:
+            # Some clients end a body with an empty line, which is none of the next request (RFC 9112 section 2.2).
+            data = data.lstrip(b"\r\n")
+            if not data:
+                return
         self._http.receive_data(data)
         self._is_empty = False
 
