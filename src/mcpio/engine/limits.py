@@ -51,7 +51,8 @@ class Limits:
     """How many requests of one HTTP session may be open at once, with those that were broken off and may be taken up
     again. Beyond: status 503."""
     exchanges: int = 20_000
-    """How many HTTP requests a server works on at once, over all sessions. Beyond: status 503."""
+    """How many HTTP requests a server works on at once, over all sessions; without sessions, those too whose clients
+    are gone. Beyond: status 503."""
     replay_events: int = 1024
     """How many sent events an HTTP session keeps, for clients whose connection broke. Beyond: the oldest is forgotten,
     and a client that asks for what came after it gets what comes from now on."""

@@ -18,13 +18,14 @@ from mcpio.http.sessions import JSON, Exchange, HttpSession, Stream
 from mcpio.http.streams import is_running, session_headers
 from mcpio.revisions import REV_2025_03_26, Revision
 
-__all__ = ["CLOSING", "LATER", "TOO_MANY_SESSIONS", "Connect", "Endpoint", "Mcp"]
+__all__ = ["CLOSING", "TOO_MANY_REQUESTS", "TOO_MANY_SESSIONS", "Connect", "Endpoint", "Mcp"]
 
 LATER: Final[Headers] = ((b"retry-after", b"5"),)
 CLOSING: Final = Rejection(503, "Service unavailable: the server is closing", ErrorCode.INTERNAL_ERROR)
 STORE_FAILED: Final = Rejection(
     503, "Service unavailable: sessions cannot be stored", ErrorCode.INTERNAL_ERROR, ((b"retry-after", b"1"),)
 )
+TOO_MANY_REQUESTS: Final = Rejection(503, "Service unavailable: too many requests", ErrorCode.INTERNAL_ERROR, LATER)
 TOO_MANY_SESSIONS: Final = Rejection(503, "Service unavailable: too many sessions", ErrorCode.INTERNAL_ERROR, LATER)
 
 
@@ -125,8 +126,12 @@ class Mcp:
             return _SESSION_REQUIRED
         if self._sessions.is_closing:
             return CLOSING
-        if self._options.sessions and not self._sessions.make_room():
-            return TOO_MANY_SESSIONS
+        if self._options.sessions:
+            if not self._sessions.make_room():
+                return TOO_MANY_SESSIONS
+        elif self._sessions.unnamed >= self._limits.exchanges:
+            # Those count too whose clients are gone.
+            return TOO_MANY_REQUESTS
         connection = self._connect(exchange.principal)
         version = exchange.facts.version
         # Of a client that says nothing, and whose handshake we do not know, the one that had no such field (HTTP-32).

@@ -269,6 +269,11 @@ class Sessions:
     # Look
 
     @property
+    def unnamed(self) -> int:
+        """How many have no id. Without sessions, they are the requests that run."""
+        return len(self._by_key) - len(self._by_id)
+
+    @property
     def all(self) -> tuple[HttpSession, ...]:
         """Those that are not over, the oldest first."""
         return tuple(self._by_key.values())

@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
 from mcpio.engine.limits import Limits, seconds
-from mcpio.errors import ErrorCode, LocalProtocolError
+from mcpio.errors import LocalProtocolError
 from mcpio.http.checks import HEALTH_LADDER, Facts, Rejection, Rules, acceptable_answers, first_broken, too_large
 from mcpio.http.cors import cors_headers, preflight_headers
-from mcpio.http.endpoint import CLOSING, LATER, Connect, Endpoint, Mcp
+from mcpio.http.endpoint import CLOSING, TOO_MANY_REQUESTS, Connect, Endpoint, Mcp
 from mcpio.http.model import Body, End, RequestHead, RequestItem, ResponseItem
 from mcpio.http.options import HttpOptions
 from mcpio.http.registry import HttpEvent, Sessions
@@ -226,7 +226,7 @@ class HttpServer:
         if endpoint is None:
             return Rejection(404, f"Not found: {exchange.facts.path:.100}")
         if len(self._exchanges) > self._limits.exchanges:
-            return _TOO_MANY
+            return TOO_MANY_REQUESTS
         rejection = first_broken(exchange.facts, endpoint.rules)
         if rejection is not None or exchange.facts.method == "OPTIONS":
             return rejection
@@ -295,4 +295,3 @@ class _Health:
 
 
 _NOT_CACHED: Final = (b"cache-control", b"no-store")
-_TOO_MANY: Final = Rejection(503, "Service unavailable: too many requests", ErrorCode.INTERNAL_ERROR, LATER)
