@@ -284,6 +284,18 @@ def test_requests_that_come_slowly_side_by_side_are_no_more_than_that() -> None:
     assert [exchange.status for exchange in calls[2:]] == [503] * 3
 
 
+def test_requests_without_a_session_count_until_they_are_answered() -> None:
+    """To go away is no cancellation, so it is no way round the limit either."""
+    site = Site(HttpOptions(sessions=False), limits=Limits(exchanges=3))
+    for _ in range(3):
+        site.reset(site.post(tool_call()))
+    refused = site.post(tool_call())
+    assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+    site.answer(site.requests()[0])
+    assert site.post(tool_call()).status == 0
+    assert len(site.requests()) == 4
+
+
 # Batches (2025-03-26)
 
 

@@ -148,18 +148,6 @@ def test_a_server_works_on_a_number_of_requests_at_most() -> None:
     assert site.post(note("x"), session).status == 202
 
 
-def test_requests_without_a_session_count_until_they_are_answered() -> None:
-    """To go away is no cancellation, so it is no way round the limit either."""
-    site = Site(HttpOptions(sessions=False), limits=Limits(exchanges=3))
-    for _ in range(3):
-        site.reset(site.post(tool_call()))
-    refused = site.post(tool_call())
-    assert (refused.status, refused.headers["retry-after"]) == (503, "5")
-    site.answer(site.requests()[0])
-    assert site.post(tool_call()).status == 0
-    assert len(site.requests()) == 4
-
-
 # Resets
 
 
