@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import attrs
 import pytest
 
-from mcpio._checks import check_options, checked, chosen, of_kind, required
+from mcpio._checks import check_options, checked, chosen, is_amount, is_count, of_kind, required
 
 
 class Thing:
@@ -38,6 +39,17 @@ def test_the_fields_of_a_class_are_checked_alike() -> None:
         assert len(caught.value.args) == 1
     with pytest.raises(TypeError, match=r"^thing= takes Thing, not None$"):
         Holder(thing=None)
+
+
+@pytest.mark.parametrize("wrong", ["1", None, -1, math.nan, [1]])
+def test_what_is_no_number_or_too_small_is_neither_a_count_nor_an_amount(wrong: object) -> None:
+    assert not is_count(wrong)
+    assert not is_amount(wrong)
+
+
+def test_counts_are_integers_and_amounts_are_finite() -> None:
+    assert (is_count(0), is_count(1, 1), is_count(0, 1), is_count(1.0)) == (True, True, False, False)
+    assert (is_amount(0), is_amount(0.5), is_amount(0.5, 1), is_amount(math.inf)) == (True, True, False, False)
 
 
 def test_an_option_that_there_is_not_is_named_beside_those_that_there_are() -> None:

@@ -142,8 +142,8 @@ def test_a_refusal_of_a_code_that_nothing_was_assigned_to() -> None:
         Refusal(1006)
 
 
-@pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])
-def test_a_refusal_for_a_time_that_makes_no_sense(seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan, "5"])
+def test_a_refusal_for_a_time_that_makes_no_sense(seconds: Any) -> None:
     with pytest.raises(ValueError, match="a time is a number of seconds"):
         Refusal(1056, retry_after=seconds)
 

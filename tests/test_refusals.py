@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,12 @@ def test_the_ranges_meet() -> None:
 def test_e8_the_codes_from_1090_on_are_no_refusals(code: int) -> None:
     with pytest.raises(ValueError, match="a refusal code lies between 1001 and 1089"):
         category_of(code)
+
+
+def test_what_is_no_number_is_no_refusal() -> None:
+    wrong: Any = "x"
+    with pytest.raises(ValueError, match="a refusal code lies between 1001 and 1089, not 'x'"):
+        category_of(wrong)
 
 
 def test_the_table_has_every_assigned_code_once_and_in_order() -> None:

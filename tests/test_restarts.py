@@ -89,7 +89,7 @@ def test_only_policies_are_policies() -> None:
     wrong: Any = 5
     with pytest.raises(TypeError, match="a policy is a Backoff or a RestartPolicy, not 5"):
         Restarts(wrong)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"^backoff= takes Backoff, not 5$"):
         RestartPolicy(backoff=wrong)
 
 

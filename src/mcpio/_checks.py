@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-__all__ = ["check_options", "checked", "chosen", "of_kind", "required"]
+__all__ = ["check_options", "checked", "chosen", "is_amount", "is_count", "of_kind", "required"]
 
 T = TypeVar("T")
 
@@ -31,6 +32,16 @@ def of_kind(kind: type[Any], *, optional: bool = False) -> Any:
     """Return a validator of attrs that does what ``required`` does, or ``checked`` where ``None`` will do."""
     check = checked if optional else required
     return lambda _, field, value: check(field.name, value, kind)
+
+
+def is_count(value: Any, least: int = 0) -> bool:
+    """Tell whether something is an integer that is large enough."""
+    return isinstance(value, int) and value >= least
+
+
+def is_amount(value: Any, least: float = 0) -> bool:
+    """Tell whether something is a number that is large enough, and not infinite."""
+    return isinstance(value, int | float) and least <= value < math.inf
 
 
 def check_options(options: Iterable[str], known: Iterable[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -286,6 +285,7 @@ class Refusal(McpError):
         hint: str | None = None,
         data: Any = None,
     ) -> None:
+        from mcpio._checks import is_amount
         from mcpio.refusals import category_of, find_refusal
 
         self.category = category_of(code)
@@ -294,7 +294,7 @@ class Refusal(McpError):
             if known is None:
                 raise ValueError(f"the code {code} has no meaning of its own: give a message")
             message = known.meaning
-        if retry_after is not None and not 0 <= retry_after < math.inf:
+        if retry_after is not None and not is_amount(retry_after):
             raise ValueError(f"a time is a number of seconds, 0 or more, not {retry_after!r}")
         super().__init__(f"{message} ({int(code)})")
         self.code: int = int(code)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, Literal, Self, TypeAlias
 
+from mcpio._checks import is_count
+
 __all__ = [
     "FIRST_REFUSAL",
     "LAST_REFUSAL",
@@ -128,11 +130,11 @@ def find_refusal(code: int) -> RefusalCode | None:
 
 def category_of(code: int) -> RefusalCategory:
     """Return what a code is about, also one that nothing was assigned to. ``ValueError`` for what is no refusal."""
-    if code >= FIRST_REFUSAL:
+    if is_count(code, FIRST_REFUSAL):
         for last, category in _LAST_OF_CATEGORY:
             if code <= last:
                 return category
-    raise ValueError(f"a refusal code lies between {FIRST_REFUSAL} and {LAST_REFUSAL}, not {code}")
+    raise ValueError(f"a refusal code lies between {FIRST_REFUSAL} and {LAST_REFUSAL}, not {code!r:.100}")
 
 
 _BY_CODE: Final = {int(row): row for row in RefusalCode}

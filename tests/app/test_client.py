@@ -232,6 +232,8 @@ async def waits(*_: Any) -> None: ...
         ({"on_log": waits}, TypeError, "on_log is a plain function, called without waiting, not "),
         ({"on_notification": "told"}, TypeError, "on_notification is a plain function"),
         ({"roots": [Root("https://example.com")]}, ValueError, "the URI of a root begins with file://, not 'https://"),
+        ({"info": "me"}, TypeError, "^info= takes Implementation, not 'me'"),
+        ({"capabilities": {"roots": {}}}, TypeError, "^capabilities= takes ClientCapabilities, not "),
         ({"roots": ["file:///a"]}, TypeError, "roots are Root objects, not 'file:///a'"),
     ],
 )

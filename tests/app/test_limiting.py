@@ -345,10 +345,13 @@ def test_a_check_that_fails_lets_nobody_through() -> None:
         (lambda: RateLimit(float("inf")), "a rate is"),
         (lambda: RateLimit(1, 0), "a rate is"),
         (lambda: RateLimit(1, float("nan")), "a rate is"),
+        (lambda: RateLimit("5", 60), "a rate is more than 0 calls in more than 0 seconds, not '5' in 60"),  # type: ignore[arg-type]  # which is the point
+        (lambda: RateLimit(1, burst="2"), "at least 1 call passes at once, not '2'"),  # type: ignore[arg-type]  # as above
         (lambda: RateLimit(1, burst=0), "at least 1 call passes at once, not 0"),
         (lambda: RateLimit(1, code=-32051), "a refusal code lies between 1001 and 1089"),
         (lambda: RateLimit(1, code=1061), "the code 1061 has no meaning of its own"),
         (lambda: ConcurrencyLimit(-1), "a number of requests is 0 or more, not -1"),
+        (lambda: ConcurrencyLimit("5"), "a number of requests is 0 or more, not '5'"),  # type: ignore[arg-type]  # as above
         (lambda: ConcurrencyLimit(1, code=1090), "a refusal code lies between 1001 and 1089"),
         (lambda: allow(lambda *_: True, code=429), "a refusal code lies between 1001 and 1089"),
     ],

@@ -85,11 +85,22 @@ def test_a_server_says_who_it_is() -> None:
     [
         ({"log_level": "warn"}, "there is no log level 'warn'"),
         ({"page_size": 0}, "a page has at least 1 entry, not 0"),
+        ({"page_size": "9"}, "a page has at least 1 entry, not '9'"),
     ],
 )
 def test_a_server_that_cannot_be(options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Server("s", **options)
+
+
+@pytest.mark.parametrize(
+    ("option", "kind"),
+    [("name", "str"), ("version", "str"), ("instructions", "str"), ("capabilities", "ServerCapabilities")],
+)
+def test_what_a_server_says_of_itself_is_of_its_kind(option: str, kind: str) -> None:
+    wrong: dict[str, Any] = {"name": "s", option: 5}
+    with pytest.raises(TypeError, match=rf"^{option}= takes {kind}, not 5$"):
+        Server(**wrong)
 
 
 def test_a_server_has_options_for_its_connections() -> None:

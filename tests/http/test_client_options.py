@@ -33,6 +33,12 @@ def test_headers_that_cannot_be_are_refused_and_not_quoted(headers: dict[Any, An
         HttpClientOptions(headers=headers)
 
 
+def test_headers_are_a_mapping_and_not_quoted_either() -> None:
+    wrong: Any = [("Authorization", "Bearer secret")]
+    with pytest.raises(TypeError, match=r"^headers= takes a mapping of names to values, not a list$"):
+        HttpClientOptions(headers=wrong)
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -108,6 +108,18 @@ def test_names_may_be_given_in_any_collection_and_in_any_case() -> None:
 def test_a_path_begins_with_a_slash_and_answers_are_of_three_kinds() -> None:
     with pytest.raises(ValueError, match="path begins with a slash, and 'mcp' does not"):
         HttpOptions(path="mcp")
-    wrong: Any = "xml"
+    with pytest.raises(ValueError, match="health begins with a slash, and 'ok' does not"):
+        HttpOptions(health="ok")
+    wrong: Any = 5
+    with pytest.raises(ValueError, match="path begins with a slash, and 5 does not"):
+        HttpOptions(path=wrong)
+    wrong = "xml"
     with pytest.raises(ValueError, match="answers is 'auto', 'json' or 'sse', not 'xml'"):
         HttpOptions(answers=wrong)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("policy", "HostPolicy"), ("cors", "Cors")])
+def test_every_host_or_page_is_not_let_in_by_a_star(name: str, kind: str) -> None:
+    star: dict[str, Any] = {name: "*"}
+    with pytest.raises(TypeError, match=rf"^{name}= takes {kind}, not '\*'$"):
+        HttpOptions(**star)

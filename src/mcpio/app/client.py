@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
+from mcpio._checks import checked, chosen
 from mcpio.app.answering import Elicitor, Rooter, Sampler, elicitation_handler, roots_handler, sampling_handler
 from mcpio.app.pages import Items
 from mcpio.app.runtime import Driver
@@ -125,7 +126,7 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
     _result_checks(options.get("check_results"), str)
     _middleware_of(options)
     given = {name for name, value in options.items() if value is not None}
-    declared = options.get("capabilities") or ClientCapabilities()
+    declared = chosen("capabilities", options.get("capabilities"), ClientCapabilities)
     capabilities = attrs.evolve(
         declared,
         sampling=declared.sampling or (SamplingCapability() if "sampling" in given else None),
@@ -133,7 +134,7 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
         roots=declared.roots or (RootsCapability(list_changed=True) if "roots" in given else None),
         tasks=declared.tasks or _tasks_capability(options.get("tasks"), given),
     )
-    info = options.get("info") or Implementation("mcpio", "0")
+    info = checked("info", options.get("info"), Implementation) or Implementation("mcpio", "0")
     return ClientConnection(info, capabilities, options=options.get("options"))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import ref
 
+from mcpio._checks import is_amount, is_count
 from mcpio.app.settling import is_awaitable
 from mcpio.app.throttle import Throttle
 from mcpio.errors import Refusal
@@ -104,9 +105,9 @@ class RateLimit(_Counted):
         code: int | None = None,
     ) -> None:
         super().__init__(per, methods)
-        if not 0 < calls < math.inf or not 0 < seconds < math.inf:
+        if not (calls and seconds and is_amount(calls) and is_amount(seconds)):
             raise ValueError(f"a rate is more than 0 calls in more than 0 seconds, not {calls!r} in {seconds!r}")
-        if burst is not None and burst < 1:
+        if burst is not None and not is_count(burst, 1):
             raise ValueError(f"at least 1 call passes at once, not {burst!r}")
         self._rate = calls / seconds
         self._burst = math.ceil(calls) if burst is None else burst
@@ -147,7 +148,7 @@ class ConcurrencyLimit(_Counted):
         code: int = RefusalCode.CONCURRENT_LIMIT_EXCEEDED,
     ) -> None:
         super().__init__(per, methods)
-        if most < 0:
+        if not is_count(most):
             raise ValueError(f"a number of requests is 0 or more, not {most!r}")
         Refusal(code)
         self._most = most

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
 import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a server has it
-from mcpio._checks import chosen
+from mcpio._checks import checked, chosen, is_count, required
 from mcpio.app.context import Context
 from mcpio.app.offering.completion import Completions
 from mcpio.app.offering.endpoint import Endpoint
@@ -146,15 +146,19 @@ class Server:
         secret or looks like one is blanked out (``mcpio.app.redact_secrets``). ``page_size`` is how many entries one
         answer to a list request has, ``None`` for all. ``mask_errors`` keeps the text of a tool's exceptions from the
         client; that of ``ToolError`` is always sent. ``capabilities`` are declared beside those for what is registered:
-        for what is registered later only, and for extensions. ``TypeError`` and ``ValueError`` for a filter, a log
-        level or a page size that there is not. ``tasks`` says how tasks are kept, of tools with ``task_support``.
+        for what is registered later only, and for extensions. ``TypeError`` and ``ValueError`` for a name that is no
+        text, and for a filter, a log level or a page size that there is not. ``tasks`` says how tasks are kept, of
+        tools with ``task_support``.
         """
-        if page_size is not None and page_size < 1:
-            raise ValueError(f"a page has at least 1 entry, not {page_size}")
         self.info = Implementation(
-            name, version, title=title, description=description, icons=icons, website_url=website_url
+            required("name", name, str),
+            required("version", version, str),
+            title=title,
+            description=description,
+            icons=icons,
+            website_url=website_url,
         )
-        self.instructions = instructions
+        self.instructions = checked("instructions", instructions, str)
         self.lifespan = lifespan
         self.log_level = checked_level(log_level)
         self.log_filter = checked_callback("log_filter", log_filter)
@@ -169,9 +173,9 @@ class Server:
         for layer in middleware:
             self.middleware(layer)
         self.undelivered = 0
-        self._declared = capabilities or ServerCapabilities()
+        self._declared = chosen("capabilities", capabilities, ServerCapabilities)
         self._last_declared = self._declared
-        self._page_size = page_size
+        self._page_size = _checked_page_size(page_size)
         self._sessions: dict[ServerSession, None] = {}
         self.tasks = None
         if tasks is not None:
@@ -455,3 +459,9 @@ def _unsubscribe(scope: Context, request: UnsubscribeRequest) -> EmptyResult:
 def _set_level(scope: Context, request: SetLevelRequest) -> EmptyResult:
     scope.session.log_level = request.level
     return EmptyResult()
+
+
+def _checked_page_size(size: int | None) -> int | None:
+    if size is None or is_count(size, 1):
+        return size
+    raise ValueError(f"a page has at least 1 entry, not {size!r:.100}")

@@ -39,7 +39,9 @@ _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[!-~]([\t -~]*[!-~])?")
 
 
-def _usable(_: object, __: object, headers: Mapping[Any, Any]) -> None:
+def _usable(_: object, __: object, headers: Any) -> None:
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"headers= takes a mapping of names to values, not a {type(headers).__name__}")
     for name, value in headers.items():
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise ValueError(f"{name!r:.60} is no name of a header")

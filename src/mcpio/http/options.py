@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from mcpio._checks import of_kind
 from mcpio.engine.limits import seconds
 
 __all__ = ["Answers", "Cors", "HostPolicy", "HttpOptions"]
@@ -27,8 +28,8 @@ def _welcome(given: Iterable[str] | Literal["*"]) -> frozenset[str] | Literal["*
     return "*" if given == "*" else _names(given)
 
 
-def _check_path(_: object, attribute: attrs.Attribute[str], path: str) -> None:
-    if not path.startswith("/"):
+def _check_path(_: object, attribute: attrs.Attribute[str], path: object) -> None:
+    if not isinstance(path, str) or not path.startswith("/"):
         raise ValueError(f"{attribute.name} begins with a slash, and {path!r:.100} does not")
 
 
@@ -91,7 +92,7 @@ class HttpOptions:
 
     path: str = attrs.field(default="/mcp", validator=_check_path)
     """The one endpoint (HTTP-01)."""
-    policy: HostPolicy = HostPolicy(None, None)
+    policy: HostPolicy = attrs.field(default=HostPolicy(None, None), validator=of_kind(HostPolicy))
     """Which ``Host`` and ``Origin`` are served. Drivers that know the bound address derive it from that."""
     answers: Answers = attrs.field(default="auto", validator=_check_answers)
     """``"auto"`` answers with JSON unless something comes before the answer, or it takes longer than ``sse_after``;
@@ -114,9 +115,9 @@ class HttpOptions:
     """Seconds for which sent events, and broken streams, are kept for that; ``None`` as long as the session."""
     keep_alive: float | None = attrs.field(default=15.0, converter=seconds)
     """Seconds after which a quiet stream gets a comment, so that nothing between takes it for dead."""
-    cors: Cors | None = None
+    cors: Cors | None = attrs.field(default=None, validator=of_kind(Cors, optional=True))
     """What pages of other origins may do. ``None``: nothing, not even ask."""
-    health: str | None = None
+    health: str | None = attrs.field(default=None, validator=attrs.validators.optional(_check_path))
     """A path that answers GET with ``{"status":"ok"}``, for whoever watches over servers."""
     legacy: tuple[str, str] | None = None
     """The two paths of the HTTP+SSE transport of 2024-11-05, ``("/sse", "/messages")``, to serve old clients too
