@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import os
 import re
+from functools import cache
 
 import pytest
 from requirement_map import FAMILIES, all_ids, marked_tests, markers, read_map, rewritten
 from tree import ROOT, modules
 
 MAP = read_map()
-MARKED = marked_tests()
 
 
 def test_the_map_has_every_rule_of_the_families_in_order_and_then_others() -> None:
@@ -34,8 +34,9 @@ def test_a_rule_says_what_it_asks_and_has_tests_or_a_reason(requirement: str) ->
 
 def test_the_map_and_the_markers_agree() -> None:
     mapped = {requirement: sorted(entry["tests"]) for requirement, entry in MAP.items() if entry.get("tests")}
-    assert MARKED.keys() <= MAP.keys(), "a marker names a rule that the map does not have"
-    assert mapped == MARKED, "run tests/project/requirement_map.py"
+    marked = marked_tests()
+    assert marked.keys() <= MAP.keys(), "a marker names a rule that the map does not have"
+    assert mapped == marked, "run tests/project/requirement_map.py"
 
 
 def test_every_listed_test_exists() -> None:
@@ -52,7 +53,7 @@ def _exists(test: str) -> bool:
     name, *path = test.split("::")
     if not (ROOT / name).is_file() or not path:
         return name.startswith("tests/conversations/") and (ROOT / name).is_file()
-    body = ast.parse((ROOT / name).read_text(encoding="utf-8")).body
+    body = _body(name)
     for part in path:
         defined = {node.name: node.body for node in body if isinstance(node, _DEFINITIONS)}
         defined |= {ast.unparse(node.targets[0]): [] for node in body if isinstance(node, ast.Assign)}
@@ -60,6 +61,11 @@ def _exists(test: str) -> bool:
             return False
         body = defined[part]
     return True
+
+
+@cache
+def _body(name: str) -> list[ast.stmt]:
+    return ast.parse((ROOT / name).read_text(encoding="utf-8")).body
 
 
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
