@@ -28,6 +28,7 @@ class Wire:
         self.asked: list[tuple[str, Any]] = []
         self.told: list[Any] = []
         self.refused: set[str] = set()
+        self.unanswered: set[str] = set()
         self.leaves_at = self.loses_after = ""
         self.on_leaving: Callable[[], None] = lambda: None
         self.losses, self.fails = 0, False
@@ -94,6 +95,8 @@ class Wire:
         if method == self.leaves_at:
             self.connection.connection_lost(None, 0.0)
             self.on_leaving()
+            return
+        if method in self.unanswered:
             return
         answer: dict[str, Any] = {"result": {}}
         if method in self.refused:
@@ -239,6 +242,22 @@ def test_one_that_cannot_be_opened_ends_the_client_and_what_waits() -> None:
     outcome = wire.begin(wire.client.ping())
     assert isinstance(outcome[0], NoBackChannel)
     assert wire.reports == ["the session was lost, and cannot be opened anew"]
+
+
+@pytest.mark.parametrize("phase", [Phase.CLOSING, Phase.CLOSED])
+def test_nobody_hears_of_one_that_is_not_opened_because_the_client_is_closed(phase: Phase) -> None:
+    wire = Wire()
+    wire.lose()
+    wire.unanswered = {"initialize"}
+    wire.renewal.begin(0.0)
+    outcome = wire.begin(wire.client.ping())
+    wire.client.close()
+    if phase is Phase.CLOSED:
+        assert wire.connection.data_to_send() == [None]
+    wire.client.process()
+    wire.runtime.run()
+    assert isinstance(outcome[0], NoBackChannel)
+    assert (wire.connection.phase, wire.reports) == (phase, [])
 
 
 def test_one_that_is_lost_again_meanwhile_is_left_to_the_next() -> None:

@@ -13,6 +13,7 @@ from mcpio.app.callbacks import check_nothing_waits, checked_callback
 from mcpio.app.session import Session
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectionLost, McpError, NoBackChannel
+from mcpio.events import CloseReason
 
 if TYPE_CHECKING:
     from mcpio.app.client import Client
@@ -126,6 +127,15 @@ class Renewal:
         except McpError as error:
             if self._losses > losses:
                 return  # It was lost again, and that is seen to.
+            if self._was_closed():
+                self.give_up()
+                return
             client.driver.report("the session was lost, and cannot be opened anew", error)
             client.close(0)
             self.give_up(error)
+
+    def _was_closed(self) -> bool:
+        """Whether it is our own side that ended the connection."""
+        connection = self._client.connection
+        end = connection.end
+        return connection.phase is Phase.CLOSING if end is None else end.reason is CloseReason.CLOSED
