@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 import attrs
 
@@ -452,6 +452,8 @@ class Client(Session):
 
     def _call(self, request: Any, call: CallOptions) -> Coroutine[Any, Any, Any]:
         options: Any = call
+        if options and not options.keys() <= _CALL_OPTIONS:
+            raise _no_option(min(options.keys() - _CALL_OPTIONS))
         meta = options.pop("meta", None)
         if meta is not None:
             request = attrs.evolve(request, meta=meta)
@@ -486,3 +488,11 @@ class Client(Session):
         callback = self._on_log if is_log else self._on_notification
         if callback is not None:
             self._call_back(f"the callback for {method}", callback, event.notification)
+
+
+_CALL_OPTIONS: Final = frozenset(CallOptions.__annotations__)
+
+
+def _no_option(name: str) -> TypeError:
+    known = ", ".join(sorted(_CALL_OPTIONS))
+    return TypeError(f"there is no option {name!r}; there are {known}. Arguments go in one mapping: {{{name!r}: ...}}")
