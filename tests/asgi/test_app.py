@@ -44,6 +44,14 @@ async def said(wire: AsgiWire, *messages: dict[str, Any], type: str) -> list[dic
     return said
 
 
+def test_what_is_no_server_is_not_served_and_what_are_no_options_are_refused() -> None:
+    wrong: Any = 5
+    with pytest.raises(TypeError, match=r"^server= takes Server, not 5$"):
+        app(wrong)
+    with pytest.raises(TypeError, match=r"^options= takes HttpOptions, not 5$"):
+        app(small_server(), options=wrong)
+
+
 # Kinds of calls
 
 

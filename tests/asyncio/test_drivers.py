@@ -56,6 +56,8 @@ def test_what_is_no_stream_is_refused() -> None:
             with pytest.raises(TypeError, match=fault):
                 async with open_streams(*streams):
                     pass
+        with pytest.raises(TypeError, match=r"^server= takes Server, not <object"):
+            await serve(wrong, *near)
         await Raw(near).close()
         await Raw(far).close()
 
@@ -181,7 +183,9 @@ def test_a_block_cannot_be_entered_twice() -> None:
     async def main() -> None:
         near, far = await joined()
         async with served(server, far):
-            opened = open_streams(*near)
+            opened: Any = open_streams(*near)
+            with pytest.raises(AttributeError, match=r"^'ping' is for the client, which the block gives"):
+                await opened.ping()
             async with opened as client:
                 with pytest.raises(RuntimeError, match="this block is open already"):
                     await opened.__aenter__()

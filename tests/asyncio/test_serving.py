@@ -37,6 +37,16 @@ def test_many_clients_share_a_lifespan_which_outlives_them() -> None:
     run(main)
 
 
+def test_what_is_no_server_is_not_served() -> None:
+    async def main() -> None:
+        wrong: Any = "server"
+        with pytest.raises(TypeError, match=r"^server= takes Server, not 'server'$"):
+            async with serving(wrong):
+                pass
+
+    run(main)
+
+
 @pytest.mark.parametrize("how", ["left", "raised", "cancelled"])
 def test_a_block_that_is_left_answers_what_runs_and_ends_all_sessions(how: str) -> None:
     many, error = Server("s"), ValueError("in the body")

@@ -312,6 +312,15 @@ def test_a_client_outside_of_trio_is_told_what_it_needs() -> None:
         asyncio.run(main())
 
 
+def test_a_block_that_was_not_entered_says_where_the_client_is() -> None:
+    opened: Any = open_transport(trio.testing.memory_stream_pair()[0])
+    with pytest.raises(
+        AttributeError, match=r"^'call_tool' is for the client, which the block gives: async with \.\.\. "
+    ):
+        opened.call_tool("echo", {"text": "hi"})
+    assert not hasattr(opened, "server")
+
+
 def test_a_block_cannot_be_entered_twice() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +14,18 @@ import trio.testing
 
 from mcpio import Backoff, Server
 from mcpio.trio import (
+    memory_client,
     open_http,
     open_stdio,
     open_tcp,
     open_transport,
     open_websocket,
+    run_tasks,
+    serve,
     serve_http,
+    serve_stdio,
     serve_tcp,
+    serve_unix,
     serve_websocket,
 )
 
@@ -75,3 +82,42 @@ def test_a_server(serve: Callable[..., Any], name: str) -> None:
             await serve(**{name: "wrong"})
 
     trio.run(main)
+
+
+@pytest.mark.parametrize("wrong", ["server", Server, None])
+def test_what_is_no_server_is_not_served(wrong: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        for serving in (
+            serve(wrong, near),
+            serve_tcp(wrong),
+            serve_unix(wrong, tmp_path / "socket"),
+            serve_http(wrong, port=0),
+            serve_websocket(wrong, port=0),
+            run_tasks(wrong),
+            memory_client(wrong).__aenter__(),
+        ):
+            with pytest.raises(TypeError, match=r"^server= takes Server, not "):
+                await serving
+        assert await far.receive_some() == b""
+
+    trio.run(main)
+
+
+def test_outside_of_trio_servers_say_what_they_need(tmp_path: Path) -> None:
+    async def main() -> None:
+        for serving in (
+            serve(SERVER, trio.testing.memory_stream_pair()[0]),
+            serve_stdio(SERVER),
+            serve_tcp(SERVER),
+            serve_unix(SERVER, tmp_path / "socket"),
+            serve_http(SERVER, port=0),
+            serve_websocket(SERVER, port=0),
+            run_tasks(SERVER),
+        ):
+            with pytest.raises(
+                RuntimeError, match=r"^servers of mcpio\.trio need Trio, .* mcpio\.asyncio, .* mcpio\.asgi$"
+            ):
+                await serving
+
+    asyncio.run(main())

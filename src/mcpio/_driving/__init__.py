@@ -7,14 +7,27 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from mcpio._checks import required
+
 if TYPE_CHECKING:
+    from mcpio.app.server import Server
     from mcpio.engine.connection import Connection
     from mcpio.engine.tap import Tap
 
-__all__ = ["TapSource", "first_failure", "report", "unwrapped", "watch"]
+__all__ = ["ForABlock", "TapSource", "checked_server", "first_failure", "lifespan_of", "report", "unwrapped", "watch"]
 
 TapSource: TypeAlias = "Tap | Callable[[], Tap]"
 """A tap, or a function that makes one for each session."""
+
+
+class ForABlock:
+    """What gives a client for the length of a block, and is none itself."""
+
+    if not TYPE_CHECKING:  # to a type checker, every misspelt name would be there
+
+        def __getattr__(self, name: str) -> Any:
+            """Say where the client is that has the attribute, most likely."""
+            raise AttributeError(f"{name!r} is for the client, which the block gives: async with ... as client")
 
 
 def report(message: str, error: BaseException | None) -> None:
@@ -39,6 +52,19 @@ def watch(connection: Connection, tap: TapSource | None, now: float) -> None:
     if not isinstance(made, Tap):
         raise TypeError(f"a tap is an mcpio.Tap, or a function that returns one, not {made!r:.100}")
     observe(connection, made, now=now, report=report)
+
+
+def checked_server(server: Server) -> Server:
+    """Return what is to be served. ``TypeError`` for what is no server."""
+    from mcpio.app.server import Server  # loaded already, by whoever has one
+
+    return required("server", server, Server)
+
+
+def lifespan_of(server: Server) -> Any:
+    """Return what to enter around the serving of a server. ``TypeError`` for what is no server."""
+    lifespan = checked_server(server).lifespan
+    return contextlib.nullcontext() if lifespan is None else lifespan(server)
 
 
 @contextlib.contextmanager

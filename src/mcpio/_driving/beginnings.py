@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -30,7 +29,6 @@ __all__ = [
     "ServerBeginning",
     "begin_client",
     "begin_server",
-    "lifespan_of",
     "parted",
 ]
 
@@ -113,11 +111,6 @@ def parted(options: Mapping[str, Any]) -> tuple[Any, Any]:
     check_options(options, ConnectOptions.__annotations__)
     of_client = {name: value for name, value in options.items() if name in ClientOptions.__annotations__}
     return of_client, {name: value for name, value in options.items() if name not in of_client}
-
-
-def lifespan_of(server: Server) -> Any:
-    """Return what to enter around the serving of a server."""
-    return contextlib.nullcontext() if server.lifespan is None else server.lifespan(server)
 
 
 def _saved(options: Any) -> SavedSession | None:

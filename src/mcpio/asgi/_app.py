@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mappin
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from mcpio._checks import chosen
+from mcpio._driving import checked_server, lifespan_of
 from mcpio.app.runtime import checked_grace
 from mcpio.app.settling import is_awaitable
 from mcpio.asgi._site import Receive, Scope, Send, Site, SiteOptions
@@ -45,9 +47,10 @@ def app(
 
     ``tap`` hears of each session: see ``mcpio.Tap``. With a ``store``, such as ``mcpio.stores.SqliteStore``, sessions
     outlive the process, and ``unanswered`` says what becomes of requests that died with it. ``ValueError`` for options
-    that do not go with that.
+    that do not go with that, and ``TypeError`` for what is no server and for what are no options.
     """
-    return AsgiApp(server, SiteOptions(options or HttpOptions(), tap, store, unanswered), principal)
+    served = SiteOptions(chosen("options", options, HttpOptions), tap, store, unanswered)
+    return AsgiApp(checked_server(server), served, principal)
 
 
 class AsgiApp:
@@ -88,9 +91,8 @@ class AsgiApp:
         if self._is_entered:
             raise RuntimeError("the application's lifespan is entered already")
         self._is_entered = True
-        manager = contextlib.nullcontext() if self._server.lifespan is None else self._server.lifespan(self._server)
         try:
-            async with manager as state:
+            async with lifespan_of(self._server) as state:
                 self._site = site = Site(self._server, self._options, state)
                 async with site.living():
                     yield

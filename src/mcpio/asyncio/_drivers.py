@@ -10,14 +10,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from mcpio._checks import check_options
-from mcpio._driving import TapSource, report
+from mcpio._driving import ForABlock, TapSource, lifespan_of, report
 from mcpio._driving.beginnings import (
     Beginning,
     ConnectOptions,
     ServerBeginning,
     begin_client,
     begin_server,
-    lifespan_of,
     parted,
 )
 from mcpio._driving.places import Place, attached, store_tasks
@@ -130,7 +129,7 @@ def open_streams(
     return Opened(lambda: _start(reader, writer, None, options))
 
 
-class Opened:
+class Opened(ForABlock):
     """A client for the length of a block. What the body raises leaves the block as it is."""
 
     def __init__(self, start: Callable[[], Awaitable[tuple[Client, asyncio.Task[None]]]]) -> None:

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 import trio
 
 from mcpio._checks import check_options
-from mcpio._driving.beginnings import ConnectOptions, lifespan_of, parted
+from mcpio._driving import ForABlock, lifespan_of
+from mcpio._driving.beginnings import ConnectOptions, parted
 from mcpio._driving.places import store_tasks
 from mcpio.app.client import Client
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Session
 from mcpio.trio._beginnings import Beginning, ServerBeginning, begin_client, begin_server
 from mcpio.trio._groups import last_moment, ungrouped
-from mcpio.trio._runtime import TrioRuntime
+from mcpio.trio._runtime import TrioRuntime, check_in_trio
 from mcpio.trio._session import SessionActor
 from mcpio.trio._timekeeper import Timekeeper
 from mcpio.trio._wire import Transport, Wire, close_forcefully, wire_for
@@ -35,7 +36,6 @@ __all__ = [
     "Opened",
     "carry",
     "connect",
-    "lifespan_of",
     "open_transport",
     "serve",
     "shake_hands",
@@ -61,6 +61,7 @@ async def serve(
     server's lifespan raises leaves as it is, and so does a ``SystemExit`` of a handler. ``LocalProtocolError`` for a
     connection or a snapshot that cannot go on.
     """
+    check_in_trio("servers")
     check_options(beginning, ServerBeginning.__annotations__)
     wire = wire_for(transport)
     try:
@@ -104,7 +105,7 @@ def open_transport(transport: Transport, *, binary: bool = False, **options: Unp
     return Opened(lambda nursery: connect(transport, nursery=nursery, binary=binary, **options))
 
 
-class Opened(Generic[C]):
+class Opened(ForABlock, Generic[C]):
     """A client for the length of a block. What the body raises leaves the block as it is."""
 
     def __init__(self, connect: Callable[[trio.Nursery], Awaitable[C]]) -> None:
@@ -115,8 +116,7 @@ class Opened(Generic[C]):
         """Connect. Raises ``ConnectFailed``, and leaves nothing behind then."""
         if self._manager is not None:
             raise RuntimeError("this block is open already: make another for a second client")
-        if not trio.lowlevel.in_trio_run():
-            raise RuntimeError("clients of mcpio.trio need Trio, as in trio.run(main); on asyncio, take mcpio.asyncio")
+        check_in_trio("clients")
         self._manager = trio.open_nursery()
         nursery = await self._manager.__aenter__()
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 import trio
 
 from mcpio._checks import check_options
-from mcpio._driving import report
+from mcpio._driving import lifespan_of, report
 from mcpio._driving.actor import process
 from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.runtime import checked_grace
@@ -18,7 +18,7 @@ from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 from mcpio.trio._beginnings import TapSource, watch
-from mcpio.trio._drivers import Opened, lifespan_of, shake_hands
+from mcpio.trio._drivers import Opened, shake_hands
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Timekeeper

@@ -13,11 +13,18 @@ import trio
 from mcpio._driving import report
 from mcpio.errors import NoBackChannel
 
-__all__ = ["TrioOneShot", "TrioRuntime"]
+__all__ = ["TrioOneShot", "TrioRuntime", "check_in_trio"]
 
 T = TypeVar("T")
 
 _UNSET: Any = object()
+
+
+def check_in_trio(who: str) -> None:
+    """Raise ``RuntimeError``, with what there is for asyncio, outside of a Trio run."""
+    if not trio.lowlevel.in_trio_run():
+        instead = "on asyncio, take mcpio.asyncio, or for a server over HTTP mcpio.asgi"
+        raise RuntimeError(f"{who} of mcpio.trio need Trio, as in trio.run(main); {instead}")
 
 
 class TrioTask:

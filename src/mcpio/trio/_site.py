@@ -10,12 +10,12 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import attrs
 import trio
 
+from mcpio._driving import lifespan_of
 from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
-from mcpio.trio._drivers import lifespan_of
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._listening import Door, SocketPeer, close_all
-from mcpio.trio._runtime import TrioOneShot, TrioRuntime
+from mcpio.trio._runtime import TrioOneShot, TrioRuntime, check_in_trio
 from mcpio.trio._signals import terminate_on_signals
 from mcpio.trio._tasks import attached
 from mcpio.trio._timekeeper import Timekeeper
@@ -112,7 +112,11 @@ async def run_site(
 
 
 def until_signalled(handle_signals: bool, grace: float) -> contextlib.AbstractContextManager[object]:
-    """Have SIGINT and SIGTERM cancel a block in which a site is run, if that is wanted; then they end the process."""
+    """Have SIGINT and SIGTERM cancel a block in which a site is run, if that is wanted; then they end the process.
+
+    ``RuntimeError`` outside of Trio.
+    """
+    check_in_trio("servers")
     if not handle_signals:
         return contextlib.nullcontext()
     return terminate_on_signals(patience=grace + LAST_WRITES)

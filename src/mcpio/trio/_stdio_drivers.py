@@ -20,6 +20,7 @@ from mcpio.trio._beginnings import ServerBeginning
 from mcpio.trio._drivers import ConnectOptions, Opened, serve, start_client
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._process import LAST_WORDS_PATIENCE, ChildProcess, ProcessOptions, start_process
+from mcpio.trio._runtime import check_in_trio
 from mcpio.trio._signals import terminate_on_signals
 from mcpio.trio._stdio import stdio_stream
 from mcpio.trio._wire import StreamWire, Wire, close_forcefully, wire_for
@@ -168,6 +169,7 @@ async def serve_stdio(
     ends the process within 100 ms, with exit status 130 or 143. Usable as ``trio.run(serve_stdio, server)`` or with
     ``nursery.start``, which returns the session. See ``ServerBeginning`` for sessions that go on, and for taps.
     """
+    check_in_trio("servers")
     with terminate_on_signals():
         async with stdio_stream() as stream:
             beginning.setdefault("alone", True)

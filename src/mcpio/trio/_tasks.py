@@ -7,12 +7,11 @@ from typing import Any
 
 import trio
 
-from mcpio._driving import places
+from mcpio._driving import checked_server, lifespan_of, places
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskReceiver
-from mcpio.trio._drivers import lifespan_of
 from mcpio.trio._groups import last_moment, ungrouped
-from mcpio.trio._runtime import TrioRuntime
+from mcpio.trio._runtime import TrioRuntime, check_in_trio
 
 __all__ = ["attached", "run_tasks"]
 
@@ -25,9 +24,10 @@ async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio
     before, and that their tools resume, go on at once. When it is cancelled, tasks are cut off: those that are not
     resumed have failed.
 
-    ``TypeError`` for a server that has no tasks.
+    ``TypeError`` for a server that has no tasks, and for what is no server.
     """
-    tasks = server.tasks
+    check_in_trio("servers")
+    tasks = checked_server(server).tasks
     if tasks is None:
         raise TypeError("the server has no tasks: give a tool task_support=, or the server tasks=")
     async with lifespan_of(server) as state:
