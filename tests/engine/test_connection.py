@@ -303,6 +303,9 @@ def test_progress_is_reported_while_the_request_runs_and_must_grow() -> None:
     for total, message in (("2", None), (None, 5), (float("nan"), None), (None, "\ud800")):
         with pytest.raises(LocalProtocolError):
             connection.send_progress(event.id, 1, total, message)  # type: ignore[arg-type]  # the wrong ones
+    for wrong in (True, "1", None):
+        with pytest.raises(LocalProtocolError, match="progress: expected a number"):
+            connection.send_progress(silent.id, wrong)  # type: ignore[arg-type]  # wrong also where nobody asked
     connection.send_progress(silent.id, 1)
     assert sent(connection) == []
     connection.send_progress(event.id, 10**400)

@@ -227,13 +227,17 @@ class Connection(Stateful):
         """Report how far a request of the peer's is. Does nothing when the peer did not ask, or wants no answer.
 
         ``message`` is text for people; it is left out in 2024-11-05, which has none (PROG-02). Raises
-        ``LocalProtocolError`` when ``progress`` does not increase (PROG-04), or the request was answered (PROG-03).
-        Drain the events, write the chunks.
+        ``LocalProtocolError`` for what is no number or text, when ``progress`` does not increase (PROG-04), and when
+        the request was answered (PROG-03). Drain the events, write the chunks.
         """
         request = self._to_answer(id)
-        if request is None or request.token is None:
+        if request is None:
             return
-        params = encode(self._codec, ProgressNotification(request.token, progress, total, message))
+        # What cannot be said is refused where nobody asked too, or it would be found out by the first peer that asks.
+        token = 0 if request.token is None else request.token
+        params = encode(self._codec, ProgressNotification(token, progress, total, message))
+        if request.token is None:
+            return
         if request.task is not None:
             params = with_related_task(params, request.task)
         text = self._notification_text("notifications/progress", params)
