@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from mcpio._checks import is_count
 from mcpio.errors import McpError, RequestError
 
 __all__ = ["Backoff"]
@@ -25,7 +26,7 @@ def number(low: float, high: float = math.inf) -> Any:
 
 def count(_: object, field: attrs.Attribute[Any], value: Any) -> None:
     """Check an integer of 0 or more, as a validator."""
-    if not isinstance(value, int) or value < 0:
+    if not is_count(value):
         raise ValueError(f"{field.name} is an integer of 0 or more, not {value!r:.100}")
 
 

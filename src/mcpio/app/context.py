@@ -103,7 +103,8 @@ class RequestScope:
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report how far the work is. ``progress`` must increase; ``total`` is its value at the end.
 
-        Does nothing when the peer did not ask for progress, or no longer wants an answer.
+        Does nothing when the peer did not ask for progress, or no longer wants an answer; what does not increase is
+        left out. ``LocalProtocolError`` for what is no number, and a message that is no text.
         """
         self.run_in_loop(lambda: self._session.send_progress(self._event.id, progress, total, message))
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import attrs
 
+from mcpio._checks import is_count
+
 __all__ = ["KEEP_ALIVE", "KeepAlive", "as_keep_alive"]
 
 KEEP_ALIVE = "keep-alive"
@@ -19,7 +21,7 @@ def _time(_: object, field: attrs.Attribute[Any], value: Any) -> None:
 
 
 def _count(_: object, field: attrs.Attribute[Any], value: Any) -> None:
-    if not isinstance(value, int) or value < 1:
+    if not is_count(value, 1):
         raise ValueError(f"{field.name} is an integer of 1 or more, not {value!r:.100}")
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
+
+from mcpio._checks import is_amount, is_count
 
 __all__ = ["HttpClientOptions"]
 
@@ -54,12 +55,12 @@ def _usable(_: object, __: object, headers: Any) -> None:
 
 def _count(_: object, field: attrs.Attribute[int], value: Any) -> None:
     least = 1 if field.name == "max_requests" else 0
-    if not isinstance(value, int) or value < least:
+    if not is_count(value, least):
         raise ValueError(f"{field.name} is an integer of {least} or more, not {value!r:.60}")
 
 
 def _time(_: object, field: attrs.Attribute[float], value: Any) -> None:
-    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if not is_amount(value):
         raise ValueError(f"{field.name} is a number of seconds, 0 or more, not {value!r:.60}")
 
 
