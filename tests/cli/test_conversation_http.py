@@ -6,10 +6,11 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-import anyio.from_thread
 import pytest
 import trio
 
@@ -47,30 +48,20 @@ def hello(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with anyio.from_thread.start_blocking_portal("trio") as portal, _served(portal) as found:
-        yield found
+    begun: Future[tuple[str, trio.lowlevel.TrioToken, trio.CancelScope]] = Future()
 
+    async def serve() -> None:
+        async with trio.open_nursery() as nursery:
+            listening = await nursery.start(partial(serve_http, server, port=0, grace=0))
+            begun.set_result((listening.url, trio.lowlevel.current_trio_token(), nursery.cancel_scope))
 
-@contextmanager
-def _served(portal: anyio.from_thread.BlockingPortal) -> Iterator[str]:
-    scope = trio.CancelScope()
-
-    async def serve(task_status: Any) -> None:
-        with scope:
-            async with trio.open_nursery() as nursery:
-
-                async def listen(task_status: trio.TaskStatus[Any]) -> None:
-                    await serve_http(server, port=0, grace=0, task_status=task_status)
-
-                listening = await nursery.start(listen)
-                task_status.started(listening.url)
-
-    future, found = portal.start_task(serve)
-    try:
-        yield str(found)
-    finally:
-        portal.call(scope.cancel)
-        future.result(10)
+    thread = threading.Thread(target=trio.run, args=(serve,))
+    thread.start()
+    found, token, scope = begun.result(10)
+    yield found
+    token.run_sync_soon(scope.cancel)
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_a_tool_is_called_and_what_is_there_is_listed_read_and_filled_in(
