@@ -53,7 +53,7 @@ class Carrier(asyncio.Protocol):
         conn, transport = self.app.conn, self._transport
         self._drain()
         while self._can_write and conn.wants_write:
-            transport.write(b"".join(chunk for chunk in conn.data_to_send() if chunk is not None))
+            transport.write(b"".join(filter(None, conn.data_to_send())))
             self._drain()
         if conn.closed:
             transport.close()
