@@ -16,6 +16,8 @@ LOOKS = "the name of the host has letters that may look like others"
         ("http://127.0.0.1/", "127.0.0.1", ()),
         ("http://[::1]/", "::1", ()),
         ("http://example.com", "example.com", ("the connection is not encrypted",)),
+        ("http://127.0.0.1.example.com", "127.0.0.1.example.com", ("the connection is not encrypted",)),
+        ("http://127.example", "127.example", ("the connection is not encrypted",)),
         (
             "https://xn--pple-43d.com",
             "xn--pple-43d.com",
@@ -62,6 +64,7 @@ def test_what_is_no_web_address(url: str) -> None:
         ("https://example.com/connect?state=1", []),
         ("http://localhost/connect", []),
         ("http://example.com/", ["it is not https"]),
+        ("http://127.0.0.1.example.com/", ["it is not https"]),
         ("https://ada:pw@example.com/", ["it carries credentials"]),
         ("https://example.com/?token=1&a=b&Password=2", ["it seems to let in whoever has it (token, Password)"]),
     ],

@@ -29,7 +29,7 @@ class WebAddress:
     @property
     def is_local(self) -> bool:
         """Whether it leads to this very machine."""
-        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+        return self.host in ("localhost", "::1") or _LOOPBACK.fullmatch(self.host) is not None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -79,6 +79,8 @@ def lint_address(address: WebAddress) -> list[str]:
     return found
 
 
+# Addresses alone: names may begin with these digits too, and lead anywhere.
+_LOOPBACK: Final = re.compile(r"127(?:\.[0-9]{1,3}){3}")
 _ODD: Final = re.compile(r"[\s\\\x00-\x1f\x7f]")
 _GIVES_ACCESS: Final = frozenset(
     ["access_token", "api_key", "apikey", "auth", "id_token", "password", "refresh_token", "secret", "session", "token"]
