@@ -85,6 +85,17 @@ def test_the_state_is_looked_at_as_often_as_the_peer_wants(said: float | None, e
         played.answer(message, **created)
 
 
+def test_an_interval_beyond_all_measure_is_waited_for() -> None:
+    played = client()
+    task = begin(played, created=state(pollInterval=10**400))
+    waiting = played.start(task.result(timeout=None))
+    played.advance(10**9)
+    assert (waiting.state, played.got()) == ("waits", [])
+    played.say(told("completed"))
+    played.answer(played.asked("tasks/result"), **DONE)
+    assert waiting.state == "returned"
+
+
 @pytest.mark.req("TASK-17")
 def test_the_result_is_asked_for_at_once_when_the_task_wants_input() -> None:
     played = client()
@@ -389,6 +400,7 @@ def test_a_task_is_cancelled_by_its_handle() -> None:
     [
         (60_000, "default", 70.0),
         (10**12, "default", LONGEST_WAIT),
+        (10**400, "default", LONGEST_WAIT),
         (None, "default", LONGEST_WAIT),
         (60_000, 5, 5.0),
         (60_000, Timeout(7), 7.0),

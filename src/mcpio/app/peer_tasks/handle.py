@@ -14,6 +14,7 @@ from mcpio.app.bell import Bell
 from mcpio.codec import codec
 from mcpio.engine.connection import DEFAULT, Default
 from mcpio.engine.limits import Timeout, seconds
+from mcpio.engine.task_records import LONGEST
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestCancelled, RequestError, RequestTimeout
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types.tasks import (
@@ -258,7 +259,7 @@ class _Clock:
         self._limit: float | None
         if isinstance(timeout, Default):
             ttl = None if handle.last is None else handle.last.ttl
-            self._limit = LONGEST_WAIT if ttl is None else min(ttl / 1000 + _AFTERWARDS, LONGEST_WAIT)
+            self._limit = LONGEST_WAIT if ttl is None else min(_in_seconds(ttl) + _AFTERWARDS, LONGEST_WAIT)
         else:
             self._limit = _seconds(timeout)
         self._began = session.driver.now()
@@ -287,9 +288,14 @@ def _seconds(timeout: Timeout | float | None) -> float | None:
 
 def _interval(state: Task, clock: _Clock | None) -> float:
     """Return how long to wait for news before the next look, in seconds."""
-    interval = _INTERVAL if state.poll_interval is None else max(state.poll_interval / 1000, _SHORTEST)
+    interval = _INTERVAL if state.poll_interval is None else max(_in_seconds(state.poll_interval), _SHORTEST)
     left = None if clock is None else clock.left()
     return interval if left is None else min(interval, left)
+
+
+def _in_seconds(milliseconds: float) -> float:
+    """Return a time that the peer said: an integer may be too large for a division, and no time is that long."""
+    return min(milliseconds, LONGEST) / 1000
 
 
 def _looks(state: Task | None) -> tuple[str, str | None] | None:
