@@ -146,6 +146,7 @@ def test_raw_json_goes_as_it_is() -> None:
         ([":=5"], "':=5' is no argument: write key=value, or key:=json"),
         (["a=1", "a=2"], "'a' is given twice: write an array as JSON, such as a='[1, 2]'"),
         (["a:=[1"], "the value of a:= is no JSON: "),
+        (["a=\udcff"], "'a=\\udcff' is no text: "),
     ],
 )
 def test_words_that_are_no_arguments_are_refused(words: list[str], said: str) -> None:
@@ -168,3 +169,10 @@ def test_words_that_are_no_arguments_are_refused(words: list[str], said: str) ->
 )
 def test_a_signature_says_what_to_write(schema: dict[str, Any], text: str) -> None:
     assert signature(schema) == text
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf"])
+def test_a_schema_that_refers_to_itself_many_times_over_takes_no_time(keyword: str) -> None:
+    member = {keyword: [{"$ref": "#/properties/x"}] * 100, "maxLength": 5}
+    assert _read("5", member) == 5
+    assert signature({"properties": {"x": member}}) == "[x=any]"

@@ -57,8 +57,9 @@ def test_another_error_is_the_servers(command: Command, server: Server) -> None:
     assert ran == (Exit.REFUSED, "", "mcpio: the server answered with an error: the bench is on fire (-32603)\n")
 
 
-def test_contents_that_are_no_base64(command: Command, speaking: Speaking) -> None:
-    peer = speaking({"resources/read": {"contents": [{"uri": "a://b", "blob": "?"}]}})
+@pytest.mark.parametrize("blob", ["?", "é"])
+def test_contents_that_are_no_base64(command: Command, speaking: Speaking, blob: str) -> None:
+    peer = speaking({"resources/read": {"contents": [{"uri": "a://b", "blob": blob}]}})
     ran = command("read", "a://b", server=peer)
     assert ran.status is Exit.PROTOCOL
     assert ran.err.startswith("mcpio: the binary contents of a://b are no base64: ")
@@ -67,5 +68,6 @@ def test_contents_that_are_no_base64(command: Command, speaking: Speaking) -> No
 def test_usage(command: Command, server: Server, capfd: pytest.CaptureFixture[str]) -> None:
     assert command("read", server=server).err == "mcpio: no URI given; see mcpio read --help\n"
     assert command("read", "a://b", "c", server=server).err == "mcpio: what is 'c' for? See mcpio read --help\n"
+    assert command("read", "a://\udcff", server=server).status is Exit.USAGE
     assert main(["read"]) is Exit.USAGE
     assert capfd.readouterr().err == "mcpio: no server given; see mcpio read --help\n"

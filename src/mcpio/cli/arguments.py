@@ -15,7 +15,7 @@ import attrs
 from mcpio.cli.failures import Exit, Failure, did_you_mean
 from mcpio.framing import json
 
-__all__ = ["Given", "Prepared", "prepared", "read_words", "signature", "signature_part"]
+__all__ = ["Given", "Prepared", "encodable", "prepared", "read_words", "signature", "signature_part"]
 
 
 class Given(NamedTuple):
@@ -36,10 +36,13 @@ class Prepared:
 
 
 def read_words(words: Iterable[str]) -> list[Given]:
-    """Return the arguments that words say. ``Failure`` for a word that says none, and for a name that comes twice."""
+    """Return the arguments that words say.
+
+    ``Failure`` for a word that says none or is no text, and for a name that comes twice.
+    """
     found: dict[str, Given] = {}
     for word in words:
-        name, equals, text = word.partition("=")
+        name, equals, text = encodable(word).partition("=")
         is_json = name.endswith(":")
         name = name.removesuffix(":") if is_json else name
         if not equals or not name:
@@ -50,6 +53,15 @@ def read_words(words: Iterable[str]) -> list[Given]:
             _parse(name, text)
         found[name] = Given(name, text, is_json)
     return list(found.values())
+
+
+def encodable(word: str) -> str:
+    """Return a word of the command line. ``Failure`` for bytes that are no text, which JSON cannot say."""
+    try:
+        word.encode()
+    except UnicodeEncodeError as error:
+        raise Failure(Exit.USAGE, f"{word!r} is no text: it is not encoded as this environment has it") from error
+    return word
 
 
 def prepared(schema: Mapping[str, Any], given: Sequence[Given], *, of: str) -> Prepared:
@@ -131,15 +143,19 @@ def _readings(text: str) -> Iterator[Any]:
 _DEPTH = 32
 """How many references and alternatives are followed before a schema is taken to admit anything."""
 
+_LOOKS = 2000
+"""How many parts of a schema are looked at before that: one that refers to itself often has more than can be."""
 
-def _fits(value: Any, schema: Any, root: Mapping[str, Any], depth: int = 0) -> bool:
+
+def _fits(value: Any, schema: Any, root: Mapping[str, Any], depth: int = 0, looks: Iterator[int] | None = None) -> bool:
     """Whether a schema admits a value, as far as its type and its alternatives go. When in doubt it does."""
     if not isinstance(schema, Mapping):
         return schema is not False
-    if depth > _DEPTH:
+    looks = looks or iter(range(_LOOKS))
+    if depth > _DEPTH or next(looks, None) is None:
         return True
     followed = _followed(schema, root)
-    if followed is not None and not _fits(value, followed, root, depth + 1):
+    if followed is not None and not _fits(value, followed, root, depth + 1, looks):
         return False
     if "const" in schema and not _same(value, schema["const"]):
         return False
@@ -149,10 +165,10 @@ def _fits(value: Any, schema: Any, root: Mapping[str, Any], depth: int = 0) -> b
     types = _types(schema)
     if types and not _is_one_of(value, types):
         return False
-    if not all(_fits(value, part, root, depth + 1) for part in _parts(schema, "allOf")):
+    if not all(_fits(value, part, root, depth + 1, looks) for part in _parts(schema, "allOf")):
         return False
     return all(
-        any(_fits(value, part, root, depth + 1) for part in parts)
+        any(_fits(value, part, root, depth + 1, looks) for part in parts)
         for parts in (_parts(schema, "anyOf"), _parts(schema, "oneOf"))
         if parts
     )
@@ -228,13 +244,14 @@ def _expected(name: str, member: Any, root: Mapping[str, Any]) -> str:
     return words
 
 
-def _words(schema: Any, root: Mapping[str, Any], depth: int = 0) -> str:
+def _words(schema: Any, root: Mapping[str, Any], depth: int = 0, looks: Iterator[int] | None = None) -> str:
     """Say in a word or two what a schema admits: ``integer``, ``red|green``, ``string|null``."""
-    if not isinstance(schema, Mapping) or depth > _DEPTH:
+    looks = looks or iter(range(_LOOKS))
+    if not isinstance(schema, Mapping) or depth > _DEPTH or next(looks, None) is None:
         return "any"
     followed = _followed(schema, root)
     if followed is not None:
-        return _words(followed, root, depth + 1)
+        return _words(followed, root, depth + 1, looks)
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(choices, list) and choices:
         shown = [each if isinstance(each, str) else json.dumps(each).decode() for each in choices[:_SHOWN_CHOICES]]
@@ -242,4 +259,4 @@ def _words(schema: Any, root: Mapping[str, Any], depth: int = 0) -> str:
     if types := _types(schema):
         return "|".join(types)
     alternatives = _parts(schema, "anyOf") or _parts(schema, "oneOf") or _parts(schema, "allOf")[:1]
-    return "|".join(dict.fromkeys(_words(each, root, depth + 1) for each in alternatives)) or "any"
+    return "|".join(dict.fromkeys(_words(each, root, depth + 1, looks) for each in alternatives)) or "any"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import base64
-import binascii
 import sys
 
 from mcpio.app.client import Client
 from mcpio.cli import conversation
+from mcpio.cli.arguments import encodable
 from mcpio.cli.console import Console, is_terminal
 from mcpio.cli.failures import Exit, Failure, did_you_mean
 from mcpio.cli.pages import declared, resource_pages
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Be the command."""
     conversation.choose_server(options)
-    options.uri = conversation.next_word(options, "URI")
+    options.uri = encodable(conversation.next_word(options, "URI"))
     conversation.no_more_words(options)
     return conversation.run(read, options)
 
@@ -65,5 +65,5 @@ def _print(contents: TextResourceContents | BlobResourceContents, console: Conso
         return
     try:
         console.data(base64.b64decode(contents.blob, validate=True))
-    except binascii.Error as error:
+    except ValueError as error:
         raise Failure(Exit.PROTOCOL, f"the binary contents of {contents.uri} are no base64: {error}") from error
