@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -129,3 +130,19 @@ def test_what_a_terminal_cannot_show_is_escaped() -> None:
     )
     assert run.returncode == Exit.USAGE
     assert b"there is no command 'bl\\xe4tter'" in run.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no disk that is always full")
+@pytest.mark.parametrize("words", [["--version"], ["serve", "x.py", "--record", "/dev/full"]])
+def test_a_full_disk(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("from mcpio import Server\nserver = Server('x')\n")
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "mcpio", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+        )
+    assert run.stderr == b"mcpio: cannot write: No space left on device\n"
+    assert run.returncode == Exit.OUTPUT_CLOSED

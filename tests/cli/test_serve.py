@@ -80,6 +80,9 @@ def test_a_file_finds_its_neighbours(desk: Path) -> None:
         ("nowhere", "there is no module 'nowhere'"),
         ("nowhere.server:server", "there is no module 'nowhere'"),
         ("nowhere.py", "there is no file 'nowhere.py'"),
+        ("", "there is no module ''"),
+        (":server", "there is no module ''"),
+        ("./workshop", "there is no module './workshop'"),
         ("workshop:srver", "workshop has no 'srver'. Did you mean 'server'"),
         ("workshop:Box", "'Box' in workshop is a type, not an mcpio Server. A Server there is 'server' or 'other'."),
         ("workshop:Bax", "workshop has no 'Bax'. A Server there is 'server' or 'other'. Say it as workshop:server."),
@@ -103,6 +106,21 @@ def test_a_module_that_fails_is_quoted_from_its_own_first_line_on(desk: Path, re
     assert "broken.py" in lines[2]
     assert lines[-1] == "ZeroDivisionError: division by zero"
     assert "mcpio" not in caught.value.message
+
+
+@pytest.mark.parametrize("reference", ["broken", "broken.py"])
+def test_a_module_that_ends_the_program_is_no_server(desk: Path, reference: str) -> None:
+    (desk / "broken.py").write_text("raise SystemExit(0)")
+    with pytest.raises(
+        Failure, match=f"^importing {reference} ended the program: it raised SystemExit\\(0\\)$"
+    ) as caught:
+        load(reference)
+    assert caught.value.status is Exit.NOT_LOADED
+
+
+def test_an_interrupt_during_the_import_ends_it_quietly(desk: Path) -> None:
+    (desk / "broken.py").write_text("raise KeyboardInterrupt")
+    assert main(["serve", "broken"]) == 130
 
 
 def test_a_missing_import_of_the_modules_own_is_the_modules_fault(desk: Path) -> None:

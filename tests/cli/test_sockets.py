@@ -91,4 +91,8 @@ def test_places_that_cannot_be_had(module: str, tmp_path: Path, capfd: pytest.Ca
         port = taken.getsockname()[1]
         assert main(["serve", module, "--tcp", str(port)]) is Exit.NOT_LOADED
     assert f"cannot listen at 127.0.0.1 port {port}: " in capfd.readouterr().err
+    assert main(["serve", module, "--tcp", "a..b:0"]) is Exit.NOT_LOADED
+    assert "cannot listen at a..b port 0: " in capfd.readouterr().err
+    assert main(["serve", module, "--unix", ""]) is Exit.USAGE
+    assert capfd.readouterr().err == "mcpio: --unix names no path\n"
     assert main(["serve", module, "--tcp", "0", "--record", "x"]) is Exit.USAGE

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -42,9 +44,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             for stream in (sys.stdout, sys.stderr):
                 if stream is not None:
                     stream.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
         _drop_output()
+        if not isinstance(error, BrokenPipeError):
+            _fail(Failure(Exit.OUTPUT_CLOSED, f"cannot write: {error.strerror}"))
         return Exit.OUTPUT_CLOSED
+    except KeyboardInterrupt:
+        # It came while something was imported: commands that run have their own way with signals.
+        return 128 + signal.SIGINT
+
+
+_UNWRITABLE = {errno.EPIPE, errno.ESHUTDOWN, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""How a system says that output goes nowhere: its reader is gone, or its disk is full."""
 
 
 def _run(words: list[str]) -> int:
@@ -136,6 +149,6 @@ def _drop_output() -> None:
         try:
             if stream is not None:
                 stream.flush()
-        except BrokenPipeError:
+        except OSError:
             os.dup2(null, stream.fileno())
     os.close(null)

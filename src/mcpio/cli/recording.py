@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from mcpio.cli.failures import Exit, Failure
 from mcpio.engine.tap import Tap
@@ -35,5 +35,8 @@ def recorder(path: str | None) -> Iterator[Tap | None]:
         file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115  closed below
     except OSError as error:
         raise Failure(Exit.USAGE, f"cannot write {path!r}: {error.strerror or error}") from error
-    with file:
+    try:
         yield Recorder(file.write, redactor=Redactor())
+    finally:
+        with suppress(OSError):  # what could not be written was reported when it was to be
+            file.close()

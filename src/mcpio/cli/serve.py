@@ -108,6 +108,8 @@ def _check(options: argparse.Namespace) -> None:
             raise Failure(Exit.USAGE, f"--{name} begins with a slash, and {value!r} does not")
     if options.store is not None and options.http is None:
         raise Failure(Exit.USAGE, "--store is for --http")
+    if options.unix == "":
+        raise Failure(Exit.USAGE, "--unix names no path")
     _check_websocket(options)
     for name in ("http", "tcp", "unix", "websocket"):
         if getattr(options, name) is not None and options.record is not None:
@@ -150,6 +152,8 @@ def load(reference: str) -> Server:
 
 
 def _module(name: str) -> ModuleType:
+    if not name or name.startswith("."):
+        raise Failure(Exit.NOT_LOADED, f"there is no module {name!r}")
     sys.path.insert(0, os.getcwd())
     try:
         return importlib.import_module(name)
@@ -160,6 +164,8 @@ def _module(name: str) -> ModuleType:
         raise _broken(name, error) from error
     except Exception as error:
         raise _broken(name, error) from error
+    except SystemExit as error:
+        raise _left(name, error) from error
 
 
 def _file(path: str) -> ModuleType:
@@ -174,6 +180,8 @@ def _file(path: str) -> ModuleType:
         loader.exec_module(module)
     except Exception as error:
         raise _broken(path, error) from error
+    except SystemExit as error:
+        raise _left(path, error) from error
     return module
 
 
@@ -184,6 +192,10 @@ def _broken(place: str, error: Exception) -> Failure:
         step = step.tb_next
     lines = traceback.format_exception(type(error), error, step)
     return Failure(Exit.NOT_LOADED, f"importing {place} failed:\n{''.join(lines)}".rstrip())
+
+
+def _left(place: str, error: SystemExit) -> Failure:
+    return Failure(Exit.NOT_LOADED, f"importing {place} ended the program: it raised SystemExit({error.code!r})")
 
 
 def _is_machinery(file: str) -> bool:

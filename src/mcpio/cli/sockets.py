@@ -64,7 +64,7 @@ def serve_unix(server: Server, path: str) -> None:
 def _run(serve: Any, server: Server, where: str) -> None:
     try:
         trio.run(partial(serve, handle_signals=True, task_status=_Announcement(server.info.name, where)))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the second for what can be no name of a host
         raise Failure(Exit.NOT_LOADED, f"cannot listen at {where}: {error}") from error
 
 
