@@ -108,3 +108,22 @@ def test_an_output_without_bytes_gets_none() -> None:
 def test_the_width_is_the_terminals_or_what_columns_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "50")
     assert width() == 50
+
+
+def test_what_a_server_writes_beside_the_protocol_drives_no_terminal() -> None:
+    with screens() as (_, err):
+        console = Console()
+        console.progress(1, None, None)
+        console.server_said("\x1b[2Jup")
+    assert err.getvalue() == "\r\x1b[Kprogress: 1\nserver: \\x1b[2Jup\n"
+
+
+def test_nothing_takes_standard_output_in_place_of_a_closed_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    console = Console()
+    console.failure("no")
+    console.progress(1, 2, None)
+    console.result("yes")
+    assert capsys.readouterr().out == "yes\n"

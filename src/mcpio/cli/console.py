@@ -57,6 +57,11 @@ class Console:
         said = message.data if isinstance(message.data, str) else json.dumps(message.data, ensure_ascii=False)
         self.note(f"{message.level}{f' ({message.logger})' if message.logger else ''}: {said}")
 
+    def server_said(self, line: str) -> None:
+        """Show a line of the server's standard error."""
+        self._end_progress()
+        _print(f"server: {line}", sys.stderr)
+
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Show how far the work is: one line that changes on a terminal, a line each time elsewhere."""
         if self._quiet:
@@ -95,5 +100,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def _print(text: str, stream: TextIO | None) -> None:
+    if stream is None:
+        return  # it is closed, and print would take standard output in its place
     shown = printable(text) if is_terminal(stream) else text
     print(shown, end="" if shown.endswith("\n") else "\n", file=stream)

@@ -6,7 +6,6 @@ import argparse
 import math
 import os
 import shlex
-import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -152,7 +151,7 @@ async def _hold(work: Work, options: argparse.Namespace, console: Console, tap: 
             env=dict(options.env),
             inherit_env=options.inherit_env,
             cwd=options.cwd,
-            stderr=_show_line if options.verbose else "capture",
+            stderr=console.server_said if options.verbose else "capture",
             close_grace=GRACE,
             terminate_grace=GRACE,
             info=Implementation("mcpio", mcpio.__version__),
@@ -229,10 +228,6 @@ def _checked_url(text: str, options: argparse.Namespace) -> str:
 def _engine_options(seconds: float) -> Options:
     limit = seconds or None
     return Options(request_timeout=Timeout(limit), initialize_timeout=limit)
-
-
-def _show_line(line: str) -> None:
-    print(f"server: {line}", file=sys.stderr)
 
 
 def _seconds(text: str) -> float:
