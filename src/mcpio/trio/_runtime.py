@@ -22,9 +22,11 @@ _UNSET: Any = object()
 
 def check_in_trio(who: str) -> None:
     """Raise ``RuntimeError``, with what there is for asyncio, outside of a Trio run."""
-    if not trio.lowlevel.in_trio_run():
+    try:
+        trio.lowlevel.current_trio_token()
+    except RuntimeError:
         instead = "on asyncio, take mcpio.asyncio, or for a server over HTTP mcpio.asgi"
-        raise RuntimeError(f"{who} of mcpio.trio need Trio, as in trio.run(main); {instead}")
+        raise RuntimeError(f"{who} of mcpio.trio need Trio, as in trio.run(main); {instead}") from None
 
 
 class TrioTask:
