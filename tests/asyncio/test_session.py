@@ -284,6 +284,30 @@ def test_a_handler_may_end_the_program(name: str, error: BaseException) -> None:
     assert caught.value is error
 
 
+def test_a_plain_handler_that_asks_a_cancelled_future_costs_one_answer(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s")
+
+    @server.tool
+    def asks() -> None:
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        future.result()
+
+    @server.tool
+    def goes_on() -> str:
+        return "on"
+
+    async def main() -> None:
+        near, far = await joined()
+        async with served(server, far), open_streams(*near) as client:
+            with pytest.raises(RequestError, match="Internal error"):
+                await client.call_tool("asks")
+            assert (await client.call_tool("goes_on")).content == (TextContent("on"),)
+
+    run(main)
+    assert "the handler of tools/call 'asks' was cancelled from inside" in caplog.text
+
+
 class Odd(BaseException):
     pass
 

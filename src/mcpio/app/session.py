@@ -16,7 +16,7 @@ from mcpio.app.context import RequestScope
 from mcpio.app.failures import alone, internal_error, is_only_the_end, named, said_by_author
 from mcpio.app.peer_tasks.calls import TaskCalls
 from mcpio.app.runtime import Driver, OneShot, Spawned
-from mcpio.app.settling import is_awaitable, is_stopping
+from mcpio.app.settling import cancellation_of, is_awaitable, is_stopping
 from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.keep_alive import KEEP_ALIVE
 from mcpio.engine.limits import Timeout
@@ -81,8 +81,8 @@ class Session(TaskCalls):
     def process(self) -> None:
         """Act on every event that the connection has.
 
-        It raises nothing for what the peer or a handler does, but for a ``SystemExit`` or ``KeyboardInterrupt`` of a
-        plain handler.
+        It raises nothing for what the peer or a handler does, but for what is no ``Exception`` of a plain handler, such
+        as a ``SystemExit`` or ``KeyboardInterrupt``.
         """
         next_event, handle = self.connection.next_event, self.handle
         while (event := next_event()) is not None:
@@ -309,6 +309,8 @@ class Session(TaskCalls):
             check_nothing_waits(callback(*arguments))
         except Exception as error:
             self.driver.report(f"{noun} failed", alone(error))
+        except cancellation_of(self.driver.runtime) as error:
+            self.driver.report(f"{noun} failed", error)
 
     def _note_answer(self, event: Answered) -> None:
         """Report a fault of this side that the engine answered for, such as capabilities that cannot be said."""
@@ -334,6 +336,10 @@ class Session(TaskCalls):
             result = self._handler_for(event)(scope, event.request)
         except Exception as error:
             failure = error
+        except cancellation_of(self.driver.runtime) as error:
+            # It is not this task that was cancelled, but what a plain function asked for its result.
+            self._break_off(event, error)
+            return
         took = self.driver.now() - began
         if failure is not None:
             self._fail(event, scope, failure)
@@ -376,8 +382,7 @@ class Session(TaskCalls):
             # Nobody cancelled it here. Either everything around it ends, or just what it waited for was cancelled:
             # some event loops say both in the same way.
             if not scope.cancelled and not await is_stopping(self.driver.runtime):
-                self.driver.report(f"the handler of {named(event.raw)} was cancelled from inside", error)
-                self._give_up(event)
+                self._break_off(event, error)
             raise
         finally:
             del self._running[event.id]
@@ -405,6 +410,10 @@ class Session(TaskCalls):
         except LocalProtocolError as fault:
             self.driver.report(f"the error for {named(event.raw)} cannot be sent", fault)
             self._give_up(event)
+
+    def _break_off(self, event: RequestReceived, error: BaseException) -> None:
+        self.driver.report(f"the handler of {named(event.raw)} was cancelled from inside", error)
+        self._give_up(event)
 
     def _give_up(self, event: RequestReceived) -> None:
         """Answer that it failed, unless it was answered before."""

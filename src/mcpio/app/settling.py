@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mcpio.app.runtime import Runtime
 
-__all__ = ["is_awaitable", "is_of_kind", "is_stopping", "settle", "without_partial"]
+__all__ = ["cancellation_of", "is_awaitable", "is_of_kind", "is_stopping", "settle", "without_partial"]
 
 
 def is_awaitable(value: Any) -> bool:
@@ -31,6 +31,15 @@ def without_partial(function: Any) -> Any:
     while isinstance(function, partial):
         function = function.func
     return function
+
+
+def cancellation_of(runtime: Runtime) -> tuple[type[BaseException], ...]:
+    """Return what plain functions of an event loop may raise when what they ask for a result was cancelled.
+
+    A runtime says so by a member ``cancellation``. Most have none: their loops cancel only what waits.
+    """
+    kind = getattr(runtime, "cancellation", None)
+    return () if kind is None else (kind,)
 
 
 async def is_stopping(runtime: Runtime) -> bool:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from mcpio.errors import NoBackChannel
 
@@ -97,6 +97,9 @@ class AsyncioRuntime:
     """Tasks in a task group, which outlives them all. Make it inside the running loop."""
 
     __slots__ = ("_group", "_loop")
+
+    cancellation: Final = asyncio.CancelledError
+    """What the result of a cancelled future raises, to plain functions too."""
 
     def __init__(self, group: asyncio.TaskGroup | None) -> None:
         """Without a group there are no tasks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 __all__ = ["Cancelled", "ManualOneShot", "ManualRuntime", "ManualTask"]
 
@@ -24,6 +24,9 @@ class ManualRuntime:
     thread: what ``to_thread`` gets runs in a turn of its own, and ``from_thread`` calls its function there and then.
     Time stands still until ``advance_to`` moves it, or ``complete`` has nothing else left to do.
     """
+
+    cancellation: Final = Cancelled
+    """What a cancelled task raises."""
 
     now: float
     """The time, in seconds from 0."""
