@@ -277,9 +277,10 @@ def test_a_server_that_does_not_answer_in_time() -> None:
             await trio.sleep_forever()
 
         async with far_server(play) as url:
-            with pytest.raises(ConnectFailed, match=r"within 0\.05 s"):
+            with pytest.raises(ConnectFailed, match=r"within 0\.05 s") as failed:
                 async with open_websocket(url, connect_timeout=0.05):
                     pass
+        assert isinstance(failed.value.__cause__, TimeoutError)
 
     run(main)
 

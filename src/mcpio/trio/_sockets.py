@@ -164,7 +164,8 @@ class SocketDialler(Generic[D]):
             with trio.fail_after(timeout):
                 return await self._dial()
         except trio.TooSlowError:
-            raise ConnectFailed(f"no connection to {where} within {timeout:g} s") from None
+            said = f"no connection to {where} within {timeout:g} s"
+            raise ConnectFailed(said) from TimeoutError(said)
         except (*BROKEN, UnicodeError) as error:  # the latter for what is no name of a host
             cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) and error.__cause__ else error
             raise ConnectFailed(f"no connection to {where}: {reason_of(cause)}") from cause
