@@ -146,3 +146,10 @@ def test_a_full_disk(words: list[str], tmp_path: Path) -> None:
         )
     assert run.stderr == b"mcpio: cannot write: No space left on device\n"
     assert run.returncode == Exit.OUTPUT_CLOSED
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no disk that is always full")
+def test_a_full_disk_for_the_reason_of_a_failure() -> None:
+    with open("/dev/full", "w") as full:
+        run = subprocess.run([sys.executable, "-m", "mcpio", "lst"], stderr=full)
+    assert run.returncode == Exit.OUTPUT_CLOSED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import io
 import os
@@ -49,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _drop_output()
         if not isinstance(error, BrokenPipeError):
-            _fail(Failure(Exit.OUTPUT_CLOSED, f"cannot write: {error.strerror}"))
+            with contextlib.suppress(OSError):  # it may be standard error that cannot be written
+                _fail(Failure(Exit.OUTPUT_CLOSED, f"cannot write: {error.strerror}"))
         return Exit.OUTPUT_CLOSED
     except KeyboardInterrupt:
         # It came while something was imported: commands that run have their own way with signals.
