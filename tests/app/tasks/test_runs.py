@@ -298,6 +298,15 @@ def test_a_client_answers_in_the_scope_of_its_task() -> None:
     assert (scope.task, scope.session) == (run, link.client)
 
 
+def test_questions_that_were_given_up_leave_nothing_behind() -> None:
+    link = Link(Server("s", tasks=TaskOptions()))
+    receiver: Any = link.session.server.tasks
+    run = RunningTask(receiver, "id", None, Host(link), None, None, None, is_resumed=False)
+    for _ in range(2):
+        link.start(run._route()).cancel()
+    assert run._wanting == []
+
+
 def test_who_gave_up_waiting_is_no_way_to_ask() -> None:
     link = Link(Server("s", tasks=TaskOptions()))
     receiver: Any = link.session.server.tasks

@@ -182,7 +182,10 @@ class RunningTask:
                     return scope
             wanted = self.place.runtime.one_shot()
             self._wanting.append(wanted)
-            await wanted.wait()
+            try:
+                await wanted.wait()
+            finally:
+                self._wanting = [each for each in self._wanting if each is not wanted]
 
 
 class _InTask(RequestScope):
