@@ -54,6 +54,14 @@ def test_what_is_no_address(text: str) -> None:
         (["--health", "/x"], "--health is for --http"),
         (["--store", "x.db"], "--store is for --http"),
         (["--http", "0", "--path", "x"], "--path begins with a slash, and 'x' does not"),
+        (
+            ["--http", "0", "--path", "/x?y"],
+            "no URL has '/x?y' for its path: --path takes printable ASCII but ? and #",
+        ),
+        (
+            ["--http", "0", "--health", "/é"],
+            "no URL has '/é' for its path: --health takes printable ASCII but ? and #",
+        ),
         (["--http", "0", "--health", "/mcp"], "one path for two things: /mcp, /mcp"),
         (["--http", "0", "--record", "x"], "--record writes down one conversation: it is not for --http"),
     ],

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib
 import os
+import re
 import sys
 import traceback
 from functools import partial
@@ -106,6 +107,8 @@ def _check(options: argparse.Namespace) -> None:
             raise Failure(Exit.USAGE, f"--{name} is for --http")
         if value is not None and not value.startswith("/"):
             raise Failure(Exit.USAGE, f"--{name} begins with a slash, and {value!r} does not")
+        if value is not None and not re.fullmatch(r"[!\"$->@-~]+", value):
+            raise Failure(Exit.USAGE, f"no URL has {value!r} for its path: --{name} takes printable ASCII but ? and #")
     if options.store is not None and options.http is None:
         raise Failure(Exit.USAGE, "--store is for --http")
     if options.unix == "":
