@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -310,14 +311,16 @@ def test_a_client_in_a_group_that_is_cancelled_ends_with_it() -> None:
     run(main)
 
 
-def test_a_client_whose_group_is_cancelled_before_it_begins_leaves_nothing() -> None:
-    async def main() -> None:
-        near, far = await joined()
-        with pytest.raises(ExceptionGroup):
-            await fail(near)
-        assert near[1].is_closing()
-        await Raw(far).close()
+async def left_closed(fail: Callable[[Any], Awaitable[None]]) -> None:
+    """See that a stream is closed whose client was not begun, for a group of tasks that ``fail`` has failed."""
+    near, far = await joined()
+    with pytest.raises(ExceptionGroup):
+        await fail(near)
+    assert near[1].is_closing()
+    await Raw(far).close()
 
+
+def test_a_client_whose_group_is_cancelled_before_it_begins_leaves_nothing() -> None:
     async def fail(near: Any) -> None:
         async with asyncio.TaskGroup() as group:
             connecting = asyncio.ensure_future(connect(*near, group=group))
@@ -326,18 +329,11 @@ def test_a_client_whose_group_is_cancelled_before_it_begins_leaves_nothing() -> 
             raise ValueError
 
     seen: list[bool] = []
-    run(main)
+    run(lambda: left_closed(fail))
     assert seen == [True]
 
 
 def test_a_group_that_takes_no_more_tasks_takes_no_client() -> None:
-    async def main() -> None:
-        near, far = await joined()
-        with pytest.raises(ExceptionGroup):
-            await fail(near)
-        assert near[1].is_closing()
-        await Raw(far).close()
-
     async def fail(near: Any) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(late(near, group))
@@ -351,7 +347,7 @@ def test_a_group_that_takes_no_more_tasks_takes_no_client() -> None:
             with pytest.raises(RuntimeError, match="shutting down"):
                 await connect(*near, group=group)
 
-    run(main)
+    run(lambda: left_closed(fail))
 
 
 def test_a_group_waits_for_its_clients() -> None:
