@@ -105,6 +105,14 @@ def test_names_may_be_given_in_any_collection_and_in_any_case() -> None:
     assert Cors(origins="*").origins == "*"
 
 
+@pytest.mark.parametrize("path", ["/x?y", "/x#y", "/x y", "/x\n", "/é"])
+def test_a_path_is_one_that_a_url_can_have(path: str) -> None:
+    with pytest.raises(ValueError, match="for its path: path takes printable ASCII but"):
+        HttpOptions(path=path)
+    with pytest.raises(ValueError, match="for its path: health takes"):
+        HttpOptions(health=path)
+
+
 def test_a_path_begins_with_a_slash_and_answers_are_of_three_kinds() -> None:
     with pytest.raises(ValueError, match="path begins with a slash, and 'mcp' does not"):
         HttpOptions(path="mcp")

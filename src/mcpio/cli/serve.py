@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import importlib
 import os
-import re
 import sys
 import traceback
 from functools import partial
@@ -105,10 +104,13 @@ def _check(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and options.http is None and (name != "path" or options.websocket is None):
             raise Failure(Exit.USAGE, f"--{name} is for --http")
-        if value is not None and not value.startswith("/"):
-            raise Failure(Exit.USAGE, f"--{name} begins with a slash, and {value!r} does not")
-        if value is not None and not re.fullmatch(r"[!\"$->@-~]+", value):
-            raise Failure(Exit.USAGE, f"no URL has {value!r} for its path: --{name} takes printable ASCII but ? and #")
+        if value is not None:
+            from mcpio.http.options import check_path  # few say one
+
+            try:
+                check_path(f"--{name}", value)
+            except ValueError as error:
+                raise Failure(Exit.USAGE, str(error)) from error
     if options.store is not None and options.http is None:
         raise Failure(Exit.USAGE, "--store is for --http")
     if options.unix == "":

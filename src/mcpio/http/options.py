@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
@@ -10,11 +11,12 @@ import attrs
 from mcpio._checks import of_kind
 from mcpio.engine.limits import seconds
 
-__all__ = ["Answers", "Cors", "HostPolicy", "HttpOptions"]
+__all__ = ["Answers", "Cors", "HostPolicy", "HttpOptions", "check_path"]
 
 Answers: TypeAlias = Literal["auto", "json", "sse"]
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_PATH = re.compile(r"[!\"$->@-~]+")
 
 
 def _names(given: Iterable[str]) -> frozenset[str]:
@@ -28,9 +30,16 @@ def _welcome(given: Iterable[str] | Literal["*"]) -> frozenset[str] | Literal["*
     return "*" if given == "*" else _names(given)
 
 
-def _check_path(_: object, attribute: attrs.Attribute[str], path: object) -> None:
+def check_path(name: str, path: object) -> None:
+    """Raise ``ValueError`` for what a request cannot have for its path; ``name`` is the option that says it."""
     if not isinstance(path, str) or not path.startswith("/"):
-        raise ValueError(f"{attribute.name} begins with a slash, and {path!r:.100} does not")
+        raise ValueError(f"{name} begins with a slash, and {path!r:.100} does not")
+    if _PATH.fullmatch(path) is None:
+        raise ValueError(f"no URL has {path!r:.100} for its path: {name} takes printable ASCII but ? and #")
+
+
+def _path(_: object, attribute: attrs.Attribute[str], path: object) -> None:
+    check_path(attribute.name, path)
 
 
 def _check_answers(_: object, attribute: attrs.Attribute[str], answers: str) -> None:
@@ -90,7 +99,7 @@ class Cors:
 class HttpOptions:
     """Choices of a server. The defaults serve any client of any handshake revision."""
 
-    path: str = attrs.field(default="/mcp", validator=_check_path)
+    path: str = attrs.field(default="/mcp", validator=_path)
     """The one endpoint (HTTP-01)."""
     policy: HostPolicy = attrs.field(default=HostPolicy(None, None), validator=of_kind(HostPolicy))
     """Which ``Host`` and ``Origin`` are served. Drivers that know the bound address derive it from that."""
@@ -117,7 +126,7 @@ class HttpOptions:
     """Seconds after which a quiet stream gets a comment, so that nothing between takes it for dead."""
     cors: Cors | None = attrs.field(default=None, validator=of_kind(Cors, optional=True))
     """What pages of other origins may do. ``None``: nothing, not even ask."""
-    health: str | None = attrs.field(default=None, validator=attrs.validators.optional(_check_path))
+    health: str | None = attrs.field(default=None, validator=attrs.validators.optional(_path))
     """A path that answers GET with ``{"status":"ok"}``, for whoever watches over servers."""
     legacy: tuple[str, str] | None = None
     """The two paths of the HTTP+SSE transport of 2024-11-05, ``("/sse", "/messages")``, to serve old clients too
