@@ -33,18 +33,30 @@ REDACTOR = Redactor()
         "credentials",
         "set-cookie",
         "pwd",
+        "passwords",
+        "refreshTokens",
+        "API-Keys",
+        "cookies",
     ],
 )
 def test_members_with_the_name_of_a_secret(name: str) -> None:
     assert REDACTOR.message({name: "x", "other": "x"}) == {name: MARK, "other": "x"}
 
 
-@pytest.mark.parametrize(
-    "name", ["progressToken", "tokens", "maxTokens", "passwords_changed_at", "name", "", "keyboard"]
-)
+@pytest.mark.parametrize("name", ["progressToken", "passwords_changed_at", "name", "", "keyboard", "s", "tokenss"])
 def test_members_with_another_name(name: str) -> None:
     value = {name: "x"}
     assert REDACTOR.message(value) is value
+
+
+@pytest.mark.parametrize("count", [512, 0.5, True])
+def test_number_under_a_plural_is_a_count(count: float) -> None:
+    value = {"maxTokens": count, "usage": {"input_tokens": count}}
+    assert REDACTOR.message(value) is value
+
+
+def test_list_under_a_plural_is_redacted() -> None:
+    assert REDACTOR.message({"tokens": ["a", 5], "token": 5}) == {"tokens": [MARK, 0], "token": 0}
 
 
 def test_what_is_redacted_keeps_its_type() -> None:
@@ -84,12 +96,36 @@ def test_paths_lead_to_what_is_secret_as_a_whole() -> None:
         ("eyJhbGciOiJIUzI1.eyJzdWIi.abc-_", MARK),
         ("postgres://user:pw@host/db", f"postgres://{MARK}@host/db"),
         ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----", MARK),
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nA-b\n-----END PGP PRIVATE KEY BLOCK-----.", f"{MARK}."),
+        ("a-----BEGIN EC PRIVATE KEY-----\nabc-def", f"a{MARK}"),
+        ("redis://:pw@host/0", f"redis://{MARK}@host/0"),
+        ("postgres://user:" + 300 * "p" + "@host/db", f"postgres://{MARK}@host/db"),
+        ("https://h/cb?access_token=a.b%20c&n=1#x", f"https://h/cb?access_token={MARK}&n=1#x"),
+        ("https://h/cb#id_token=ab", f"https://h/cb#id_token={MARK}"),
+        ("grant_type=x&client_secret=s", f"grant_type=x&client_secret={MARK}"),
+        ("https://b/o?X-Amz-Signature=0f&Expires=1", f"https://b/o?X-Amz-Signature={MARK}&Expires=1"),
+        ("https://b/o?sv=1&sig=a%3D", f"https://b/o?sv=1&sig={MARK}"),
+        ("login password='hunter2'", f"login password='{MARK}'"),
+        ("a-eyJhbGciOiJIUzI1.eyJzdWIi.abc-_", MARK),
+        ("max_tokens=512 design=a", "max_tokens=512 design=a"),
+        ("eyJhbGciOiJIUzI1 eyJ.a.b", "eyJhbGciOiJIUzI1 eyJ.a.b"),
         ("nothing of the kind", "nothing of the kind"),
         ("https://example.com/a:b", "https://example.com/a:b"),
     ],
 )
 def test_texts_that_look_like_secrets(text: str, redacted: str) -> None:
     assert REDACTOR.message([text]) == [redacted]
+
+
+def test_encrypted_private_key_is_redacted_as_a_whole() -> None:
+    header = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,ABCD\n\n"
+    key = f"-----BEGIN RSA PRIVATE KEY-----\n{header}c2VjcmV0\n-----END RSA PRIVATE KEY-----"
+    assert REDACTOR.message([f"{key}\n{key}\nrest"]) == [f"{MARK}\n{MARK}\nrest"]
+
+
+def test_group_named_kept_stays() -> None:
+    redactor = Redactor(patterns=(r"(?P<kept>pin )\d+",))
+    assert redactor.text("my pin 1234!") == f"my pin {MARK}!"
 
 
 def test_json_in_a_text_is_looked_into() -> None:

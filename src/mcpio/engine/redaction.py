@@ -1,7 +1,7 @@
-"""Secrets taken out of messages before anybody looks on: by the names of members, by path, by what a text looks like.
+"""Redaction of secrets in messages: by member name, by path, and by the form of a text.
 
-What comes out is JSON of the same shape: a text becomes ``[redacted]``, a number 0, a boolean ``false``, and objects
-and arrays keep their members, redacted. What a policy does not know stays: no policy finds every secret.
+The result is JSON of the same shape: a text becomes ``[redacted]``, a number 0, a boolean ``false``, and objects
+and arrays keep their members, redacted. No policy finds every secret.
 """
 
 from __future__ import annotations
@@ -39,19 +39,29 @@ SECRET_NAMES: Final = (
     "set cookie",
     "session id",
 )
-"""Members that hold a secret: those whose names end in these words, however they are written and joined."""
+"""Members that hold a secret: those whose names end in these words, or their plurals, however written and joined."""
+
+_PARAMETERS: Final = (
+    *("token", "password", "passwd", "pwd", "secret", "credential", "signature", r"\bsig", "sessionid"),
+    *("session[-_]id", "apikey", "api[-_]key", "accesskey", "access[-_]key", "private[-_]key", "signing[-_]key"),
+)
+"""How the names of secret parameters end, each a pattern of fixed width."""
 
 SECRET_PATTERNS: Final = (
     r"(?i)\b(?:bearer|basic)\s+[a-z0-9._~+/=-]{8,}",
-    r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+",
+    # Only the first "eyJ" of a run counts: one attempt for each would take quadratic time.
+    r"(?<![\w-])(?>[\w-]*?\beyJ)[\w-]{8,}+\.[\w-]++\.[\w-]+",
     r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}",
     r"\b(?:gh[pousr]|github_pat)_\w{20,}",
     r"\bxox[abeoprs]-[\w-]{10,}",
     r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
-    r"(?<=://)[^/\s:@]{1,200}:[^/\s@]{1,200}(?=@)",
+    # To the end of the text where the last line is missing. The header of an encrypted key has single hyphens.
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----[^-]*+(?:-(?!----)[^-]*+)*+(?:-----END [A-Z0-9 ]*-----)?",
+    r"(?<=://)[^/\s:@]*+:[^/\s@]++(?=@)",
+    # The "=" comes first because a literal is found fast.
+    rf"(?i)(?P<kept>=(?:{'|'.join(f'(?<={name}=)' for name in _PARAMETERS)})[\"']?)[^\s&;#\"'<>]+",
 )
-"""What a secret in a text looks like: tokens of well-known kinds, private keys, passwords in addresses."""
+"""What a secret in a text looks like: tokens of well-known kinds, private keys, passwords and parameters of URLs."""
 
 _NOT_SECRET: Final = ("progress token",)
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -60,15 +70,17 @@ _TEXTS_WITHIN: Final = 3
 
 
 class Redactor:
-    """What is secret. It is a value: the same message always comes out the same.
+    """A policy of what is secret. The same message always gives the same result.
 
-    ``names`` are those of members: ``api key`` means ``apiKey``, ``api_key``, ``X-API-Key`` and ``openai_api_key``.
+    ``names`` are those of members: ``api key`` means ``apiKey``, ``api_key``, ``X-API-Key``, ``openai_api_key`` and
+    their plurals. A number under a plural stays, since it is a count: ``maxTokens``.
     ``paths`` lead from the message to what is secret as a whole, in steps joined by dots, ``*`` for any one of them:
-    ``params.arguments.pin``, ``result.structuredContent.accounts.*.iban``. ``patterns`` are regular expressions for
-    what is cut out of texts. ``ValueError`` for a pattern that is none.
+    ``params.arguments.pin``, ``result.structuredContent.accounts.*.iban``.
+    ``patterns`` are regular expressions for what is cut out of texts; of a match, a group named ``kept`` stays. They
+    run over whatever a peer sends, so each must take linear time. Raises ValueError if a pattern does not compile.
     """
 
-    __slots__ = ("_names", "_paths", "_pattern")
+    __slots__ = ("_names", "_paths", "_patterns")
 
     def __init__(
         self,
@@ -79,8 +91,7 @@ class Redactor:
     ) -> None:
         self._names = frozenset(_words(name) for name in names)
         self._paths = tuple(tuple(path.split(".")) for path in paths)
-        alternatives = [_compiled(pattern) for pattern in patterns]
-        self._pattern = tuple(alternatives)
+        self._patterns = tuple(_compiled(pattern) for pattern in patterns)
 
     def message(self, message: Any) -> Any:
         """Return a parsed message without its secrets: a new value, or the same where there are none."""
@@ -116,8 +127,8 @@ class Redactor:
         return value
 
     def _member(self, name: str, value: Any, paths: tuple[tuple[str, ...], ...], texts: int, in_schema: bool) -> Any:
-        # What a schema says of a secret is none.
-        if self._names_secret(name) and not (in_schema and isinstance(value, Mapping)):
+        # The schema of a secret is not secret.
+        if self._holds_secret(name, value) and not (in_schema and isinstance(value, Mapping)):
             return _blank(value)
         return self._step(name, value, paths, texts)
 
@@ -127,11 +138,16 @@ class Redactor:
             return _blank(value)
         return self._within(value, further, texts, name == "properties")
 
-    def _names_secret(self, name: str) -> bool:
+    def _holds_secret(self, name: str, value: Any) -> bool:
         words = _words(name)
         if words in _NOT_SECRET:
             return False
-        parts = words.split(" ")
+        if self._ends_in_name(words):
+            return True
+        return words.endswith("s") and not isinstance(value, int | float) and self._ends_in_name(words[:-1])
+
+    def _ends_in_name(self, words: str) -> bool:
+        parts = words.rsplit(" ", 3)
         return any(" ".join(parts[-count:]) in self._names for count in (1, 2, 3))
 
     def _in_text(self, text: str, texts: int) -> str:
@@ -145,8 +161,9 @@ class Redactor:
         return self._cut(text)
 
     def _cut(self, text: str) -> str:
-        for pattern in self._pattern:
-            text = pattern.sub(MARK, text) if pattern.search(text) else text
+        for pattern, replacement in self._patterns:
+            cut, found = pattern.subn(replacement, text)
+            text = cut if found else text
         return text
 
 
@@ -196,11 +213,13 @@ def _words(name: str) -> str:
     return " ".join(_WORDS.findall(name)).lower()
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled(pattern: str) -> tuple[re.Pattern[str], str]:
+    """Return a pattern and what replaces its matches."""
     try:
-        return re.compile(pattern)
+        compiled = re.compile(pattern)
     except re.error as error:
         raise ValueError(f"{pattern!r:.100} is no regular expression: {error}") from None
+    return compiled, rf"\g<kept>{MARK}" if "kept" in compiled.groupindex else MARK
 
 
 def _blank(value: Any) -> Any:
