@@ -148,6 +148,15 @@ def test_of_many_malformed_items_the_first_are_kept(monkeypatch: pytest.MonkeyPa
     assert book.items.malformed == [bad(0), bad(1), bad(2)]
 
 
+def test_malformed_items_are_kept_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MALFORMED_BYTES", 30)
+    large, small = MalformedItem(0, "x" * 20, "no item"), MalformedItem(1, 5, "no item")
+    book = Book({None: Page([], "1", (large, large, small)), "1": Page(["a"], None, (small,))})
+    assert book.take() == ["a"]
+    assert book.items.malformed == [large]
+    assert len(book.reports) == 2
+
+
 def test_a_client_reports_the_malformed_items_of_its_server() -> None:
     server = Server("s")
     server.handlers["tools/list"] = lambda ctx, request: ListToolsResult(

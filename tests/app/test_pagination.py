@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from itertools import chain
 
 import pytest
@@ -104,3 +105,16 @@ def test_too_many_pages_are_an_error() -> None:
 def test_as_many_pages_as_allowed_are_no_error() -> None:
     guard = PageGuard("tools/list", max_pages=3)
     assert [guard.follow("a"), guard.follow("b"), guard.follow(None)] == ["a", "b", None]
+
+
+def test_seen_cursors_are_not_kept() -> None:
+    guard = PageGuard("tools/list")
+    tracemalloc.start()
+    try:
+        for number in range(8):
+            guard.follow(str(number) * 100_000)
+        assert tracemalloc.get_traced_memory()[0] < 50_000
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(RemoteProtocolError, match="the cursor '77"):
+        guard.follow("7" * 100_000)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mcpio import RequestError, Server
+from mcpio import ListToolsRequest, ListToolsResult, RequestError, Server, Tool
+from mcpio.cli import pages
 from mcpio.cli.failures import Exit
 
 if TYPE_CHECKING:
@@ -123,6 +124,42 @@ def test_a_list_without_end_is_a_fault_of_the_server(command: Command, speaking:
         Exit.PROTOCOL,
         "mcpio: the server breaks the protocol: tools/list: the cursor 'again' came a second time\n",
     )
+
+
+@pytest.fixture
+def endless() -> Server:
+    """Return a server with a list of tools that never ends; the third page has the tool ``wanted``."""
+    server = Server("endless")
+    server.tool(lambda: "found", name="wanted")
+
+    def page(scope: object, request: ListToolsRequest) -> ListToolsResult:
+        number = int(request.cursor or 0)
+        names = ("wanted",) if number == 2 else (f"tool{number}", f"tool{number}b")
+        tools = tuple(Tool(name, {"type": "object"}, description="x" * 200_000) for name in names)
+        return ListToolsResult(tools, next_cursor=str(number + 1))
+
+    server.handlers["tools/list"] = page
+    return server
+
+
+@pytest.mark.parametrize(("name", "bound", "most"), [("MAX_ITEMS", 9, "9 items"), ("MAX_BYTES", 1 << 20, "1 MiB")])
+@pytest.mark.parametrize("words", [("list",), ("call", "absent")])
+def test_an_endless_list_is_left(
+    words: tuple[str, ...],
+    name: str,
+    bound: int,
+    most: str,
+    command: Command,
+    endless: Server,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pages, name, bound)
+    ran = command(*words, server=endless)
+    assert ran == (Exit.PROTOCOL, "", f"mcpio: tools/list: the list is too long: mcpio reads at most {most} of it\n")
+
+
+def test_a_tool_is_found_in_an_endless_list(command: Command, endless: Server) -> None:
+    assert command("call", "wanted", server=endless) == (Exit.DONE, "found\n", "")
 
 
 def test_another_word_is_one_too_many(command: Command, server: Server) -> None:

@@ -378,6 +378,9 @@ def test_the_last_words_say_how_it_ended() -> None:
         assert await words("raise SystemExit('no licence')") == (
             f"{name} exited with status 1; the end of its standard error:\nno licence"
         )
+        assert await words("raise SystemExit('\\x1b[2Jno')") == (
+            f"{name} exited with status 1; the end of its standard error:\n\\x1b[2Jno"
+        )
         assert await words("") == f"{name} exited with status 0"
         assert await words("import os; os.kill(os.getpid(), 9)", "discard") == f"{name} was ended by SIGKILL"
         assert await words("import os; os.kill(os.getpid(), 40)") == f"{name} was ended by signal 40"

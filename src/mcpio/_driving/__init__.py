@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mcpio._checks import required
+from mcpio._printable import printable
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -33,8 +34,9 @@ class ForABlock:
 def report(message: str, error: BaseException | None) -> None:
     """Write to the log, under the name ``mcpio``: a warning, or an error with its traceback.
 
-    It is for what no caller waits for.
+    It is for what no caller waits for. The message may quote a peer.
     """
+    message = printable(message)
     if error is None:
         logging.getLogger("mcpio").warning("%s", message)
     else:

@@ -6,24 +6,28 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from mcpio.app.pagination import PageGuard
+from mcpio.framing.json import dumps
 
 if TYPE_CHECKING:
     from mcpio.types._fields import MalformedItem
 
-__all__ = ["MOST_MALFORMED", "Items"]
+__all__ = ["MALFORMED_BYTES", "MOST_MALFORMED", "Items"]
 
 T = TypeVar("T")
 
 MOST_MALFORMED: Final = 1000
 """How many malformed items of one list are kept for the caller; of more, the first."""
 
+MALFORMED_BYTES: Final = 1 << 20
+"""How many bytes of JSON they may have together; an item beyond that is not kept."""
+
 
 class Items(AsyncIterator[T], Generic[T]):
     """The items of a list, page by page (PAGE-01). No generator: one that is left early would have to be closed."""
 
     malformed: list[MalformedItem]
-    """The items so far that are not what the list holds: at most the first 1,000. Their ``index`` is that in their
-    page. They are left out of the iteration, and reported."""
+    """The malformed items so far: at most 1,000, and 1 MiB of JSON. Their ``index`` is that in their page. They are
+    left out of the iteration, and reported."""
 
     def __init__(
         self,
@@ -33,6 +37,7 @@ class Items(AsyncIterator[T], Generic[T]):
         report: Callable[[str], None],
     ) -> None:
         self.malformed = []
+        self._room = MALFORMED_BYTES
         self._method = method
         self._fetch = fetch
         self._items_of = items
@@ -56,8 +61,12 @@ class Items(AsyncIterator[T], Generic[T]):
             self._items = iter(self._items_of(self._page))
 
     def _note(self, malformed: tuple[MalformedItem, ...]) -> None:
+        for item in malformed[: MOST_MALFORMED - len(self.malformed)]:
+            size = len(dumps(item.raw)) + len(item.reason)
+            if size <= self._room:
+                self._room -= size
+                self.malformed.append(item)
         if malformed:
-            self.malformed.extend(malformed[: MOST_MALFORMED - len(self.malformed)])
             first = malformed[0]
             self._report(
                 f"{self._method}: malformed items are left out, {len(malformed)} of a page, "

@@ -1,4 +1,4 @@
-"""Lists in pages: the server's side of cursors, and the client's guard against a list that never ends."""
+"""Pagination: the server's cursors, and the client's guard against a list that never ends."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class PageGuard:
     def __init__(self, method: str, max_pages: int = MAX_PAGES) -> None:
         self._method = method
         self._limit = max_pages
-        self._seen: set[str] = set()
+        # Hashes, since a server may send cursors of megabytes. Their seed is secret, so none can be made to collide.
+        self._seen: set[int] = set()
 
     def follow(self, next_cursor: str | None) -> str | None:
         """Return the cursor of the next page, or ``None`` at the end of the list; an empty one is not the end.
@@ -64,9 +65,9 @@ class PageGuard:
         """
         if next_cursor is None:
             return None
-        if next_cursor in self._seen:
+        if hash(next_cursor) in self._seen:
             raise RemoteProtocolError(f"{self._method}: the cursor {next_cursor[:100]!r} came a second time")
-        self._seen.add(next_cursor)
+        self._seen.add(hash(next_cursor))
         if len(self._seen) >= self._limit:
             raise RemoteProtocolError(f"{self._method}: the list has more than {self._limit} pages")
         return next_cursor

@@ -55,7 +55,7 @@ async def call(client: Client, options: argparse.Namespace, console: Console) ->
 
 
 async def _find(client: Client, name: str) -> Tool:
-    pages = await tool_pages(client)
+    pages = await tool_pages(client, name)
     known = {tool.name: tool for page in pages for tool in page.tools}
     if name in known:
         return known[name]

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from typing import Any, TextIO
 
+from mcpio._printable import printable
 from mcpio.types.logging import LoggingMessageNotification
 
-__all__ = ["Console", "pretty", "printable", "width"]
-
-# What could move the cursor, change colours or worse. A newline and a tab are harmless.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+__all__ = ["Console", "pretty", "width"]
 
 
 class Console:
-    """The two outputs. What a server said comes to a terminal with its control characters made visible."""
+    """The two outputs of a command. On a terminal, unsafe characters in a server's text appear as escapes."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         """``quiet`` leaves out progress, log messages and notes."""
@@ -77,11 +74,6 @@ class Console:
         if self._progress_shown:
             self._progress_shown = False
             print(file=sys.stderr)
-
-
-def printable(text: str) -> str:
-    r"""Return text with every control character but tabs and newlines made visible, as ``\x1b``."""
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def pretty(value: Any) -> str:

@@ -59,7 +59,7 @@ def _schema(prompt: Prompt) -> dict[str, object]:
 
 
 async def _find(client: Client, name: str) -> Prompt:
-    known = {prompt.name: prompt for page in await prompt_pages(client) for prompt in page.prompts}
+    known = {prompt.name: prompt for page in await prompt_pages(client, name) for prompt in page.prompts}
     if name in known:
         return known[name]
     others = f"the server has {shown_list(known)}." if known else "the server has no prompts."

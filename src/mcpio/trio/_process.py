@@ -13,6 +13,7 @@ from typing import Final, Literal, TypedDict, Unpack
 
 import trio
 
+from mcpio._printable import printable
 from mcpio.engine.shutdown import Shutdown, ShutdownAction
 from mcpio.errors import ConnectFailed
 from mcpio.trio._child import Child, Stderr
@@ -194,7 +195,7 @@ class ChildProcess:
             await self._exited.wait()
             await self._stderr.ended.wait()
         text = f"{self.argv[0]!r} {_describe_exit(self.returncode)}"
-        tail = self.stderr_tail.strip()
+        tail = printable(self.stderr_tail.strip())
         return f"{text}; the end of its standard error:\n{tail}" if tail else text
 
     def attend(self, nursery: trio.Nursery) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import trio
 
 from mcpio._checks import check_options
+from mcpio._printable import printable
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Session
@@ -117,7 +118,7 @@ class StdioClient(Client):
         if isinstance(error.__cause__, ConnectionLost):
             return f"{said}: {await child.last_words()}"
         # The child lives, or is ended by us: that says nothing about it, but what it wrote may.
-        tail = child.stderr_tail.strip()
+        tail = printable(child.stderr_tail.strip())
         return f"{said}; the end of the server's standard error:\n{tail}" if tail else said
 
 

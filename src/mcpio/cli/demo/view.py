@@ -12,7 +12,8 @@ from typing import Final
 
 import attrs
 
-from mcpio.cli.console import is_terminal, printable, width
+from mcpio._printable import printable
+from mcpio.cli.console import is_terminal, width
 
 __all__ = ["REPORT", "View"]
 
