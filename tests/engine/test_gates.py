@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from mcpio.engine.gates import addressed_to, offers, receivable, why_no_task, why_not_sent
+from mcpio.engine.gates import (
+    addressed_to,
+    offers,
+    receivable,
+    why_no_task,
+    why_not_asked,
+    why_not_sent,
+    why_not_served,
+)
 from mcpio.engine.table import Role
 from mcpio.methods import METHODS, Direction, Kind, Method
 from mcpio.revisions import (
@@ -192,3 +200,130 @@ def test_a_task_needs_a_peer_that_declared_that_very_request(name: str) -> None:
 def test_a_task_needs_the_revision_that_has_them(revision: Revision) -> None:
     fault = why_no_task(METHODS["tools/call"], revision, TASKS["tools/call"])
     assert fault == f"tools/call can be a task in revision 2025-11-25 only, not in {revision}"
+
+
+def both_ways(
+    name: str, params: dict[str, Any], client: ClientCapabilities, revision: Revision = REV_2025_11_25
+) -> Any:
+    """Return what forbids a request, which is the same for the server that sends it and the client that gets it."""
+    sent, served = why_not_asked(name, params, revision, client), why_not_served(name, params, revision, client)
+    assert sent == served
+    return sent
+
+
+@pytest.mark.req("ELIC-01", "ELIC-02")
+@pytest.mark.parametrize(
+    ("declared", "form", "url"),
+    [
+        (None, False, False),
+        (ElicitationCapability(), True, False),
+        (ElicitationCapability(form={}), True, False),
+        (ElicitationCapability(url={}), False, True),
+        (ElicitationCapability(form={}, url={}), True, True),
+    ],
+)
+def test_elicitation_mode_needs_its_capability(declared: ElicitationCapability | None, form: bool, url: bool) -> None:
+    client = ClientCapabilities(elicitation=declared)
+    address = "https://example.com"
+    for params, mode, allowed in (({}, "form", form), ({"mode": "url", "url": address}, "url", url)):
+        fault = f"mode {mode} needs the capability elicitation.{mode}, which the client did not declare"
+        assert both_ways("elicitation/create", params, client) == (None if allowed else fault)
+
+
+@pytest.mark.parametrize("mode", ["extra", 5, None, ["form"]])
+def test_unknown_elicitation_mode_is_never_declared(mode: Any) -> None:
+    client = EVERYTHING[Role.CLIENT]
+    assert str(both_ways("elicitation/create", {"mode": mode}, client)).startswith(f"mode {mode} needs the capability")
+
+
+@pytest.mark.req("ELIC-14")
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "example.com", "https://a b", None])
+def test_url_elicitation_without_a_web_address_is_refused(url: Any) -> None:
+    params = {"mode": "url", "url": url}
+    assert "a web address" in str(both_ways("elicitation/create", params, EVERYTHING[Role.CLIENT]))
+
+
+@pytest.mark.req("SAMP-05", "SAMP-06")
+@pytest.mark.parametrize("member", ["tools", "toolChoice"])
+def test_sampling_with_tools_needs_its_capability(member: str) -> None:
+    plain = ClientCapabilities(sampling=SamplingCapability())
+    fault = f"{member} needs the capability sampling.tools, which the client did not declare"
+    for params, found in (({member: []}, fault), ({member: {}}, fault), ({member: None}, None)):
+        assert both_ways("sampling/createMessage", params, plain) == found
+        assert both_ways("sampling/createMessage", params, plain, REV_2025_06_18) is None
+        with_tools = ClientCapabilities(sampling=SamplingCapability(tools={}))
+        assert both_ways("sampling/createMessage", params, with_tools) is None
+
+
+@pytest.mark.req("SAMP-07")
+@pytest.mark.parametrize(
+    ("wants", "declared", "revision", "refused"),
+    [
+        (None, SamplingCapability(), REV_2025_11_25, False),
+        ("none", SamplingCapability(), REV_2025_11_25, False),
+        ("thisServer", SamplingCapability(), REV_2025_11_25, True),
+        ("allServers", SamplingCapability(tools={}), REV_2025_11_25, True),
+        ("allServers", SamplingCapability(context={}), REV_2025_11_25, False),
+        ("allServers", SamplingCapability(), REV_2025_06_18, False),
+    ],
+)
+def test_context_of_servers_is_requested_only_if_declared_and_served_in_any_case(
+    wants: str | None, declared: SamplingCapability, revision: Revision, refused: bool
+) -> None:
+    client, params = ClientCapabilities(sampling=declared), {"includeContext": wants}
+    fault = why_not_asked("sampling/createMessage", params, revision, client)
+    assert (fault is not None) is refused
+    assert why_not_served("sampling/createMessage", params, revision, client) is None
+
+
+def said(role: str, *content: Any) -> dict[str, Any]:
+    return {"role": role, "content": list(content)}
+
+
+def use(id: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id, "name": "t", "input": {}}
+
+
+def result(id: str) -> dict[str, Any]:
+    return {"type": "tool_result", "toolUseId": id, "content": []}
+
+
+TEXT = {"type": "text", "text": "text"}
+MIXED = "Tool results mixed with other content"
+MISSING = "Tool result missing in request"
+STRAY = "Tool result without a tool use"
+
+
+@pytest.mark.req("SAMP-09", "SAMP-10", "TOOL-24")
+@pytest.mark.parametrize(
+    ("messages", "fault"),
+    [
+        ([], None),
+        ([{"role": "user", "content": TEXT}], None),
+        ([said("user", TEXT), said("assistant", TEXT)], None),
+        ([said("assistant", TEXT, use("1")), said("user", result("1")), said("assistant", TEXT)], None),
+        ([said("assistant", use("1"), use("2")), said("user", result("2"), result("1"))], None),
+        ([{"role": "assistant", "content": use("1")}, {"role": "user", "content": result("1")}], None),
+        ([said("assistant", use("1")), said("user", result("1"), TEXT)], MIXED),
+        ([said("assistant", use("1")), said("assistant", result("1"))], MIXED),
+        ([said("assistant", use("1"))], MISSING),
+        ([said("assistant", use("1")), said("user", TEXT)], MISSING),
+        ([said("assistant", use("1"), use("2")), said("user", result("1"))], MISSING),
+        ([said("assistant", use("1")), said("user", TEXT), said("user", result("1"))], MISSING),
+        ([said("user", result("1"))], STRAY),
+        ([said("assistant", use("1")), said("user", result("1"), result("2"))], STRAY),
+        (None, None),
+        ([5, {"content": [5, {"type": "tool_use", "id": []}]}], MISSING),
+    ],
+)
+def test_tool_results_must_follow_their_uses(messages: Any, fault: str | None) -> None:
+    client = ClientCapabilities(sampling=SamplingCapability())
+    assert both_ways("sampling/createMessage", {"messages": messages}, client) == fault
+    assert both_ways("sampling/createMessage", {"messages": messages}, client, REV_2025_06_18) is None
+
+
+def test_other_requests_need_no_more_than_the_capability_of_their_method() -> None:
+    assert (
+        both_ways("roots/list", {"mode": "url", "tools": [], "includeContext": "thisServer"}, ClientCapabilities())
+        is None
+    )

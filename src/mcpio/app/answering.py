@@ -1,4 +1,7 @@
-"""How a client answers what its server asks: by the callbacks that it was given, within what it declared."""
+"""How a client answers what its server asks: by callbacks, whose answers are checked.
+
+The engine has refused what the client did not declare before a callback is called.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 
 from mcpio import types  # those of a feature are loaded when a server asks for it
-from mcpio.app.asking.rules import fault_in_elicitation, fault_in_elicited, fault_in_sampled, fault_in_sampling
+from mcpio.app.asking.rules import fault_in_elicited, fault_in_sampled
 from mcpio.app.context import RequestScope
 from mcpio.app.settling import settle
-from mcpio.errors import ErrorCode, InvalidMessage, RequestError
+from mcpio.errors import InvalidMessage
 
 if TYPE_CHECKING:
     from mcpio.app.session import Handler
     from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
-    from mcpio.types.lifecycle import ClientCapabilities
     from mcpio.types.roots import ListRootsResult, Root
     from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
 
@@ -34,30 +36,24 @@ Rooter: TypeAlias = "Callable[[], Iterable[Root] | Awaitable[Iterable[Root]]]"
 """Returns the roots as they are now."""
 
 
-def sampling_handler(sample: Sampler, capabilities: ClientCapabilities) -> Handler:
-    """Return what serves ``sampling/createMessage``: the model never sees a request that breaks the rules.
-
-    Nor does the server see a message that breaks them (SAMP-08).
-    """
+def sampling_handler(sample: Sampler) -> Handler:
+    """Return the handler of ``sampling/createMessage``. It checks the model's message (SAMP-08)."""
 
     def create_message(scope: RequestScope, request: CreateMessageRequest) -> Any:
-        _refuse(fault_in_sampling(request, capabilities))
         return settle(sample(scope, request), lambda result: _sampled(result, request))
 
     return create_message
 
 
-def elicitation_handler(elicit: Elicitor, capabilities: ClientCapabilities, visited: Callable[[str], None]) -> Handler:
-    """Return what serves ``elicitation/create``: the user never sees a mode that was not declared.
+def elicitation_handler(elicit: Elicitor, visited: Callable[[str], object]) -> Handler:
+    """Return the handler of ``elicitation/create``.
 
     An accepted form goes out with the defaults of what is missing in it (ELIC-09), and only if it fits (ELIC-12).
     ``visited`` hears the id of each web address before the user does.
     """
 
     def ask_user(scope: RequestScope, request: Any) -> Any:
-        _refuse(fault_in_elicitation(request, capabilities))
         if isinstance(request, types.ElicitURLRequest):
-            _refuse(_fault_in_address(request.url))
             visited(str(request.elicitation_id))
         return settle(elicit(scope, request), lambda result: _elicited(result, request))
 
@@ -75,27 +71,11 @@ def roots_handler(roots: Collection[Root] | Rooter) -> Handler:
     return lambda _, __: result
 
 
-def _refuse(fault: str | None) -> None:
-    if fault is not None:
-        raise RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {fault}")
-
-
 def _sampled(result: Any, request: CreateMessageRequest) -> Any:
     fault = fault_in_sampled(result, request) if isinstance(result, types.CreateMessageResult) else None
     if fault is not None:
         raise ValueError(f"the answer to sampling/createMessage: {fault}")
     return result
-
-
-def _fault_in_address(url: str) -> str | None:
-    """Return why no user is shown an address, or ``None`` (ELIC-14)."""
-    from mcpio.app.asking.web_address import web_address
-
-    try:
-        web_address(url)
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def _elicited(result: Any, request: Any) -> Any:

@@ -188,9 +188,9 @@ class Client(Session):
         self._middleware, self._handler_middleware = _middleware_of(options)
         self._result_checks = _result_checks(options.get("check_results"), self._report_fault)
         if sampling is not None:
-            self._handlers["sampling/createMessage"] = sampling_handler(sampling, connection.capabilities)
+            self._handlers["sampling/createMessage"] = sampling_handler(sampling)
         if elicitation is not None:
-            handler = elicitation_handler(elicitation, connection.capabilities, self._begin_visit)
+            handler = elicitation_handler(elicitation, self._begin_visit)
             self._handlers["elicitation/create"] = handler
         if roots is not None:
             self._handlers["roots/list"] = roots_handler(roots)

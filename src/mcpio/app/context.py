@@ -7,10 +7,10 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
 
-from mcpio.app.asking.rules import advice_on_sampling, fault_in_elicitation, fault_in_sampled, fault_in_sampling
+from mcpio.app.asking.rules import fault_in_sampled
 from mcpio.app.failures import is_only_the_end
 from mcpio.engine.connection import DEFAULT, Default
-from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
+from mcpio.errors import InvalidMessage, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
 from mcpio.methods import official_name
 
@@ -204,9 +204,6 @@ class Context(RequestScope):
         ``LocalProtocolError`` when the client did not declare what it takes: see ``ctx.peer.capabilities``.
         ``InvalidMessage`` when the model uses tools that it was not given, or none where it must (SAMP-08).
         """
-        self._check("sampling/createMessage", fault_in_sampling(request, self.peer.capabilities))
-        if (advice := advice_on_sampling(request, self.peer)) is not None:
-            self._session.driver.report(f"sampling/createMessage: {advice}", None)
         return _sampled(self._ask(request, options), request)
 
     def sample_with_tools(
@@ -250,7 +247,6 @@ class Context(RequestScope):
         """
         from mcpio.app.asking.eliciting import ask_by_form, ask_user
 
-        self._check("elicitation/create", fault_in_elicitation(request, self.peer.capabilities))
         ask, revision = partial(self._ask, options=options), self.peer.revision
         if form is None:
             return ask_user(request, ask, self._session, revision)
@@ -274,9 +270,7 @@ class Context(RequestScope):
         ``LocalProtocolError`` when the client did not declare ``elicitation.url``, ``ValueError`` for no web address.
         """
         from mcpio.app.asking.eliciting import ask_by_url
-        from mcpio.types.elicitation import ElicitURLRequest
 
-        self._check("elicitation/create", fault_in_elicitation(ElicitURLRequest, self.peer.capabilities))
         id = elicitation_id or self._session.driver.runtime.entropy(16).hex()
         return ask_by_url(message, url, id, partial(self._ask, options=options), self._session)
 
@@ -294,10 +288,6 @@ class Context(RequestScope):
         if known.current is not None:
             return _at_once(known.current)
         return known.fill(self._ask(ListRootsRequest(), options))
-
-    def _check(self, method: str, fault: str | None) -> None:
-        if fault is not None:
-            raise LocalProtocolError(f"{method}: {fault}")
 
     def _ask(self, request: Any, options: AskOptions) -> Coroutine[Any, Any, Any]:
         if self._in_loop is not None:

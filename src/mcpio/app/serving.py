@@ -64,9 +64,14 @@ class ServerSession(Session):
         self.notify(types.ElicitationCompleteNotification(id))
         return self._visits.finish(id)
 
-    def begin_visit(self, id: str) -> None:
-        """Take note that the client is sent an elicitation. Whoever sends it calls."""
-        self._begin_visit(id)
+    def begin_visit(self, id: str) -> bool:
+        """Record that the client is being sent an elicitation; return whether it is news. The sender calls this."""
+        return self._begin_visit(id)
+
+    def withdraw_visit(self, id: str) -> None:
+        """Forget an elicitation that could not be sent."""
+        if self._visits is not None:
+            self._visits.withdraw(id)
 
     def has_visit(self, id: str) -> bool:
         """Whether this client was sent the elicitation."""

@@ -199,13 +199,13 @@ class Session(TaskCalls):
         self.driver.close(grace)
         await self.driver.wait_closed()
 
-    def _begin_visit(self, id: str) -> None:
-        """Remember an elicitation at a web address by its id."""
+    def _begin_visit(self, id: str) -> bool:
+        """Remember an elicitation at a web address by its id; return whether it is news."""
         if self._visits is None:
             from mcpio.app.asking.visits import Visits
 
             self._visits = Visits()
-        self._visits.begin(id)
+        return self._visits.begin(id)
 
     def _note_visits(self, error: Exception) -> None:
         """Remember the addresses that an error sends the user to (ELIC-17)."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from mcpio._checks import chosen
 from mcpio.engine.failures import check_error
-from mcpio.engine.gates import why_no_task, why_not_sent
+from mcpio.engine.gates import why_no_task, why_not_asked, why_not_sent
 from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind as Queued
@@ -39,7 +39,6 @@ from mcpio.errors import (
 from mcpio.events import CloseReason, IncomingId, OutgoingId, Peer
 from mcpio.framing import jsonrpc
 from mcpio.methods import Kind, Method
-from mcpio.revisions import LATEST_HANDSHAKE
 from mcpio.types.lifecycle import CancelledNotification, Implementation, PingRequest, ProgressNotification
 
 __all__ = ["DEFAULT", "Connection", "Default"]
@@ -283,6 +282,10 @@ class Connection(Stateful):
         if waiting >= self._limits.outgoing_requests:
             raise LocalProtocolError(f"{waiting} requests wait for an answer already")
         params = encode(self._codec, request)
+        if method is not None:
+            fault = why_not_asked(name, params, self._codec.revision, self._peer_capabilities)
+            if fault is not None:
+                raise LocalProtocolError(f"{name}: {fault}")
         if "task" in params and method is not None and method.task_capability:
             self._check_task(method)
         return method, name, params
@@ -311,18 +314,20 @@ class Connection(Stateful):
                 raise NoBackChannel(f"cannot {what.value}: the connection is {self._phase.value}")
             raise LocalProtocolError(f"cannot {what.value} in phase {self._phase.value} as a {self.role.value}")
         if method is not None:
-            context = self._context
-            revision, peer = (LATEST_HANDSHAKE, None) if context is None else (context.revision, context.capabilities)
+            revision, peer = self._codec.revision, self._peer_capabilities
             fault = why_not_sent(method, self.role, revision, self.capabilities, peer)
             if fault is not None:
                 raise LocalProtocolError(fault)
 
     def _check_task(self, method: Method) -> None:
-        context = self._context
-        revision, peer = (LATEST_HANDSHAKE, None) if context is None else (context.revision, context.capabilities)
-        fault = why_no_task(method, revision, peer)
+        fault = why_no_task(method, self._codec.revision, self._peer_capabilities)
         if fault is not None:
             raise LocalProtocolError(fault)
+
+    @property
+    def _peer_capabilities(self) -> Any:
+        """What the peer declared; ``None`` before the handshake."""
+        return None if self._context is None else self._context.capabilities
 
     def _check_route(self, parent: IncomingRequest | None) -> None:
         if self.can_reach is not None and not self.can_reach(None if parent is None else parent.via):

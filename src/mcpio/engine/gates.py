@@ -1,16 +1,31 @@
-"""What may be sent and what is served: direction, revision and capability of a method (CAP-05, LIFE-14)."""
+"""What may be sent and what is served: direction, revision and capabilities (CAP-05, LIFE-14).
+
+The capability of a method stands in its row of ``METHODS``. What a request needs beyond that depends on its params, and
+is asked for here: once, for what goes out and for what comes in. The checks read the params as they are on the wire, so
+a request that a gateway passes on is judged like one of our own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any, Final
 
 from mcpio.engine.table import Role
 from mcpio.methods import METHODS, Direction, Kind, Method, declares
 from mcpio.revisions import REV_2025_11_25, Revision
 from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
 
-__all__ = ["Capabilities", "addressed_to", "offers", "receivable", "why_no_task", "why_not_sent"]
+__all__ = [
+    "Capabilities",
+    "addressed_to",
+    "offers",
+    "receivable",
+    "why_no_task",
+    "why_not_asked",
+    "why_not_sent",
+    "why_not_served",
+]
 
 Capabilities = ClientCapabilities | ServerCapabilities
 
@@ -41,6 +56,27 @@ def why_no_task(method: Method, revision: Revision, peer: Capabilities | None) -
     return None
 
 
+def why_not_asked(name: str, params: Mapping[str, Any], revision: Revision, client: Capabilities | None) -> str | None:
+    """Return what forbids a server to send a client this request, or ``None``.
+
+    ``includeContext`` is refused here and not in ``why_not_served``: servers SHOULD NOT ask for it undeclared, but a
+    client may ignore it, and many servers of earlier revisions send it to everybody (SAMP-07).
+    """
+    wants = params.get("includeContext") if name == "sampling/createMessage" else None
+    if wants not in (None, "none") and revision >= REV_2025_11_25 and not declares(client, ("sampling", "context")):
+        return _undeclared(f"includeContext {wants!r:.100}", "sampling.context")
+    return why_not_served(name, params, revision, client)
+
+
+def why_not_served(name: str, params: Mapping[str, Any], revision: Revision, client: Capabilities | None) -> str | None:
+    """Return what forbids a client of these capabilities to serve a request, or ``None``; it is answered with -32602.
+
+    Neither peer may send such a request, so this holds for what goes out as well.
+    """
+    rule = _RULES.get(name)
+    return None if rule is None else rule(params, revision, client)
+
+
 @cache
 def receivable(role: Role, revision: Revision) -> Mapping[str, tuple[Method, tuple[str, ...]]]:
     """Return the requests that a role may receive in a revision: by name, the method and the capability it needs."""
@@ -62,3 +98,63 @@ def offers(own: Capabilities, path: tuple[str, ...]) -> bool:
 def addressed_to(method: Method, role: Role) -> bool:
     """Whether a message of that method is for this role to receive."""
     return method.direction is Direction.BOTH or (method.direction is Direction.TO_SERVER) == (role is Role.SERVER)
+
+
+def _undeclared(what: str, capability: str) -> str:
+    return f"{what} needs the capability {capability}, which the client did not declare"
+
+
+def _fault_in_elicitation(params: Mapping[str, Any], _: Revision, client: Capabilities | None) -> str | None:
+    """Check the mode against the capabilities (ELIC-01, ELIC-02), and that an address is one (ELIC-14)."""
+    mode = params.get("mode", "form")
+    if mode not in ("form", "url") or not declares(client, ("elicitation", mode)):
+        return _undeclared(f"mode {mode!s:.100}", f"elicitation.{mode!s:.100}")
+    if mode == "url":
+        from mcpio.web_address import web_address  # few sessions send anybody anywhere
+
+        try:
+            web_address(str(params.get("url")))
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def _fault_in_sampling(params: Mapping[str, Any], revision: Revision, client: Capabilities | None) -> str | None:
+    """Check that tools were declared (SAMP-05, SAMP-06), and that their results stand in their places."""
+    if revision < REV_2025_11_25:
+        return None  # there these members are unknown ones, and mean nothing
+    for member in ("tools", "toolChoice"):
+        if params.get(member) is not None and not declares(client, ("sampling", "tools")):
+            return _undeclared(member, "sampling.tools")
+    return _fault_in_messages(params.get("messages"))
+
+
+def _fault_in_messages(messages: Any) -> str | None:
+    """Check that each use of a tool is answered by the next message, and that message holds nothing else.
+
+    (SAMP-09, SAMP-10, TOOL-24.) The first two reasons are worded as the specification's examples are.
+    """
+    unanswered: set[Any] = set()
+    for message in _objects(messages):
+        content = message.get("content")
+        blocks = _objects(content if isinstance(content, list) else [content])
+        results = [block for block in blocks if block.get("type") == "tool_result"]
+        if results and (message.get("role") != "user" or len(results) < len(blocks)):
+            return "Tool results mixed with other content"
+        answered = {str(block.get("toolUseId")) for block in results}
+        if answered != unanswered:
+            return "Tool result missing in request" if unanswered - answered else "Tool result without a tool use"
+        unanswered = {str(block.get("id")) for block in blocks if block.get("type") == "tool_use"}
+    return "Tool result missing in request" if unanswered else None
+
+
+def _objects(items: Any) -> list[Mapping[str, Any]]:
+    """Return the objects of a list. A request that is passed on as it is may hold anything."""
+    return [item for item in items if isinstance(item, Mapping)] if isinstance(items, (list, tuple)) else []
+
+
+_RULES: Final[Mapping[str, Callable[[Mapping[str, Any], Revision, Capabilities | None], str | None]]] = {
+    "elicitation/create": _fault_in_elicitation,
+    "sampling/createMessage": _fault_in_sampling,
+}
+"""What a request needs beyond the capability of its method."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mcpio.codec import Codec, codec
 from mcpio.engine.channel import Channel
 from mcpio.engine.failures import decoded_error
-from mcpio.engine.gates import Capabilities, addressed_to, offers, receivable
+from mcpio.engine.gates import Capabilities, addressed_to, offers, receivable, why_not_served
 from mcpio.engine.inbox import QUOTE, head
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import ANSWERS, Kind
@@ -212,6 +212,10 @@ class Inbound(Channel):
             token = _progress_token(params)
         except InvalidMessage as error:
             self._refuse(message, invalid_params(error), via)
+            return
+        fault = why_not_served(name, params, self._codec.revision, self.capabilities)
+        if fault is not None:
+            self._refuse(message, RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {fault}"), via)
             return
         self._step(_RECV_REQUEST)
         incoming = self._incoming

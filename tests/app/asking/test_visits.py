@@ -32,8 +32,16 @@ def test_a_visit_is_done_once() -> None:
     assert not visits.is_done("a")
     assert visits.finish("a")
     assert not visits.finish("a")
-    visits.begin("a")
+    assert not visits.begin("a")
     assert visits.is_done("a")
+
+
+def test_withdrawn_visit_is_unknown() -> None:
+    visits = Visits()
+    assert visits.begin("a")
+    visits.withdraw("a")
+    visits.withdraw("never begun")
+    assert "a" not in visits
 
 
 def test_all_who_wait_are_told() -> None:

@@ -12,6 +12,7 @@ from mcpio.app.asking.elicited import ElicitAnswer, answer_of
 from mcpio.app.asking.form_content import check_content, lowered
 from mcpio.app.asking.forms import Form, form_of, warn_of_secrets
 from mcpio.app.asking.web_address import lint_address, web_address
+from mcpio.errors import LocalProtocolError, NoBackChannel
 from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
 
 if TYPE_CHECKING:
@@ -78,10 +79,14 @@ async def _read(asked: Coroutine[Any, Any, ElicitResult], form: Form[T]) -> Elic
 
 
 async def _visited(asked: Coroutine[Any, Any, ElicitResult], id: str | None, session: ServerSession) -> ElicitResult:
-    # Before it goes out: whatever the user does there may be done before their client has answered.
-    if id is not None:
-        session.begin_visit(id)
-    result = await asked
+    # Recorded before it goes out: the user may be done there before their client has answered.
+    is_news = id is not None and session.begin_visit(id)
+    try:
+        result = await asked
+    except (LocalProtocolError, NoBackChannel):
+        if is_news:
+            session.withdraw_visit(str(id))
+        raise
     return attrs.evolve(result, content=None)
 
 

@@ -27,13 +27,18 @@ class Visits:
         """Whether it is done. ``KeyError`` for what is not known."""
         return self._visits[id].is_done
 
-    def begin(self, id: str) -> None:
-        """Note that the user was asked. What is known already stays as it is."""
+    def begin(self, id: str) -> bool:
+        """Record that the user was asked; return whether that is news. A known elicitation stays as it is."""
         if id in self._visits:
-            return
+            return False
         if len(self._visits) >= MOST_VISITS:
             self._forget_one()
         self._visits[id] = _Visit()
+        return True
+
+    def withdraw(self, id: str) -> None:
+        """Forget an elicitation that could not be sent."""
+        self._visits.pop(id, None)
 
     def finish(self, id: str) -> bool:
         """Note that it is done, and wake who waits; return whether that is news: it was under way (ELIC-16)."""

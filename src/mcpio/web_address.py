@@ -1,0 +1,71 @@
+"""Web addresses: which ones a user may be sent to, and what to show them first. Nothing is fetched (ELIC-18)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+import attrs
+
+__all__ = ["WebAddress", "web_address"]
+
+
+@attrs.frozen
+class WebAddress:
+    """A web address, looked at and not visited."""
+
+    url: str
+    """The whole address: show all of it."""
+    host: str
+    """Where it leads, in lower case and as it is written: show it apart from the rest."""
+    is_https: bool
+    """Whether nobody on the way can read or change what is sent."""
+    is_international: bool
+    """Whether the host has letters outside ASCII, written out or in Punycode: it may look just like another."""
+    has_user_info: bool
+    """Whether there is a user name or a password before the host, which may look like another host."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it leads to this very machine."""
+        return self.host in ("localhost", "::1") or _LOOPBACK.fullmatch(self.host) is not None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to warn the user of, in words."""
+        found = []
+        if self.is_international:
+            found.append("the name of the host has letters that may look like others")
+        if self.has_user_info:
+            found.append("what stands before the @ is not where the address leads")
+        if not self.is_https and not self.is_local:
+            found.append("the connection is not encrypted")
+        return tuple(found)
+
+
+def web_address(url: str) -> WebAddress:
+    """Return where an address leads. ``ValueError`` for what is no absolute ``http`` or ``https`` URL (ELIC-14)."""
+    # Browsers and this function must not read the same text in different ways.
+    if _ODD.search(url):
+        raise ValueError(f"a web address has no spaces, backslashes or control characters, unlike {url!r:.100}")
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError(f"{url!r:.100} is no web address: {error}") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError(f"a web address begins with https:// and a host, not {url!r:.100}")
+    return WebAddress(
+        url,
+        host,
+        is_https=parts.scheme == "https",
+        is_international=not host.isascii() or any(label.startswith("xn--") for label in host.split(".")),
+        has_user_info="@" in parts.netloc,
+    )
+
+
+# Addresses alone: names may begin with these digits too, and lead anywhere.
+_LOOPBACK: Final = re.compile(r"127(?:\.[0-9]{1,3}){3}")
+_ODD: Final = re.compile(r"[\s\\\x00-\x1f\x7f]")
