@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         InvalidMessage,
         LocalProtocolError,
         McpError,
+        MessageTooLarge,
         NoBackChannel,
         ProtocolError,
         Refusal,
@@ -306,6 +307,7 @@ __all__ = [
     "MalformedItem",
     "McpError",
     "MessageIgnored",
+    "MessageTooLarge",
     "ModelPreferences",
     "Negotiated",
     "NoBackChannel",
@@ -418,8 +420,8 @@ _HOME = {
     ),
     "errors": (
         "AuthorizationRequired ConnectFailed ConnectionLost ErrorCode InvalidMessage LocalProtocolError "
-        "McpError NoBackChannel ProtocolError Refusal RemoteProtocolError RequestCancelled RequestError "
-        "RequestTimeout SamplingRejected ToolError URLElicitationRequired UnexpectedResponse "
+        "McpError MessageTooLarge NoBackChannel ProtocolError Refusal RemoteProtocolError RequestCancelled "
+        "RequestError RequestTimeout SamplingRejected ToolError URLElicitationRequired UnexpectedResponse "
         "WebSocketClosed"
     ),
     "refusals": "RefusalCode",

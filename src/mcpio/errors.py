@@ -18,6 +18,7 @@ __all__ = [
     "InvalidMessage",
     "LocalProtocolError",
     "McpError",
+    "MessageTooLarge",
     "NoBackChannel",
     "ProtocolError",
     "Refusal",
@@ -80,6 +81,18 @@ class ProtocolError(McpError):
 
 class LocalProtocolError(ProtocolError):
     """The caller asked for something that the state, the capabilities or the revision forbid. Nothing changed."""
+
+
+class MessageTooLarge(LocalProtocolError):
+    """A message is longer than this side sends (``Limits.sent_message_bytes``). Nothing changed.
+
+    ``size`` and ``limit`` are in bytes.
+    """
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"the message has {size} bytes, and at most {limit} are sent (Limits.sent_message_bytes)")
+        self.size = size
+        self.limit = limit
 
 
 class RemoteProtocolError(ProtocolError):

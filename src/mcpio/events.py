@@ -296,6 +296,7 @@ class IgnoreReason(enum.Enum):
     NOT_INITIALIZED = "the session is not initialized"
     WRONG_DIRECTION = "the notification is for the other role to receive"
     CONNECTION_ERROR = "an error that belongs to no request"
+    NOT_STARTED = "the cancellation names a request that waited for room, and is dropped"
 
 
 @event
@@ -322,6 +323,7 @@ class CloseReason(enum.Enum):
     MESSAGE_TOO_LARGE = "a message over the limit"
     SLOW_CONSUMER = "slow-consumer"
     UNRESPONSIVE = "pings were not answered"
+    OVERLOADED = "overloaded"
 
 
 @event

@@ -11,6 +11,7 @@ from wires import client, feed, note, request, result, sent, server
 from mcpio.engine.batches import Batches, BatchItem, as_item
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import DEFAULT, Connection
+from mcpio.engine.ledger import MESSAGE_COST
 from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.snapshot import BatchState
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestCancelled, RequestError, RequestTimeout
@@ -143,8 +144,8 @@ def test_what_waits_of_a_batch_counts_as_our_own_requests_do() -> None:
     ask(connection, *(CallToolRequest("x" * 100) for _ in range(10)))
     assert connection.wants_write
     assert connection.wants_read
-    small = client("2025-03-26", limits=Limits(queued_bytes=500))
-    ask(small, CallToolRequest("x" * 500))
+    small = client("2025-03-26", limits=Limits(queued_bytes=4 * MESSAGE_COST))
+    ask(small, CallToolRequest("x" * 2000))
     assert small.phase.value == "closed"
     assert [type(event).__name__ for event in small.events()] == ["RequestFailed", "ConnectionClosed"]
 

@@ -20,6 +20,7 @@ from wires import INFO, INITIALIZED, new_server, sent
 from wires import server as operating
 
 from mcpio.engine.client import ClientConnection
+from mcpio.engine.ledger import MESSAGE_COST
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
@@ -157,7 +158,7 @@ def test_requests_of_our_own_do_not_stop_the_reading_of_their_answers() -> None:
 
 
 def test_a_peer_that_never_reads_costs_its_connection_and_the_end_is_the_last_event() -> None:
-    server = operating_server(queued_bytes=300)
+    server = operating_server(queued_bytes=9 * (MESSAGE_COST + 35))
     server.receive_data(lines(*(ping(number) for number in range(20))), 0.0)
     *answered, closed = server.events()
     assert [type(event) for event in answered] == [Answered] * 9
@@ -273,7 +274,7 @@ def test_what_came_in_and_went_out_is_counted() -> None:
     message = connection.next_message()
     assert chunk is not None
     assert message is not None
-    assert (connection.heard_at, waiting) == (4.0, len(chunk) - 1)
+    assert (connection.heard_at, waiting) == (4.0, len(chunk) - 1 + MESSAGE_COST)
     assert connection.received_bytes - counted[0] == 41 + 40
     assert connection.sent_bytes - counted[1] == len(chunk) - 1 + len(message.text)
     assert new_server().heard_at is None

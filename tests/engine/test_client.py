@@ -7,6 +7,7 @@ import pytest
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.keep_alive import KeepAlive
+from mcpio.engine.ledger import MESSAGE_COST
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
@@ -329,7 +330,7 @@ def test_a_handshake_that_fills_the_output_ends_at_once() -> None:
 
 
 def test_a_notification_that_fills_the_output_ends_the_connection_after_the_settlement() -> None:
-    client = opening(limits=Limits(queued_bytes=210))
+    client = opening(limits=Limits(queued_bytes=5 * MESSAGE_COST - 1))
     client.data_to_send()
     for _ in range(4):
         client.send_request(PingRequest(), now=0.0)

@@ -9,6 +9,7 @@ import pytest
 from wires import call, client, feed, new_server, note, one, request, result, sent, server
 
 from mcpio.engine.connection import Connection
+from mcpio.engine.ledger import MESSAGE_COST
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
@@ -185,7 +186,7 @@ def test_the_same_id_twice_in_a_batch_is_refused_the_second_time() -> None:
 
 
 def test_a_batch_may_end_the_connection_in_its_middle() -> None:
-    connection = server(B, limits=Limits(queued_bytes=400))
+    connection = server(B, limits=Limits(queued_bytes=4 * MESSAGE_COST))
     events = feed(connection, [5] * 50)
     assert isinstance(events[-1], ConnectionClosed)
     assert len(events) < 10
@@ -296,7 +297,7 @@ def test_an_end_in_the_middle_is_the_end_of_what_waits() -> None:
 
 
 def test_a_flood_of_single_messages_may_end_a_joined_batch_in_its_middle() -> None:
-    connection = joining(limits=Limits(queued_bytes=300))
+    connection = joining(limits=Limits(queued_bytes=300 + MESSAGE_COST))
     connection.send_request(PingRequest(), now=0.0, cookie="x")
     events = feed(connection, [note("cancelled", requestId=1), tools(1), note("cancelled", requestId=1), tools(2)])
     assert connection.phase is Phase.OPERATING
@@ -351,7 +352,7 @@ def test_a_line_of_a_dialect_may_lead_to_several_messages_and_to_the_end() -> No
 
 
 def test_nothing_of_a_line_is_acted_on_after_the_end() -> None:
-    connection = server(profiles={Profile.ERLMCP}, limits=Limits(queued_bytes=500))
+    connection = server(profiles={Profile.ERLMCP}, limits=Limits(queued_bytes=4 * MESSAGE_COST))
     connection.receive_data(b'{"a":1}' * 50 + b"\n", 0.0)
     events = list(connection.events())
     assert isinstance(events[-1], ConnectionClosed)

@@ -22,6 +22,7 @@ from wires import (
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
+from mcpio.engine.ledger import MESSAGE_COST
 from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
@@ -429,7 +430,7 @@ def test_an_array_that_is_no_batch_gets_one_error() -> None:
 
 
 def test_a_batch_ends_with_the_connection() -> None:
-    connection = server("2025-03-26", limits=Limits(queued_bytes=300))
+    connection = server("2025-03-26", limits=Limits(queued_bytes=9 * MESSAGE_COST))
     *answered, end = feed(connection, [request("ping", number) for number in range(200)])
     assert {type(event) for event in answered} == {Answered}
     assert end == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcpio.engine.ledger import MESSAGE_COST
 from mcpio.engine.outbox import ANSWERS, BACKLOG, Kind, Outbox, Outgoing
 from mcpio.events import IncomingId
 
@@ -45,9 +46,9 @@ def test_sizes_are_those_of_what_waits_and_requests_of_our_own_are_counted_apart
     box.put(b"1234", Kind.REQUEST)
     box.put(b"12", Kind.NOTIFICATION)
     box.put(b"1", Kind.RESPONSE, related=ONE)
-    assert (box.size, box.own_bytes) == (7, 4)
+    assert (box.size, box.own_bytes) == (7 + 3 * MESSAGE_COST, 4 + MESSAGE_COST)
     box.pop()
-    assert (box.size, box.own_bytes) == (3, 0)
+    assert (box.size, box.own_bytes) == (3 + 2 * MESSAGE_COST, 0)
     box.clear()
     assert (box.size, box.own_bytes, bool(box)) == (0, 0, False)
     assert drained(box) == []
@@ -80,7 +81,7 @@ def test_of_one_key_only_the_newest_waits_behind_what_came_between() -> None:
     box.put(b"warning", Kind.LOG, related=ONE)
     box.put(b"20 %", Kind.NOTIFICATION, related=ONE, key="progress")
     box.put(b"changed", Kind.NOTIFICATION, key="list")
-    assert box.size == len(b"warning20 %changed")
+    assert box.size == len(b"warning20 %changed") + 3 * MESSAGE_COST
     assert drained(box) == [b"warning", b"changed", b"20 %"]
     box.put(b"30 %", Kind.NOTIFICATION, related=ONE, key="progress")
     assert drained(box) == [b"30 %"]
@@ -129,7 +130,7 @@ def test_what_is_dropped_costs_no_memory_however_much_it_is() -> None:
         box.put(b"%06d" % number, Kind.NOTIFICATION, related=ONE, key="progress")
         box.put(b"%06d" % number, Kind.LOG, related=THREE)
     assert sum(isinstance(each, Outgoing) for each in gc.get_objects()) < 200
-    assert (box.size, box.dropped_logs) == (4 + 6 + 60, 9990)
+    assert (box.size, box.dropped_logs) == (4 + 6 + 60 + 12 * MESSAGE_COST, 9990)
     assert Counter(drained(box)) == Counter([b"kept", b"009999", *(b"%06d" % number for number in range(9990, 10_000))])
 
 
@@ -201,8 +202,8 @@ def test_nothing_is_lost_that_may_not_be_nothing_changes_places_and_the_sizes_ar
         if logs > logs_limit:
             waiting.remove(next(item for item in waiting if item[1] == Kind.LOG))
             dropped += 1
-        assert box.size == sum(len(item[0]) for item in waiting)
-        assert box.own_bytes == sum(len(item[0]) for item in waiting if item[1] == Kind.REQUEST)
+        assert box.size == sum(len(item[0]) + MESSAGE_COST for item in waiting)
+        assert box.own_bytes == sum(len(item[0]) + MESSAGE_COST for item in waiting if item[1] == Kind.REQUEST)
         assert box.dropped_logs == dropped
     assert Counter(drained(box)) == Counter(item[0] for item in waiting)
 

@@ -244,10 +244,10 @@ def test_what_the_server_does_not_take_is_reported_and_the_next_one_goes() -> No
 
 
 def test_a_server_that_takes_nothing_is_given_up_when_too_much_waits() -> None:
-    talk = WebTalk(options=Options(limits=Limits(queued_bytes=500)))
+    talk = WebTalk(options=Options(limits=Limits(queued_bytes=1800)))
     talk.open()
     for _ in range(4):
-        talk.connection.send_notification(CustomNotification("a/b", {"x": "y" * 200}))
+        talk.connection.send_notification(CustomNotification("a/b", {"x": "y" * 600}))
         talk.step()
     (closed,) = talk.found(ConnectionClosed)
     assert closed.reason is CloseReason.ABORTED

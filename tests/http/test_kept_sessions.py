@@ -278,7 +278,7 @@ def test_a_session_that_nobody_uses_ends_in_the_store_too() -> None:
 
 
 def test_a_session_whose_client_reads_nothing_ends() -> None:
-    site = KeptSite(limits=Limits(queued_bytes=1000))
+    site = KeptSite(limits=Limits(queued_bytes=1600))
     session = site.open()
     exchange, event = busy(site, session)
     site.stalled.add(site.name(exchange))

@@ -92,7 +92,7 @@ def test_what_cannot_be_delivered_yet_waits_within_its_limit() -> None:
 
 
 def test_a_peer_that_never_reads_ends_the_connection() -> None:
-    link = _link(Limits(queued_bytes=2000))
+    link = _link(Limits(queued_bytes=14_000))
     link.stall(Role.SERVER)
     sent = 0
     while link.server.phase is Phase.OPERATING:

@@ -104,7 +104,7 @@ def test_a_stalled_peer_is_asked_for_no_more_and_the_others_go_on() -> None:
 
 
 def test_what_waits_for_a_stalled_peer_stays_within_its_budget() -> None:
-    budget = 50_000
+    budget = 80_000
     link = _asked(1, Limits(queued_bytes=budget, queued_logs=100))
     (id,) = link.server.pending.incoming
     for count in range(20_000):

@@ -135,6 +135,9 @@ class Actor(ABC):
             self._may_write.set()
         if connection.wants_read:
             self._may_read.set()
+        if connection.has_room_for_deferred:
+            # Whoever calls this may be in the middle of an event.
+            self.runtime.call_soon(self.touch)
         self._deadlines.arm(self, connection.next_deadline())
         if connection.phase is Phase.CLOSED:
             # Its last events may still be there: whoever calls this may be in the middle of one. ``run`` sees to them.

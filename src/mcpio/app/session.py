@@ -21,10 +21,20 @@ from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.keep_alive import KEEP_ALIVE
 from mcpio.engine.limits import Timeout
 from mcpio.engine.table import Phase
-from mcpio.errors import ConnectionLost, LocalProtocolError, NoBackChannel, RequestTimeout, URLElicitationRequired
+from mcpio.errors import (
+    ConnectionLost,
+    ErrorCode,
+    LocalProtocolError,
+    MessageTooLarge,
+    NoBackChannel,
+    RequestError,
+    RequestTimeout,
+    URLElicitationRequired,
+)
 from mcpio.events import (
     Answered,
     CancelReceived,
+    CloseReason,
     ConnectionClosed,
     Event,
     IncomingId,
@@ -279,6 +289,11 @@ class Session(TaskCalls):
 
     def _handle_end(self, event: ConnectionClosed) -> None:
         self.ended = event
+        if event.reason is CloseReason.SLOW_CONSUMER:
+            limit = self.connection.options.limits.queued_bytes
+            self.driver.report(f"a session was ended: its peer left more than {limit:,} bytes of output unread", None)
+        elif event.reason is CloseReason.OVERLOADED:
+            self.driver.report("a session was ended: most was held for it when all sessions held too much", None)
         if self._visits is not None:
             self._visits.give_up(ConnectionLost(f"the connection ended ({event.reason.value})"))
         if self._faults is not None:
@@ -391,9 +406,26 @@ class Session(TaskCalls):
     def _answer(self, event: RequestReceived, result: Any) -> None:
         try:
             self.connection.send_result(event.id, result)
+        except MessageTooLarge as error:
+            self._answer_too_large(event, error)
         except Exception as error:
             # It is of the wrong type, or the peer's revision has no word for it.
             self.driver.report(f"the result of {named(event.raw)} cannot be sent", error)
+            self._give_up(event)
+
+    def _answer_too_large(self, event: RequestReceived, error: MessageTooLarge) -> None:
+        """Answer in place of a result that is too long to be sent."""
+        from mcpio.types.content import TextContent
+        from mcpio.types.tools import CallToolResult
+
+        said = f"The result is too large: {error.size:,} bytes, where at most {error.limit:,} can be sent."
+        self.driver.report(f"the result of {named(event.raw)} cannot be sent: {error}", None)
+        try:
+            if event.raw.get("method") == "tools/call":
+                self.connection.send_result(event.id, CallToolResult((TextContent(said),), is_error=True))
+            else:
+                self.connection.send_error(event.id, RequestError(ErrorCode.INTERNAL_ERROR, said))
+        except LocalProtocolError:
             self._give_up(event)
 
     def _fail(self, event: RequestReceived, scope: RequestScope, error: Exception) -> None:

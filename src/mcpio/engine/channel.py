@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from mcpio.engine.inbox import Inbox
+from mcpio.engine.ledger import Held
 from mcpio.engine.limits import Limits, seconds
 from mcpio.engine.outbox import Outbox, Outgoing
 from mcpio.engine.table import TABLE, Input, Phase, Role
@@ -51,8 +52,10 @@ class Channel(ABC):
         "_end_received",
         "_events",
         "_heard_at",
+        "_held",
         "_inbox",
         "_limits",
+        "_most_sent",
         "_now",
         "_outbox",
         "_phase",
@@ -78,6 +81,8 @@ class Channel(ABC):
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._most_sent = limits.most_sent
+        self._held = Held()
         self._taps = None  # see ``tap``
         self._inbox = Inbox(limits)
         self._outbox = Outbox(limits.queued_logs)
@@ -147,10 +152,12 @@ class Channel(ABC):
         ready = self._ready
         if not ready:
             events = self._events
-            if not events and not self._parse_one():
-                return None
-            if len(events) <= 1:
-                return events.pop() if events else None
+            while not events:
+                # A request that is put aside has no event yet.
+                if not self._parse_one():
+                    return None
+            if len(events) == 1:
+                return events.pop()
             # Taking the first of a list moves all others: with many, that is the square of their number.
             events.reverse()
             self._ready, self._events = events, ready
@@ -249,10 +256,15 @@ class Channel(ABC):
     @property
     def wants_read(self) -> bool:
         """Whether to read from the channel now. False means "not now": only ``closed`` ends a loop."""
-        if self._inbox.ended or self._phase is _CLOSED:
+        inbox = self._inbox
+        if inbox.ended or self._phase is _CLOSED:
             return False
-        # Two sides that both stopped reading while both wait for answers would wait for ever.
-        return self._awaits_answers or self._outbox.size - self._outbox.own_bytes <= self._limits.high_water
+        if not self._is_full():
+            # Requests that were put aside come first: drain the events.
+            return not inbox.has_deferred
+        # Two sides that both stopped reading while both wait for answers would wait for ever, and what frees a peer
+        # whose requests take too much may be a cancellation. Requests that come meanwhile are put aside.
+        return (self._awaits_answers or self._holds_too_much()) and inbox.deferred_bytes <= self._limits.queued_bytes
 
     @property
     def wants_write(self) -> bool:
@@ -266,8 +278,13 @@ class Channel(ABC):
 
     @property
     def undrained(self) -> bool:
-        """Whether events wait that ``next_event`` gives without parsing anything."""
-        return bool(self._events or self._ready)
+        """Whether events wait that ``next_event`` gives without being fed, requests that were put aside among them."""
+        return bool(self._events or self._ready) or self.has_room_for_deferred
+
+    @property
+    def has_room_for_deferred(self) -> bool:
+        """Whether requests that were put aside may go on: ``next_event`` gives them."""
+        return self._inbox.has_deferred and not self._is_full()
 
     @property
     def end(self) -> ConnectionClosed | None:
@@ -280,8 +297,15 @@ class Channel(ABC):
         return None if self._heard_at == float("-inf") else self._heard_at
 
     @property
+    def held(self) -> Held:
+        """The bytes held for the peer. A transport keeps ``unwritten`` and ``replay`` up to date."""
+        held = self._held
+        held.input, held.output, held.requests = self._inbox.size, self._outbox.size, self._request_bytes
+        return held
+
+    @property
     def queued_bytes(self) -> int:
-        """How many bytes of messages wait to be pulled."""
+        """How many bytes of messages wait to be pulled, by their size in memory."""
         return self._outbox.size
 
     @property
@@ -298,6 +322,15 @@ class Channel(ABC):
     @abstractmethod
     def _receive_overlong(self, overlong: Overlong, via: Hashable) -> None:
         """Act on a message over the limit: at least one event must follow."""
+
+    @abstractmethod
+    def _receive_deferred(self, text: bytes | str, via: Hashable) -> None:
+        """Act on a request that was put aside: at least one event must follow."""
+
+    @property
+    @abstractmethod
+    def _request_bytes(self) -> int:
+        """Bytes of the peer's requests that run."""
 
     @abstractmethod
     def _expire(self, id: int) -> None:
@@ -358,9 +391,18 @@ class Channel(ABC):
         self._reason, self._cause = reason, cause
         self._events.append(ConnectionClosed(reason, cause))
 
+    def _is_full(self) -> bool:
+        """Whether the peer's requests must wait: for it to read its answers, or for those that run to end."""
+        outbox = self._outbox
+        waiting = outbox.size - outbox.own_bytes + self._held.unwritten
+        return waiting > self._limits.high_water or self._holds_too_much()
+
+    def _holds_too_much(self) -> bool:
+        return self._request_bytes > self._limits.peer_bytes // 2
+
     def _check_outbox(self) -> None:
         """Give up on a peer that lets the output grow without bound. This may be the end: see ``_finish``."""
-        if self._outbox.size > self._limits.queued_bytes:
+        if self._outbox.size + self._held.unwritten > self._limits.queued_bytes:
             self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
 
     # Inside
@@ -373,7 +415,12 @@ class Channel(ABC):
         """Parse one message, or note the end of the input; tell whether there was anything."""
         if self._phase is _CLOSED:
             return False
-        item = self._inbox.next()
+        inbox = self._inbox
+        if self.has_room_for_deferred:
+            deferred = inbox.next_deferred()
+            self._receive_deferred(deferred.text, deferred.via)
+            return True
+        item = inbox.next()
         if item is not None:
             text, via = item
             if isinstance(text, Overlong):
@@ -381,7 +428,7 @@ class Channel(ABC):
             else:
                 self._receive_text(text, via)
             return True
-        if self._inbox.ended and not self._end_received:
+        if inbox.ended and not self._end_received and not inbox.has_deferred:
             self._end_received = True
             self._receive_end()
             return True
@@ -398,7 +445,7 @@ class Channel(ABC):
 
     @property
     def _end_is_due(self) -> bool:
-        return self._phase is _CLOSING and not self._outbox and not self._owes_answers
+        return self._phase is _CLOSING and not self._outbox and not self._owes_answers and not self._inbox.has_deferred
 
     def _end_due(self) -> bool:
         """Once everything owed is out, end: true then, and only then."""

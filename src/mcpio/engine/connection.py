@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mcpio._checks import chosen
@@ -31,6 +31,7 @@ from mcpio.errors import (
     ConnectionLost,
     LocalProtocolError,
     McpError,
+    MessageTooLarge,
     NoBackChannel,
     RequestCancelled,
     RequestError,
@@ -123,13 +124,14 @@ class Connection(Stateful):
             request, text = self._new_request(id, name, method, params, item.cookie, parent, item.progress)
             asked.append((request, self._timeout(item.timeout)))
             texts.append(text)
+        batch_text = self._fitting(b"[" + b",".join(texts) + b"]")
         self._advance(now)
         for request, timeout in asked:
             self._outgoing.add(request, timeout, self._now)
         kind = Queued.REQUEST if asked else Queued.NOTIFICATION
         via = None if parent is None else parent.via
         named = tuple(request.id for request, _ in asked)
-        self._outbox.put(b"[" + b",".join(texts) + b"]", kind, via=via, related=related_to, asked=named)
+        self._outbox.put(batch_text, kind, via=via, related=related_to, asked=named)
         self._check_outbox()
         return tuple(ids)
 
@@ -201,13 +203,13 @@ class Connection(Stateful):
             raw = with_related_task(raw, request.task)
         if self._accent is not None:
             raw = self._accent.result(request.name, raw)
-        self._respond(request, _SEND_RESULT, to_json(jsonrpc.encode_result, request.wire_id, raw))
+        self._respond(request, _SEND_RESULT, self._json(jsonrpc.encode_result, request.wire_id, raw))
 
     def send_raw_result(self, id: IncomingId, result: bytes) -> None:
         """Answer with a result that is JSON already: an object, passed on as it is. Otherwise like ``send_result``."""
         request = self._to_answer(id)
         if request is not None:
-            text = to_json(jsonrpc.encode_raw_result, request.wire_id, result)
+            text = self._json(jsonrpc.encode_raw_result, request.wire_id, result)
             self._respond(request, _SEND_RESULT, text)
 
     def send_error(self, id: IncomingId, error: RequestError) -> None:
@@ -218,7 +220,7 @@ class Connection(Stateful):
         request = self._to_answer(id)
         if request is not None:
             check_error(error, self._context, self._codec)
-            self._respond(request, RequestInput.SEND_ERROR, encode_error(request.wire_id, error))
+            self._respond(request, RequestInput.SEND_ERROR, self._fitting(encode_error(request.wire_id, error)))
 
     def send_progress(
         self, id: IncomingId, progress: float, total: float | None = None, message: str | None = None
@@ -299,7 +301,7 @@ class Connection(Stateful):
 
     def _notification_text(self, name: str, params: dict[str, Any]) -> bytes:
         said = name if self._accent is None else self._accent.name(name)
-        return to_json(jsonrpc.encode_notification, said, params or None)
+        return self._json(jsonrpc.encode_notification, said, params or None)
 
     def _check_batch(self, size: int) -> None:
         self._check_send(_SEND_PING, None)
@@ -359,6 +361,16 @@ class Connection(Stateful):
         except ValueError as error:
             raise LocalProtocolError(str(error)) from None
 
+    def _json(self, write: Callable[..., bytes], *parts: Any) -> bytes:
+        """Return a message to send, as one of the encoders of ``framing.jsonrpc`` writes it."""
+        return self._fitting(to_json(write, *parts))
+
+    def _fitting(self, text: bytes) -> bytes:
+        """Return a message to send. Raises ``MessageTooLarge`` for one over the limit."""
+        if len(text) > self._most_sent:
+            raise MessageTooLarge(len(text), self._most_sent)
+        return text
+
     # Changes: all checks are behind
 
     def _new_request(
@@ -375,7 +387,7 @@ class Connection(Stateful):
         params = with_progress_token(params, id if progress else None)
         if parent is not None and parent.task is not None:
             params = with_related_task(params, parent.task)
-        text = to_json(jsonrpc.encode_request, int(id), name, params or None)
+        text = self._json(jsonrpc.encode_request, int(id), name, params or None)
         request = OutgoingRequest(id, name, method, cookie)
         if "_meta" in params:
             request.belongs_to = related_task_of(params)
@@ -401,7 +413,7 @@ class Connection(Stateful):
         params = encode(self._codec, CancelledNotification(request.id, reason))
         if request.belongs_to is not None:
             params = with_related_task(params, request.belongs_to)
-        return to_json(jsonrpc.encode_notification, "notifications/cancelled", params)
+        return self._json(jsonrpc.encode_notification, "notifications/cancelled", params)
 
     def _send_cancelled(self, request: OutgoingRequest, text: bytes | None) -> None:
         if text is None:

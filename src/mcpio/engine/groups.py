@@ -38,10 +38,10 @@ class Groups(Inbound):
             fault = f"the batch has more than {self._limits.batch_items} items"
         elif self._options.join_batch_answers or via is not None:
             # An exchange has one answer (BATCH-06).
-            self._receive_joined(batch, via)
+            self._receive_joined(batch, text, via)
             return
         else:
-            self._receive_items(batch, via)
+            self._receive_items(batch, text, via)
             return
         self._rebuke(ErrorCode.INVALID_REQUEST, fault, head(text), via)
 
@@ -49,7 +49,9 @@ class Groups(Inbound):
     def _takes_batches(self) -> bool:
         return self._options.accept_batches or (self._translator is not None and self._translator.takes_batches)
 
-    def _receive_items(self, batch: jsonrpc.Batch, via: Hashable) -> None:
+    def _receive_items(self, batch: jsonrpc.Batch, text: bytes | str, via: Hashable) -> None:
+        # Each item counts as a share of the whole.
+        text = text[: len(text) // len(batch.items)]
         messages = [step for item in batch.items for step in self._understood(jsonrpc.classify(item))]
         has_calls = any(isinstance(message, jsonrpc.Request | jsonrpc.Notification) for message in messages)
         for message in messages:
@@ -60,7 +62,7 @@ class Groups(Inbound):
                 # One batch holds calls or responses (BATCH-04). The request that this one answers waits on.
                 self._rebuke(ErrorCode.INVALID_REQUEST, "a response in a batch of requests", message.raw, via)
             else:
-                self._take(message, b"", via)
+                self._take(message, text, via)
             if self._phase is Phase.CLOSED:
                 return
             if self._batches is not None:
@@ -68,12 +70,12 @@ class Groups(Inbound):
 
     # Answers that wait for each other
 
-    def _receive_joined(self, batch: jsonrpc.Batch, via: Hashable) -> None:
+    def _receive_joined(self, batch: jsonrpc.Batch, text: bytes | str, via: Hashable) -> None:
         from mcpio.engine.batches import Batches
 
         batches = self._batches = self._batches or Batches()
         batches.begin(via)
-        self._receive_items(batch, via)
+        self._receive_items(batch, text, via)
         self._release(batches.end())
 
     def _release(self, answers: JoinedAnswers | None) -> None:

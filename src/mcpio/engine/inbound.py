@@ -11,6 +11,7 @@ from mcpio.engine.channel import Channel
 from mcpio.engine.failures import decoded_error
 from mcpio.engine.gates import Capabilities, addressed_to, offers, receivable, why_not_served
 from mcpio.engine.inbox import QUOTE, head
+from mcpio.engine.ledger import LARGEST_FACTOR, REQUEST_COST, parsed_size
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import ANSWERS, Kind
 from mcpio.engine.pending import IncomingRequest, IncomingRequests, OutgoingRequest, OutgoingRequests
@@ -111,6 +112,14 @@ class Inbound(Channel):
         return None if self._context is None else self._context.revision
 
     @property
+    def _request_bytes(self) -> int:
+        return self._incoming.size
+
+    def has_deferred(self, via: Hashable) -> bool:
+        """Whether a request that came by an exchange waits for room."""
+        return self._inbox.is_deferred(via)
+
+    @property
     def options(self) -> Options:
         """What the caller chose for this connection."""
         return self._options
@@ -128,19 +137,38 @@ class Inbound(Channel):
     # By kind of message
 
     def _receive_text(self, text: bytes | str, via: Hashable) -> None:
+        if len(text) * LARGEST_FACTOR > self._limits.peer_bytes and parsed_size(text) > self._limits.peer_bytes:
+            self._receive_overlong(Overlong(len(text), head(text).encode(errors="replace")), via)
+        elif not (self._is_full() and self._defer(text, via)):
+            self._receive_deferred(text, via)
+
+    def _receive_deferred(self, text: bytes | str, via: Hashable) -> None:
         if self._translator is not None:
             self._receive_translated(self._translator, text, via)
             return
         message = jsonrpc.parse(text)
         if message.__class__ is jsonrpc.Request:
-            self._receive_request(message, via)
+            self._receive_request(message, via, REQUEST_COST + parsed_size(text))
         else:
             self._receive(message, text, via)
+
+    def _defer(self, text: bytes | str, via: Hashable) -> bool:
+        """Put aside what would run something; return whether it was. Answers and cancellations may make room."""
+        message = jsonrpc.parse(text)
+        if isinstance(message, jsonrpc.Batch):
+            if not any(isinstance(jsonrpc.classify(item), jsonrpc.Request) for item in message.items):
+                return False
+            self._inbox.defer(None, text, via)
+            return True
+        if not isinstance(message, jsonrpc.Request) or message.method == "ping":
+            return False
+        self._inbox.defer(message.id, text, via)
+        return True
 
     def _receive(self, message: jsonrpc.Message, text: bytes | str, via: Hashable) -> None:
         match message:
             case jsonrpc.Request():
-                self._receive_request(message, via)
+                self._receive_request(message, via, REQUEST_COST + parsed_size(text))
             case jsonrpc.Result():
                 self._receive_result(message, via)
             case jsonrpc.Notification():
@@ -190,7 +218,8 @@ class Inbound(Channel):
 
     # Requests
 
-    def _receive_request(self, message: jsonrpc.Request, via: Hashable) -> None:
+    def _receive_request(self, message: jsonrpc.Request, via: Hashable, size: int) -> None:
+        """Act on a request; ``size`` is how many bytes it takes while it runs."""
         name = message.method
         if name == "ping":
             self._step(Input.RECV_PING)
@@ -219,7 +248,7 @@ class Inbound(Channel):
             return
         self._step(_RECV_REQUEST)
         incoming = self._incoming
-        record = IncomingRequest(incoming.next_id, message.id, name, method, token, via)
+        record = IncomingRequest(incoming.next_id, message.id, name, method, token, via, size)
         meta = params.get("_meta")
         if meta.__class__ is dict and META_RELATED_TASK in meta:
             record.task = self._related_task(name, meta)
@@ -394,6 +423,9 @@ class Inbound(Channel):
         if cancelled is None:
             return
         named = [] if cancelled.request_id is None else self._incoming.named(cancelled.request_id, via)
+        if not named and cancelled.request_id is not None and self._inbox.drop_deferred(cancelled.request_id, via):
+            self._ignore(IgnoreReason.NOT_STARTED, message, via)
+            return
         if len(named) != 1:
             reason = IgnoreReason.AMBIGUOUS_REQUEST if named else IgnoreReason.UNKNOWN_REQUEST
             self._ignore(reason, message, via)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
+from typing import NamedTuple
 
+from mcpio.engine.ledger import MESSAGE_COST
 from mcpio.engine.limits import Limits
 from mcpio.framing.lines import LineFramer, Overlong
 
@@ -14,10 +16,24 @@ QUOTE = 200
 """How much of an unreadable text an event quotes."""
 
 
+class Deferred(NamedTuple):
+    """A request, or a batch, that waits for room."""
+
+    id: int | str | None
+    """The peer's id of it; ``None`` for a batch."""
+    text: bytes | str
+    """The whole message."""
+    via: Hashable
+    """The exchange that brought it."""
+
+
 class Inbox:
     """One JSON text at a time, in the order of arrival."""
 
-    __slots__ = ("_framer", "_limits", "_messages", "ended")
+    __slots__ = ("_deferred", "_framer", "_limits", "_messages", "deferred_bytes", "ended")
+
+    deferred_bytes: int
+    """Bytes of the requests that were put aside."""
 
     ended: bool
     """The peer will send no more."""
@@ -27,6 +43,8 @@ class Inbox:
         self._framer: LineFramer | None = None
         self._limits = limits
         self._messages: deque[tuple[bytes | str | Overlong, Hashable]] | None = None
+        self._deferred: deque[Deferred] | None = None
+        self.deferred_bytes = 0
         self.ended = False
 
     def add_data(self, data: bytes) -> None:
@@ -62,13 +80,68 @@ class Inbox:
         line = None if self._framer is None else self._framer.next_line()
         return None if line is None else (line, None)
 
+    # Requests that wait for room
+
+    def defer(self, id: int | str | None, text: bytes | str, via: Hashable) -> None:
+        """Put a request aside, or a batch (which has no id), until there is room for what it causes."""
+        if self._deferred is None:
+            self._deferred = deque()
+        self._deferred.append(Deferred(id, text, via))
+        self.deferred_bytes += len(text) + MESSAGE_COST
+
+    def next_deferred(self) -> Deferred:
+        """Take out the request that has waited for longest; there is one."""
+        return self._take_deferred(0)
+
+    def drop_deferred(self, id: int | str, via: Hashable) -> bool:
+        """Drop the request that a cancellation names, by its own exchange or by any; return whether there is one."""
+        # 1, True and "1" are three ids.
+        named = [
+            (place, each.via)
+            for place, each in enumerate(self._deferred or ())
+            if each.id == id and each.id.__class__ is id.__class__
+        ]
+        found = [place for place, its_via in named if its_via == via] or [place for place, _ in named]
+        if len(found) != 1:
+            return False
+        self._take_deferred(found[0])
+        return True
+
+    def is_deferred(self, via: Hashable) -> bool:
+        """Whether a request of that exchange was put aside."""
+        return any(each.via == via for each in self._deferred or ())
+
+    def _take_deferred(self, place: int) -> Deferred:
+        deferred: deque[Deferred] = self._deferred or deque()
+        found = deferred[place]
+        del deferred[place]
+        self.deferred_bytes -= len(found.text) + MESSAGE_COST
+        if not deferred:
+            self._deferred = None
+        return found
+
+    @property
+    def has_deferred(self) -> bool:
+        """Whether requests were put aside."""
+        return self._deferred is not None
+
+    @property
+    def size(self) -> int:
+        """Bytes held: what was not parsed yet, and what was put aside."""
+        texts = sum(len(text) for text, _ in self._messages or () if not isinstance(text, Overlong))
+        return texts + self.deferred_bytes + (0 if self._framer is None else self._framer.buffered)
+
+    # The end
+
     def clear(self) -> None:
-        """Drop what was not parsed: nobody will."""
-        self._messages = self._framer = None
+        """Drop everything: the connection has ended."""
+        self._messages = self._framer = self._deferred = None
+        self.deferred_bytes = 0
 
     def restart(self) -> None:
         """Begin with another channel: nothing of what came by the last one is left."""
-        self._messages, self._framer, self.ended = None, None, False
+        self.clear()
+        self.ended = False
 
     def load(self, unfinished: bytes, *, skipping: bool) -> None:
         """Begin in the middle of a line, where ``unfinished`` was left; ``skipping`` says that it is too long."""

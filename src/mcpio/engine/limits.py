@@ -21,6 +21,9 @@ class Limits:
     or goes on with the next message where ``resync`` is set. The default is what deployed peers use (SEC-10)."""
     resync: bool = False
     """Skip an overlong line and go on, instead of closing."""
+    sent_message_bytes: int | None = None
+    """The longest message sent; ``None`` for ``message_bytes``. Beyond: ``MessageTooLarge`` where it is made. A request
+    whose answer would be longer gets a result or an error that says so instead."""
     incoming_requests: int = 4096
     """How many requests of the peer may run at once. Beyond: the request is refused with -32603 and not run."""
     outgoing_requests: int = 65536
@@ -30,11 +33,18 @@ class Limits:
     oldest is forgotten; its progress is ignored, and ``cancel_request`` has no effect on it."""
     batch_items: int = 1024
     """The longest batch (2025-03-26 only). Beyond: the whole batch is refused with -32600."""
+    peer_bytes: int = 512 * MIB
+    """How much may be held for one peer: input, running requests, output, events kept for resumption, tasks and
+    subscriptions, by their size in memory. While the requests that run take half of it, further ones wait; a message
+    that alone would take more is refused as too long; tasks and subscriptions beyond it are refused with -32603."""
+    total_bytes: int = 1024 * MIB
+    """How much may be held for all peers of one server. Above seven eighths of it, new sessions are refused (over HTTP
+    with status 503). Beyond: the peer for which most is held is ended (``overloaded``)."""
     queued_bytes: int = 64 * MIB
     """How much output may wait. Beyond: the connection closes (``slow-consumer``)."""
     high_water: int = 4 * MIB
-    """Above this much waiting output, other than our own requests, ``wants_read`` is false while we wait for no answer:
-    a peer that does not read its answers is not asked for more questions."""
+    """Above this much waiting output, other than our own requests, the peer's requests wait too: ``next_event`` gives
+    out none, and ``wants_read`` is false unless an answer is awaited. A peer that reads loses nothing."""
     queued_logs: int = 1024
     """How many log messages may wait. Beyond: the oldest is dropped and counted."""
     logs_per_second: int = 1000
@@ -61,8 +71,15 @@ class Limits:
 
     def __attrs_post_init__(self) -> None:
         for name, value in attrs.asdict(self).items():
+            if value is None and name == "sent_message_bytes":
+                continue
             if not isinstance(value, int) or value < 0:
                 raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
+
+    @property
+    def most_sent(self) -> int:
+        """The longest message sent, in bytes."""
+        return self.message_bytes if self.sent_message_bytes is None else self.sent_message_bytes
 
 
 def seconds(value: Any) -> float | None:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, Final
 
+from mcpio.engine.ledger import MESSAGE_COST
 from mcpio.events import IncomingId, OutgoingId
 
 __all__ = ["ANSWERS", "BACKLOG", "Kind", "Outbox", "Outgoing"]
@@ -118,7 +119,7 @@ class Outbox:
     )
 
     size: int
-    """Bytes that wait."""
+    """Bytes that wait, by their size in memory: the texts, and ``MESSAGE_COST`` for each."""
     own_bytes: int
     """Those of them that are requests of our own."""
     dropped_logs: int
@@ -157,11 +158,12 @@ class Outbox:
             # orjson gives short texts in buffers of a KiB, which is nothing until many of them wait.
             text = bytes(memoryview(text))
         message = Outgoing(text, kind, via, related, last, key, lane, asked)
-        self.size += len(text)
+        cost = len(text) + MESSAGE_COST
+        self.size += cost
         self._held += 1
         self._line_up(message)
         if kind == _REQUEST:
-            self.own_bytes += len(text)
+            self.own_bytes += cost
         elif kind == _LOG:
             self._limit_logs(message)
         if key is not None:
@@ -242,9 +244,10 @@ class Outbox:
 
     def _leave(self, message: Outgoing) -> None:
         message.live = False
-        self.size -= len(message.text)
+        cost = len(message.text) + MESSAGE_COST
+        self.size -= cost
         if message.kind == _REQUEST:
-            self.own_bytes -= len(message.text)
+            self.own_bytes -= cost
         elif message.kind == _LOG:
             self._live_logs -= 1
             if not self._live_logs:

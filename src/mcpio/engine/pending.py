@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from mcpio.engine.ledger import REQUEST_COST
 from mcpio.engine.limits import Timeout
 from mcpio.engine.table import REQUEST_TABLE, Direction, RequestInput, RequestState
 from mcpio.engine.timers import Timers
@@ -226,7 +227,7 @@ def outgoing_request(state: OutgoingState, now: float) -> OutgoingRequest:
 class IncomingRequest:
     """One request of the peer's that was not answered yet."""
 
-    __slots__ = ("id", "key", "method", "name", "progress", "task", "token", "via", "wants_task", "wire_id")
+    __slots__ = ("id", "key", "method", "name", "progress", "size", "task", "token", "via", "wants_task", "wire_id")
 
     key: Hashable
     """What the peer knows it by: its id, within the exchange where the transport has exchanges (P7)."""
@@ -239,7 +240,10 @@ class IncomingRequest:
         method: Method | None,
         token: int | str | None,
         via: Hashable,
+        size: int = REQUEST_COST,
     ) -> None:
+        """``size`` is how many bytes it takes while it runs."""
+        self.size: int = size
         self.id: IncomingId = id
         self.wire_id: int | str = wire_id
         self.name: str = name
@@ -255,9 +259,13 @@ class IncomingRequest:
 class IncomingRequests:
     """The peer's requests, under keys of ours."""
 
-    __slots__ = ("_answered", "_by_key", "_by_wire_id", "_finished", "_next", "_running")
+    __slots__ = ("_answered", "_by_key", "_by_wire_id", "_finished", "_next", "_running", "size")
+
+    size: int
+    """Bytes of those that run."""
 
     def __init__(self) -> None:
+        self.size = 0
         self._running: dict[int, IncomingRequest] | None = None
         self._by_key: dict[Hashable, IncomingRequest] | None = None
         # Those that came by an exchange, since the same id may have come by several.
@@ -306,6 +314,7 @@ class IncomingRequests:
         """Begin a request under ``next_id``."""
         if self._running is None or self._by_key is None:
             self._running, self._by_key = {}, {}
+        self.size += request.size
         self._running[request.id] = request
         self._by_key[request.key] = request
         self._next = int(request.id) + 1
@@ -318,6 +327,7 @@ class IncomingRequests:
         """End a running request."""
         if self._running is None or self._by_key is None:
             return
+        self.size -= request.size
         del self._running[request.id], self._by_key[request.key]
         if not self._running:
             self._running = self._by_key = None

@@ -1,0 +1,290 @@
+"""Requests wait while there is no room for what they cause, so that a peer that reads loses no answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcpio.engine.ledger import MESSAGE_COST, REQUEST_COST
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.engine.server import ServerConnection
+from mcpio.errors import MessageTooLarge, RequestError
+from mcpio.events import (
+    Answered,
+    CancelReceived,
+    CloseReason,
+    ConnectionClosed,
+    IgnoreReason,
+    IncomingId,
+    MessageIgnored,
+    RequestReceived,
+    ResponseReceived,
+)
+from mcpio.types.content import TextContent
+from mcpio.types.custom import CustomNotification
+from mcpio.types.lifecycle import (
+    Implementation,
+    PingRequest,
+    ServerCapabilities,
+    ToolsCapability,
+)
+from mcpio.types.tools import CallToolResult
+
+KIB = 1024
+
+
+def operating(revision: str = "2025-11-25", **limits: Any) -> ServerConnection:
+    """Return a server in operation whose output was pulled."""
+    server = ServerConnection(
+        Implementation("server", "1"),
+        ServerCapabilities(tools=ToolsCapability()),
+        options=Options(limits=Limits(**limits)),
+    )
+    client = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "client", "version": "1"}}
+    feed(server, request("initialize", 0, **client))
+    feed(server, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+    server.data_to_send()
+    return server
+
+
+def request(method: str, id: Any = 1, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+
+def call(id: Any = 1, **arguments: Any) -> dict[str, Any]:
+    return request("tools/call", id, name="big", arguments=arguments)
+
+
+def cancel(id: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
+
+
+def feed(connection: ServerConnection, *messages: Any) -> list[Any]:
+    """Feed all messages in one piece and return the events."""
+    connection.receive_data(b"".join(json.dumps(message).encode() + b"\n" for message in messages), 0.0)
+    return list(connection.events())
+
+
+def answer(connection: ServerConnection, event: RequestReceived, size: int = KIB) -> None:
+    connection.send_result(event.id, CallToolResult((TextContent("x" * size),)))
+
+
+def read(connection: ServerConnection) -> list[Any]:
+    """Pull everything, as a peer does that reads as fast as it can; return the ids that were answered."""
+    chunks = []
+    while connection.wants_write:
+        chunks += connection.data_to_send(1)
+    return [json.loads(chunk).get("id") for chunk in chunks if chunk is not None]
+
+
+def test_no_request_is_given_out_above_the_high_water_mark_however_much_was_read() -> None:
+    server = operating(high_water=4 * KIB, queued_bytes=16 * KIB)
+    server.receive_data(b"".join(json.dumps(call(id)).encode() + b"\n" for id in range(1, 101)), 0.0)
+    answered: list[Any] = []
+    rounds = 0
+    while len(answered) < 100:
+        rounds += 1
+        for event in server.events():
+            assert isinstance(event, RequestReceived)
+            answer(server, event)
+        assert server.queued_bytes <= 4 * KIB + 2 * (KIB + MESSAGE_COST)
+        answered += read(server)
+    assert answered == list(range(1, 101))
+    assert rounds > 10
+    assert server.wants_read
+
+
+def test_requests_that_wait_come_before_what_is_read_next() -> None:
+    server = operating(high_water=KIB)
+    (first,) = feed(server, call(1))
+    answer(server, first, 2 * KIB)
+    assert feed(server, call(2), call(3)) == []
+    assert not server.wants_read
+    read(server)
+    assert not server.wants_read
+    assert server.undrained
+    events = feed(server, call(4))
+    assert [event.raw["id"] for event in events] == [2, 3, 4]
+    assert server.wants_read
+
+
+def test_answers_and_notifications_pass_requests_that_wait() -> None:
+    server = operating(high_water=KIB)
+    (first,) = feed(server, call(1))
+    answer(server, first, 2 * KIB)
+    asked = server.send_request(PingRequest(), now=0.0)
+    assert server.wants_read
+    events = feed(server, call(2), {"jsonrpc": "2.0", "id": int(asked), "result": {}}, request("ping", 3))
+    assert [type(event) for event in events] == [ResponseReceived, Answered]
+    assert not server.wants_read
+
+
+def test_a_cancelled_request_that_waits_is_never_given_out() -> None:
+    server = operating(high_water=KIB)
+    (first,) = feed(server, call(1))
+    answer(server, first, 2 * KIB)
+    events = feed(server, call(2), call("2"), cancel(2), cancel(7))
+    assert [event.reason for event in events if isinstance(event, MessageIgnored)] == [
+        IgnoreReason.NOT_STARTED,
+        IgnoreReason.UNKNOWN_REQUEST,
+    ]
+    read(server)
+    assert [event.raw["id"] for event in server.events() if isinstance(event, RequestReceived)] == ["2"]
+
+
+def test_a_cancellation_without_its_own_exchange_names_a_waiting_request_only_if_one_has_the_id() -> None:
+    server = operating(high_water=KIB)
+    (first,) = feed(server, call(1))
+    answer(server, first, 2 * KIB)
+    for via in ("one", "two"):
+        server.receive_message(json.dumps(call(2)), 0.0, via=via)
+    assert list(server.events()) == []
+    assert server.has_deferred("one")
+    server.receive_message(json.dumps(cancel(2)), 0.0, via="other")
+    server.receive_message(json.dumps(cancel(2)), 0.0, via="one")
+    events = list(server.events())
+    assert [event.reason for event in events if isinstance(event, MessageIgnored)] == [
+        IgnoreReason.UNKNOWN_REQUEST,
+        IgnoreReason.NOT_STARTED,
+    ]
+    assert (server.has_deferred("one"), server.has_deferred("two")) == (False, True)
+
+
+def test_batches_with_requests_wait_and_other_batches_do_not() -> None:
+    server = operating("2025-03-26", high_water=KIB)
+    (first,) = feed(server, call(1))
+    answer(server, first, 2 * KIB)
+    assert feed(server, [call(2), call(3)]) == []
+    assert [type(event) for event in feed(server, [cancel(9), cancel(8)])] == [MessageIgnored, MessageIgnored]
+    read(server)
+    assert [type(event) for event in server.events()] == [RequestReceived, RequestReceived]
+
+
+def test_requests_that_wait_are_answered_before_the_end() -> None:
+    server = operating(high_water=KIB)
+    (first,) = feed(server, call(1))
+    answer(server, first, 2 * KIB)
+    server.receive_data(json.dumps(call(2)).encode() + b"\n", 0.0)
+    server.receive_data(None, 0.0)
+    assert list(server.events()) == []
+    assert not server.closed
+    read(server)
+    second, *rest = list(server.events())
+    assert isinstance(second, RequestReceived)
+    answer(server, second)
+    assert read(server) == [2]
+    assert [type(event) for event in [*rest, *server.events()]] == [ConnectionClosed]
+
+
+def test_a_request_that_waits_when_the_connection_closes_is_refused() -> None:
+    server = operating(high_water=KIB)
+    (first,) = feed(server, call(1))
+    answer(server, first, 2 * KIB)
+    feed(server, call(2))
+    server.close(0.0)
+    assert server.next_event() is None
+    assert read(server) == [1]
+    (refused,) = server.events()
+    assert isinstance(refused, Answered)
+    assert read(server) == [2]
+    assert server.end == ConnectionClosed(CloseReason.CLOSED, None)
+
+
+def test_nothing_that_waits_outlives_the_connection() -> None:
+    server = operating(high_water=KIB)
+    (first,) = feed(server, call(1))
+    answer(server, first, 2 * KIB)
+    feed(server, call(2))
+    assert server.held.input > MESSAGE_COST
+    server.abort()
+    assert server.held.total == 0
+    assert [type(event) for event in server.events()] == [ConnectionClosed]
+
+
+def test_requests_wait_while_those_that_run_take_half_of_what_a_peer_may() -> None:
+    server = operating(peer_bytes=8 * REQUEST_COST)
+    started = feed(server, *(call(id) for id in range(1, 20)))
+    assert 4 <= len(started) <= 6
+    # A cancellation must get through.
+    assert server.wants_read
+    (cancelled, *more) = feed(server, cancel(1))
+    assert isinstance(cancelled, CancelReceived)
+    assert [type(event) for event in more] == [RequestReceived]
+    answer(server, started[1])
+    assert [type(event) for event in server.events()] == [RequestReceived]
+
+
+def test_input_that_waits_is_bounded_even_for_a_peer_that_owes_answers() -> None:
+    server = operating(high_water=KIB, queued_bytes=8 * KIB)
+    (first,) = feed(server, call(1))
+    answer(server, first, 2 * KIB)
+    server.send_request(PingRequest(), now=0.0)
+    fed = 0
+    while server.wants_read:
+        feed(server, call(fed + 2, text="x" * KIB))
+        fed += 1
+    assert fed < 10
+
+
+def test_a_message_whose_values_would_take_more_memory_than_a_peer_may_is_too_long() -> None:
+    server = operating(peer_bytes=64 * KIB)
+    events = feed(server, call(1, items=[{} for _ in range(2000)]))
+    assert [type(event).__name__ for event in events] == ["ProtocolViolated"]
+    assert server.phase.value == "closing"
+
+
+def test_a_result_that_is_too_large_is_refused_where_it_is_made_and_changes_nothing() -> None:
+    server = operating(sent_message_bytes=KIB)
+    (event,) = feed(server, call(1))
+    before = server.held.total
+    with pytest.raises(MessageTooLarge, match=r"at most 1024 are sent \(Limits.sent_message_bytes\)") as caught:
+        answer(server, event, 2 * KIB)
+    assert (caught.value.limit, caught.value.size > 2 * KIB) == (KIB, True)
+    with pytest.raises(MessageTooLarge):
+        server.send_raw_result(event.id, b'{"content": "%s"}' % (b"x" * KIB))
+    with pytest.raises(MessageTooLarge):
+        server.send_error(event.id, RequestError(1, "x" * KIB))
+    with pytest.raises(MessageTooLarge):
+        server.send_notification(CustomNotification("x", {"text": "x" * KIB}))
+    assert server.held.total == before
+    answer(server, event, 1)
+    assert read(server) == [1]
+
+
+def test_without_a_limit_of_its_own_what_is_sent_is_as_long_as_what_is_taken_in() -> None:
+    assert Limits(message_bytes=5).most_sent == 5
+    assert Limits(message_bytes=5, sent_message_bytes=7).most_sent == 7
+
+
+def test_what_is_held_for_a_peer_is_told_by_kind() -> None:
+    server = operating()
+    server.receive_data(b'{"jsonrpc"', 0.0)
+    assert server.held.input == 10
+    server.receive_message(json.dumps(call(1)), 0.0)
+    server.next_event()
+    assert server.held.requests > REQUEST_COST
+    server.send_request(PingRequest(), now=0.0)
+    assert server.held.output > MESSAGE_COST
+    server.held.unwritten = 7
+    assert server.held.total == sum(
+        (server.held.input, server.held.requests, server.held.output, server.held.unwritten)
+    )
+    assert repr(server.held).startswith("Held(input=10, output=")
+    answer_id = IncomingId(server.pending.incoming[0])
+    server.send_result(answer_id, CallToolResult(()))
+    assert server.held.requests == 0
+
+
+def test_what_a_transport_has_not_written_counts_as_output() -> None:
+    server = operating(high_water=KIB, queued_bytes=4 * KIB)
+    server.held.unwritten = 2 * KIB
+    assert feed(server, call(1)) == []
+    server.held.unwritten = 0
+    (event,) = server.events()
+    assert isinstance(event, RequestReceived)
+    server.held.unwritten = 4 * KIB
+    answer(server, event)
+    assert server.end == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)

@@ -1,0 +1,90 @@
+"""A result that is too large to be sent is the problem of its own call."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from peers import HELLO, call, lines, run
+
+from mcpio.app.server import Server
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.errors import RequestError
+from mcpio.trio import memory_client, serve
+
+SMALL = Options(limits=Limits(sent_message_bytes=2000))
+
+
+def a_server(options: Options = SMALL) -> Server:
+    server = Server("large", options=options)
+
+    @server.tool
+    def text(size: int) -> str:
+        return "x" * size
+
+    @server.resource("large://it")
+    def it() -> str:
+        return "x" * 5000
+
+    return server
+
+
+def test_a_large_tool_result_becomes_an_error_result_and_the_session_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with memory_client(a_server()) as client:
+            large = await client.call_tool("text", {"size": 5000})
+            assert large.is_error
+            assert large.text.startswith("The result is too large: ")
+            assert "2,000 can be sent" in large.text
+            assert (await client.call_tool("text", {"size": 5})).text == "xxxxx"
+
+    run(main)
+    assert ["cannot be sent" in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_any_other_large_result_is_an_error_of_its_request(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with memory_client(a_server()) as client:
+            with pytest.raises(RequestError, match="The result is too large"):
+                await client.read_resource("large://it")
+            await client.ping()
+
+    run(main)
+    assert len(caplog.records) == 1
+
+
+def test_a_client_that_reads_while_it_asks_loses_no_answer_however_many_and_large_they_are() -> None:
+    async def main() -> None:
+        ours, theirs = trio.testing.memory_stream_pair()
+        server = a_server(Options(limits=Limits(high_water=4000, queued_bytes=20_000)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, server, theirs)
+            asked = [call(id, "text", size=3000) for id in range(1, 101)]
+            await ours.send_all(lines(HELLO, {"method": "notifications/initialized"}, *asked))
+            data = b""
+            while data.count(b"\n") < 101:
+                data += await ours.receive_some()
+            await ours.aclose()
+        answers: list[Any] = [json.loads(line) for line in data.splitlines()]
+        assert [answer["id"] for answer in answers] == list(range(101))
+        assert all(len(str(answer)) > 3000 for answer in answers[1:])
+
+    run(main)
+
+
+def test_the_end_of_a_session_whose_client_does_not_read_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        ours, theirs = trio.testing.memory_stream_pair()
+        theirs.send_stream.send_all_hook = trio.sleep_forever
+        server = a_server(Options(limits=Limits(queued_bytes=20_000)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, server, theirs)
+            await ours.send_all(lines(HELLO, {"method": "notifications/initialized"}))
+            await ours.send_all(lines(*(call(id, "text", size=30_000) for id in range(1, 3))))
+
+    run(main)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == "a session was ended: its peer left more than 20,000 bytes of output unread"
