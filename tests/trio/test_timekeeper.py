@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import pytest
 import trio
 import trio.testing
 from peers import run
@@ -157,3 +158,19 @@ def test_a_deadline_may_set_the_next() -> None:
 
     run(lambda: watched(arm))
     assert seen == [("again", 1), ("again", 2), ("again", 3)]
+
+
+def test_a_deadline_that_cannot_be_acted_on_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[tuple[str, float]] = []
+
+    def fail() -> None:
+        raise ValueError("it cannot be")
+
+    def arm(keeper: Timekeeper, at: Callable[[float], float]) -> None:
+        keeper.arm(Timed("failing", seen, fail), at(1))
+        keeper.arm(Timed("at once", seen), at(1))
+        keeper.arm(Timed("later", seen), at(2))
+
+    run(lambda: watched(arm))
+    assert sorted(seen) == [("at once", 1), ("failing", 1), ("later", 2)]
+    assert caplog.messages == ["a deadline could not be acted on"]

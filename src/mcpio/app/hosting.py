@@ -213,22 +213,27 @@ class HttpHost:
         return connection
 
     def _handle(self, session: HttpSession, event: HttpEvent) -> None:
-        if isinstance(event, SessionOpened):
-            hosted = HostedSession(self, session)
-            opened = self.server.session(session.connection, hosted, self.state)
-            self._sessions[session.key] = (opened, hosted)
-            if event.saved is not None:
-                self._resume(session, opened, event.saved)
-        elif isinstance(event, SessionClosed):
-            self._sessions.pop(session.key)[1].end()
-        else:
-            served, _ = self._sessions[session.key]
-            try:
-                served.handle(event)
-            except Exception as error:
-                self.report("a session failed", error)
-                session.connection.abort(error)
+        try:
+            if isinstance(event, SessionOpened):
+                self._open(session, event)
+            elif session.key not in self._sessions:
+                return  # It could not be begun, and was reported.
+            elif isinstance(event, SessionClosed):
+                self._sessions.pop(session.key)[1].end()
+            else:
+                self._sessions[session.key][0].handle(event)
+                self._touched[session] = None
+        except Exception as error:
+            self.report("a session failed", error)
+            session.connection.abort(error)
             self._touched[session] = None
+
+    def _open(self, session: HttpSession, event: SessionOpened) -> None:
+        hosted = HostedSession(self, session)
+        opened = self.server.session(session.connection, hosted, self.state)
+        self._sessions[session.key] = (opened, hosted)
+        if event.saved is not None:
+            self._resume(session, opened, event.saved)
 
 
 class HostedSession:

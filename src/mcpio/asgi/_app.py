@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mcpio._checks import chosen
 from mcpio._driving import checked_server, lifespan_of
+from mcpio._driving.preloading import preload
 from mcpio.app.runtime import checked_grace
 from mcpio.app.settling import is_awaitable
 from mcpio.asgi._site import Receive, Scope, Send, Site, SiteOptions
@@ -50,6 +51,7 @@ def app(
     that do not go with that, and ``TypeError`` for what is no server and for what are no options.
     """
     served = SiteOptions(chosen("options", options, HttpOptions), tap, store, unanswered)
+    preload()
     return AsgiApp(checked_server(server), served, principal)
 
 

@@ -20,6 +20,7 @@ from mcpio._driving.beginnings import (
     parted,
 )
 from mcpio._driving.places import Place, attached, store_tasks
+from mcpio._driving.preloading import preload
 from mcpio.app.client import Client
 from mcpio.app.runtime import Driver, checked_grace
 from mcpio.app.session import Session
@@ -92,6 +93,7 @@ async def serving(server: Server, *, grace: float = 0.5, tap: TapSource | None =
     all sessions are over. ``tap`` hears of each session. What the body and the lifespan raise leaves as it is.
     """
     checked_grace(grace)
+    preload()
     async with lifespan_of(server) as state, tasks_around() as runtime:
         place = Place(runtime, asyncio.get_running_loop().time)
         tasks = server.tasks

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from mcpio._driving import report
 from mcpio.app.hosting import HttpHost
 from mcpio.trio._halves import RECEIVE_SIZE
 from mcpio.trio._http2_frames import PREFACE
@@ -101,7 +102,11 @@ class Http2Connection:
 
     def handle_timeout(self) -> None:
         """Act on deadlines that have come."""
-        self._streams.handle_timeout()
+        try:
+            self._streams.handle_timeout()
+        except Exception as error:
+            report("a deadline of a connection could not be acted on", error)
+            self.abort()
         self._go_on()
 
     async def run(self, data: bytes = b"") -> None:
@@ -116,8 +121,8 @@ class Http2Connection:
                     await self._linger()
                 self._nursery.cancel_scope.cancel()
         finally:
-            self._streams.lose()
             self._timekeeper.arm(self, None)
+            self._streams.lose()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + LINGER), contextlib.suppress(*BROKEN):
                 await self._stream.aclose()
 

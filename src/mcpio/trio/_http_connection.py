@@ -360,8 +360,8 @@ class HttpConnection:
             return 0
         try:
             return self._send_nowait(data)
-        except BROKEN:
-            return 0  # Whoever waits for room will meet it again.
+        except Exception:
+            return 0  # The task that waits for room meets it again.
 
     async def _send(self, data: bytes) -> None:
         """Write, for as long as the client may take."""

@@ -21,7 +21,7 @@ from mcpio.trio._beginnings import TapSource
 from mcpio.trio._http_parsers import ParserName, new_parser
 from mcpio.trio._http_site import HttpSite, HttpSiteOptions
 from mcpio.trio._http_terms import FindPrincipal, HttpTimeouts
-from mcpio.trio._listening import Door, address_of, listen_tcp, listen_unix, unix_path_of
+from mcpio.trio._listening import MAX_CONNECTIONS, Door, address_of, listen_tcp, listen_unix, unix_path_of
 from mcpio.trio._site import run_site, until_signalled
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ async def serve_http(
     ssl_context: ssl.SSLContext | None = None,
     principal: FindPrincipal | None = None,
     timeouts: HttpTimeouts | None = None,
-    max_connections: int = 1024,
+    max_connections: int = MAX_CONNECTIONS,
     max_per_address: int | None = None,
     head_bytes: int = 65536,
     parser: ParserName = "h11",
@@ -90,9 +90,10 @@ async def serve_http(
     the certificate that the client showed, where ``ssl_context`` asks for one, and otherwise ``None``.
 
     Beyond ``max_connections`` clients wait to be accepted, unless a connection between two requests can be closed for
-    them; a client with more than ``max_per_address`` connections from one address is turned away. Heads of requests
-    longer than about ``head_bytes`` are refused; bodies by ``Limits.message_bytes``. ``parser`` may be ``"httptools"``
-    where that extra is installed. ``tap`` hears of each session: see ``mcpio.Tap``.
+    them. A number above three quarters of the files that the process may open is lowered, with a warning. A client with
+    more than ``max_per_address`` connections from one address is turned away. Heads of requests longer than about
+    ``head_bytes`` are refused; bodies by ``Limits.message_bytes``. ``parser`` may be ``"httptools"`` where that extra
+    is installed. ``tap`` hears of each session: see ``mcpio.Tap``.
 
     With ``http2``, for which there is an extra too, clients may speak HTTP/2 beside HTTP/1.1: those that ask for it in
     TLS, for which ``ssl_context`` is set to offer ``h2`` and ``http/1.1``, and without TLS those that begin with it.

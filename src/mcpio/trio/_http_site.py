@@ -138,7 +138,11 @@ class HttpSite:
         if self._websockets is not None:
             self._websockets.close(grace)
         for connection in self._connections:
-            connection.close()
+            try:
+                connection.close()
+            except Exception as error:
+                report("a connection could not be closed in order", error)
+                connection.abort()
 
     async def wait_empty(self) -> None:
         """Wait until no connection is left. What still runs then is cut off: nobody could hear of it."""
@@ -156,4 +160,9 @@ class HttpSite:
 def _wake(exchange: Hashable) -> None:
     connection: Carrier
     connection, _ = exchange  # type: ignore[misc]  # the exchanges are named by connections
-    connection.wake(exchange)
+    try:
+        connection.wake(exchange)
+    except Exception as error:
+        # The caller is the handler of a session, or another connection.
+        report("a response could not be written", error)
+        connection.abort()

@@ -17,11 +17,14 @@ from typing import Any, Final, TypeAlias
 import attrs
 import trio
 
-from mcpio._checks import checked
+from mcpio._checks import checked, required
 from mcpio._driving import report
+from mcpio._driving.faults import FaultLog
+from mcpio.trio._platform import max_open_files
 
 __all__ = [
     "BROKEN",
+    "MAX_CONNECTIONS",
     "TCP_KEEP_ALIVE",
     "Door",
     "SocketPeer",
@@ -39,6 +42,15 @@ BACKLOG: Final = 1024
 
 ACCEPT_AGAIN: Final = 0.1
 """Seconds to wait when the system cannot give another connection."""
+
+OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE)
+"""What the system says at the limit of open files."""
+
+RESERVED_FILES: Final = 0.25
+"""The part of the files that the process may open which is left to everything but connections."""
+
+MAX_CONNECTIONS: Final = 768
+"""How many connections a server has at once, by default: what a limit of 1024 open files allows."""
 
 BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
@@ -96,15 +108,17 @@ class Door:
     ) -> None:
         """Of clients without an address, such as those of a Unix socket, there may be any number.
 
-        ``https_compatible`` is for protocols that say themselves where they end: see ``trio.SSLStream``. ``TypeError``
-        and ``ValueError`` for what makes no sense.
+        ``https_compatible`` is for protocols that say themselves where they end: see ``trio.SSLStream``.
+        ``max_connections`` is lowered to what the process may open, which is reported. ``TypeError`` and ``ValueError``
+        for what makes no sense.
         """
-        self._room = trio.Semaphore(max_connections)
+        self._room = trio.Semaphore(_affordable(required("max_connections", max_connections, int)))
         self._max_per_address = checked("max_per_address", max_per_address, int)
         self._addresses: Counter[Any] = Counter()
         self._ssl_context = checked("ssl_context", ssl_context, ssl.SSLContext)
         self._handshake_timeout = handshake_timeout
         self._https_compatible = https_compatible
+        self._faults = FaultLog(trio.current_time)
 
     async def accept(
         self,
@@ -116,7 +130,8 @@ class Door:
         """Accept until cancelled, or all listeners are closed; then close them.
 
         ``serve``, run in the nursery ``connections``, closes its stream. ``make_room`` is called when no connection
-        more may be had, and may end one that is at rest.
+        more may be had, and may end one that is at rest. An exception in any of these is reported and ends one
+        connection at most.
         """
         try:
             async with trio.open_nursery() as nursery:
@@ -131,15 +146,18 @@ class Door:
                 stream = await listener.accept()
             except trio.ClosedResourceError:
                 return
-            except OSError as error:
-                report("a connection could not be accepted", error)
+            except Exception as error:
+                self._faults.report("a connection could not be accepted", error)
+                if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
+                    self._make_room(make_room)
                 await trio.sleep(ACCEPT_AGAIN)
                 continue
             try:
                 # Not before it is accepted: a listener that nobody calls would keep the room from the others.
                 await self._find_room(make_room)
             except BaseException:
-                await trio.aclose_forcefully(stream)
+                with self._faults.contained("a connection could not be closed"):
+                    await trio.aclose_forcefully(stream)
                 raise
             connections.start_soon(self._let_in, stream, serve)
 
@@ -147,10 +165,27 @@ class Door:
         try:
             self._room.acquire_nowait()
         except trio.WouldBlock:
-            make_room()
+            self._make_room(make_room)
             await self._room.acquire()
 
+    def _make_room(self, make_room: Callable[[], None]) -> None:
+        with self._faults.contained("no connection could be closed for another"):
+            make_room()
+
     async def _let_in(self, stream: trio.abc.Stream, serve: Any) -> None:
+        """Secure and serve one connection. Whatever fails costs this connection only."""
+        try:
+            with self._faults.contained("a connection failed"):
+                try:
+                    await self._receive(stream, serve)
+                except BaseException:
+                    # Closing a stream twice does nothing.
+                    await trio.aclose_forcefully(stream)
+                    raise
+        finally:
+            self._room.release()
+
+    async def _receive(self, stream: trio.abc.Stream, serve: Any) -> None:
         address = _peer_address(stream)
         place = address[0] if isinstance(address, tuple) else None
         self._addresses[place] += 1
@@ -160,15 +195,10 @@ class Door:
                 await trio.aclose_forcefully(stream)
             else:
                 await serve(secured, peer)
-        except BaseException:
-            # Cancelled, most likely, before anybody held the stream. Closing it twice does nothing.
-            await trio.aclose_forcefully(stream)
-            raise
         finally:
             self._addresses[place] -= 1
             if not self._addresses[place]:
                 del self._addresses[place]
-            self._room.release()
 
     async def _look_at(
         self, stream: trio.abc.Stream, address: Any, place: str | None
@@ -186,10 +216,25 @@ class Door:
 
 
 async def close_all(listeners: Sequence[Listener]) -> None:
-    """Close listeners, also where all else is cancelled. Twice does nothing."""
+    """Close listeners, also where all else is cancelled. Twice does nothing. Failures are reported."""
     with trio.CancelScope(shield=True):
         for listener in listeners:
-            await listener.aclose()
+            try:
+                await listener.aclose()
+            except Exception as error:
+                report("a listener could not be closed", error)
+
+
+def _affordable(connections: int) -> int:
+    """Return how many connections a server may have, so that a part of the files is left to everything else."""
+    most = max_open_files()
+    allowed = connections if most is None else max(1, int(most * (1 - RESERVED_FILES)))
+    if connections <= allowed:
+        return connections
+    report(
+        f"max_connections is {allowed} instead of {connections}: the process may open {most} files (ulimit -n)", None
+    )
+    return allowed
 
 
 def protocol_of(stream: trio.abc.Stream) -> str | None:

@@ -43,20 +43,16 @@ class TrioTask:
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Be the task. It never raises into the nursery: a handler that fails costs nobody anything.
+        """Be the task. It never raises an ``Exception`` into the nursery, which it shares with all other handlers.
 
-        Failures come here only from a handler that was cancelled and failed in a nursery of its own while it ended. A
-        ``SystemExit`` or ``KeyboardInterrupt`` goes on.
+        Handlers answer with their failures. What comes here are failures of that, and of handlers that failed in a
+        nursery of their own while they were being cancelled. A ``SystemExit`` or ``KeyboardInterrupt`` goes on.
         """
         try:
             with self._scope:
                 await self._coroutine
-        except BaseExceptionGroup as group:
-            failures, others = group.split(Exception)
-            if failures is not None:
-                report("a handler failed while it was being cancelled", failures)
-            if others is not None:
-                raise others from None
+        except* Exception as failures:
+            report("the task of a handler failed", failures)
 
 
 class TrioOneShot:
@@ -149,4 +145,12 @@ class TrioRuntime:
     def call_soon(self, function: Callable[[], None]) -> None:
         """Run a function at the loop's next turn."""
         with contextlib.suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(function)
+            self._token.run_sync_soon(_run_contained, function)
+
+
+def _run_contained(function: Callable[[], None]) -> None:
+    """Run a function whose exception would end the whole Trio run."""
+    try:
+        function()
+    except Exception as error:
+        report("a call from elsewhere failed", error)

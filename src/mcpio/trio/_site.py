@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -11,6 +12,7 @@ import attrs
 import trio
 
 from mcpio._driving import lifespan_of
+from mcpio._driving.preloading import preload
 from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
 from mcpio.trio._groups import ungrouped
@@ -24,6 +26,9 @@ __all__ = ["LAST_WRITES", "Crowd", "Ground", "Site", "run_site", "until_signalle
 
 LAST_WRITES: Final = 0.4
 """Seconds, after the grace of the end, for what is left to say."""
+
+_LATE: Final = ("mcpio.trio._socket_stream",) if os.name == "posix" else ()
+"""What connections import late, besides what every session does."""
 
 T = TypeVar("T")
 
@@ -98,11 +103,14 @@ async def run_site(
 ) -> None:
     """Serve until cancelled; then end in order, for at most ``grace`` seconds and a moment. ``started`` is called.
 
+    Nothing is imported while it serves: at the limit of open files, importing fails.
+
     The server's lifespan is entered around it, and the listeners are closed. Tasks of tools end with it. What the
     lifespan raises leaves as it is. ``ValueError`` for a grace that makes no sense.
     """
     try:
         limit = seconds(grace) or 0.0
+        preload(*_LATE)
         async with lifespan_of(server) as state:
             hold = partial(_hold, server, state, make_site, limit)
             with ungrouped():

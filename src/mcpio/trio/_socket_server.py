@@ -17,6 +17,7 @@ from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
 from mcpio.trio._beginnings import TapSource
 from mcpio.trio._listening import (
+    MAX_CONNECTIONS,
     TCP_KEEP_ALIVE,
     Door,
     SocketPeer,
@@ -46,7 +47,8 @@ class ServeSocketOptions(TypedDict, total=False):
     ``PermissionError`` turns it away. Without one it is the subject of the certificate that the client showed, where
     ``ssl_context`` asks for one, and otherwise ``None``."""
     max_connections: int
-    """How many connections there may be at once, 1024 by default. Beyond, clients wait to be let in."""
+    """How many connections there may be at once, 768 by default, and at most three quarters of the files that the
+    process may open. Beyond, clients wait to be let in."""
     idle_timeout: float | None
     """After how many seconds a connection is closed by which nothing comes and for which nothing runs; ``None``, the
     default, keeps it. A client that pings is not idle."""
@@ -129,7 +131,7 @@ async def serve_unix(
 
 def _door(ssl_context: ssl.SSLContext | None, options: ServeSocketOptions) -> Door:
     return Door(
-        max_connections=options.get("max_connections", 1024),
+        max_connections=options.get("max_connections", MAX_CONNECTIONS),
         ssl_context=ssl_context,
         handshake_timeout=seconds(options.get("handshake_timeout", 10.0)),
     )

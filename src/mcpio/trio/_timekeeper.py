@@ -7,6 +7,7 @@ from typing import Protocol
 
 import trio
 
+from mcpio._driving import report
 from mcpio.engine.timers import Timers
 
 __all__ = ["Signal", "Timekeeper"]
@@ -85,6 +86,10 @@ class Timekeeper:
                 continue
             # All of them first: what one does may set or clear the deadline of the next.
             for timed in [self._timed.pop(key) for key in self._timers.pop_expired(now)]:
-                timed.handle_timeout()
+                try:
+                    timed.handle_timeout()
+                except Exception as error:
+                    # The deadlines of all other sessions go on.
+                    report("a deadline could not be acted on", error)
             deadline = self._timers.next()
             self._sleeping_until = inf if deadline is None else deadline

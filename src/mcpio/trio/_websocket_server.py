@@ -19,7 +19,7 @@ from mcpio.trio._http_parsers import ParserName, new_parser
 from mcpio.trio._http_server import HttpListening, bound_to, run_http
 from mcpio.trio._http_site import HttpSiteOptions
 from mcpio.trio._http_terms import FindPrincipal, HttpTimeouts
-from mcpio.trio._listening import Door
+from mcpio.trio._listening import MAX_CONNECTIONS, Door
 from mcpio.trio._site import until_signalled
 from mcpio.trio._websocket_site import WebSocketTerms
 from mcpio.websocket.options import WebSocketOptions
@@ -53,7 +53,7 @@ async def serve_websocket(
     principal: FindPrincipal | None = None,
     timeouts: HttpTimeouts | None = None,
     idle_timeout: float | None = None,
-    max_connections: int = 1024,
+    max_connections: int = MAX_CONNECTIONS,
     max_per_address: int | None = None,
     head_bytes: int = 65536,
     parser: ParserName = "h11",

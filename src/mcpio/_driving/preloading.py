@@ -1,0 +1,49 @@
+"""Imports what a server may need later, while importing still works.
+
+Modules are imported when they are first used. For a server that is too late: at the limit of open files an import
+fails, and it would fail in the middle of one client's connection.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Final
+
+from mcpio import types
+from mcpio.framing import json
+
+__all__ = ["preload"]
+
+_LATE: Final = (
+    "fractions",
+    "mcpio.app.asking.eliciting",
+    "mcpio.app.asking.form_content",
+    "mcpio.app.asking.roots",
+    "mcpio.app.asking.tool_loop",
+    "mcpio.app.asking.visits",
+    "mcpio.app.asking.web_address",
+    "mcpio.app.health",
+    "mcpio.app.logs",
+    "mcpio.app.middleware",
+    "mcpio.app.peer_faults",
+    "mcpio.app.peer_tasks.watch",
+    "mcpio.app.saving",
+    "mcpio.codec",
+    "mcpio.engine.batches",
+    "mcpio.engine.dialect",
+    "mcpio.engine.outgoing_tasks",
+    "mcpio.engine.redaction",
+    "mcpio.engine.snapshot",
+    "mcpio.engine.tap",
+    "mcpio.profiles",
+    "mcpio.refusals",
+)
+"""What the session of a server imports where it is first used."""
+
+
+def preload(*more: str) -> None:
+    """Import everything that the sessions of a server import late, and ``more``, by their full names."""
+    for module in (*(f"mcpio.types.{found.name}" for found in iter_modules(types.__path__)), *_LATE, *more):
+        import_module(module)
+    json.loads(b"0")  # The library for JSON is chosen, and imported, by its first use.
