@@ -118,9 +118,59 @@ def test_a_module_that_ends_the_program_is_no_server(desk: Path, reference: str)
     assert caught.value.status is Exit.NOT_LOADED
 
 
-def test_an_interrupt_during_the_import_ends_it_quietly(desk: Path) -> None:
-    (desk / "broken.py").write_text("raise KeyboardInterrupt")
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "BaseExceptionGroup('', [KeyboardInterrupt()])"])
+def test_an_interrupt_during_the_import_ends_it_quietly(raised: str, desk: Path) -> None:
+    (desk / "broken.py").write_text(f"raise {raised}")
     assert main(["serve", "broken"]) == 130
+
+
+@pytest.mark.parametrize("reference", ["broken", "broken.py"])
+def test_group_raised_by_a_module_is_quoted_from_its_own_first_line_on(desk: Path, reference: str) -> None:
+    (desk / "broken.py").write_text("raise BaseExceptionGroup('two', [GeneratorExit('a'), ValueError('b')])\n")
+    with pytest.raises(Failure) as caught:
+        load(reference)
+    assert caught.value.status is Exit.NOT_LOADED
+    lines = caught.value.message.splitlines()
+    assert lines[0] == f"importing {reference} failed:"
+    assert "  | BaseExceptionGroup: two (2 sub-exceptions)" in lines
+    assert "    | ValueError: b" in lines
+    assert "mcpio" not in caught.value.message
+
+
+UNGUARDED = """
+from functools import partial
+import trio
+from mcpio import Server
+from mcpio.trio import memory_client, serve_http, serve_stdio
+server = Server("first")
+
+async def main():
+    async with trio.open_nursery() as nursery:
+        await nursery.start(serve_http, server)
+
+"""
+
+
+@pytest.mark.parametrize("reference", ["broken", "broken.py"])
+@pytest.mark.parametrize(
+    "line", ["trio.run(serve_stdio, server)", "trio.run(partial(serve_http, server, port=0))", "trio.run(main)"]
+)
+def test_module_that_serves_on_import_is_refused(
+    line: str, reference: str, desk: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (desk / "broken.py").write_text(UNGUARDED + line)
+    assert main(["serve", reference, "--http", "0"]) is Exit.NOT_LOADED
+    said = capfd.readouterr().err
+    place = "broken.py" if reference == "broken.py" else desk / "broken.py"
+    assert said == (
+        f"mcpio: {reference} serves while it is imported, at line 12 of {place}:\n  {line}\n"
+        "Put this under if __name__ == '__main__'\n"
+    )
+
+
+def test_module_may_run_an_event_loop_on_import(desk: Path) -> None:
+    (desk / "broken.py").write_text(UNGUARDED + "trio.run(trio.sleep, 0)")
+    assert load("broken").info.name == "first"
 
 
 def test_a_missing_import_of_the_modules_own_is_the_modules_fault(desk: Path) -> None:

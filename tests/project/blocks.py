@@ -121,6 +121,8 @@ def fault(block: Block) -> str | None:
         return "it is not run and does not say why"
     if block.language == "json" and not _is_json(block.text):
         return "it is no JSON"
+    if block.is_program and "Server(" in block.text and re.search(r"^\w+\.run\(", block.text, re.MULTILINE):
+        return "it runs a loop when mcpio serve imports it: guard that with if __name__ == '__main__'"
     return None
 
 

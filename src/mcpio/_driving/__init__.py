@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mcpio._checks import required
 from mcpio._printable import printable
@@ -15,7 +16,18 @@ if TYPE_CHECKING:
     from mcpio.engine.connection import Connection
     from mcpio.engine.tap import Tap
 
-__all__ = ["ForABlock", "TapSource", "checked_server", "first_failure", "lifespan_of", "report", "unwrapped", "watch"]
+__all__ = [
+    "ForABlock",
+    "ServedOnImport",
+    "TapSource",
+    "checked_server",
+    "first_failure",
+    "lifespan_of",
+    "only_importing",
+    "report",
+    "unwrapped",
+    "watch",
+]
 
 TapSource: TypeAlias = "Tap | Callable[[], Tap]"
 """A tap, or a function that makes one for each session."""
@@ -63,9 +75,34 @@ def checked_server(server: Server) -> Server:
     return required("server", server, Server)
 
 
+class ServedOnImport(RuntimeError):
+    """A module that is imported to be served by somebody else serves its server itself."""
+
+    def __init__(self) -> None:
+        super().__init__("a server is served while its module is imported: put this under if __name__ == '__main__'")
+
+
+_importing: Final = ContextVar("_importing", default=False)
+
+
+@contextlib.contextmanager
+def only_importing() -> Iterator[None]:
+    """Context manager in which serving raises ServedOnImport: it would never return to who imports the module."""
+    token = _importing.set(True)
+    try:
+        yield
+    finally:
+        _importing.reset(token)
+
+
 def lifespan_of(server: Server) -> Any:
-    """Return what to enter around the serving of a server. ``TypeError`` for what is no server."""
+    """Return the context manager to enter while a server is served.
+
+    Raises TypeError if ``server`` is not a Server, and ServedOnImport inside ``only_importing``.
+    """
     lifespan = checked_server(server).lifespan
+    if _importing.get():
+        raise ServedOnImport
     return contextlib.nullcontext() if lifespan is None else lifespan(server)
 
 

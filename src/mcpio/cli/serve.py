@@ -8,13 +8,15 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
-from types import ModuleType
+from types import ModuleType, TracebackType
 
 import trio
 
+from mcpio._driving import ServedOnImport, only_importing
 from mcpio.app.server import Server
 from mcpio.cli import http_serving, recording, sockets
 from mcpio.cli.console import is_terminal
@@ -161,16 +163,10 @@ def _module(name: str) -> ModuleType:
         raise Failure(Exit.NOT_LOADED, f"there is no module {name!r}")
     sys.path.insert(0, os.getcwd())
     try:
-        return importlib.import_module(name)
+        with _importing(name):
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # One that the module itself imports, and that is missing, is the author's to see.
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise Failure(Exit.NOT_LOADED, f"there is no module {error.name!r}") from error
-        raise _broken(name, error) from error
-    except Exception as error:
-        raise _broken(name, error) from error
-    except SystemExit as error:
-        raise _left(name, error) from error
+        raise Failure(Exit.NOT_LOADED, f"there is no module {error.name!r}") from error
 
 
 def _file(path: str) -> ModuleType:
@@ -181,31 +177,62 @@ def _file(path: str) -> ModuleType:
     spec = ModuleSpec(MODULE_NAME, loader, origin=path)
     spec.has_location = True
     module = sys.modules[MODULE_NAME] = module_from_spec(spec)
-    try:
+    with _importing(path):
         loader.exec_module(module)
-    except Exception as error:
-        raise _broken(path, error) from error
-    except SystemExit as error:
-        raise _left(path, error) from error
     return module
 
 
-def _broken(place: str, error: Exception) -> Failure:
-    """Return the failure of a module that raises, with the part of the traceback that is its own."""
+@contextlib.contextmanager
+def _importing(place: str) -> Iterator[None]:
+    """Raise ``Failure`` for whatever an import raises, except that the module itself is not there, and interrupts."""
+    try:
+        with only_importing():
+            yield
+    except BaseException as error:
+        found = _within(error)
+        if any(isinstance(each, ServedOnImport) for each in found):
+            reason = _served(place, error)
+        elif any(isinstance(each, KeyboardInterrupt) for each in found):
+            raise KeyboardInterrupt from error
+        elif isinstance(error, SystemExit):
+            reason = f"importing {place} ended the program: it raised SystemExit({error.code!r})"
+        elif isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
+            # One that the module itself imports, and that is missing, is the author's to see.
+            raise
+        else:
+            lines = traceback.format_exception(type(error), error, _own_steps(error))
+            reason = f"importing {place} failed:\n{''.join(lines)}".rstrip()
+        raise Failure(Exit.NOT_LOADED, reason) from error
+
+
+def _within(error: BaseException) -> list[BaseException]:
+    """Return an exception, or those that a group of exceptions holds."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [found for each in error.exceptions for found in _within(each)]
+
+
+def _served(place: str, error: BaseException) -> str:
+    """Return what is wrong with a module that serves when it is imported, with the line that does."""
+    steps = traceback.extract_tb(_own_steps(error))
+    at = [step for step in steps if step.name == "<module>" and not _is_machinery(step.filename)][-1]
+    return (
+        f"{place} serves while it is imported, at line {at.lineno} of {at.filename}:\n  {at.line}\n"
+        "Put this under if __name__ == '__main__'"
+    )
+
+
+def _own_steps(error: BaseException) -> TracebackType | None:
+    """Return the part of a traceback that is a module's own."""
     step = error.__traceback__
     while step is not None and step.tb_next is not None and _is_machinery(step.tb_frame.f_code.co_filename):
         step = step.tb_next
-    lines = traceback.format_exception(type(error), error, step)
-    return Failure(Exit.NOT_LOADED, f"importing {place} failed:\n{''.join(lines)}".rstrip())
-
-
-def _left(place: str, error: SystemExit) -> Failure:
-    return Failure(Exit.NOT_LOADED, f"importing {place} ended the program: it raised SystemExit({error.code!r})")
+    return step
 
 
 def _is_machinery(file: str) -> bool:
     return (
-        file == __file__
+        file in (__file__, contextlib.__file__)
         or file.startswith("<frozen importlib")
         or os.path.dirname(file) == os.path.dirname(importlib.__file__)
     )
