@@ -131,9 +131,9 @@ class RequestScope:
         """The task that the request became, which its work can describe; ``None`` where it is no task."""
         return None
 
-    def report(self, message: str, error: BaseException) -> None:
+    def report(self, message: str, error: BaseException | None) -> None:
         """Tell the operator what failed, unless it is just that the connection ends."""
-        if not is_only_the_end(error, self._session.connection):
+        if error is None or not is_only_the_end(error, self._session.connection):
             self._session.driver.report(message, error)
 
     def give_up(self) -> None:

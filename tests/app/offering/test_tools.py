@@ -123,6 +123,23 @@ def test_a_schema_written_by_hand_is_checked_too() -> None:
     assert link.reports == []
 
 
+@pytest.mark.req("SCHEMA-06", "TOOL-11")
+def test_arguments_that_take_too_long_to_check_are_invalid_and_reported_in_one_line() -> None:
+    doubling = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(20)}
+    server = Server("s")
+
+    @server.tool(
+        input_schema={"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {**doubling, "d20": {}}}
+    )
+    def look(a: int) -> None: ...
+
+    link = Link(server)
+    reason = "the value takes more than 10000 steps to check"
+    assert link.text("look", a=1) == f"failed: Invalid value in look: arguments: {reason}"
+    assert link.reports == [f"the arguments for look could not be checked: {reason}"]
+    assert link.errors == [None]
+
+
 @pytest.mark.req("TOOL-09")
 def test_an_unknown_tool_is_an_error_of_the_protocol() -> None:
     link = Link(returning("done"))

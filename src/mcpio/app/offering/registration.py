@@ -16,6 +16,7 @@ from mcpio.app.offering.resources import FunctionResource, FunctionTemplate
 from mcpio.app.offering.results import result_encoder
 from mcpio.app.offering.tools import FunctionTool
 from mcpio.app.offering.uri_template import UriTemplate
+from mcpio.app.values.validation import MAX_STEPS, OWN_STEPS, Validator
 from mcpio.errors import InvalidMessage
 from mcpio.revisions import REVISIONS
 from mcpio.types._fields import Payload
@@ -115,8 +116,8 @@ def make_tool(function: Any, options: ToolOptions, *, level: int) -> FunctionToo
         execution=_execution(options),
         **_meta(options),
     )
-    accepts = None if takes is None else _validator("input_schema", takes, "arguments")
-    checks = None if gives is None else _validator("output_schema", gives, "result")
+    accepts = None if takes is None else _validator(takes, "input_schema", "arguments", MAX_STEPS)
+    checks = None if gives is None else _validator(gives, "output_schema", "result", OWN_STEPS)
     return FunctionTool(
         endpoint,
         _sayable(shown, options),
@@ -235,10 +236,8 @@ def _meta(options: RegistrationOptions) -> dict[str, Any]:
     return {} if given is None else {"meta": given}
 
 
-def _validator(option: str, schema: Mapping[str, Any], root: str) -> Callable[[Any], None]:
-    from mcpio.app.values.validation import Validator
-
-    check = partial(Validator(schema).validate, root=root)
+def _validator(schema: Mapping[str, Any], option: str, root: str, max_steps: int) -> Callable[[Any], None]:
+    check = partial(Validator(schema, max_steps=max_steps).validate, root=root)
     if schema.get("type") != "object":
         raise ValueError(f'{option} describes an object: it needs "type": "object" at its root')
     return check

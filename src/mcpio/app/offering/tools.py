@@ -13,6 +13,7 @@ from mcpio.app.offering.registry import Registry
 from mcpio.app.offering.results import ResultEncoder
 from mcpio.app.settling import is_awaitable
 from mcpio.app.values.plain import to_json
+from mcpio.app.values.validation import SchemaError
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError, ToolError
 from mcpio.framing import json
 from mcpio.types._fields import ABSENT
@@ -69,7 +70,10 @@ class FunctionTool:
         self._gives = gives
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keywords for the function. ``InvalidMessage`` for arguments that do not fit."""
+        """Return the keywords for the function.
+
+        ``InvalidMessage`` for arguments that do not fit; ``SchemaError`` for those that cannot be checked.
+        """
         if self._accepts is not None:
             self._accepts(arguments)
         return self.endpoint.binder.bind(arguments)
@@ -121,6 +125,10 @@ class Tools(Registry[FunctionTool]):
         except InvalidMessage as error:
             # The model can correct itself (TOOL-11).
             return _failed(f"Invalid value in {request.name}: {error}")
+        except SchemaError as error:
+            # The fault may be the schema's as well: the author learns of it too.
+            scope.report(f"the arguments for {request.name} could not be checked: {error}", None)
+            return _failed(f"Invalid value in {request.name}: arguments: {error}")
         try:
             value = tool.endpoint.call(scope, keywords)
             if is_awaitable(value):

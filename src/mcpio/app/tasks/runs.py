@@ -216,7 +216,7 @@ class _InTask(RequestScope):
         """Run a plain function in the loop's thread, and return what it returns."""
         return self._task.place.runtime.from_thread(function) if self._in_loop is not None else function()
 
-    def report(self, message: str, error: BaseException) -> None:
+    def report(self, message: str, error: BaseException | None) -> None:
         """Tell the operator what failed."""
         self._task.place.report(message, error)
 

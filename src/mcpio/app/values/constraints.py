@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any, Final, Literal
 
 from mcpio.app.values.faults import Fault, expected
+from mcpio.app.values.patterns import Matcher
 
 __all__ = ["Constraints", "Family", "collect", "description_of"]
 
@@ -22,7 +23,7 @@ class Constraints:
     and ``max_length`` count the characters of a string, the bytes of a ``bytes``, the items of an array and the
     members of an object; ``pattern`` is a regular expression that is searched for in a string, and ``format`` is
     ``"email"`` or ``"uri"``. They become keywords of the JSON Schema and are checked before a handler sees the value.
-    ``ValueError`` for limits that make no sense.
+    ``ValueError`` for limits that make no sense, and for a pattern that can take more than linear time.
 
     Objects of other libraries with attributes of these names, such as those of ``annotated_types``, serve as well.
     """
@@ -55,7 +56,7 @@ class Constraints:
             pass
 
     def __repr__(self) -> str:
-        return f"Constraints({', '.join(f'{name}={limit!r}' for name, limit in _limits_of(self))})"
+        return f"Constraints({', '.join(f'{name}={getattr(self, name)!r}' for name, _ in _limits_of(self))})"
 
 
 def collect(metadata: Iterable[Any]) -> list[tuple[str, Any]]:
@@ -144,10 +145,7 @@ def _limits_of(item: Any) -> Iterator[tuple[str, Any]]:
 
 def _sensible(name: str, limit: Any) -> Any:
     if name == "pattern":
-        try:
-            return re.compile(limit)
-        except (re.error, TypeError) as error:
-            raise ValueError(f"pattern={limit!r} is not a regular expression: {error}") from error
+        return Matcher(limit)
     if name in ("min_length", "max_length"):
         if not _is_number(limit) or not isinstance(limit, int) or limit < 0:
             raise ValueError(f"{name}={limit!r} is not a length")
@@ -233,11 +231,9 @@ def _length(name: str, limit: int, family: Family) -> Rule:
     return Rule({("min" if least else "max") + suffix: said}, check)
 
 
-def _pattern_check(pattern: re.Pattern[str]) -> Callable[[Any], None]:
-    search = pattern.search
-
+def _pattern_check(matcher: Matcher) -> Callable[[Any], None]:
     def check(value: Any) -> None:
-        if search(value) is None:
-            raise expected(f"a string that matches {pattern.pattern}", value)
+        if not matcher.found_in(value):
+            raise expected(f"a string that matches {matcher.pattern}", value)
 
     return check

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from mcpio.app.values.faults import path_text
+from mcpio.app.values.patterns import Matcher, check_linear
 from mcpio.errors import InvalidMessage, McpError
 
 if TYPE_CHECKING:
@@ -31,15 +32,15 @@ MAX_DEPTH: Final = 64
 """How deep objects and arrays may nest in a schema."""
 MAX_NODES: Final = 20_000
 """How many objects and arrays a schema may have."""
-MAX_STEPS: Final = 300_000
-"""How many keywords may be applied to one value: about two seconds, and some 100,000 members or items. What looks at
-much at once counts for more."""
+MAX_STEPS: Final = 10_000
+"""How many keywords may be applied to a value from a peer: about 0.1 s. A keyword that goes over the members or items
+of a value counts for more."""
+OWN_STEPS: Final = 300_000
+"""What ``MAX_STEPS`` is for a value that the program makes: two or three seconds."""
 
 # A peer's schema may be made to hurt (SCHEMA-06), and the program that checks by it does nothing else meanwhile.
 UNTRUSTED_PARTS: Final = 5_000
 """How many objects, arrays and members of theirs a schema from outside may have."""
-UNTRUSTED_STEPS: Final = 20_000
-"""What ``MAX_STEPS`` is for a schema from outside."""
 UNTRUSTED_UNEVALUATED: Final = 10
 """How often ``unevaluatedProperties`` and ``unevaluatedItems`` may stand in a schema from outside: within each other,
 each goes over all that the others went over."""
@@ -57,23 +58,26 @@ class Validator:
     """Checks values against one schema.
 
     The schema is copied. `SchemaError` when it cannot be used (SCHEMA-03, SCHEMA-04), `ValidatorMissing` without the
-    package. With ``trusted`` false, for a schema that a peer wrote, the bounds are tighter and no regular expression
-    of its is run: ``pattern`` checks nothing and ``patternProperties`` is refused, because a few characters can take
-    Python's ``re`` for ever.
+    package. A check ends after ``max_steps``. A regular expression that may take more than linear time is refused; one
+    of ``patternProperties`` has to be one that ``re`` runs in linear time.
+
+    With ``trusted`` false, for a schema that a peer wrote, the bounds are tighter and no regular expression in it is
+    even compiled: ``pattern`` checks nothing and ``patternProperties`` is refused.
     """
 
-    __slots__ = ("_implementation", "_steps", "dialect")
+    __slots__ = ("_implementation", "_matchers", "_steps", "dialect")
 
-    def __init__(self, schema: Mapping[str, Any], *, trusted: bool = True) -> None:
+    def __init__(self, schema: Mapping[str, Any], *, trusted: bool = True, max_steps: int = MAX_STEPS) -> None:
         if not isinstance(schema, Mapping):
             raise SchemaError(f"a schema is an object, not {type(schema).__name__}")
         try:
             own = _copied(schema)
             if not trusted:
                 _check_stranger(own)
-            self._steps = MAX_STEPS if trusted else UNTRUSTED_STEPS
+            self._steps = max_steps
+            self._matchers = _Matchers()
             self.dialect: str = _dialect_of(own)
-            self._implementation = _implementation(own, self.dialect, trusted=trusted)
+            self._implementation = _implementation(own, self.dialect, self._matchers if trusted else None)
         except (ImportError, SchemaError):
             raise
         except RecursionError:
@@ -91,7 +95,7 @@ class Validator:
 
         try:
             # A format checker is what the package hands on to every part of the work, so it carries the budget too.
-            running = self._implementation.evolve(format_checker=_Budget(self._steps, value))
+            running = self._implementation.evolve(format_checker=_Budget(self._steps, value, self._matchers))
             found = best_match(islice(running.iter_errors(value), _ERRORS))
         except SchemaError:
             raise
@@ -110,6 +114,14 @@ _REASON: Final = 300
 """How many characters of a reason are kept: it may quote the value."""
 
 
+class _Matchers(dict[str, Matcher]):
+    """The regular expressions of a schema, by their text."""
+
+    def __missing__(self, pattern: str) -> Matcher:
+        matcher = self[pattern] = Matcher(pattern)
+        return matcher
+
+
 _SHOWN: Final = 1000
 """How many characters or parts of a value the package can quote in a reason, which it makes for each fault, in the time
 of one step."""
@@ -120,7 +132,8 @@ _AT_ONCE: Final = 20
 class _Budget:
     """Counts the work for one value."""
 
-    def __init__(self, steps: int, value: Any) -> None:
+    def __init__(self, steps: int, value: Any, matchers: _Matchers) -> None:
+        self.matchers = matchers
         self._steps = self._left = steps
         self._weights: dict[int, int] = {}
         self._choices: dict[int, tuple[frozenset[Any], list[Any]]] = {}
@@ -130,6 +143,10 @@ class _Budget:
         """Count one keyword that is applied to one part of the value."""
         size = len(instance) if isinstance(instance, str) else self._weights.get(id(instance), 0)
         self.spend_steps(1 + size // _SHOWN + (len(keyword) // _AT_ONCE if isinstance(keyword, dict | list) else 0))
+
+    def spend_on_members(self, instance: Any, halves: int) -> None:
+        """Count so many half steps for each member or item of a part of the value."""
+        self.spend_steps(len(instance) * halves // 2 if isinstance(instance, dict | list) else 0)
 
     def spend_on_all(self, instance: Any) -> None:
         """Count that each part of a part of the value is looked at."""
@@ -164,6 +181,7 @@ class _Budget:
             weight = len(part) + sum(map(self._weigh, part))
         else:
             return len(part) if isinstance(part, str) else 1
+        self.spend_steps(len(part) // _AT_ONCE)
         if weight >= _AT_ONCE:
             self._weights[id(part)] = weight
         return weight
@@ -221,7 +239,9 @@ def _dialect_of(schema: dict[str, Any]) -> str:
     return dialect
 
 
-def _implementation(schema: dict[str, Any], dialect: str, *, trusted: bool) -> Implementation:
+def _implementation(schema: dict[str, Any], dialect: str, matchers: _Matchers | None) -> Implementation:
+    """Return the package's validator. ``matchers`` gets the regular expressions; without it none may be run."""
+    trusted = matchers is not None
     try:
         import jsonschema
     except ImportError as error:
@@ -244,10 +264,24 @@ def _implementation(schema: dict[str, Any], dialect: str, *, trusted: bool) -> I
             raise SchemaError(f"a part of the schema has another dialect, {part['$schema']!r}")
         # The package would take its own class for it, which counts no steps.
         part.pop("$schema", None)
-        if not trusted and "patternProperties" in part:
+        if matchers is not None:
+            _check_patterns(part, matchers)
+        elif "patternProperties" in part:
             raise SchemaError("patternProperties of a schema from outside are not run")
     checking: Implementation = _extended(standard, trusted=trusted)(schema, registry=_registry())
     return checking
+
+
+def _check_patterns(part: dict[str, Any], matchers: _Matchers) -> None:
+    """Refuse regular expressions that may take more than linear time."""
+    try:
+        if "pattern" in part:
+            matchers[part["pattern"]]
+        # The package searches for these itself, in more keywords than this one.
+        for pattern in part.get("patternProperties", ()):
+            check_linear(pattern)
+    except ValueError as error:
+        raise SchemaError(str(error)) from None
 
 
 def _containers(part: Any) -> Iterator[dict[str, Any] | list[Any]]:
@@ -302,10 +336,8 @@ def _extended(standard: Any, *, trusted: bool) -> Any:
     if key not in _extensions:
         from jsonschema.validators import extend
 
-        keywords = {name: _counted(keyword) for name, keyword in standard.VALIDATORS.items()}
-        keywords |= {"uniqueItems": _counted(_unique_items), "enum": _counted(_enum)}
-        if not trusted:
-            keywords["pattern"] = _counted(_nothing)
+        own = {"uniqueItems": _unique_items, "enum": _enum, "pattern": _pattern if trusted else _nothing}
+        keywords = {name: _counted(name, keyword) for name, keyword in (standard.VALIDATORS | own).items()}
         _extensions[key] = extend(standard, keywords)  # type: ignore[no-untyped-call]  # its stub has no types
     return _extensions[key]
 
@@ -313,12 +345,39 @@ def _extended(standard: Any, *, trusted: bool) -> Any:
 _extensions: dict[tuple[Any, bool], Any] = {}
 
 
-def _counted(keyword: Callable[..., Any]) -> Callable[..., Any]:
+def _counted(name: str, keyword: Callable[..., Any]) -> Callable[..., Any]:
+    halves = _HALF_STEPS_FOR_MEMBERS.get(name)
+
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
-        validator.format_checker.spend(value, instance)
+        budget = validator.format_checker
+        budget.spend(value, instance)
+        if halves:
+            budget.spend_on_members(instance, halves)
         return keyword(validator, value, instance, schema)
 
     return check
+
+
+_HALF_STEPS_FOR_MEMBERS: Final = {
+    "additionalItems": 1,
+    "additionalProperties": 1,
+    "contains": 1,
+    "items": 1,
+    "patternProperties": 1,
+    "prefixItems": 1,
+    "propertyNames": 1,
+    "unevaluatedItems": 5,
+    "unevaluatedProperties": 5,
+}
+"""What the package does for each member or item beside the keywords that it applies to it, as measured."""
+
+
+def _pattern(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    """Check ``pattern`` in linear time; the package leaves it to ``re``."""
+    from jsonschema import ValidationError
+
+    if isinstance(instance, str) and not validator.format_checker.matchers[value].found_in(instance):
+        yield ValidationError(f"{instance!r} does not match {value!r}")
 
 
 def _nothing(validator: Any, value: Any, instance: Any, schema: Any) -> tuple[()]:
