@@ -10,7 +10,7 @@ import json
 import pytest
 from httpwire import RawClient, Serve, everywhere
 
-from mcpio import Context, Server
+from mcpio import Context, ElicitURLRequest, Server, URLElicitationRequired
 from mcpio.http.options import HttpOptions
 
 
@@ -243,6 +243,35 @@ async def test_without_sessions_each_request_stands_alone(serve: Serve) -> None:
         steps = await client.call("steps", progress="p", count=1)
         assert len(steps.new_messages()) == 2
         assert (await client.listen()).status == 405
+
+
+@pytest.mark.req("SESS-10", "CAP-03", "CAP-07", "ELIC-17")
+@everywhere
+async def test_without_sessions_only_what_works_is_declared_and_served(serve: Serve) -> None:
+    server = small_server()
+
+    @server.resource("memo://a")
+    def memo() -> str:
+        return "a"
+
+    @server.tool
+    def visit() -> str:
+        raise URLElicitationRequired([ElicitURLRequest("Log in", "https://example.com/1", "1")])
+
+    async with serve(server, HttpOptions(sessions=False)) as wire:
+        client = RawClient(wire)
+        hello = await client.initialize()
+        assert hello.json["result"]["capabilities"] == {"tools": {}, "resources": {}}
+        client.headers["mcp-protocol-version"] = "2025-11-25"
+        for method, params in (
+            ("resources/subscribe", {"uri": "memo://a"}),
+            ("resources/unsubscribe", {"uri": "memo://a"}),
+            ("logging/setLevel", {"level": "debug"}),
+        ):
+            refused = await client.post({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+            assert refused.json["error"]["code"] == -32601
+        sent = (await client.call("visit")).json["error"]
+        assert (sent["code"], sent["data"]["elicitations"][0]["url"]) == (-32042, "https://example.com/1")
 
 
 @pytest.mark.req("FALL-01", "FALL-03", "FALL-05")

@@ -9,11 +9,19 @@ from httpsite import BOTH, Site, initialize, note, tool_call
 from mcpio.app.session_keeping import MemorySessionStore
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
-from mcpio.errors import NoBackChannel
+from mcpio.errors import LocalProtocolError, NoBackChannel, URLElicitationRequired
 from mcpio.events import RequestFailed, RequestReceived, ResponseReceived
 from mcpio.http.options import Cors, HttpOptions
 from mcpio.revisions import REV_2025_11_25
-from mcpio.types import PingRequest, ToolListChangedNotification
+from mcpio.types import (
+    ElicitURLRequest,
+    PingRequest,
+    PromptsCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+    ToolListChangedNotification,
+    ToolsCapability,
+)
 
 ALONE = HttpOptions(sessions=False)
 
@@ -378,6 +386,45 @@ def test_each_request_alone_opens_and_ends() -> None:
     assert site.kinds() == ["SessionOpened", "RequestReceived", "ConnectionClosed", "SessionClosed"]
 
 
+EVERYTHING = ServerCapabilities(
+    tools=ToolsCapability(list_changed=True),
+    prompts=PromptsCapability(list_changed=True),
+    resources=ResourcesCapability(list_changed=True, subscribe=True),
+    logging={},
+    completions={},
+)
+
+
+@pytest.mark.req("SESS-10", "CAP-03", "CAP-07")
+@pytest.mark.parametrize("capabilities", [EVERYTHING, ServerCapabilities(logging={})])
+@pytest.mark.parametrize("sessions", [True, False])
+@pytest.mark.parametrize("listening", [True, False])
+def test_only_capabilities_that_the_transport_can_keep_are_declared(
+    sessions: bool, listening: bool, capabilities: ServerCapabilities
+) -> None:
+    site = Site(HttpOptions(sessions=sessions, listening=listening), capabilities=capabilities)
+    declared = site.post(initialize()).json["result"]["capabilities"]
+    feature = {"listChanged": True} if sessions and listening else {}
+    expected: dict[str, Any] = {"logging": {}} if sessions else {}
+    if capabilities is EVERYTHING:
+        resources = {**feature, "subscribe": True} if feature else {}
+        expected |= {"tools": feature, "prompts": feature, "resources": resources, "completions": {}}
+    assert declared == expected
+
+
+@pytest.mark.req("ELIC-17", "SESS-10")
+def test_alone_a_request_may_be_answered_with_the_address_of_a_visit() -> None:
+    site = Site(ALONE)
+    visit = URLElicitationRequired([ElicitURLRequest("Log in", "https://example.com/1", "1")])
+    exchange, event = site.call(None, mcp_protocol_version="2025-11-25")
+    site.session().connection.send_error(event.id, visit)
+    site.touch(site.session())
+    assert exchange.json["error"]["code"] == -32042
+    _, older = site.call(None, mcp_protocol_version="2025-06-18")
+    with pytest.raises(LocalProtocolError):
+        site.session().connection.send_error(older.id, visit)
+
+
 @pytest.mark.req("HTTP-32")
 def test_a_client_that_does_not_say_speaks_the_revision_that_had_no_field_for_it() -> None:
     site = Site(ALONE)
@@ -405,7 +452,7 @@ def test_alone_a_handler_may_tell_what_belongs_to_its_request_and_ask_nothing() 
     (event,) = site.requests()
     session = site.session()
     session.connection.send_progress(event.id, 1)
-    with pytest.raises(NoBackChannel):
+    with pytest.raises(LocalProtocolError, match=r"tools\.list_changed"):
         session.connection.send_notification(ToolListChangedNotification())
     with pytest.raises(NoBackChannel):
         session.connection.send_request(PingRequest(), now=0.0)

@@ -205,7 +205,7 @@ def test_without_listening_there_is_no_get_and_nothing_to_send_it() -> None:
     refused = site.listen(session)
     assert (refused.status, refused.headers["allow"]) == (405, "POST, DELETE")
     with pytest.raises(NoBackChannel):
-        site.session().connection.send_notification(ToolListChangedNotification())
+        log(site, 1)
     exchange, event = asked(site, session)
     progress(site, event, 1)
     assert exchange.new_events()[0].id is None

@@ -23,6 +23,7 @@ from mcpio.types import CallToolResult, TextContent
 from mcpio.types.lifecycle import Implementation, ServerCapabilities, ToolsCapability
 
 INFO = Implementation("test", "1")
+CAPABILITIES = ServerCapabilities(tools=ToolsCapability(list_changed=True), logging={})
 BOTH = "application/json, text/event-stream"
 
 
@@ -37,6 +38,7 @@ class Site:
         engine: Options | None = None,
         store: Any = None,
         first_id: int = 1,
+        capabilities: ServerCapabilities = CAPABILITIES,
     ) -> None:
         """With a ``store``, as ``mcpio.app`` has them, sessions outlive this."""
         self.now = 0.0
@@ -48,7 +50,6 @@ class Site:
         self._names = count(1)
         self._drawn = count(first_id)
         chosen = engine or Options(limits=limits or Limits())
-        capabilities = ServerCapabilities(tools=ToolsCapability(list_changed=True), logging={})
         self.machine = HttpServer(
             lambda principal: ServerConnection(INFO, capabilities, principal=principal, options=chosen),
             entropy=lambda size: next(self._drawn).to_bytes(size, "big"),

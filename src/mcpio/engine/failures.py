@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mcpio.codec import Codec
+from mcpio.engine.gates import UNKNOWN_CLIENT
 from mcpio.errors import (
     ErrorCode,
     InvalidMessage,
@@ -40,11 +41,13 @@ def decoded_error(message: jsonrpc.Error, method: str, codec: Codec) -> RequestE
 def check_error(error: RequestError, context: RequestContext | None, codec: Codec) -> None:
     """Raise ``LocalProtocolError`` for an error that must not answer a request.
 
-    -32042 is for peers that declared ``elicitation.url``, and names addresses (ELIC-17).
+    -32042 needs a peer that declared ``elicitation.url``, or whose capabilities are unknown, and data that names
+    addresses (ELIC-17).
     """
     if getattr(error, "code", None) != ErrorCode.URL_ELICITATION_REQUIRED:
         return
-    if context is None or not declares(context.capabilities, ("elicitation", "url")):
+    declared = None if context is None else context.capabilities
+    if declared is not UNKNOWN_CLIENT and not declares(declared, ("elicitation", "url")):
         raise LocalProtocolError("error -32042 needs the capability elicitation.url, which the peer did not declare")
     try:
         named = _visits(error.data, codec)

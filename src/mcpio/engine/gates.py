@@ -17,6 +17,7 @@ from mcpio.revisions import REV_2025_11_25, Revision
 from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
 
 __all__ = [
+    "UNKNOWN_CLIENT",
     "Capabilities",
     "addressed_to",
     "offers",
@@ -28,6 +29,10 @@ __all__ = [
 ]
 
 Capabilities = ClientCapabilities | ServerCapabilities
+
+UNKNOWN_CLIENT: Final = ClientCapabilities()
+"""The capabilities of a client whose handshake this engine never saw. It is asked for nothing; error -32042, which
+needs no way back, may be sent to it. Compared by identity: a client that declares nothing is not unknown."""
 
 
 def why_not_sent(

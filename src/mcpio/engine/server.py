@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mcpio.codec import codec
 from mcpio.engine.alive import Alive
+from mcpio.engine.gates import UNKNOWN_CLIENT
 from mcpio.engine.inbound import invalid_params
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
@@ -69,6 +70,8 @@ class ServerConnection(Alive):
     ) -> None:
         """Take the handshake for done: by another connection, or not at all, as where each request stands alone.
 
+        Without ``capabilities`` those of the client are unknown: it can be asked for nothing, but error -32042 may
+        answer its requests (ELIC-17).
         Raises ``LocalProtocolError`` for a revision that is not among the options', and once the handshake began.
         """
         if revision not in self._options.revisions:
@@ -77,7 +80,7 @@ class ServerConnection(Alive):
             raise LocalProtocolError(f"cannot assume a handshake in phase {self._phase.value}")
         self._step(Input.SEND_ASSUMPTION)
         client = Implementation("unknown", "0") if info is None else info
-        declared = ClientCapabilities() if capabilities is None else capabilities
+        declared = UNKNOWN_CLIENT if capabilities is None else capabilities
         self._settle(RequestContext(revision.era, revision, declared, client, None, self.principal, None))
 
     def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:

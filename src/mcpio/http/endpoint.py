@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Final, Protocol, TypeAlias
 
+import attrs
+
 from mcpio.engine.limits import Limits
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import ErrorCode, RemoteProtocolError
@@ -17,6 +19,7 @@ from mcpio.http.registry import NO_SESSION, Sessions
 from mcpio.http.sessions import JSON, Exchange, HttpSession, Stream
 from mcpio.http.streams import is_running, session_headers
 from mcpio.revisions import REV_2025_03_26, Revision
+from mcpio.types.lifecycle import ServerCapabilities
 
 __all__ = ["CLOSING", "TOO_MANY_REQUESTS", "TOO_MANY_SESSIONS", "Connect", "Endpoint", "Mcp"]
 
@@ -133,6 +136,7 @@ class Mcp:
             # Those count too whose clients are gone.
             return TOO_MANY_REQUESTS
         connection = self._connect(exchange.principal)
+        connection.capabilities = _within_reach(connection.capabilities, self._options)
         version = exchange.facts.version
         # Of a client that says nothing, and whose handshake we do not know, the one that had no such field (HTTP-32).
         revision = REV_2025_03_26 if version is None else Revision.parse(version)
@@ -175,6 +179,24 @@ class Mcp:
             exchange.respond(400, (JSON, *session_headers(session, exchange)), answer.text)
         else:
             exchange.reject(Rejection(400, str(fault), fault.code))
+
+
+def _within_reach(declared: ServerCapabilities, options: HttpOptions) -> ServerCapabilities:
+    """Return the capabilities that the transport can keep; the engine refuses what belongs to the others.
+
+    Without listening, nothing can be said outside a request: no change of a list, no update of a resource. Without
+    sessions, a log level is forgotten with the request that sets it.
+    """
+    if options.sessions and options.listening:
+        return declared
+    tools, prompts, resources = declared.tools, declared.prompts, declared.resources
+    return attrs.evolve(
+        declared,
+        tools=tools and attrs.evolve(tools, list_changed=None),
+        prompts=prompts and attrs.evolve(prompts, list_changed=None),
+        resources=resources and attrs.evolve(resources, list_changed=None, subscribe=None),
+        logging=declared.logging if options.sessions else None,
+    )
 
 
 _SESSION_REQUIRED: Final = Rejection(400, "Invalid request: Mcp-Session-Id is required: initialize first")
