@@ -182,6 +182,22 @@ def test_one_client_can_subscribe_to_so_much_only() -> None:
     link.do(link.client.subscribe_resource("notes://more"))
 
 
+def test_the_memory_of_subscriptions_is_bounded_and_counted() -> None:
+    link = Link(server_with_notes(options=Options(limits=Limits(subscription_bytes=1000))))
+    session = link.session
+    held = session.connection.held
+    session.subscribe("memo://a")
+    once = held.subscriptions
+    session.subscribe("memo://a")
+    assert held.subscriptions == once > 0
+    with pytest.raises(RequestError) as caught:
+        session.subscribe("memo://" + "x" * 1000)
+    assert caught.value.data == {"reason": "the subscriptions take too much memory", "limit": 1000}
+    session.unsubscribe("memo://a")
+    session.unsubscribe("memo://a")
+    assert held.subscriptions == 0
+
+
 @pytest.mark.req("RES-07")
 def test_a_part_of_a_resource_concerns_the_subscribers_of_the_whole_when_the_server_says_so() -> None:
     server = server_with_notes()

@@ -8,7 +8,7 @@ from wires import INFO, call, client, feed, new_server, request, server
 
 from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
-from mcpio.engine.limits import Timeout
+from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.recording import Recorder
 from mcpio.engine.redaction import Redactor
@@ -16,7 +16,7 @@ from mcpio.engine.replay import Replay, replay
 from mcpio.engine.table import Phase, Role
 from mcpio.engine.tap import observe
 from mcpio.errors import ConnectionLost, LocalProtocolError, RequestError
-from mcpio.events import RequestFailed
+from mcpio.events import CloseReason, ConnectionClosed, RequestFailed
 from mcpio.profiles import Profile
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import CallToolRequest, CallToolResult, ClientCapabilities, CustomNotification, RootsCapability
@@ -117,6 +117,23 @@ def test_every_verb_is_called_again() -> None:
     list(fresh.events())
     for recorded in (lines, more):
         assert [step.differs for step in Replay(recorded) if step.differs] == []
+
+
+def test_requests_wait_in_a_replay_as_they_did_and_it_ends_for_the_same_reason() -> None:
+    connection = server(limits=Limits(high_water=1000))
+    lines: list[str] = []
+    observe(connection, Recorder(lines.append), now=0.0)
+    connection.set_unwritten(10)
+    connection.set_unwritten(2000)
+    assert feed(connection, call(1)) == []
+    connection.set_unwritten(0)
+    assert len(list(connection.events())) == 1
+    connection.abort(reason=CloseReason.OVERLOADED)
+    list(connection.events())
+    played = Replay(lines)
+    assert [step.differs for step in played if step.differs] == []
+    assert len([line for line in lines if "set_unwritten" in line]) == 2
+    assert played.connection.end == ConnectionClosed(CloseReason.OVERLOADED, None)
 
 
 def test_a_batch_is_sent_again() -> None:

@@ -268,7 +268,7 @@ def test_what_is_held_for_a_peer_is_told_by_kind() -> None:
     assert server.held.requests > REQUEST_COST
     server.send_request(PingRequest(), now=0.0)
     assert server.held.output > MESSAGE_COST
-    server.held.unwritten = 7
+    server.set_unwritten(7)
     assert server.held.total == sum(
         (server.held.input, server.held.requests, server.held.output, server.held.unwritten)
     )
@@ -280,11 +280,11 @@ def test_what_is_held_for_a_peer_is_told_by_kind() -> None:
 
 def test_what_a_transport_has_not_written_counts_as_output() -> None:
     server = operating(high_water=KIB, queued_bytes=4 * KIB)
-    server.held.unwritten = 2 * KIB
+    server.set_unwritten(2 * KIB)
     assert feed(server, call(1)) == []
-    server.held.unwritten = 0
+    server.set_unwritten(0)
     (event,) = server.events()
     assert isinstance(event, RequestReceived)
-    server.held.unwritten = 4 * KIB
+    server.set_unwritten(4 * KIB)
     answer(server, event)
     assert server.end == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -88,3 +89,39 @@ def test_the_end_of_a_session_whose_client_does_not_read_is_logged(caplog: pytes
     run(main)
     (said,) = [record.getMessage() for record in caplog.records]
     assert said == "a session was ended: its peer left more than 20,000 bytes of output unread"
+
+
+def test_of_all_clients_the_one_for_which_most_is_held_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("full", options=Options(limits=Limits(total_bytes=40_000)))
+
+    @server.tool
+    async def wait(text: str) -> None:
+        await trio.sleep_forever()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            clients = []
+            for _ in range(3):
+                ours, theirs = trio.testing.memory_stream_pair()
+                nursery.start_soon(serve, server, theirs)
+                await ours.send_all(lines(HELLO, {"method": "notifications/initialized"}))
+                await ours.receive_some()
+                clients.append(ours)
+            await clients[0].send_all(lines(call(1, "wait", text="x")))
+            for id in range(1, 4):
+                await clients[1].send_all(lines(call(id, "wait", text="x")))
+            await trio.testing.wait_all_tasks_blocked()
+            assert 0 < server.ledger.total <= 40_000
+            for id in range(1, 10):
+                with contextlib.suppress(trio.BrokenResourceError):
+                    await clients[1].send_all(lines(call(id + 10, "wait", text="x")))
+                    await trio.testing.wait_all_tasks_blocked()
+            assert len(server.sessions) == 2
+            assert await clients[1].receive_some() == b""
+            await clients[0].send_all(lines({"id": 9, "method": "ping"}))
+            assert b'"id":9' in await clients[0].receive_some()
+            nursery.cancel_scope.cancel()
+        assert server.ledger.total == 0
+
+    run(main)
+    assert "most was held for it" in caplog.text

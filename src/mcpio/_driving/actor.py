@@ -42,6 +42,10 @@ class Wire(Protocol):
         """Whether output was pulled from a connection and not written yet."""
 
     @property
+    def unwritten(self) -> int:
+        """How many bytes were pulled from a connection and are not written yet."""
+
+    @property
     def ending(self) -> bool:
         """Whether the end in order was pulled, and it or what comes before it is not written yet."""
 
@@ -135,6 +139,8 @@ class Actor(ABC):
             self._may_write.set()
         if connection.wants_read:
             self._may_read.set()
+        connection.set_unwritten(self._wire.unwritten)
+        self._session.settle()
         if connection.has_room_for_deferred:
             # Whoever calls this may be in the middle of an event.
             self.runtime.call_soon(self.touch)
@@ -157,8 +163,9 @@ class Actor(ABC):
 
     def touch(self) -> None:
         """Act on what the connection has to say. Due after everything that may have given it an event."""
-        process(self._session)
         connection = self.connection
+        connection.set_unwritten(self._wire.unwritten)
+        process(self._session)
         if connection.wants_write:
             self._wire.send_now(connection)
             if connection.phase is Phase.CLOSED:

@@ -30,6 +30,7 @@ from mcpio.app.offering.tools import Tools
 from mcpio.app.runtime import Driver
 from mcpio.app.serving import ServerSession, checked_level
 from mcpio.app.session import Handler, checked_callback
+from mcpio.engine.ledger import Ledger
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.methods import METHODS
@@ -116,6 +117,8 @@ class Server:
     """What stands around every request, the outermost first. ``middleware`` adds to it."""
     tasks: ToolTasks | None
     """The tasks; ``None`` as long as no tool may be one and none were asked for."""
+    ledger: Ledger
+    """What is held for all of its clients, within ``Limits.total_bytes``."""
     undelivered: int
     """How many notifications for everybody did not reach a client: ``ServerSession.undelivered`` of all sessions."""
 
@@ -163,6 +166,7 @@ class Server:
         self.log_level = checked_level(log_level)
         self.log_filter = checked_callback("log_filter", log_filter)
         self.options = chosen("options", options, Options)
+        self.ledger = Ledger(self.options.limits.total_bytes)
         self.tools = Tools(lambda: self._broadcast(ToolListChangedNotification()), mask_errors=mask_errors)
         self.resources = Resources(lambda: self._broadcast(types.ResourceListChangedNotification()))
         self.prompts = Prompts(lambda: self._broadcast(types.PromptListChangedNotification()))

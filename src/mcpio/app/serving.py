@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
 from mcpio.app.context import Context
 from mcpio.app.session import Handler, Session
 from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
-from mcpio.events import ConnectionClosed, Initialized, NotificationReceived, RequestReceived
+from mcpio.events import CloseReason, ConnectionClosed, Initialized, NotificationReceived, RequestReceived
 from mcpio.methods import declares, official_name
 from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel, at_least
 
@@ -143,22 +144,40 @@ class ServerSession(Session):
             self.server.undelivered += 1
         return told
 
+    # For drivers
+
+    def settle(self) -> None:
+        """Account for what is held for the client: see ``Server.ledger``."""
+        self.server.ledger.settle(self, self.connection.held.total, self._end_overloaded)
+
+    def _end_overloaded(self) -> None:
+        self.connection.abort(reason=CloseReason.OVERLOADED)
+        self.driver.wake()
+
     # For the server's handlers
 
     def subscribe(self, uri: str) -> None:
         """Note that the client wants to hear of a resource; a second time changes nothing (RES-09)."""
         if self._subscriptions is None:
             self._subscriptions = {}
-        most = self.server.options.limits.subscriptions
-        if len(self._subscriptions) >= most and uri not in self._subscriptions:
-            data = {"reason": "too many subscriptions", "limit": most}
+        if uri in self._subscriptions:
+            return
+        limits, held = self.server.options.limits, self.connection.held
+        size = sys.getsizeof(uri) + _SUBSCRIPTION_COST
+        if len(self._subscriptions) >= limits.subscriptions:
+            data = {"reason": "too many subscriptions", "limit": limits.subscriptions}
+            raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
+        if held.subscriptions + size > limits.subscription_bytes:
+            data = {"reason": "the subscriptions take too much memory", "limit": limits.subscription_bytes}
             raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
         self._subscriptions[uri] = None
+        held.subscriptions += size
 
     def unsubscribe(self, uri: str) -> None:
         """Note that the client wants to hear no more of a resource."""
-        if self._subscriptions is not None:
-            self._subscriptions.pop(uri, None)
+        if self._subscriptions is not None and uri in self._subscriptions:
+            del self._subscriptions[uri]
+            self.connection.held.subscriptions -= sys.getsizeof(uri) + _SUBSCRIPTION_COST
 
     def is_subscribed(self, uri: str) -> bool:
         """Whether the client wants to hear of a resource."""
@@ -181,6 +200,7 @@ class ServerSession(Session):
             raise LocalProtocolError("malformed snapshot: expected elicitations by id @ snapshot.state.visits")
         self.log_level = level
         self._subscriptions = dict.fromkeys(uris) or None
+        self.connection.held.subscriptions = sum(sys.getsizeof(uri) + _SUBSCRIPTION_COST for uri in set(uris))
         for id, is_done in visits.items():
             self._begin_visit(id)
             if is_done and self._visits is not None:
@@ -208,6 +228,11 @@ class ServerSession(Session):
     def _handle_end(self, event: ConnectionClosed) -> None:
         super()._handle_end(event)
         self.server.forget(self)
+        self.server.ledger.settle(self, 0, self._end_overloaded)
+
+
+_SUBSCRIPTION_COST: Final = 128
+"""Bytes that a subscription costs beside its URI."""
 
 
 def checked_level(level: Any) -> LoggingLevel:

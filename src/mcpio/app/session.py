@@ -98,6 +98,9 @@ class Session(TaskCalls):
         while (event := next_event()) is not None:
             handle(event)
 
+    def settle(self) -> None:
+        """Account for what is held for the peer. Drivers call it when that may have changed."""
+
     def handle(self, event: Event) -> None:
         """Act on one event of the connection, for drivers that want to see them."""
         kind = event.__class__

@@ -30,6 +30,11 @@ class StreamWire:
         self._has_more = self._is_closed = False
         self._fault: Exception | None = None
 
+    @property
+    def unwritten(self) -> int:
+        """How many bytes were pulled from a connection and are not written yet."""
+        return self._writer.transport.get_write_buffer_size()
+
     async def receive(self, connection: Connection) -> None:
         """Feed a piece of what has arrived, or of what arrives next, or the end of it."""
         if self._has_more:

@@ -205,6 +205,13 @@ class Channel(ABC):
         """Return the exchanges that ``next_message`` has something for, ``None`` among them for what goes by none."""
         return self._outbox.vias()
 
+    def set_unwritten(self, size: int) -> None:
+        """Note how many bytes the transport has pulled and not written yet: they count as output.
+
+        For transports that buffer more than they write at once. Drain the events: requests may have room again.
+        """
+        self._held.unwritten = size
+
     # Time
 
     def next_deadline(self) -> float | None:
@@ -242,9 +249,9 @@ class Channel(ABC):
         if self._phase is not _CLOSED:
             self._begin_closing(Input.SEND_CLOSE, CloseReason.CLOSED, limit)
 
-    def abort(self, cause: BaseException | None = None) -> None:
+    def abort(self, cause: BaseException | None = None, *, reason: CloseReason = CloseReason.ABORTED) -> None:
         """Close at once: nothing more goes out. Legal in every phase, any number of times. Drain the events."""
-        self._finish(Input.SEND_ABORT, CloseReason.ABORTED, cause)
+        self._finish(Input.SEND_ABORT, reason, cause)
 
     # Look
 
@@ -298,7 +305,7 @@ class Channel(ABC):
 
     @property
     def held(self) -> Held:
-        """The bytes held for the peer. A transport keeps ``unwritten`` and ``replay`` up to date."""
+        """The bytes held for the peer. Its transport keeps ``replay`` up to date, and ``set_unwritten``."""
         held = self._held
         held.input, held.output, held.requests = self._inbox.size, self._outbox.size, self._request_bytes
         return held

@@ -51,6 +51,8 @@ class Limits:
     """How many log messages a server sends to one client in a second. Beyond: left out, and counted (LOG-07)."""
     subscriptions: int = 4096
     """How many resources one client may be subscribed to. Beyond: the request is refused with -32603."""
+    subscription_bytes: int = 4 * MIB
+    """How much memory their URIs may take. Beyond: as above."""
     retired_ids: int = 256
     """How many cancelled or timed-out ids are remembered, so that a late answer is told from a wrong one.
     Beyond: the oldest is forgotten."""

@@ -19,7 +19,7 @@ from mcpio.engine.recording import VERSION, said_bytes
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase, Role
 from mcpio.errors import ConnectionLost, LocalProtocolError, McpError, RequestError
-from mcpio.events import Event, IncomingId, OutgoingId
+from mcpio.events import CloseReason, Event, IncomingId, OutgoingId
 from mcpio.framing.json import JsonError, dumps, loads
 from mcpio.revisions import Revision
 from mcpio.types.custom import RawNotification, RawRequest
@@ -221,7 +221,13 @@ def _close(connection: Connection, entry: Mapping[str, Any], now: float) -> _Out
 
 
 def _abort(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    connection.abort(_cause(entry["cause"]))
+    reason = CloseReason[entry.get("close_reason", CloseReason.ABORTED.name)]
+    connection.abort(_cause(entry["cause"]), reason=reason)
+    return _NOTHING
+
+
+def _buffer(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+    connection.set_unwritten(entry["size"])
     return _NOTHING
 
 
@@ -322,6 +328,7 @@ _VERBS: Final[Mapping[str, Callable[[Connection, dict[str, Any], float], _Outcom
     "data_to_send": _write,
     "next_message": _write_message,
     "handle_timeout": _let_time_pass,
+    "set_unwritten": _buffer,
     "close": _close,
     "abort": _abort,
     "send_initialize": _initialize,

@@ -23,7 +23,7 @@ from mcpio.engine.pending import IncomingRequest
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import RequestInput
 from mcpio.errors import McpError
-from mcpio.events import Event, IncomingId, OutgoingId
+from mcpio.events import CloseReason, Event, IncomingId, OutgoingId
 from mcpio.framing.lines import Overlong
 from mcpio.methods import Kind
 from mcpio.revisions import Revision
@@ -223,6 +223,13 @@ class Tapped(_Base):
             self._told("next_message", text=None if message is None else message.text, **which)
         return message
 
+    def set_unwritten(self, size: int) -> None:
+        """Do it, and tell the taps where it may decide whether requests wait."""
+        before = self._held.unwritten
+        super().set_unwritten(size)
+        if size != before and max(size, before) > self._limits.high_water:
+            self._told("set_unwritten", size=size)
+
     # Time and the end
 
     def handle_timeout(self, now: float) -> None:
@@ -235,10 +242,10 @@ class Tapped(_Base):
         super().close(now, grace)
         self._told("close", grace=grace)
 
-    def abort(self, cause: BaseException | None = None) -> None:
+    def abort(self, cause: BaseException | None = None, *, reason: CloseReason = CloseReason.ABORTED) -> None:
         """Do it, and tell the taps."""
-        super().abort(cause)
-        self._told("abort", cause=cause)
+        super().abort(cause, reason=reason)
+        self._told("abort", cause=cause, close_reason=reason.name)
 
     # Act
 

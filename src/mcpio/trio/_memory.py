@@ -106,6 +106,7 @@ class _Pair:
             self._pumping = False
         for end in (self.near, self.far):
             self._timekeeper.arm(end, end.connection.next_deadline())
+            end.session.settle()
             if end.connection.phase is Phase.CLOSED:
                 self._ended.set()
 

@@ -61,6 +61,11 @@ class WebSocketWire:
         return bool(self._rest) or self._is_unheard or self._socket.wants_write
 
     @property
+    def unwritten(self) -> int:
+        """How many bytes were pulled from a connection and are not written yet."""
+        return len(self._rest)
+
+    @property
     def ending(self) -> bool:
         """Whether the end in order was pulled, and it or what comes before it is not written yet."""
         return self._ends

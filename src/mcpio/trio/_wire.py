@@ -42,6 +42,11 @@ class StreamWire:
         return bool(self._rest) or self._ends
 
     @property
+    def unwritten(self) -> int:
+        """How many bytes were pulled from a connection and are not written yet."""
+        return len(self._rest)
+
+    @property
     def ending(self) -> bool:
         """Whether the end in order was pulled, and it or what comes before it is not written yet."""
         return self._ends
@@ -111,8 +116,11 @@ class ChannelWire:
 
     unsent = False
     ending = False
+    unwritten: int
+    """The bytes of the message that waits for the channel to take it."""
 
     def __init__(self, channel: trio.abc.Channel[str] | trio.abc.Channel[bytes], *, binary: bool) -> None:
+        self.unwritten = 0
         self._channel = channel
         self._binary = binary
 
@@ -136,7 +144,9 @@ class ChannelWire:
         """Send every message that the engine has."""
         while (message := connection.next_message()) is not None:
             text = message.text if self._binary else message.text.decode()
+            self.unwritten = len(text)
             await self._channel.send(text)  # type: ignore[arg-type]  # whichever of the two the peer uses
+            self.unwritten = 0
 
     def renew(self) -> None:
         """There is no other channel."""
