@@ -82,12 +82,15 @@ def test_a_flood_ends_the_connection(kind: str) -> None:
     in_virtual_time(main)
 
 
+WITHOUT_SLASH = head([*PSEUDO[:2], (":path", "mcp"), (":authority", "localhost")])
+
 MADE_TO_RESET: dict[str, Callable[[int], bytes]] = {
     "an end after the end": lambda n: request(n) + frame(DATA, n, b"", END_STREAM),
     "a body after the end": lambda n: request(n) + frame(DATA, n, b"x" * 300),
     "a head after the end": lambda n: request(n) * 2,
     "ends of what was reset": lambda _: frame(DATA, 1, b"", END_STREAM),
     "heads of what was reset": lambda _: request(1),
+    "a path without a slash": lambda n: frame(HEADERS, n, WITHOUT_SLASH, END_HEADERS | END_STREAM),
 }
 
 

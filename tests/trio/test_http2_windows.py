@@ -79,6 +79,48 @@ def test_a_closed_window_stalls_its_own_stream_only_and_not_for_ever() -> None:
     in_virtual_time(main)
 
 
+@pytest.mark.parametrize("rate", [20_000, 60_000])
+def test_a_slow_reader_with_many_requests_gets_all_answers(rate: int) -> None:
+    """All streams share the connection's window, so that a piece of each takes longer than one piece may take."""
+
+    async def main() -> None:
+        timeouts = HttpTimeouts(write=3, rate=16_384)
+        async with http2_site(Shop().server, options=HttpOptions(sessions=False), timeouts=timeouts) as (site, nursery):
+            client = await Http2Client(site.listener.connect(), opens_windows=False).begin(
+                nursery, {SettingCodes.INITIAL_WINDOW_SIZE: 1_000_000}
+            )
+            asked = [await client.ask("POST", "/mcp", POST, message("echo", text="x" * 99_000)) for _ in range(20)]
+            began = trio.current_time()
+            while not all(each.is_over or each.is_broken for each in asked):
+                await trio.sleep(1)
+                client.http.increment_flow_control_window(rate)
+                await client.flush()
+            assert [each.is_over for each in asked] == [True] * 20
+            assert trio.current_time() - began > 30
+
+    in_virtual_time(main)
+
+
+def test_a_stream_whose_own_window_is_closed_gets_no_time_for_what_others_read() -> None:
+    async def main() -> None:
+        timeouts = HttpTimeouts(write=3, rate=16_384)
+        async with http2_site(Shop().server, options=HttpOptions(sessions=False), timeouts=timeouts) as (site, nursery):
+            client = await Http2Client(site.listener.connect(), opens_windows=False).begin(
+                nursery, {SettingCodes.INITIAL_WINDOW_SIZE: 20_000}
+            )
+            closed = await client.ask("POST", "/mcp", POST, message("echo", text="x" * 50_000))
+            read = await client.ask("POST", "/mcp", POST, message("echo", text="x" * 400_000))
+            for _ in range(8):
+                client.http.increment_flow_control_window(20_000)
+                client.http.increment_flow_control_window(20_000, read.number)
+                await client.flush()
+                await trio.sleep(1)
+            assert (closed.is_broken, read.is_broken) == (True, False)
+            assert len(read.data) > 100_000
+
+    in_virtual_time(main)
+
+
 def test_a_stream_that_may_go_on_goes_on() -> None:
     async def main() -> None:
         async with http2_site(Shop().server, options=HttpOptions(sessions=False)) as (site, nursery):

@@ -49,6 +49,8 @@ class Stream:
     """Whether that is the last of it."""
     is_stalled: bool = False
     """Whether it waits for a window."""
+    sent_before: int = 0
+    """How many bytes of all bodies had been sent when its time began."""
 
 
 class Connection(H2Connection):
@@ -64,3 +66,7 @@ class Connection(H2Connection):
         self.decoder.max_header_list_size = head_bytes
         self.initiate_connection()
         self.receive_data(PREFACE)
+
+    def may_send_on(self, number: int) -> bool:
+        """Whether the window of a stream is open, whatever that of the connection is."""
+        return self.streams[number].outbound_flow_control_window > 0

@@ -81,6 +81,7 @@ class Http2Streams:
         self._items: list[RequestItem] = []
         self._expecting: list[Stream] = []
         self._received = 0
+        self._sent = 0
         self._owed = 0
         self._out = bytearray(self._http.data_to_send())
         # By the numbers of streams; that of the connection has 0.
@@ -139,7 +140,7 @@ class Http2Streams:
                 self._fail(ErrorCodes.NO_ERROR)
             elif stream is not None and not stream.is_read and not stream.is_ending:
                 self._refuse(stream, 408, "the body of the request took too long")
-            elif stream is not None:
+            elif stream is not None and not self._has_earned_time(stream):
                 self._cut(stream, ErrorCodes.CANCEL)
         self._attend()
 
@@ -243,6 +244,8 @@ class Http2Streams:
     def _begin(self, number: int, fields: Headers) -> None:
         head = request_head((self._owner, number), fields, self._principal)
         if head is None or self._is_closing:
+            # As for a request that its client resets: this costs more work than it costs the client.
+            self._spend(1)
             code = ErrorCodes.REFUSED_STREAM if self._is_closing else ErrorCodes.PROTOCOL_ERROR
             self._http.reset_stream(number, code)
             return
@@ -373,6 +376,9 @@ class Http2Streams:
             self._http.send_data(stream.number, bytes(piece), end_stream=is_last)
         elif is_last:
             self._http.end_stream(stream.number)
+        self._sent += size
+        if not stream.unsent:
+            self._timers.clear(stream.number)
         if size == FRAME_BYTES or not stream.unsent:
             self._allowance.earn()
         if is_last:
@@ -428,11 +434,25 @@ class Http2Streams:
         return self._http.local_flow_control_window(stream.number)
 
     def _await_window(self, stream: Stream) -> None:
-        """Have a client that reads nothing some time to begin. Getting on by little and little gives it no more."""
+        """Start the time that a client has to read a piece. Reading a part of the piece gives it no more."""
         stream.is_stalled = True
         limit = self._timeouts.to_read(len(stream.unsent))
         if self._timers.get(stream.number) is None and limit < inf:
             self._timers.set(stream.number, self._now + limit)
+            stream.sent_before = self._sent
+
+    def _has_earned_time(self, stream: Stream) -> bool:
+        """Give a stream more time, for what its client read of others: all of them share the connection's window.
+
+        Otherwise a client with many requests would have to read faster than one with a single request. A stream whose
+        own window is closed waits for its client alone, and has no more time.
+        """
+        seconds = (self._sent - stream.sent_before) / self._timeouts.rate
+        if not seconds or not self._http.may_send_on(stream.number):
+            return False
+        stream.sent_before = self._sent
+        self._timers.set(stream.number, self._now + seconds)
+        return True
 
     def _finish(self, stream: Stream) -> None:
         """Forget a stream that is answered. What its client still had to say nobody needs (RFC 9113 section 8.1)."""

@@ -256,6 +256,7 @@ class HttpConnection:
         self._lose()
         if not may_answer:
             return
+        self._enter(Stage.ANSWER)
         headers, body = plain_text(message)
         head = self._writer.head(None, status, headers, closes=True)
         with contextlib.suppress(*BROKEN):
@@ -286,6 +287,8 @@ class HttpConnection:
     async def _write_all(self) -> None:
         """Write what is ready."""
         if not self._write_now():
+            # How long the client may take to read has nothing to do with the stage before, whose deadline ends here.
+            self._enter(Stage.ANSWER)
             self._is_writing = True
             await self._write_later()
 
