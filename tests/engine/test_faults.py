@@ -10,13 +10,16 @@ from wires import call, client, feed, new_server, note, one, request, sent, serv
 
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Limits
+from mcpio.errors import ConnectionLost, InvalidMessage
 from mcpio.events import (
     Answered,
     IgnoreReason,
     MessageIgnored,
+    NoiseReceived,
     NotificationReceived,
     ProgressReceived,
     ProtocolViolated,
+    RequestFailed,
 )
 from mcpio.revisions import HANDSHAKE_REVISIONS, Revision
 from mcpio.types.lifecycle import (
@@ -93,11 +96,66 @@ def test_a_fault_without_an_id_has_a_null_one_where_the_revision_needs_one(conne
         {"id": 2, "result": {}},
     ],
 )
-def test_a_malformed_response_touches_no_request(message: Any) -> None:
+def test_malformed_response_fails_its_request_at_once(message: Any) -> None:
     connection = client()
-    id = connection.send_request(PingRequest(), now=0.0)
+    id = connection.send_request(PingRequest(), now=0.0, cookie="c")
+    sent(connection)
+    failed = one(connection, message)
+    assert isinstance(failed, RequestFailed)
+    assert (failed.id, failed.cookie, failed.raw) == (id, "c", message)
+    assert isinstance(failed.error, InvalidMessage)
+    assert str(failed.error).startswith("the answer is malformed: ")
+    assert (connection.pending.outgoing, connection.wants_write) == ((), False)
+    # There is nobody left to wait for it, so a second one is the peer's fault.
     assert isinstance(one(connection, message), ProtocolViolated)
-    assert connection.pending.outgoing == (id,)
+
+
+@pytest.mark.req("RPC-02", "RPC-22")
+@pytest.mark.parametrize("make", [client, server])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"jsonrpc":"2.0","id":%d,"result":{"text":"\\ud800"}}',
+        b'{"jsonrpc":"2.0","id":%d,"result":{"text":"\xff"}}',
+        b'{"result":{"value":NaN},"jsonrpc":"2.0","id":%d}',
+        b'{"jsonrpc":"2.0","id":%d,"error":{"code":1',
+    ],
+)
+def test_unreadable_response_with_a_readable_id_fails_its_request_at_once(make: Any, text: bytes) -> None:
+    connection = make()
+    id = connection.send_request(PingRequest(), now=0.0)
+    sent(connection)
+    connection.receive_data(text % id + b"\n", 0.0)
+    (failed,) = connection.events()
+    assert isinstance(failed, RequestFailed)
+    assert (failed.id, failed.raw) == (id, None)
+    assert isinstance(failed.error, InvalidMessage)
+    assert connection.data_to_send() == []
+
+
+@pytest.mark.parametrize("is_drained", [True, False])
+def test_response_cut_off_by_the_end_of_input_is_a_loss(is_drained: bool) -> None:
+    connection = client()
+    connection.send_request(PingRequest(), now=0.0)
+    connection.receive_data(b'{"jsonrpc":"2.0","id":2,"result":{"text":"', 0.0)
+    if is_drained:
+        assert list(connection.events()) == []
+    connection.receive_data(None, 0.0)
+    noise, failed = connection.events()
+    assert isinstance(noise, NoiseReceived)
+    assert isinstance(failed, RequestFailed)
+    assert isinstance(failed.error, ConnectionLost)
+
+
+def test_overlong_response_fails_its_request_at_once() -> None:
+    connection = client(limits=Limits(message_bytes=300, resync=True))
+    id = connection.send_request(PingRequest(), now=0.0)
+    sent(connection)
+    connection.receive_data(b'{"jsonrpc":"2.0","id":%d,"result":{"text":"%b"}}\n' % (id, b"x" * 300), 0.0)
+    (failed,) = connection.events()
+    assert isinstance(failed, RequestFailed)
+    assert str(failed.error) == "a message is longer than 300 bytes"
+    assert connection.data_to_send() == []
 
 
 @pytest.mark.req("RPC-13")

@@ -137,6 +137,13 @@ MALFORMED: list[tuple[Any, int, int | str | None, bool, str]] = [
 ]
 
 
+def _asked_id(value: Any) -> Any:
+    """Return the id that a malformed message answers: that of anything but a call, where it has one."""
+    is_answer = isinstance(value, dict) and "method" not in value and "params" not in value
+    id = value.get("id") if is_answer else None
+    return id if type(id) in (int, str) else None
+
+
 @pytest.mark.req("RPC-01")
 @pytest.mark.req("RPC-03")
 @pytest.mark.req("RPC-04")
@@ -153,7 +160,8 @@ def test_what_is_no_message(value: Any, code: int, id_: int | str | None, answer
     malformed = classify(value)
     assert isinstance(malformed, Malformed)
     assert reason in malformed.reason
-    assert malformed == Malformed(code, malformed.reason, id_, answerable, value)
+    answers = _asked_id(value)
+    assert malformed == Malformed(code, malformed.reason, id_, answerable, value, answers)
     assert parse(json.dumps(value)) == malformed
 
 
@@ -167,6 +175,36 @@ def test_a_text_that_is_no_json(text: bytes | str) -> None:
     malformed = parse(text)
     assert isinstance(malformed, Malformed)
     assert malformed == Malformed(ErrorCode.PARSE_ERROR, malformed.reason, None, True, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "answers"),
+    [
+        ('{"jsonrpc":"2.0","id":7,"result":{"text":"\\ud800"}}', 7),
+        ('{"jsonrpc":"2.0","result":{"text":"\\ud800"},"id":7}', 7),
+        ('{"result":{"x":NaN},"jsonrpc":"2.0","id":7}', 7),
+        ('{"result":{"x":NaN},"id":7,"jsonrpc":"2.0"}\r', 7),
+        (' { "id" : 7 , "jsonrpc" : "2.0" , "error" : {"code":1e999}}', 7),
+        ('{"jsonrpc":"2.0","id":7,"result":{"cut off', 7),
+        ('{"jsonrpc":"2.0","id":7,"result":"\ud800"}', 7),
+        (b'{"jsonrpc":"2.0","id":7,"result":"\xff"}', 7),
+        (b'{"result":"\xff","jsonrpc":"2.0","id":7}', 7),
+        ('{"result":"' + "x" * 1000 + '\\ud800","id":7}', 7),
+        ('{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":NaN}}', None),
+        ('{"method":"ping","params":{"result":NaN},"id":7}', None),
+        ('{"jsonrpc":"2.0","id":"7","result":NaN}', None),
+        ('{"jsonrpc":"2.0","id":7.0,"result":NaN}', None),
+        ('{"jsonrpc":"2.0","id":' + "7" * 30 + ',"result":NaN}', None),
+        ('{"jsonrpc":"2.0","id":7,"params":{"id":8,"result":NaN}}', None),
+        ('{"jsonrpc":"2.0","result":{"cut off', None),
+        ("Listening on port 3000", None),
+        ("", None),
+    ],
+)
+def test_unreadable_text_shows_the_request_that_it_answers(text: bytes | str, answers: int | None) -> None:
+    malformed = parse(text)
+    assert isinstance(malformed, Malformed)
+    assert (malformed.code, malformed.answers) == (ErrorCode.PARSE_ERROR, answers)
 
 
 @pytest.mark.req("BATCH-01")

@@ -336,3 +336,15 @@ def test_an_idle_framer_is_small() -> None:
     assert framer._parts is None
     assert framer._ready == b""
     assert sys.getsizeof(framer) <= 200
+
+
+def test_last_line_without_a_newline_is_known_as_cut() -> None:
+    framer = LineFramer()
+    framer.receive(b"whole\ncut")
+    framer.receive_eof()
+    assert (framer.next_line(), framer.is_cut) == (b"whole", False)
+    assert (framer.next_line(), framer.is_cut) == (b"cut", True)
+    whole = LineFramer()
+    whole.receive(b"whole\n")
+    whole.receive_eof()
+    assert (whole.next_line(), whole.is_cut) == (b"whole", False)

@@ -14,6 +14,7 @@ from mcpio.engine.table import Phase
 from mcpio.errors import (
     AuthorizationRequired,
     ConnectionLost,
+    InvalidMessage,
     RequestError,
     UnexpectedResponse,
 )
@@ -98,6 +99,48 @@ def test_an_answer_to_nothing_that_was_asked_fails_the_request(array: bool) -> N
     talk.answer_json(talk.requests[-1], [other] if array else other)
     assert isinstance(talk.error(id), ConnectionLost)
     assert talk.found(ProtocolViolated) != []
+
+
+MALFORMED = [
+    (b'{"jsonrpc":"2.0","id":%d,"result":null}', "a result is an object, not null"),
+    (b'{"jsonrpc":"2.0","id":%d,"error":{}}', "an error without an integer code"),
+    (b'{"jsonrpc":"2.0","id":%d}', "no method, result or error"),
+    (b'{"jsonrpc":"2.0","id":%d,"result":{"text":"\\ud800"}}', "a surrogate without its other half"),
+]
+
+
+@pytest.mark.req("RPC-09", "RPC-10", "RPC-11", "RPC-22")
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("text", "reason"), MALFORMED)
+def test_malformed_answer_fails_its_request_at_once(text: bytes, reason: str, stream: bool) -> None:
+    talk = WebTalk()
+    talk.open()
+    id = talk.ask(CALL)
+    asked = talk.requests[-1]
+    if stream:
+        # A client that may resume would come back for it otherwise.
+        talk.stream(asked)
+        talk.body(asked, b"id: 1\ndata: " + text % id + b"\n\n")
+        talk.step()
+    else:
+        talk.answer(asked, 200, "application/json", text % id)
+    error = talk.error(id)
+    assert isinstance(error, InvalidMessage)
+    assert str(error) == f"the answer is malformed: {reason}"
+
+
+@pytest.mark.parametrize(
+    "text", [b"<html>", b'{"jsonrpc":"2.0","id":"9","result":null}', b'{"jsonrpc":"2.0","result":{}}']
+)
+def test_json_response_without_a_readable_id_fails_its_request_and_is_quoted(text: bytes) -> None:
+    talk = WebTalk()
+    talk.open()
+    id = talk.ask(CALL)
+    talk.answer(talk.requests[-1], 200, "application/json", text)
+    error = talk.error(id)
+    assert isinstance(error, InvalidMessage)
+    assert isinstance(error.__cause__, UnexpectedResponse)
+    assert error.__cause__.text == text.decode()
 
 
 @pytest.mark.parametrize(

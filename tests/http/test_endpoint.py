@@ -15,6 +15,7 @@ from mcpio.http.options import Cors, HttpOptions
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import (
     ElicitURLRequest,
+    ListRootsRequest,
     PingRequest,
     PromptsCapability,
     ResourcesCapability,
@@ -192,6 +193,21 @@ def test_a_revision_that_this_server_does_not_serve_is_refused() -> None:
 
 
 # Messages
+
+
+@pytest.mark.req("HTTP-10", "RPC-09", "RPC-10")
+@pytest.mark.parametrize("answer", [{"result": None}, {"error": {}}, {"result": {"roots": 5}}])
+def test_answer_that_makes_no_sense_gets_400_and_fails_the_request(answer: dict[str, Any]) -> None:
+    site = Site()
+    session = site.open(capabilities={"roots": {}})
+    asked = site.session().connection.send_request(ListRootsRequest(), now=0.0)
+    site.touch(site.session())
+    (request,) = site.listen(session).new_messages()
+    response = site.post({"jsonrpc": "2.0", "id": request["id"], **answer}, session)
+    assert (response.status, response.json["error"]["code"], "id" in response.json) == (400, -32600, False)
+    failed = site.events[-1][1]
+    assert isinstance(failed, RequestFailed)
+    assert failed.id == asked
 
 
 @pytest.mark.req("HTTP-09")

@@ -154,10 +154,14 @@ class ClientConnection(Alive):
         try:
             result = codec(revision).decode(message.result, InitializeResult)
         except InvalidMessage as error:
-            self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
-            self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
+            self._fail_unreadable(request, error, message.raw)
             return
         self._agree(request, message, revision, result)
+
+    def _fail_unreadable(self, request: OutgoingRequest, error: InvalidMessage, raw: Any) -> None:
+        super()._fail_unreadable(request, error, raw)
+        if request.name == "initialize":
+            self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
 
     def _receive_error(self, message: jsonrpc.Error, via: Hashable) -> None:
         request = self._asked(message.id)

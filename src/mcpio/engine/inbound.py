@@ -197,7 +197,13 @@ class Inbound(Channel):
         """Send the answers to a batch if they are all there. This may be the end."""
 
     def _receive_malformed(self, message: jsonrpc.Malformed, text: bytes | str, via: Hashable) -> None:
-        if message.code == ErrorCode.PARSE_ERROR and self.role is Role.CLIENT:
+        # Where the input ends inside an answer, the loss of the connection is what ended the request.
+        is_cut = message.raw is None and self._inbox.is_cut
+        request = None if is_cut else self._request_of(message.answers)
+        if request is not None:
+            error = InvalidMessage("", f"the answer is malformed: {message.reason}")
+            self._fail_unreadable(request, error, message.raw)
+        elif message.code == ErrorCode.PARSE_ERROR and self.role is Role.CLIENT:
             # What a server prints beside its messages is no reason to write to it (STDIO-05, STDIO-12).
             size = len(text if isinstance(text, bytes) else text.encode(errors="replace"))
             self._events.append(NoiseReceived(head(text), size))
@@ -207,10 +213,22 @@ class Inbound(Channel):
         else:
             self._violate(message.code, message.reason, message.raw, via)
 
+    def _request_of(self, id: object) -> OutgoingRequest | None:
+        """Return our running request of that id on the wire. ``1``, ``"1"`` and ``1.0`` differ (RPC-08)."""
+        return self._outgoing.get(id) if id.__class__ is int else None
+
+    def _fail_unreadable(self, request: OutgoingRequest, error: InvalidMessage, raw: Any) -> None:
+        """End a request of our own whose answer came, but cannot be read: no other will come."""
+        self._fail(request, RequestInput.RECV_ERROR, error, raw)
+
     def _receive_overlong(self, overlong: Overlong, via: Hashable) -> None:
-        limit = self._limits.message_bytes
-        head = overlong.head.decode(errors="replace")[:QUOTE]
-        self._rebuke(self._code("message too large"), f"a message is longer than {limit} bytes", head, via)
+        fault = f"a message is longer than {self._limits.message_bytes} bytes"
+        request = self._request_of(jsonrpc.answered_id(overlong.head))
+        if request is not None:
+            self._fail_unreadable(request, InvalidMessage("", fault), None)
+        else:
+            head = overlong.head.decode(errors="replace")[:QUOTE]
+            self._rebuke(self._code("message too large"), fault, head, via)
         if not self._limits.resync and via is None and self._phase is not Phase.CLOSED:
             self._inbox.clear()
             self._inbox.ended = self._end_received = True
@@ -344,7 +362,7 @@ class Inbound(Channel):
         if message.id is None:
             self._events.append(MessageIgnored(IgnoreReason.CONNECTION_ERROR, message.raw, via))
             return
-        request = self._outgoing.get(message.id) if message.id.__class__ is int else None
+        request = self._request_of(message.id)
         if request is None:
             self._receive_stray(message, via)
             return

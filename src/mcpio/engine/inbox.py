@@ -160,6 +160,11 @@ class Inbox:
         return self._framer is not None and self._framer.skipping
 
     @property
+    def is_cut(self) -> bool:
+        """Whether the text that was taken out last stood at the end of the input, and may not be whole."""
+        return self._framer is not None and self._framer.is_cut
+
+    @property
     def pending(self) -> bool:
         """Whether whole messages wait to be parsed; they may turn out to be blank lines."""
         return self._messages is not None or (self._framer is not None and self._framer.pending)

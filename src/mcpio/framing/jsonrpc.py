@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from mcpio.errors import ErrorCode
 from mcpio.framing.json import MAX_NESTING, JsonError, check_nesting, dumps, loads
@@ -16,6 +17,7 @@ __all__ = [
     "Notification",
     "Request",
     "Result",
+    "answered_id",
     "classify",
     "encode_error",
     "encode_notification",
@@ -109,18 +111,28 @@ class Malformed(_Value):
     ``code`` is the JSON-RPC code that names the fault and ``reason`` one line about it. ``id`` is the id to answer
     with, ``None`` where none could be read. ``answerable`` says whether an error may be sent in answer: for what looks
     like a request or like nothing in particular, but never for what looks like a notification or a response (RPC-13).
-    ``raw`` is the value, ``None`` when the text is not JSON.
+    ``raw`` is the value, ``None`` when the text is not JSON. ``answers`` is the id of the request that it seems to be
+    the answer to, ``None`` where it looks like something else: nothing better will come for that request.
     """
 
-    __slots__ = ("answerable", "code", "id", "raw", "reason")
-    __match_args__ = ("code", "reason", "id", "answerable", "raw")
+    __slots__ = ("answerable", "answers", "code", "id", "raw", "reason")
+    __match_args__ = ("code", "reason", "id", "answerable", "raw", "answers")
 
-    def __init__(self, code: int, reason: str, id: int | str | None, answerable: bool, raw: Any) -> None:
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        id: int | str | None,
+        answerable: bool,
+        raw: Any,
+        answers: int | str | None = None,
+    ) -> None:
         self.code: int = code
         self.reason: str = reason
         self.id: int | str | None = id
         self.answerable: bool = answerable
         self.raw: Any = raw
+        self.answers: int | str | None = answers
 
 
 class Batch(_Value):
@@ -141,8 +153,28 @@ def parse(text: bytes | str) -> Message:
     try:
         value = loads(text)
     except JsonError as error:
-        return Malformed(ErrorCode.PARSE_ERROR, error.reason, None, True, None)
+        return Malformed(ErrorCode.PARSE_ERROR, error.reason, None, True, None, answered_id(text))
     return classify(value)
+
+
+def answered_id(text: bytes | str) -> int | None:
+    """Return the id of the request that an unreadable or unfinished text answers, ``None`` where it does not show.
+
+    It shows where the members come in one of the usual orders: the id before the result or error, or at the end. Only
+    the ends of the text are looked at. Our own ids are integers, so others are of no use here.
+    """
+    start, end = text[:_GLANCE], text[-_GLANCE:]
+    if isinstance(start, bytes) or isinstance(end, bytes):
+        start, end = (part.decode("latin-1") if isinstance(part, bytes) else part for part in (start, end))
+    found = _ID_FIRST.match(start) or (_ID_LAST.search(end) if _ANSWER.match(start) else None)
+    return None if found is None else int(found[1])
+
+
+_GLANCE: Final = 200
+_VERSION: Final = r'(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
+_ANSWER: Final = re.compile(rf'\s*\{{\s*{_VERSION}"(?:result|error)"\s*:')
+_ID_FIRST: Final = re.compile(rf'\s*\{{\s*{_VERSION}"id"\s*:\s*(\d{{1,15}})\s*,\s*{_VERSION}"(?:result|error)"\s*:')
+_ID_LAST: Final = re.compile(r'"id"\s*:\s*(\d{1,15})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 
 
 def classify(value: Any) -> Message:
@@ -167,7 +199,9 @@ def classify(value: Any) -> Message:
         return _error(value)
     # With parameters it is a request that lost its method. Without, it may as well be a response that lost its result,
     # and its id one of ours: an answer that carried it could hit a request of the peer's that has the same id.
-    return _invalid("no method, result or error", value, _id(value) if "params" in value else None, answerable=True)
+    if "params" in value:
+        return _invalid("no method, result or error", value, _id(value), answerable=True)
+    return _invalid("no method, result or error", value, None, answerable=True, answers=_id(value))
 
 
 def encode_request(id: int | str, method: str, params: Mapping[str, Any] | None) -> bytes:
@@ -286,7 +320,7 @@ def _result(value: dict[str, Any]) -> Result | Malformed:
         fault = f"a result is an object, not {_kind(result)}"
     else:
         return Result(id_, result, value)
-    return _invalid(fault, value, id_, answerable=False)
+    return _invalid(fault, value, id_, answerable=False, answers=id_)
 
 
 def _error(value: dict[str, Any]) -> Error | Malformed:
@@ -304,11 +338,13 @@ def _error(value: dict[str, Any]) -> Error | Malformed:
         fault = "an error without a message"
     else:
         return Error(id_, code, message, error.get("data"), value)
-    return _invalid(fault, value, id_, answerable=False)
+    return _invalid(fault, value, id_, answerable=False, answers=id_)
 
 
-def _invalid(reason: str, value: Any, id_: int | str | None, *, answerable: bool) -> Malformed:
-    return Malformed(ErrorCode.INVALID_REQUEST, reason, id_, answerable, value)
+def _invalid(
+    reason: str, value: Any, id_: int | str | None, *, answerable: bool, answers: int | str | None = None
+) -> Malformed:
+    return Malformed(ErrorCode.INVALID_REQUEST, reason, id_, answerable, value, answers)
 
 
 def _id(value: dict[str, Any]) -> int | str | None:

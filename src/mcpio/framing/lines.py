@@ -40,7 +40,19 @@ class LineFramer:
     An unfinished line never costs more memory than ``max_line_bytes``, one piece of input and 128 KiB.
     """
 
-    __slots__ = ("_eof", "_finished", "_max", "_partial", "_parts", "_pos", "_queue", "_ready", "_resync", "_skipping")
+    __slots__ = (
+        "_cut",
+        "_eof",
+        "_finished",
+        "_max",
+        "_partial",
+        "_parts",
+        "_pos",
+        "_queue",
+        "_ready",
+        "_resync",
+        "_skipping",
+    )
 
     def __init__(
         self, max_line_bytes: int = DEFAULT_MAX_LINE_BYTES, *, resync: bool = False, skipping: bool = False
@@ -48,7 +60,7 @@ class LineFramer:
         self._max = max_line_bytes
         self._resync = resync
         self._skipping = skipping
-        self._eof = False
+        self._eof = self._cut = False
         self._finished = False
         # Whole lines: one block being read out from _pos on, then what came meanwhile. Blocks end in a newline. Queued
         # bytes are one long line without its newline: to cut that off would copy the line once more.
@@ -82,6 +94,7 @@ class LineFramer:
     def receive_eof(self) -> None:
         """Note the end of input. A last line without its newline counts as a line. Repeated calls do nothing."""
         if self._parts is not None:
+            self._cut = True
             self._add_lines(_NEWLINE)
         self._eof = True
 
@@ -129,6 +142,11 @@ class LineFramer:
     def skipping(self) -> bool:
         """Whether the input is inside an overlong line, whose rest is thrown away."""
         return self._skipping
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the line that was given out last is the last one, and had no newline: it may not be whole."""
+        return self._cut and not self.pending
 
     @property
     def at_end(self) -> bool:

@@ -7,7 +7,14 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
-from mcpio.errors import AuthorizationRequired, ConnectionLost, McpError, RequestError, UnexpectedResponse
+from mcpio.errors import (
+    AuthorizationRequired,
+    ConnectionLost,
+    InvalidMessage,
+    McpError,
+    RequestError,
+    UnexpectedResponse,
+)
 from mcpio.events import OutgoingId
 from mcpio.framing import jsonrpc
 from mcpio.framing.sse import SseParser
@@ -189,6 +196,17 @@ class Call:
         detail = "" if cause is None else f": {cause}"
         error = ConnectionLost(f"the exchange for {self.purpose.value} broke off{detail}")
         error.__cause__ = cause
+        return error
+
+    def without_answer(self) -> McpError:
+        """Return the error that the response is over, and did not bring what it should have."""
+        message = None if self.head is None else self._message(self.head)
+        if isinstance(message, jsonrpc.Malformed):
+            error: McpError = InvalidMessage("", f"the answer is malformed: {message.reason}")
+        else:
+            error = ConnectionLost("the response ended without the answer")
+        if self.head is not None:
+            error.__cause__ = self.unexpected(self.head)
         return error
 
     def leads_to(self, head: ResponseHead, origin: Location) -> Location | None:

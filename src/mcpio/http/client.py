@@ -414,7 +414,7 @@ class HttpClient:
                 if call.purpose is not Purpose.ASK or call.last_id is not None:
                     self._take_up(call, None)
                 else:
-                    self._fail(call, ConnectionLost("the response ended without the answer"))
+                    self._fail(call, call.without_answer())
 
     def _take_up(self, call: Call, cause: BaseException | None, *, is_worth_it: bool = True) -> None:
         """Come back for the rest of a stream, in a while (RESUME-03, RESUME-06, HTTP-21)."""

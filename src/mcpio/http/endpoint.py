@@ -9,8 +9,8 @@ import attrs
 
 from mcpio.engine.limits import Limits
 from mcpio.engine.server import ServerConnection
-from mcpio.errors import ErrorCode, RemoteProtocolError
-from mcpio.events import ProtocolViolated, RequestReceived
+from mcpio.errors import ErrorCode, InvalidMessage, RemoteProtocolError
+from mcpio.events import Event, ProtocolViolated, RequestFailed, RequestReceived
 from mcpio.framing import jsonrpc
 from mcpio.http.checks import MCP_LADDER, Rejection, Rules
 from mcpio.http.model import Headers
@@ -158,7 +158,7 @@ class Mcp:
             if exchange.answers == "sse":
                 streams.begin(session, stream)
             return
-        faults = [event.error for event in events if isinstance(event, ProtocolViolated)]
+        faults = [fault for event in events if (fault := _fault_in(event)) is not None]
         if session.id is None and self._options.sessions and connection.revision is not None:
             self._sessions.name(session)
         if faults and len(faults) == len(events):
@@ -179,6 +179,15 @@ class Mcp:
             exchange.respond(400, (JSON, *session_headers(session, exchange)), answer.text)
         else:
             exchange.reject(Rejection(400, str(fault), fault.code))
+
+
+def _fault_in(event: Event) -> RemoteProtocolError | None:
+    """Return why a message could not be accepted, or ``None``: it was none, or an answer that makes no sense."""
+    if isinstance(event, ProtocolViolated):
+        return event.error
+    if isinstance(event, RequestFailed) and isinstance(event.error, InvalidMessage):
+        return RemoteProtocolError(f"Invalid request: {event.error}", code=ErrorCode.INVALID_REQUEST)
+    return None
 
 
 def _within_reach(declared: ServerCapabilities, options: HttpOptions) -> ServerCapabilities:
