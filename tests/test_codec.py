@@ -19,6 +19,8 @@ from mcpio.types import (
     CallToolResult,
     CancelledNotification,
     CompleteRequest,
+    CreateMessageRequest,
+    CreateMessageResult,
     CustomRequest,
     ElicitFormRequest,
     ElicitRequest,
@@ -26,21 +28,27 @@ from mcpio.types import (
     ElicitSchema,
     EmbeddedResource,
     GetPromptRequest,
+    GetPromptResult,
     InputRequest,
     InputRequiredResult,
     ListToolsResult,
     MalformedItem,
+    PromptMessage,
+    ReadResourceResult,
+    Root,
     SamplingMessage,
     Task,
     TextContent,
     TextResourceContents,
     Tool,
+    ToolUseContent,
     UnknownContent,
 )
 from mcpio.types._fields import Choice, OneOrMore, Payload, Unknown
 from mcpio.types._members import Member, members
 
 D = codec(REV_2025_11_25)
+BLOCKS = "TextContent or ImageContent or AudioContent or ResourceLink or EmbeddedResource or UnknownContent"
 
 PAYLOADS: list[type[Payload]] = [
     found
@@ -99,6 +107,11 @@ def raw_values(type_: Any, revision: Revision) -> st.SearchStrategy[Any]:
     return st.one_of([raw_values(one, revision) for one in choices])
 
 
+USE = ToolUseContent("1", "add", {})
+ANY_USE: Any = USE
+ANY_ROOT: Any = Root("file:///a")
+
+
 def raw_objects(cls: type[Payload], revision: Revision) -> st.SearchStrategy[dict[str, Any]]:
     known = STRATEGIES.get((cls, revision.name))
     if known is None:
@@ -150,8 +163,10 @@ def test_nothing_is_lost(feature: str, data: st.DataObject) -> None:
     revision = data.draw(st.sampled_from([one for one in REVISIONS if classes(feature, one)]))
     cls = data.draw(st.sampled_from(classes(feature, revision)))
     raw = data.draw(raw_objects(cls, revision))
-    payload = codec(revision).decode(raw, cls)
-    assert codec(revision).encode(payload) == raw
+    odd: list[str] = []
+    payload = codec(revision).decode(raw, cls, odd)
+    assert codec(revision).encode(payload) == normal(raw)
+    assert odd == []
     assert codec(revision).decode(raw, cls) == payload
 
 
@@ -167,7 +182,21 @@ def test_nothing_that_comes_in_makes_it_fail_otherwise(revision: Revision, data:
     payload = read_or_refused(raw, cls, revision)
     if payload is not None:
         written = written_or_refused(payload, revision)
-        assert written is None or raw.items() <= written.items()
+        always = {member.name for member in members(cls) if member.wire.always}
+        kept = {name: value for name, value in normal(raw).items() if name not in always}
+        assert written is None or kept.items() <= written.items()
+
+
+def normal(raw: Any) -> Any:
+    """Return a message as it goes out again: an array of one block becomes the block."""
+    if isinstance(raw, list):
+        return [normal(item) for item in raw]
+    if not isinstance(raw, dict):
+        return raw
+    made = {name: normal(value) for name, value in raw.items()}
+    if "role" in made and isinstance(made.get("content"), list) and len(made["content"]) == 1:
+        made["content"] = made["content"][0]
+    return made
 
 
 def read_or_refused(raw: Any, cls: type[Payload], revision: Revision) -> Payload | None:
@@ -207,13 +236,18 @@ def test_a_codec_of_its_own_works_alike() -> None:
     [
         ({"name": 5}, CallToolRequest, "name", "expected a string, got a number"),
         ([], CallToolRequest, "", "expected an object, got an array"),
-        ({"content": [{"type": "text"}]}, CallToolResult, "content[0].text", "missing"),
+        (
+            {"messages": [{"role": "user", "content": {"type": "text"}}], "maxTokens": 1},
+            CreateMessageRequest,
+            "messages[0].content.text",
+            "missing",
+        ),
         ({"content": {}}, CallToolResult, "content", "expected an array, got an object"),
         ({"content": [5]}, CallToolResult, "content[0]", "expected an object, got a number"),
         (
-            {"content": [{"type": "resource", "resource": {"uri": "a:b"}}]},
-            CallToolResult,
-            "content[0].resource",
+            {"contents": [{"uri": "a:b"}]},
+            ReadResourceResult,
+            "contents[0]",
             "has none of the known shapes",
         ),
         (
@@ -258,9 +292,18 @@ def test_a_fault_says_where_and_what(raw: Any, cls: type[Payload], path: str, re
     ("payload", "path", "reason"),
     [
         (CallToolRequest(5), "name", "expected a string, got a number"),  # type: ignore[arg-type]  # wrong on purpose
-        (CallToolResult(("hi",)), "content[0]", "expected a payload, got a string"),  # type: ignore[arg-type]  # likewise
+        (CallToolResult(("hi",)), "content[0]", f"expected {BLOCKS}, got a string"),  # type: ignore[arg-type]  # likewise
         (CallToolResult("hi"), "content", "expected an array, got a string"),  # type: ignore[arg-type]  # likewise
         (CallToolResult((TextContent(5),)), "content[0].text", "expected a string, got a number"),  # type: ignore[arg-type]  # likewise
+        (CallToolResult((Root("file:///a"),)), "content[0]", f"expected {BLOCKS}, got a Root"),  # type: ignore[arg-type]  # likewise
+        (CallToolResult((USE,)), "content[0]", f"expected {BLOCKS}, got a ToolUseContent"),  # type: ignore[arg-type]  # likewise
+        (
+            GetPromptResult((PromptMessage("user", ANY_USE),)),
+            "messages[0].content",
+            f"expected {BLOCKS}, got a ToolUseContent",
+        ),
+        (SamplingMessage("user", EmbeddedResource(TextResourceContents("a:b", ""))), "content", None),  # type: ignore[arg-type]  # likewise
+        (EmbeddedResource(ANY_ROOT), "resource", "expected TextResourceContents or BlobResourceContents, got a Root"),
         (5, "", "expected a payload, got a number"),
         (None, "", "expected a payload, got null"),
         (Task("1", "lost", "", "", None), "status", None),  # type: ignore[arg-type]  # likewise
@@ -268,17 +311,118 @@ def test_a_fault_says_where_and_what(raw: Any, cls: type[Payload], path: str, re
         (
             ElicitFormRequest("Who?", ElicitSchema({"a b": 5})),  # type: ignore[dict-item]  # likewise
             "requestedSchema.properties['a b']",
-            "expected a payload, got a number",
+            None,
         ),
         (InputRequiredResult(request_state="x"), "", "InputRequiredResult does not exist in 2025-11-25"),
     ],
 )
+@pytest.mark.req("TOOL-08", "SAMP-04")
 def test_what_cannot_be_said_is_refused(payload: Any, path: str, reason: str | None) -> None:
     with pytest.raises(InvalidMessage) as caught:
         D.encode(payload)
     assert caught.value.path == path
     assert reason is None or caught.value.reason == reason
     assert caught.value.revision == "2025-11-25"
+
+
+TOOL = {"name": "a", "inputSchema": {}}
+
+
+@pytest.mark.req("CONT-04")
+@pytest.mark.parametrize(
+    ("raw", "cls", "dropped"),
+    [
+        ({"content": [], "isError": None}, CallToolResult, "CallToolResult.isError: expected a boolean, got null"),
+        ({"content": [], "isError": "no"}, CallToolResult, "CallToolResult.isError: expected a boolean, got a string"),
+        (
+            {"content": [], "structuredContent": None},
+            CallToolResult,
+            "CallToolResult.structuredContent: expected an object, got null",
+        ),
+        (
+            {"content": [], "structuredContent": []},
+            CallToolResult,
+            "CallToolResult.structuredContent: expected an object, got an array",
+        ),
+        ({"content": [], "_meta": None}, CallToolResult, "CallToolResult._meta: expected an object, got null"),
+        (
+            {"role": "assistant", "content": [], "model": "m", "stopReason": 5},
+            CreateMessageResult,
+            "CreateMessageResult.stopReason: expected a string, got a number",
+        ),
+        ({"name": "a", "_meta": None}, CallToolRequest, "CallToolRequest._meta: expected an object, got null"),
+    ],
+)
+def test_an_optional_member_of_the_wrong_type_is_dropped_and_reported(
+    raw: dict[str, Any], cls: type[Payload], dropped: str
+) -> None:
+    odd: list[str] = []
+    read = D.decode(raw, cls, odd)
+    (name,) = read.extra
+    assert read == D.decode({key: value for key, value in raw.items() if key != name}, cls).__class__(
+        **{one.attribute: getattr(read, one.attribute) for one in members(cls)}, extra={name: raw[name]}
+    )
+    assert odd == [dropped]
+    assert D.encode(read) == raw
+
+
+@pytest.mark.req("CONT-04", "META-01")
+@pytest.mark.parametrize("odd_member", [{"_meta": None}, {"annotations": []}, {"outputSchema": "x"}, {"icons": [5]}])
+def test_an_optional_member_of_the_wrong_type_does_not_cost_a_tool(odd_member: dict[str, Any]) -> None:
+    odd: list[str] = []
+    page = D.decode({"tools": [TOOL, {**TOOL, **odd_member}, {}]}, ListToolsResult, odd)
+    assert page.tools == (Tool("a", {}), Tool("a", {}, extra=odd_member))
+    assert [bad.index for bad in page.malformed] == [2]
+    assert len(odd) == 1
+
+
+@pytest.mark.parametrize(
+    ("raw", "cls", "path"),
+    [
+        ({"name": "a", "arguments": []}, CallToolRequest, "arguments"),
+        ({"name": "a", "_meta": []}, CallToolRequest, "_meta"),
+        ({"requestId": 1, "reason": 5}, CancelledNotification, "reason"),
+        ({"messages": [], "maxTokens": 1, "temperature": "hot"}, CreateMessageRequest, "temperature"),
+        ({"messages": [], "maxTokens": 1, "toolChoice": {"mode": "maybe"}}, CreateMessageRequest, "toolChoice.mode"),
+        ({"messages": [], "maxTokens": 1, "tools": [{**TOOL, "outputSchema": 5}]}, CreateMessageRequest, None),
+    ],
+)
+def test_requests_and_notifications_are_read_strictly(
+    raw: dict[str, Any], cls: type[Payload], path: str | None
+) -> None:
+    odd: list[str] = []
+    with pytest.raises(InvalidMessage) as caught:
+        D.decode(raw, cls, odd)
+    assert path in {None, caught.value.path}
+    assert odd == []
+
+
+@pytest.mark.req("CONT-04", "CAP-01")
+def test_what_describes_is_read_tolerantly_inside_a_request_too() -> None:
+    text = {"type": "text", "text": "hi", "annotations": {"audience": "user", "priority": 1}}
+    raw = {"messages": [{"role": "user", "content": text}], "maxTokens": 1, "modelPreferences": {"hints": "fast"}}
+    odd: list[str] = []
+    request = D.decode(raw, CreateMessageRequest, odd)
+    assert [type(block) for block in request.messages[0].blocks] == [TextContent]
+    assert [one.partition(":")[0] for one in odd] == ["Annotations.audience", "ModelPreferences.hints"]
+    assert D.encode(request) == raw
+
+
+@pytest.mark.parametrize("revision", [REV_2025_11_25, REV_2026_07_28])
+def test_a_member_whose_loss_would_change_the_meaning_is_a_fault_in_a_result_too(revision: Revision) -> None:
+    with pytest.raises(InvalidMessage, match=r"^nextCursor: "):
+        codec(revision).decode({"tools": [], "nextCursor": 5}, ListToolsResult)
+    with pytest.raises(InvalidMessage, match=r"^content: "):
+        codec(revision).decode({"action": "accept", "content": 5}, ElicitResult)
+    with pytest.raises(InvalidMessage, match=r"^resultType: "):
+        codec(REV_2026_07_28).decode({"content": [], "resultType": 5}, CallToolResult)
+
+
+def test_the_report_of_dropped_members_is_bounded() -> None:
+    raw = {"content": [{"type": "text"}] * 1000}
+    odd: list[str] = []
+    assert len(D.decode(raw, CallToolResult, odd).content) == 1000
+    assert odd == ["TextContent.text: missing"] * 20
 
 
 def test_a_class_that_the_revision_lacks_is_refused() -> None:
@@ -319,12 +463,12 @@ def test_one_or_more() -> None:
     several = SamplingMessage("user", (TextContent("a"), TextContent("b")))
     one = SamplingMessage("user", (TextContent("a"),))
     assert [block["text"] for block in D.encode(several)["content"]] == ["a", "b"]
-    assert [block["text"] for block in D.encode(one)["content"]] == ["a"]
+    assert D.encode(one)["content"]["text"] == "a"
     assert codec(REV_2025_06_18).encode(one)["content"]["text"] == "a"
     assert D.encode(SamplingMessage("user", TextContent("a")))["content"]["text"] == "a"
     with pytest.raises(InvalidMessage, match=r"^content: has 2 items: before 2025-11-25 it is a single one$"):
         codec(REV_2025_06_18).encode(several)
-    with pytest.raises(InvalidMessage, match=r"^content\[1\]: expected a payload, got null$"):
+    with pytest.raises(InvalidMessage, match=r"^content\[1\]: expected TextContent or .*, got null$"):
         D.encode(SamplingMessage("user", (TextContent("a"), None)))  # type: ignore[arg-type]  # wrong on purpose
 
 

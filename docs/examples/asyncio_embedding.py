@@ -116,7 +116,7 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
                     CallToolRequest("echo", {"text": "hello"}), now=clock(), cookie="echo"
                 )
             case ResponseReceived(cookie="echo"):
-                print(f"it says: {event.result.content[0].text}")
+                print(f"it says: {event.result.text}")
                 conn.close(clock())
             case RequestFailed():
                 print(f"failed: {event.error}")

@@ -89,7 +89,7 @@ def ask(sock: socket.socket) -> None:
                     CallToolRequest("echo", {"text": "hello"}), now=monotonic(), cookie="echo"
                 )
             case ResponseReceived(cookie="echo"):
-                print(f"it says: {event.result.content[0].text}")
+                print(f"it says: {event.result.text}")
                 conn.close(monotonic())
             case RequestFailed():
                 print(f"failed: {event.error}")

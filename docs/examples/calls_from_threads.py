@@ -145,7 +145,7 @@ def main() -> None:
         result = client.ask(
             lambda future: conn.send_request(request, now=monotonic(), cookie=future)
         )
-        return str(result.content[0].text)
+        return str(result.text)
 
     with ThreadPoolExecutor(8) as threads:
         print(", ".join(threads.map(square, range(12))))

@@ -7,14 +7,10 @@ from pathlib import Path
 
 import trio
 
-from mcpio import CallToolResult, LoggingMessageNotification, RequestError, TextContent
+from mcpio import LoggingMessageNotification, RequestError
 from mcpio.trio import open_stdio
 
 SERVER = [sys.executable, str(Path(__file__).with_name("echo_server.py"))]
-
-
-def text_of(result: CallToolResult) -> str:
-    return " ".join(block.text for block in result.content if isinstance(block, TextContent))
 
 
 def on_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -32,18 +28,18 @@ async def main() -> None:
             print(f"- {tool.name}: {tool.description}")
 
         result = await client.call_tool("echo", {"text": "hello"})
-        print(text_of(result))
+        print(result.text)
         result = await client.call_tool(
             "echo_slowly", {"text": "hello"}, on_progress=on_progress
         )
-        print(text_of(result))
+        print(result.text)
 
         with trio.move_on_after(0.05) as scope:
             await client.call_tool("echo_slowly", {"text": "hello", "pause": 60})
         print(f"given up: {scope.cancelled_caught}")
 
         result = await client.call_tool("echo", {"text": 5})
-        print(f"is_error: {result.is_error}, {text_of(result)}")
+        print(f"is_error: {result.is_error}, {result.text}")
         try:
             await client.get_prompt("no such prompt")
         except RequestError as error:

@@ -37,13 +37,12 @@ async def advise(question: str, ctx: Context) -> str:
     asked = SamplingMessage("user", TextContent(question))
     request = CreateMessageRequest((asked,), max_tokens=200)
     said = await ctx.sample_with_tools(request, [temperature, warmer], rounds=3)
-    return " ".join(block.text for block in said.blocks if isinstance(block, TextContent))
+    return said.text
 
 
 def shown(block: object) -> str:
     """Return what a function returned, as the model reads it."""
-    content = block.content if isinstance(block, ToolResultContent) else ()
-    return " ".join(each.text for each in content if isinstance(each, TextContent))
+    return block.text if isinstance(block, ToolResultContent) else ""
 
 
 def think(scope: RequestScope, request: CreateMessageRequest) -> CreateMessageResult:

@@ -118,7 +118,6 @@ if TYPE_CHECKING:
         Revision,
     )
     from mcpio.types import (
-        ABSENT,
         Annotations,
         AudioContent,
         BlobResourceContents,
@@ -220,7 +219,6 @@ else:
 
 
 __all__ = [
-    "ABSENT",
     "HANDSHAKE_REVISIONS",
     "LATEST_HANDSHAKE",
     "REVISIONS",

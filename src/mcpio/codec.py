@@ -4,7 +4,12 @@
 ``5`` is no string and ``[]`` no object. What a revision does not know is kept, not refused: unknown members in
 ``extra``, content of an unknown type as ``UnknownContent``, a bad item of a list in ``malformed``. A member that
 came in with just its default value goes out again, and so does a null for a member whose default is ``None``; encoding
-what was decoded gives an equal JSON value.
+what was decoded gives an equal JSON value, except that an array of one block becomes the block.
+
+Results lose as little as possible (CONT-04): an optional member of the wrong type moves to ``extra``, so that its
+attribute has the default, and a malformed block of a known type becomes an ``UnknownContent``. Requests and
+notifications are checked strictly, because to drop a member could change what is done; only null and what describes
+(``Description``) are treated as in results.
 
 cattrs finds the hook for a type; the hooks themselves are below. A hook is made when the first message needs it, member
 by member, since a process that only lists tools must not pay for sampling.
@@ -21,12 +26,13 @@ import attrs
 from cattrs import BaseConverter
 
 from mcpio.errors import InvalidMessage
-from mcpio.types._fields import Choice, OneOrMore, Payload, Unknown
+from mcpio.types._fields import Choice, Description, OneOrMore, Payload, Unknown
 from mcpio.types._members import Member, members
 from mcpio.types._objects import (
     UNLIKE_ANY,
     InRow,
     OutRow,
+    Tolerance,
     checks_of,
     itemwise_encoder,
     object_decoder,
@@ -38,17 +44,20 @@ from mcpio.types._values import (
     Decoder,
     Encoder,
     Fault,
+    Oddities,
     choices_hook,
     each_value,
     exact_class,
     is_optional,
     is_union,
+    note,
     quoted,
     refuse,
     union_hook,
     without_null,
 )
 from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
+from mcpio.types.messages import ResultPayload
 
 if TYPE_CHECKING:
     from mcpio.revisions import Revision
@@ -78,18 +87,18 @@ class Codec:
 
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
-        hooks = _Hooks(revision)
-        self._decoders = hooks.decoders
-        self._encoders = hooks.encoders
+        tolerant, strict = _Hooks(revision), _Hooks(revision, strict=True)
+        self._decoders = _Cache(lambda cls: (tolerant if _is_tolerant(cls) else strict).decoders[cls])
+        self._encoders = strict.encoders
 
-    def decode(self, raw: Mapping[str, Any], cls: type[T]) -> T:
+    def decode(self, raw: Mapping[str, Any], cls: type[T], odd: list[str] | None = None) -> T:
         """Return the payload of class ``cls`` that ``raw`` holds.
 
         Raises ``InvalidMessage``, whatever ``raw`` is; its path starts at ``raw``. Mappings in the result are those of
-        ``raw``, not copies.
+        ``raw``, not copies. What ``raw`` is read without, because its type is wrong, is added to ``odd`` in words.
         """
         try:
-            return self._decoders[cls](raw, cls)  # type: ignore[no-any-return]  # the hooks' own types are erased
+            return self._decoders[cls](raw, [] if odd is None else odd)  # type: ignore[no-any-return]  # the hooks' own types are erased
         except Fault as fault:
             raise InvalidMessage(fault.where(), fault.reason, self.revision.name) from None
 
@@ -120,11 +129,16 @@ class _Cache(dict[Any, Any]):
         return hook
 
 
+def _is_tolerant(cls: Any) -> bool:
+    return isinstance(cls, type) and issubclass(cls, ResultPayload)
+
+
 class _Hooks:
     """The hooks of one revision, with cattrs to find the one for a type."""
 
-    def __init__(self, revision: Revision) -> None:
+    def __init__(self, revision: Revision, *, strict: bool = False) -> None:
         self.revision = revision
+        self.strict = strict
         self.converter = converter = BaseConverter(detailed_validation=False)
         self.decoders = _Cache(converter.get_structure_hook)
         self.existing = _Cache(lambda cls: self.decoders[cls] if cls.SINCE <= revision <= cls.UNTIL else None)
@@ -136,7 +150,7 @@ class _Hooks:
             (_is_a(Mapping), self._map_decoder, self._map_encoder),
             (_is_a(Literal), _literal_hook, _literal_hook),
             (_is_payload, self._payload_decoder, self._payload_encoder),
-            (_is_marked(Choice), self._choice_decoder, lambda _: self._encode_any),
+            (_is_marked(Choice), self._choice_decoder, self._choice_encoder),
             (_is_marked(OneOrMore), self._one_or_more_decoder, self._one_or_more_encoder),
             (PLAIN.__contains__, lambda type_: PLAIN[type_][1], lambda type_: PLAIN[type_][2]),
         ):
@@ -160,19 +174,27 @@ class _Hooks:
                 member.attribute,
                 member.default,
                 member.needed_in(self.revision),
+                self._tolerance(cls, member),
                 partial(self._read, member),
             )
             for member in members(cls)
             if member.exists_in(self.revision)
         ]
-        rows += [(name, None, UNLIKE_ANY, True, partial(_constant, getattr(cls, name))) for name in cls.CONSTANTS]
+        rows += [
+            (name, None, UNLIKE_ANY, True, "none", partial(_constant, getattr(cls, name))) for name in cls.CONSTANTS
+        ]
         decode = object_decoder(cls, rows)
         return decode if cls.ITEMWISE is None else self._itemwise_decoder(cls, decode)
 
-    def _read(self, member: Member) -> tuple[type | None, Decoder, Any]:
-        """Return the exact class, the hook and the type of a member that comes in."""
+    def _tolerance(self, cls: type[Payload], member: Member) -> Tolerance:
+        if member.wire.strict or member.wire.required or member.needed_in(self.revision):
+            return "none"
+        return "null" if self.strict and not issubclass(cls, Description) else "any"
+
+    def _read(self, member: Member) -> tuple[type | None, Decoder]:
+        """Return the exact class and the hook of a member that comes in."""
         type_ = member.type_in(self.revision)
-        return exact_class(type_), self.converter.get_structure_hook(type_), type_
+        return exact_class(type_), self.converter.get_structure_hook(type_)
 
     def _payload_encoder(self, cls: type[Payload]) -> Encoder:
         if vars(cls).get("CHOICE") is not None:
@@ -206,24 +228,23 @@ class _Hooks:
             return lambda value: dict(value.params)
         return lambda value: refuse("a payload", value)
 
-    def _encode_any(self, value: Any) -> Any:
-        return self.encoders[value.__class__](value)
-
     # Lists that live on without their bad items (P8)
 
     def _itemwise_decoder(self, cls: type[Payload], decode: Decoder) -> Decoder:
         member = next(member for member in members(cls) if member.attribute == cls.ITEMWISE)
 
-        def decode_itemwise(raw: Any, _: Any) -> Any:
+        def decode_itemwise(raw: Any, odd: Oddities) -> Any:
+            before = len(odd)
             try:
-                return decode(raw, cls)
+                return decode(raw, odd)
             except Fault:
                 items = raw.get(member.name) if isinstance(raw, Mapping) else None
                 if not isinstance(items, list):
                     raise
+            del odd[before:]
             (item_type, _) = get_args(member.type_in(self.revision))
-            good, bad = sort_out(items, self.converter.get_structure_hook(item_type), item_type)
-            return attrs.evolve(decode({**raw, member.name: good}, cls), malformed=bad)
+            good, bad = sort_out(items, self.converter.get_structure_hook(item_type))
+            return attrs.evolve(decode({**raw, member.name: good}, odd), malformed=bad)
 
         return decode_itemwise
 
@@ -232,16 +253,15 @@ class _Hooks:
     def _optional_decoder(self, type_: Any) -> Decoder:
         inner = without_null(type_)
         hook = self.converter.get_structure_hook(inner)
-        return lambda value, _: None if value is None else hook(value, inner)
+        return lambda value, odd: None if value is None else hook(value, odd)
 
     def _optional_encoder(self, type_: Any) -> Encoder:
         hook = self.converter.get_unstructure_hook(without_null(type_))
         return lambda value: None if value is None else hook(value)
 
     def _union_decoder(self, type_: Any) -> Decoder:
-        return union_hook(
-            _by_kind(type_, lambda inner: partial(_decode_as, self.converter.get_structure_hook(inner), inner))
-        )
+        find = self.converter.get_structure_hook
+        return union_hook(_by_kind(type_, lambda inner: find(inner)))  # noqa: PLW0108  # its type has a second argument
 
     def _union_encoder(self, type_: Any) -> Encoder:
         return union_hook(_by_kind(type_, self.converter.get_unstructure_hook))
@@ -250,13 +270,13 @@ class _Hooks:
         item_type = get_args(type_)[0]
         exact, hook = exact_class(item_type), self.converter.get_structure_hook(item_type)
 
-        def decode(value: Any, _: Any) -> tuple[Any, ...]:
+        def decode(value: Any, odd: Oddities) -> tuple[Any, ...]:
             if not isinstance(value, list):
                 refuse("an array", value)
             items: list[Any] = []
             try:
                 for item in value:
-                    made = item if item.__class__ is exact else hook(item, item_type)
+                    made = item if item.__class__ is exact else hook(item, odd)
                     items.append(made)  # their number so far is the place of a fault
             except Fault as fault:
                 fault.steps.append(len(items))
@@ -285,9 +305,8 @@ class _Hooks:
         return encode
 
     def _map_decoder(self, type_: Any) -> Decoder:
-        value_type = get_args(type_)[1]
-        hook = self.converter.get_structure_hook(value_type)
-        return lambda value, _: each_value(value, lambda item: hook(item, value_type))
+        hook = self.converter.get_structure_hook(get_args(type_)[1])
+        return lambda value, odd: each_value(value, lambda item: hook(item, odd))
 
     def _map_encoder(self, type_: Any) -> Encoder:
         hook = self.converter.get_unstructure_hook(get_args(type_)[1])
@@ -296,27 +315,44 @@ class _Hooks:
     def _choice_decoder(self, type_: Any) -> Decoder:
         choice: Choice = get_args(type_)[1]
 
-        def decode(value: Any, _: Any) -> Any:
+        def decode(value: Any, odd: Oddities) -> Any:
             if value.__class__ is not dict and not isinstance(value, Mapping):
                 refuse("an object", value)
             cls = choice.pick(value)
             known = None if cls is None else self.existing[cls]
             if known is not None:
-                return known(value, cls)
+                return known(value, odd)
             made = None if choice.unknown is None else choice.unknown(value)
             return _refuse_choice(choice, value) if made is None else made
 
-        return decode
+        def decode_tolerantly(value: Any, odd: Oddities) -> Any:
+            try:
+                return decode(value, odd)
+            except Fault as fault:
+                cls = choice.pick(value) if isinstance(value, Mapping) else None
+                if cls is None or choice.unknown is None:
+                    raise
+                note(odd, cls, fault)
+                return choice.unknown(value)
+
+        return decode if self.strict or choice.unknown is None else decode_tolerantly
+
+    def _choice_encoder(self, type_: Any) -> Encoder:
+        choices: tuple[type, ...] = get_args(get_args(type_)[0])
+        expected = " or ".join(cls.__name__ for cls in choices)
+
+        def encoder_of(cls: type) -> Any:
+            return self.encoders[cls] if issubclass(cls, choices) else lambda value: refuse(expected, value)
+
+        encoders = _Cache(encoder_of)
+        return lambda value: encoders[value.__class__](value)
 
     def _one_or_more_decoder(self, type_: Any) -> Decoder:
         mark: OneOrMore = get_args(type_)[1]
-        item_type, list_type = mark.item, GenericAlias(tuple, (mark.item, ...))
-        decode_item = self.converter.get_structure_hook(item_type)
-        decode_list = self.converter.get_structure_hook(list_type)
+        decode_item = self.converter.get_structure_hook(mark.item)
+        decode_list = self.converter.get_structure_hook(GenericAlias(tuple, (mark.item, ...)))
         listed = mark.since <= self.revision
-        return lambda value, _: (
-            decode_list(value, list_type) if listed and isinstance(value, list) else decode_item(value, item_type)
-        )
+        return lambda value, odd: (decode_list if listed and isinstance(value, list) else decode_item)(value, odd)
 
     def _one_or_more_encoder(self, type_: Any) -> Encoder:
         mark: OneOrMore = get_args(type_)[1]
@@ -326,30 +362,27 @@ class _Hooks:
         def encode(value: Any) -> Any:
             if not isinstance(value, (tuple, list)):
                 return encode_item(value)
-            if self.revision >= mark.since:
-                return encode_list(value)
-            if len(value) != 1:
+            if len(value) == 1:
+                # The official SDKs refuse an array in answers to requests without tools, in every revision.
+                return encode_item(value[0])
+            if self.revision < mark.since:
                 raise Fault(f"has {len(value)} items: before {mark.since} it is a single one")
-            return encode_item(value[0])
+            return encode_list(value)
 
         return encode
 
 
-def _by_kind(type_: Any, hook_of: Callable[[Any], Encoder]) -> dict[type, Encoder]:
+def _by_kind(type_: Any, hook_of: Callable[[Any], Callable[..., Any]]) -> dict[type, Callable[..., Any]]:
     """Return the hooks for the choices of a plain union, by the class of the value."""
-    hooks: dict[type, Encoder] = {}
+    hooks: dict[type, Callable[..., Any]] = {}
     for inner in get_args(type_):
         kinds = (list, tuple) if get_origin(inner) is tuple else (inner,)
         hooks.update(dict.fromkeys(kinds, hook_of(inner)))
     return hooks
 
 
-def _decode_as(hook: Decoder, type_: Any, value: Any) -> Any:
-    return hook(value, type_)
-
-
-def _constant(value: str) -> tuple[None, Decoder, Any]:
-    return None, choices_hook((value,)), str
+def _constant(value: str) -> tuple[None, Decoder]:
+    return None, choices_hook((value,))
 
 
 def _literal_hook(type_: Any) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from mcpio.app.result_checks import CheckResults, ResultChecks
 from mcpio.app.server import Server
 from mcpio.app.values.validation import ValidatorMissing
 from mcpio.errors import InvalidMessage
-from mcpio.types import ABSENT, CallToolResult, ListToolsResult, TextContent, Tool
+from mcpio.types import CallToolResult, ListToolsResult, TextContent, Tool
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -20,7 +20,7 @@ def tool(schema: dict[str, Any] | None = NUMBER) -> Tool:
     return Tool("count", {"type": "object"}, output_schema=schema)
 
 
-def result(structured: Any = ABSENT, *, is_error: bool = False) -> CallToolResult:
+def result(structured: Any = None, *, is_error: bool = False) -> CallToolResult:
     return CallToolResult((TextContent("x"),), structured, is_error=is_error)
 
 

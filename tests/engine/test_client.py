@@ -234,7 +234,6 @@ def test_any_other_error_is_a_handshake_that_failed(error: dict[str, Any]) -> No
         ({"jsonrpc": "2.0", "id": 1, "result": {}}, ""),
         (result(serverInfo={}), "serverInfo"),
         (result(capabilities=[]), "capabilities"),
-        (result(instructions=5), "instructions"),
     ],
 )
 def test_an_answer_that_makes_no_sense_is_a_handshake_that_failed(answer: Any, path: str) -> None:

@@ -24,6 +24,7 @@ from mcpio.events import (
     RequestReceived,
     VersionMismatched,
 )
+from mcpio.methods import declares
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25
 from mcpio.types import (
     ClientCapabilities,
@@ -76,15 +77,10 @@ def test_a_server_may_not_choose_what_the_client_did_not_offer() -> None:
         ({"capabilities": []}, "capabilities"),
         ({"capabilities": True}, "capabilities"),
         ({"capabilities": ...}, "capabilities"),
-        ({"capabilities": {"tools": True}}, "capabilities.tools"),
-        ({"capabilities": {"tools": []}}, "capabilities.tools"),
-        ({"capabilities": {"tools": {"listChanged": "yes"}}}, "capabilities.tools.listChanged"),
-        ({"capabilities": {"logging": 1}}, "capabilities.logging"),
         ({"serverInfo": ...}, "serverInfo"),
         ({"serverInfo": "s"}, "serverInfo"),
         ({"serverInfo": {"name": "s"}}, "serverInfo.version"),
         ({"serverInfo": {"name": 5, "version": "1"}}, "serverInfo.name"),
-        ({"instructions": 5}, "instructions"),
     ],
 )
 def test_a_server_that_answers_badly_is_left(change: dict[str, Any], path: str) -> None:
@@ -97,6 +93,35 @@ def test_a_server_that_answers_badly_is_left(change: dict[str, Any], path: str) 
     assert closed.cause is failed.error
     assert sent(connection) == []
     assert connection.closed
+
+
+@pytest.mark.req("CAP-01", "CONT-04")
+@pytest.mark.parametrize(
+    ("change", "dropped", "undeclared"),
+    [
+        ({"capabilities": {"tools": True}}, "ServerCapabilities.tools", ("tools",)),
+        ({"capabilities": {"tools": []}}, "ServerCapabilities.tools", ("tools",)),
+        (
+            {"capabilities": {"tools": {"listChanged": "yes"}}},
+            "ToolsCapability.listChanged",
+            ("tools", "list_changed"),
+        ),
+        ({"capabilities": {"logging": 1}}, "ServerCapabilities.logging", ("logging",)),
+        ({"capabilities": {"tasks": {"list": True}}}, "ServerTasksCapability.list", ("tasks", "list")),
+        ({"instructions": 5}, "InitializeResult.instructions", None),
+        ({"serverInfo": {"name": "s", "version": "1", "icons": None}}, "Implementation.icons", None),
+    ],
+)
+def test_an_odd_optional_member_does_not_cost_a_client_the_handshake(
+    change: dict[str, Any], dropped: str, undeclared: tuple[str, ...] | None
+) -> None:
+    connection = opening()
+    violated, negotiated, _ = feed(connection, result(1, **{**GOOD, **change}))
+    assert isinstance(violated, ProtocolViolated)
+    assert f"the result of initialize is read without a member: {dropped}: expected " in str(violated.error)
+    assert isinstance(negotiated, Negotiated)
+    assert undeclared is None or not declares(negotiated.capabilities, undeclared)
+    assert negotiated.instructions is None
 
 
 @pytest.mark.req("LIFE-05", "LIFE-18")
@@ -172,10 +197,6 @@ def test_an_unknown_revision_is_answered_with_the_newest(version: str) -> None:
         ({"capabilities": []}, "capabilities"),
         ({"capabilities": None}, "capabilities"),
         ({"capabilities": ...}, "capabilities"),
-        ({"capabilities": {"roots": True}}, "capabilities.roots"),
-        ({"capabilities": {"sampling": []}}, "capabilities.sampling"),
-        ({"capabilities": {"elicitation": {"url": True}}}, "capabilities.elicitation.url"),
-        ({"capabilities": {"experimental": []}}, "capabilities.experimental"),
         ({"clientInfo": ...}, "clientInfo"),
         ({"clientInfo": []}, "clientInfo"),
         ({"clientInfo": {"version": "1"}}, "clientInfo.name"),
@@ -190,6 +211,35 @@ def test_a_client_that_asks_badly_is_refused_and_may_try_again(change: dict[str,
     assert (error["id"], error["error"]["code"], error["error"]["data"]) == (1, -32602, {"path": f"params.{path}"})
     assert connection.phase is Phase.NEW
     assert isinstance(one(connection, request("initialize", 1, **HELLO)), Negotiated)
+
+
+@pytest.mark.req("CAP-01", "CONT-04")
+@pytest.mark.parametrize(
+    ("change", "dropped", "undeclared"),
+    [
+        ({"capabilities": {"roots": True}}, "ClientCapabilities.roots", ("roots",)),
+        ({"capabilities": {"sampling": []}}, "ClientCapabilities.sampling", ("sampling",)),
+        (
+            {"capabilities": {"elicitation": {"form": {}, "url": True}}},
+            "ElicitationCapability.url",
+            ("elicitation", "url"),
+        ),
+        ({"capabilities": {"experimental": []}}, "ClientCapabilities.experimental", ("experimental",)),
+        ({"capabilities": {"tasks": {"list": True}}}, "ClientTasksCapability.list", ("tasks", "list")),
+        ({"clientInfo": {"name": "c", "version": "1", "title": 5}}, "Implementation.title", ("roots",)),
+        ({"_meta": None}, "InitializeRequest._meta", ("roots",)),
+    ],
+)
+def test_an_odd_optional_member_does_not_cost_a_server_the_handshake(
+    change: dict[str, Any], dropped: str, undeclared: tuple[str, ...]
+) -> None:
+    connection = waiting()
+    violated, negotiated = feed(connection, request("initialize", 1, **{**HELLO, **change}))
+    assert isinstance(violated, ProtocolViolated)
+    assert f"initialize is read without a member: {dropped}: expected " in str(violated.error)
+    assert isinstance(negotiated, Negotiated)
+    assert not declares(negotiated.capabilities, undeclared)
+    assert sent(connection)[0]["result"]["protocolVersion"] == "2025-11-25"
 
 
 @pytest.mark.req("LIFE-01", "LIFE-11", "LIFE-12", "LIFE-13", "LIFE-22")

@@ -73,25 +73,76 @@ def test_a_block_on_the_wire(block: Any, raw: dict[str, Any]) -> None:
     assert codec(REV_2025_11_25).encode(CallToolResult((block,))) == {"content": [raw]}
 
 
-@pytest.mark.req("CONT-04", "CONT-07")
+@pytest.mark.req("CONT-06")
 @pytest.mark.parametrize(
     ("raw", "fault"),
     [
         ({"text": "hi"}, "content[0].type: missing"),
         ({"type": 5}, "content[0].type: a number is not known here"),
-        ({"type": "text"}, "content[0].text: missing"),
-        ({"type": "image", "data": 5, "mimeType": "x/y"}, "content[0].data: expected a string, got a number"),
-        ({"type": "resource", "resource": {"uri": "a:b"}}, "content[0].resource: has none of the known shapes"),
-        ({"type": "resource", "resource": []}, "content[0].resource: expected an object, got an array"),
         ("text", "content[0]: expected an object, got a string"),
-        (
-            {"type": "text", "text": "", "annotations": {"audience": ["user", "system"]}},
-            "content[0].annotations.audience[1]: expected one of 'assistant', 'user', got 'system'",
-        ),
     ],
 )
-def test_a_fault_in_a_block(raw: Any, fault: str) -> None:
+def test_a_block_without_a_type_is_a_fault(raw: Any, fault: str) -> None:
     assert fault_in(raw) == fault
+
+
+@pytest.mark.req("CONT-06", "CONT-07")
+@pytest.mark.parametrize(
+    ("raw", "oddity"),
+    [
+        ({"type": "text"}, "TextContent.text: missing"),
+        ({"type": "image", "data": 5, "mimeType": "x/y"}, "ImageContent.data: expected a string, got a number"),
+        ({"type": "resource", "resource": {"uri": "a:b"}}, "EmbeddedResource.resource: has none of the known shapes"),
+        ({"type": "resource", "resource": []}, "EmbeddedResource.resource: expected an object, got an array"),
+    ],
+)
+def test_a_malformed_block_of_a_known_type_becomes_an_unknown_one(raw: Any, oddity: str) -> None:
+    conversion = codec(REV_2025_11_25)
+    good = {"type": "text", "text": "hi"}
+    odd: list[str] = []
+    result = conversion.decode({"content": [good, raw]}, CallToolResult, odd)
+    assert result.content == (TextContent("hi"), UnknownContent(raw["type"], raw))
+    assert odd == [oddity]
+    assert conversion.encode(result) == {"content": [good, raw]}
+
+
+@pytest.mark.req("CONT-04")
+@pytest.mark.parametrize(
+    ("annotations", "read", "oddity"),
+    [
+        (
+            {"audience": ["user", "system"], "priority": 0.5},
+            Annotations(priority=0.5, extra={"audience": ["user", "system"]}),
+            "Annotations.audience[1]: expected one of 'assistant', 'user', got 'system'",
+        ),
+        (
+            {"audience": "user"},
+            Annotations(extra={"audience": "user"}),
+            "Annotations.audience: expected an array, got a string",
+        ),
+        (
+            {"lastModified": 5, "priority": None},
+            Annotations(extra={"lastModified": 5}),
+            "Annotations.lastModified: expected a string, got a number",
+        ),
+        (
+            {"priority": "high"},
+            Annotations(extra={"priority": "high"}),
+            "Annotations.priority: expected a number, got a string",
+        ),
+        ([], None, "TextContent.annotations: expected an object, got an array"),
+    ],
+)
+def test_an_odd_annotation_is_dropped_alone(annotations: Any, read: Annotations | None, oddity: str) -> None:
+    conversion = codec(REV_2025_11_25)
+    raw = {"content": [{"type": "text", "text": "", "annotations": annotations}]}
+    odd: list[str] = []
+    result = conversion.decode(raw, CallToolResult, odd)
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    assert block.annotations == read
+    assert odd == [oddity]
+    assert conversion.encode(result) == raw
 
 
 @pytest.mark.req("CONT-07")

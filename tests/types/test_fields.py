@@ -9,10 +9,8 @@ import pytest
 
 from mcpio.revisions import REV_2024_11_05, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28
 from mcpio.types._fields import (
-    ABSENT,
     EMPTY,
     NOT_ON_THE_WIRE,
-    Absent,
     Choice,
     MalformedItem,
     OneOrMore,
@@ -98,12 +96,6 @@ def test_no_members() -> None:
     assert EMPTY == {}
     with pytest.raises(TypeError):
         EMPTY["x"] = 1  # type: ignore[index]  # the test is that it fails
-
-
-def test_absent_is_false_and_says_so() -> None:
-    assert not ABSENT
-    assert repr(ABSENT) == "ABSENT"
-    assert pickle.loads(pickle.dumps(ABSENT)) is ABSENT is Absent.ABSENT
 
 
 def test_a_member_with_nothing_to_say() -> None:

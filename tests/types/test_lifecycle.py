@@ -6,6 +6,7 @@ import pytest
 
 from mcpio.codec import codec
 from mcpio.errors import InvalidMessage
+from mcpio.methods import declares
 from mcpio.revisions import (
     HANDSHAKE_REVISIONS,
     REV_2024_11_05,
@@ -114,9 +115,13 @@ def test_capabilities_survive_in_every_revision(cls: type, raw: dict[str, Any], 
 
 
 @pytest.mark.parametrize("raw", [{"tools": True}, {"tools": []}, {"logging": True}, {"tools": {"listChanged": "yes"}}])
-def test_a_capability_is_an_object(raw: dict[str, Any]) -> None:
-    with pytest.raises(InvalidMessage):
-        codec(REV_2025_11_25).decode(raw, ServerCapabilities)
+def test_a_capability_of_the_wrong_shape_counts_as_not_declared(raw: dict[str, Any]) -> None:
+    odd: list[str] = []
+    read = codec(REV_2025_11_25).decode(raw, ServerCapabilities, odd)
+    assert not declares(read, ("tools", "list_changed"))
+    assert not declares(read, ("logging",))
+    assert len(odd) == 1
+    assert codec(REV_2025_11_25).encode(read) == raw
 
 
 def test_capabilities_say_what_the_revision_knows() -> None:

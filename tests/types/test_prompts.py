@@ -102,3 +102,8 @@ def test_a_retry_belongs_to_the_stateless_revision() -> None:
 def test_the_name_to_show() -> None:
     assert Prompt("a").display_name == "a"
     assert Prompt("a", title="A").display_name == "A"
+
+
+def test_the_text_of_a_message_is_that_of_its_text_block() -> None:
+    assert PromptMessage("user", TextContent("hi")).text == "hi"
+    assert PromptMessage("user", ImageContent("", "image/png")).text == ""

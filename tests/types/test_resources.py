@@ -45,10 +45,10 @@ def test_resources_and_templates(revision: Revision) -> None:
 
 
 def test_a_bad_resource_costs_itself_alone() -> None:
-    raw = {"resources": [{"uri": "a:b", "name": "a", "size": "3"}, {"uri": "a:b", "name": "a", "size": 3.0}]}
+    raw = {"resources": [{"uri": "a:b", "name": 5}, {"uri": "a:b", "name": "a", "size": 3.0}]}
     page = codec(REV_2025_11_25).decode(raw, ListResourcesResult)
     assert page.resources == (Resource("a:b", "a", size=3),)
-    assert [bad.reason for bad in page.malformed] == ["size: expected an integer, got a string"]
+    assert [bad.reason for bad in page.malformed] == ["name: expected a string, got a number"]
     assert codec(REV_2025_11_25).encode(page) == raw
     templates = codec(REV_2025_11_25).decode(
         {"resourceTemplates": [{"uriTemplate": "a:b"}]}, ListResourceTemplatesResult
@@ -92,3 +92,9 @@ def test_the_name_to_show() -> None:
     assert Resource("a:b", "a", "A").display_name == "A"
     assert ResourceTemplate("a:{b}", "a").display_name == "a"
     assert ResourceTemplate("a:{b}", "a", "A").display_name == "A"
+
+
+def test_the_text_of_a_resource_is_that_of_its_text_contents() -> None:
+    parts = (TextResourceContents("a:b", "one"), BlobResourceContents("a:c", ""), TextResourceContents("a:d", "two"))
+    assert ReadResourceResult(parts).text == "one\ntwo"
+    assert ReadResourceResult(()).text == ""

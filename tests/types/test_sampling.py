@@ -69,7 +69,7 @@ def test_an_answer_of_the_model(revision: Revision) -> None:
 
 @pytest.mark.req("SAMP-04")
 @pytest.mark.parametrize("revision", [REV_2025_11_25, REV_2026_07_28])
-@pytest.mark.parametrize("content", [TEXT, [TEXT], [], [USE, TEXT], USE, [RETURNED]])
+@pytest.mark.parametrize("content", [TEXT, [], [USE, TEXT], USE])
 def test_one_block_or_several_go_out_as_they_came(content: Any, revision: Revision) -> None:
     raw = {"role": "assistant", "content": content}
     message = codec(revision).decode(raw, SamplingMessage)
@@ -163,6 +163,27 @@ def test_priorities_lie_between_0_and_1() -> None:
         codec(REV_2025_11_25).encode(ModelPreferences(cost_priority=7))
     with pytest.raises(InvalidMessage, match=r"^costPriority: expected a number, got a string$"):
         codec(REV_2025_11_25).encode(ModelPreferences(cost_priority="high"))  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.req("SAMP-04")
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("cls", [CreateMessageResult, SamplingMessage])
+def test_a_single_block_goes_out_as_a_block_in_every_revision(cls: Any, revision: Revision) -> None:
+    """The official SDKs refuse an array in the answer to a request without tools."""
+    rest = ("m",) if cls is CreateMessageResult else ()
+    for content in (TextContent("hi"), (TextContent("hi"),), [TextContent("hi")]):
+        message = cls("assistant", content, *rest)
+        assert codec(revision).encode(message)["content"] == TEXT
+        assert message.blocks == (TextContent("hi"),)
+        assert message.text == "hi"
+
+
+def test_the_text_of_a_message_is_that_of_its_text_blocks() -> None:
+    blocks = (TextContent("a"), ToolUseContent("1", "add", {}), TextContent("b"))
+    assert SamplingMessage("assistant", blocks).text == "a\nb"
+    assert CreateMessageResult("assistant", blocks, "m").text == "a\nb"
+    assert CreateMessageResult("assistant", blocks[1], "m").text == ""
+    assert ToolResultContent("1", (TextContent("a"), TextContent("b"))).text == "a\nb"
 
 
 def test_several_blocks_are_a_tuple() -> None:

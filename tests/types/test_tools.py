@@ -17,7 +17,6 @@ from mcpio.revisions import (
     Revision,
 )
 from mcpio.types import (
-    ABSENT,
     CallToolRequest,
     CallToolResult,
     Icon,
@@ -31,6 +30,7 @@ from mcpio.types import (
     ToolAnnotations,
     ToolExecution,
     ToolListChangedNotification,
+    ToolResultContent,
 )
 
 SCHEMA = {
@@ -120,9 +120,7 @@ def test_structured_content_is_an_object_at_first(revision: Revision) -> None:
     raw: dict[str, Any] = {"content": [], "structuredContent": {"a": [1]}}
     assert conversion.encode(conversion.decode(raw, CallToolResult)) == raw
     wrong: Any
-    for wrong in (None, [], "x", 5):
-        with pytest.raises(InvalidMessage, match=r"^structuredContent: expected an object, got"):
-            conversion.decode({"content": [], "structuredContent": wrong}, CallToolResult)
+    for wrong in ([], "x", 5):
         with pytest.raises(InvalidMessage, match=r"^structuredContent: expected an object, got"):
             conversion.encode(CallToolResult((), wrong))
 
@@ -133,13 +131,30 @@ def test_structured_content_is_anything_later(value: Any) -> None:
     raw = {"content": [], "resultType": "complete", "structuredContent": value}
     result = conversion.decode(raw, CallToolResult)
     assert result.structured_content == value
+    assert result.has_structured_content
     assert conversion.encode(result) == raw
     assert "structuredContent" not in codec(REV_2025_03_26).encode(result)
 
 
+def test_null_as_structured_content_exists_in_the_last_revision_only() -> None:
+    result = CallToolResult((), None, given=("structured_content",))
+    assert codec(REV_2026_07_28).encode(result)["structuredContent"] is None
+    with pytest.raises(InvalidMessage, match=r"^structuredContent: expected an object, got null$"):
+        codec(REV_2025_11_25).encode(result)
+
+
+@pytest.mark.parametrize("cls", [CallToolResult, ToolResultContent])
+def test_absent_structured_content_is_none(cls: Any) -> None:
+    result = cls((TextContent("hi"),)) if cls is CallToolResult else cls("1", (TextContent("hi"),))
+    assert result.structured_content is None
+    assert not result.has_structured_content
+    assert "structuredContent" not in codec(REV_2026_07_28).encode(result)
+
+
 def test_structured_content_that_is_not_there() -> None:
     result = codec(REV_2026_07_28).decode({"content": []}, CallToolResult)
-    assert result.structured_content is ABSENT
+    assert result.structured_content is None
+    assert not result.has_structured_content
     assert codec(REV_2026_07_28).encode(result) == {"content": [], "resultType": "complete"}
 
 
@@ -198,7 +213,7 @@ def test_a_page_of_tools(revision: Revision) -> None:
 
 def test_a_bad_tool_costs_itself_alone() -> None:
     good = {"name": "a", "inputSchema": {}, "x": 1}
-    bad: list[Any] = [{"name": "b"}, None, {"name": "c", "inputSchema": {}, "icons": [{"src": "i:j"}, {}]}]
+    bad: list[Any] = [{"name": "b"}, None, {"name": "c", "inputSchema": [{}, 1]}]
     raw = {"tools": [bad[0], *[good] * 309, bad[1], bad[2]], "nextCursor": "more"}
     conversion = codec(REV_2025_11_25)
     page = conversion.decode(raw, ListToolsResult)
@@ -207,7 +222,7 @@ def test_a_bad_tool_costs_itself_alone() -> None:
     assert page.malformed == (
         MalformedItem(0, bad[0], "inputSchema: missing"),
         MalformedItem(310, None, "expected an object, got null"),
-        MalformedItem(311, bad[2], "icons[1].src: missing"),
+        MalformedItem(311, bad[2], "inputSchema: expected an object, got an array"),
     )
     assert conversion.encode(page) == raw
 

@@ -82,7 +82,7 @@ class Caller:
                 request = CallToolRequest("echo", {"text": "hello"})
                 self.conn.send_request(request, now=monotonic(), cookie="echo")
             case ResponseReceived(cookie="echo"):
-                print(f"it says: {event.result.content[0].text}")
+                print(f"it says: {event.result.text}")
                 self.conn.close(monotonic())
             case RequestFailed():
                 print(f"failed: {event.error}")

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 import trio
 from outcome import Outcome
 
-from mcpio import McpError, TextContent
+from mcpio import McpError
 from mcpio.trio import open_stdio
 
 SERVER = [sys.executable, str(Path(__file__).parents[1] / "echo_server.py")]
@@ -60,8 +60,7 @@ class Echo:
         except McpError as error:
             self._on_answer(f"failed: {error}")
         else:
-            texts = [each.text for each in result.content if isinstance(each, TextContent)]
-            self._on_answer(" ".join(texts))
+            self._on_answer(result.text)
 
 
 def main() -> None:

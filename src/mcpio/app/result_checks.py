@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from mcpio.app.values.validation import SchemaError, Validator
 from mcpio.errors import InvalidMessage
-from mcpio.types._fields import ABSENT
 
 if TYPE_CHECKING:
     from mcpio.types.tools import CallToolResult, Tool
@@ -47,7 +46,7 @@ class ResultChecks:
             self._report(f"the result of the tool {tool.name!r:.100} cannot be checked: {error}")
 
     def _compare(self, tool: Tool, result: CallToolResult) -> None:
-        if result.structured_content is ABSENT:
+        if not result.has_structured_content:
             raise InvalidMessage("structuredContent", "missing, though the tool declares an output schema")
         validator = self._validator(tool)
         if validator is not None:

@@ -10,7 +10,6 @@ from mcpio.cli.console import pretty
 from mcpio.codec import Codec, codec
 from mcpio.framing import json
 from mcpio.revisions import LATEST_HANDSHAKE
-from mcpio.types._fields import ABSENT
 from mcpio.types.content import (
     AudioContent,
     BlobResourceContents,
@@ -41,7 +40,7 @@ def result_texts(result: CallToolResult) -> Iterator[str]:
     Servers say structured content a second time as text, for older clients (TOOL-15): it is shown once.
     """
     structured = result.structured_content
-    is_structured = structured is not ABSENT
+    is_structured = result.has_structured_content
     for block in result.content:
         if is_structured and isinstance(block, TextContent) and _says(block.text, structured):
             continue

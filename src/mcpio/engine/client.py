@@ -151,11 +151,14 @@ class ClientConnection(Alive):
         if revision is None or revision not in self._options.revisions:
             self._refuse_version(request, message, str(offered))
             return
+        odd: list[str] = []
         try:
-            result = codec(revision).decode(message.result, InitializeResult)
+            result = codec(revision).decode(message.result, InitializeResult, odd)
         except InvalidMessage as error:
             self._fail_unreadable(request, error, message.raw)
             return
+        if odd:
+            self._report_odd("the result of initialize", odd, message.raw, via)
         self._agree(request, message, revision, result)
 
     def _fail_unreadable(self, request: OutgoingRequest, error: InvalidMessage, raw: Any) -> None:

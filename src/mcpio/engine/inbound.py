@@ -253,9 +253,12 @@ class Inbound(Channel):
         if refusal is not None:
             self._refuse(message, refusal, via)
             return
+        odd: list[str] = []
         try:
             params = message.params
-            request = CustomRequest(name, params) if method is None else self._codec.decode(params, method.params_type)
+            request = (
+                CustomRequest(name, params) if method is None else self._codec.decode(params, method.params_type, odd)
+            )
             token = _progress_token(params)
         except InvalidMessage as error:
             self._refuse(message, invalid_params(error), via)
@@ -276,6 +279,8 @@ class Inbound(Channel):
         reused = incoming.was_used(message.id, via)
         incoming.add(record)
         context: Any = self._context if via is None else self._context_for(via)
+        if odd:
+            self._report_odd(name, odd, message.raw, via)
         self._events.append(RequestReceived(record.id, request, context, message.raw, reused))
 
     def _related_task(self, name: str, meta: dict[str, Any]) -> str | None:
@@ -327,26 +332,31 @@ class Inbound(Channel):
         if request is None:
             self._receive_stray(message, via)
             return
+        odd: list[str] = []
         try:
-            result = message.result if request.method is None else self._decode_result(message, request, request.method)
+            result = (
+                message.result if request.method is None else self._decode_result(message, request, request.method, odd)
+            )
         except InvalidMessage as error:
             self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
             return
         self._outgoing.finish(request, _RECV_RESULT)
+        if odd:
+            self._report_odd(f"the result of {request.name}", odd, message.raw, via)
         self._events.append(ResponseReceived(request.id, result, request.cookie, message.raw))
         if request.task is not None:
             self._note_task(request, result)
         elif self._tasks is not None:
             self._tasks.observe(result)
 
-    def _decode_result(self, message: jsonrpc.Result, request: OutgoingRequest, method: Method) -> Any:
+    def _decode_result(self, message: jsonrpc.Result, request: OutgoingRequest, method: Method, odd: list[str]) -> Any:
         wanted = method.result_type
         if request.task is not None and created_task(message.result) is not None:
             # A receiver may ignore that a task was asked for: the result itself tells (TASK-03).
             from mcpio.types.tasks import CreateTaskResult
 
             wanted = CreateTaskResult
-        return self._codec.decode(message.result, wanted)
+        return self._codec.decode(message.result, wanted, odd)
 
     def _note_task(self, request: OutgoingRequest, result: Any) -> None:
         """Keep a request in mind whose task goes on: its progress still comes (PROG-07)."""
@@ -430,11 +440,15 @@ class Inbound(Channel):
         """Return the typed notification, or report what is wrong with it and return ``None`` (RPC-13)."""
         if method is None:
             return CustomNotification(message.method, message.params)
+        odd: list[str] = []
         try:
-            return self._codec.decode(message.params, method.params_type)
+            notification = self._codec.decode(message.params, method.params_type, odd)
         except InvalidMessage as error:
             self._violate(ErrorCode.INVALID_PARAMS, f"{message.method}: {error}", message.raw, via)
             return None
+        if odd:
+            self._report_odd(message.method, odd, message.raw, via)
+        return notification
 
     def _receive_cancelled(self, message: jsonrpc.Notification, via: Hashable) -> None:
         cancelled: CancelledNotification | None = self._decode_notification(message, METHODS[message.method], via)
@@ -495,6 +509,11 @@ class Inbound(Channel):
     def _code(self, reason: str) -> int:
         """Return the code for an invalid request: that of a dialect, where it has one for the reason."""
         return ErrorCode.INVALID_REQUEST if self._translator is None else self._translator.code(reason)
+
+    def _report_odd(self, what: str, odd: list[str], raw: Mapping[str, Any], via: Hashable) -> None:
+        """Report the members that a message is read without because their type is wrong (CONT-04)."""
+        more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
+        self._violate(ErrorCode.INVALID_PARAMS, f"{what} is read without a member: {odd[0]}{more}", raw, via)
 
     def _violate(self, code: int, fault: str, raw: Any, via: Hashable) -> None:
         """Report a fault of the peer's that gets no answer."""

@@ -92,8 +92,9 @@ class ServerConnection(Alive):
             self._refuse(message, error, via)
             return
         revision = self._choose(message.params.get("protocolVersion"))
+        odd: list[str] = []
         try:
-            request = codec(revision).decode(message.params, InitializeRequest)
+            request = codec(revision).decode(message.params, InitializeRequest, odd)
         except InvalidMessage as error:
             self._refuse(message, invalid_params(error), via)
             return
@@ -107,6 +108,8 @@ class ServerConnection(Alive):
             self._refuse(message, failure, via)
             return
         self._step(Input.RECV_INITIALIZE)
+        if odd:
+            self._report_odd("initialize", odd, message.raw, via)
         self._settle(
             RequestContext(
                 revision.era, revision, request.capabilities, request.client_info, None, self.principal, None

@@ -8,8 +8,6 @@ from mcpio._lazy import names_by_use
 
 if TYPE_CHECKING:
     from mcpio.types._fields import (
-        ABSENT,
-        Absent,
         MalformedItem,
         Payload,
     )
@@ -205,7 +203,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "ABSENT",
     "LOGGING_LEVELS",
     "META_CLIENT_CAPABILITIES",
     "META_CLIENT_INFO",
@@ -216,7 +213,6 @@ __all__ = [
     "META_RELATED_TASK",
     "META_SERVER_INFO",
     "META_SUBSCRIPTION_ID",
-    "Absent",
     "Annotations",
     "AudioContent",
     "BlobResourceContents",
@@ -376,7 +372,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "_fields": "ABSENT Absent MalformedItem Payload",
+    "_fields": "MalformedItem Payload",
     "messages": (
         "CacheScope CacheableResult FinalResult ListResult NotificationPayload ObjectPayload RequestPayload "
         "ResultPayload"

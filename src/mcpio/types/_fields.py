@@ -10,7 +10,6 @@ message holds such a member, so a feature that no message uses is never loaded.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, Unpack
@@ -21,11 +20,10 @@ from attrs import field
 from mcpio.revisions import REV_2024_11_05, REV_2026_07_28, Revision
 
 __all__ = [
-    "ABSENT",
     "EMPTY",
     "NOT_ON_THE_WIRE",
-    "Absent",
     "Choice",
+    "Description",
     "MalformedItem",
     "OneOrMore",
     "Payload",
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
         always: bool
         required: bool
         lenient: Revision
+        strict: bool
         object_until: Revision
         limits: tuple[float, float]
         check: Callable[[Any], str | None]
@@ -67,22 +66,6 @@ EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 """The mapping that stands for "no members"."""
 
 
-class Absent(enum.Enum):
-    """The type of ``ABSENT``."""
-
-    ABSENT = "absent"
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __repr__(self) -> str:
-        return "ABSENT"
-
-
-ABSENT: Final = Absent.ABSENT
-"""Stands for a member that is not there, where ``None`` is a value of its own (JSON's null). It is false."""
-
-
 class Wire:
     """What the codec knows about a member beyond its type. See ``wire`` for the meaning of each."""
 
@@ -96,6 +79,7 @@ class Wire:
         "object_until",
         "required",
         "since",
+        "strict",
         "until",
     )
 
@@ -109,6 +93,7 @@ class Wire:
         always: bool = False,
         required: bool = False,
         lenient: Revision | None = None,
+        strict: bool = False,
         object_until: Revision | None = None,
         limits: tuple[float, float] | None = None,
         check: Callable[[Any], str | None] | None = None,
@@ -120,6 +105,7 @@ class Wire:
         self.always = always
         self.required = required
         self.lenient = lenient
+        self.strict = strict
         self.object_until = object_until
         self.limits = limits
         self.check = check
@@ -134,10 +120,11 @@ def wire(*, default: Any, **options: Unpack[WireOptions]) -> Any:
 
     ``name`` is the name on the wire where it does not follow from the attribute. ``always`` puts the member on the wire
     even with its default. ``required`` makes the member's absence a fault in incoming messages, though it has a
-    default, apart from those of the revision ``lenient``; and a default of ``None`` cannot go out. ``object_until`` is
-    the last revision in which the value must be an object. ``limits`` are the least and the greatest number that may
-    go out (CONT-04), and ``check`` says what is wrong with a value that may not, ``None`` if nothing is; what comes in
-    may be otherwise.
+    default, apart from those of the revision ``lenient``; and a default of ``None`` cannot go out. ``strict`` makes a
+    value of the wrong type a fault in every incoming message: reading the message without the member would change its
+    meaning. ``object_until`` is the last revision in which the value must be an object. ``limits`` are the least and
+    the greatest number that may go out (CONT-04), and ``check`` says what is wrong with a value that may not, ``None``
+    if nothing is; what comes in may be otherwise.
     """
     return field(default=default, metadata=wired(**options))
 
@@ -254,6 +241,15 @@ class Payload:  # noqa: PLW1641  # never hashable: there are mappings inside
 
     def __reduce__(self) -> Any:
         return _restore, (self.__class__, _said(self))
+
+
+@payload
+class Description(Payload):
+    """The base of payloads that describe a peer or decorate content.
+
+    What a request asks for does not depend on them, so an optional member of the wrong type is dropped inside a request
+    too, as it is inside a result. A capability of the wrong shape counts as not declared.
+    """
 
 
 def _compared(payload: Payload) -> list[str]:

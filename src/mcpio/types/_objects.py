@@ -7,13 +7,13 @@ of each message stands in the code, which takes half the time. What does not dep
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
 from mcpio.types._fields import EMPTY, MalformedItem, Payload
 from mcpio.types._members import Member, members
-from mcpio.types._values import Decoder, Encoder, Fault, refuse
+from mcpio.types._values import Decoder, Encoder, Fault, Oddities, note, refuse
 
 if TYPE_CHECKING:
     from mcpio.revisions import Revision
@@ -23,6 +23,7 @@ __all__ = [
     "Check",
     "InRow",
     "OutRow",
+    "Tolerance",
     "checks_of",
     "itemwise_encoder",
     "object_decoder",
@@ -30,9 +31,12 @@ __all__ = [
     "sort_out",
 ]
 
-InRow = tuple[str, str | None, Any, bool, Callable[[], tuple[type | None, Decoder, Any]]]
+Tolerance = Literal["none", "null", "any"]
+"""Which values of the wrong type an incoming member may have: those are dropped and noted, others are faults."""
+InRow = tuple[str, str | None, Any, bool, Tolerance, Callable[[], tuple[type | None, Decoder]]]
 """An incoming member: wire name, attribute (``None`` for one that is only checked), default, whether it must be there,
-and what gives its exact class (values of which need no look), its hook and its type, when a message first has it."""
+what is tolerated, and what gives its exact class (values of which need no look) and its hook, when a message first has
+it."""
 OutRow = tuple[str, str, Any, Callable[[], tuple[type | None, Encoder]]]
 """An outgoing member: attribute, wire name, default, and what gives its exact class and its hook."""
 Check = tuple[str, str, Callable[[Any], str | None]]
@@ -46,17 +50,26 @@ def object_decoder(cls: type[Payload], rows: list[InRow]) -> Decoder:
     """Return the decoder of a class."""
     wire_names = {row[0] for row in rows}
 
-    def others(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {name: value for name, value in raw.items() if name not in wire_names} or EMPTY
+    def others(raw: Mapping[str, Any], dropped: tuple[str, ...]) -> Mapping[str, Any]:
+        return {name: value for name, value in raw.items() if name not in wire_names or name in dropped} or EMPTY
 
-    names: dict[str, Any] = {"cls": cls, "others": others, **_COMMON}
+    def drop_any(fault: Fault, name: str, value: Any, odd: Oddities) -> None:
+        fault.steps.append(name)
+        note(odd, cls, fault)
+
+    def drop_null(fault: Fault, name: str, value: Any, odd: Oddities) -> None:
+        if value is not None:
+            raise fault
+        drop_any(fault, name, value, odd)
+
+    names: dict[str, Any] = {"cls": cls, "others": others, "any": drop_any, "null": drop_null, **_COMMON}
     positional = [attribute.name for attribute in attrs.fields(cls) if not attribute.kw_only]
     body, arguments = "", ""
-    for place, (name, attribute, default, needed, resolve) in enumerate(rows):
-        names |= {f"exact{place}": None, f"hook{place}": _first_hook(names, place, resolve), f"type{place}": None}
-        names[f"default{place}"] = default
+    for place, (name, attribute, default, needed, tolerance, resolve) in enumerate(rows):
+        names |= {f"exact{place}": None, f"hook{place}": _first_hook(names, place, resolve), f"default{place}": default}
         absent = "raise Fault('missing')" if needed else f"v{place} = default{place}"
-        body += _MEMBER_IN.format(place=place, name=name, attribute=attribute, absent=absent)
+        source = _MEMBER_IN if tolerance == "none" else _TOLERATED_MEMBER_IN
+        body += source.format(place=place, name=name, attribute=attribute, absent=absent, drop=tolerance)
         if attribute is not None:
             # Without its name where that is allowed: it is faster.
             in_order = positional[place : place + 1] == [attribute]
@@ -65,10 +78,10 @@ def object_decoder(cls: type[Payload], rows: list[InRow]) -> Decoder:
 
 
 _DECODE = """
-def decode(raw, _):
+def decode(raw, odd):
     if raw.__class__ is not dict and not isinstance(raw, Mapping):  # the second test alone takes 0.3 µs
         refuse("an object", raw)
-    known, given, name = 0, (), ""
+    known, given, dropped, name = 0, (), (), ""
     try:
         pass
 {body}
@@ -77,7 +90,7 @@ def decode(raw, _):
         raise
     if known == len(raw) and not given:
         return cls({arguments})
-    return cls({arguments}given=given, extra=others(raw))
+    return cls({arguments}given=given, extra=others(raw, dropped))
 """
 _MEMBER_IN = """
         name = {name!r}
@@ -85,9 +98,27 @@ _MEMBER_IN = """
             known += 1
             v{place} = raw[name]
             if v{place}.__class__ is not exact{place}:
-                v{place} = hook{place}(v{place}, type{place})
+                v{place} = hook{place}(v{place}, odd)
             if v{place} is default{place}:
                 given += ({attribute!r},)
+        else:
+            {absent}
+"""
+_TOLERATED_MEMBER_IN = """
+        name = {name!r}
+        if name in raw:
+            v{place} = raw[name]
+            try:
+                if v{place}.__class__ is not exact{place}:
+                    v{place} = hook{place}(v{place}, odd)
+            except Fault as fault:
+                {drop}(fault, name, v{place}, odd)
+                v{place} = default{place}
+                dropped += (name,)
+            else:
+                known += 1
+                if v{place} is default{place}:
+                    given += ({attribute!r},)
         else:
             {absent}
 """
@@ -99,7 +130,11 @@ def object_encoder(cls: type[Payload], constants: dict[str, str], rows: list[Out
     def put_back(payload: Any, out: dict[str, Any]) -> None:
         for place, (attribute, name, default, _) in enumerate(rows):
             if attribute in payload.given and getattr(payload, attribute) is default:
-                out[name] = names[f"hook{place}"](default)
+                try:
+                    out[name] = names[f"hook{place}"](default)
+                except Fault as fault:
+                    fault.steps.append(name)
+                    raise
 
     def check(payload: Any) -> None:
         for attribute, name, fault_in in checks:
@@ -146,13 +181,11 @@ _COMMON = {"EMPTY": EMPTY, "Fault": Fault, "Mapping": Mapping, "refuse": refuse}
 def _first_hook(names: dict[str, Any], place: int, resolve: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
     """Return a hook that puts the right one, and what goes with it, in its own place, and does its work."""
 
-    def first(value: Any, *_: Any) -> Any:
-        exact, hook, *type_ = resolve()
-        # The hook last: another thread that finds it finds the rest as well.
-        names[f"type{place}"] = type_[0] if type_ else None
+    def first(value: Any, *odd: Any) -> Any:
+        exact, hook = resolve()
         names[f"exact{place}"] = exact
         names[f"hook{place}"] = hook
-        return hook(value, *type_)
+        return hook(value, *odd)
 
     return first
 
@@ -193,12 +226,12 @@ def itemwise_encoder(cls: type[Payload], encode: Encoder) -> Encoder:
     return encode_itemwise
 
 
-def sort_out(items: list[Any], hook: Decoder, type_: Any) -> tuple[list[Any], tuple[MalformedItem, ...]]:
+def sort_out(items: list[Any], hook: Decoder) -> tuple[list[Any], tuple[MalformedItem, ...]]:
     """Return the raw items that convert, and those that do not."""
     good, bad = [], []
     for index, item in enumerate(items):
         try:
-            hook(item, type_)
+            hook(item, [])
             good.append(item)
         except Fault as fault:
             where = fault.where()

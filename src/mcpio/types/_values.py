@@ -12,11 +12,13 @@ __all__ = [
     "Decoder",
     "Encoder",
     "Fault",
+    "Oddities",
     "choices_hook",
     "each_value",
     "exact_class",
     "is_optional",
     "is_union",
+    "note",
     "quoted",
     "refuse",
     "union_hook",
@@ -72,7 +74,23 @@ _NAMES: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (Mapping, "an object"),
 )
 
-# Hooks for plain values. A decoding hook takes the value and its type, an encoding hook the value: cattrs' convention.
+# What a decoder tolerates, it notes.
+
+Oddities = list[str]
+"""What a message holds against its type and is read without: one text each. The first ``_MOST_ODDITIES`` of them."""
+
+_MOST_ODDITIES = 20
+
+
+def note(odd: Oddities, cls: type, fault: Fault) -> None:
+    """Add the fault of something inside a ``cls`` that the message is read without."""
+    if len(odd) < _MOST_ODDITIES:
+        where = fault.where()
+        odd.append(f"{cls.__name__}.{where}: {fault.reason}" if where else f"{cls.__name__}: {fault.reason}")
+
+
+# Hooks for plain values. An encoding hook takes the value: cattrs' convention. A decoding hook takes the value and,
+# where cattrs has the type, the list in which to note what it tolerates: each hook knows its type already.
 
 Decoder = Callable[[Any, Any], Any]
 Encoder = Callable[[Any], Any]
@@ -127,15 +145,15 @@ KINDS = {str: "a string", int: "an integer", float: "a number", bool: "a boolean
 """The classes that the members of a plain union are told apart by."""
 
 
-def union_hook(hooks: Mapping[type, Encoder]) -> Callable[..., Any]:
+def union_hook(hooks: Mapping[type, Callable[..., Any]]) -> Callable[..., Any]:
     """Return the hook, for either way, of a value whose class tells which of ``hooks`` it is for."""
     expected = " or ".join(dict.fromkeys(KINDS[kind] for kind in hooks))
 
-    def convert(value: Any, _: Any = None) -> Any:
+    def convert(value: Any, *odd: Any) -> Any:
         hook = hooks.get(value.__class__)
         if hook is None and not isinstance(value, bool):
             hook = next((hooks[kind] for kind in hooks if isinstance(value, kind)), None)
-        return refuse(expected, value) if hook is None else hook(value)
+        return refuse(expected, value) if hook is None else hook(value, *odd)
 
     return convert
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
 from attrs import field
 
 from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, Revision
-from mcpio.types._fields import Choice, Payload, Unknown, payload, tagged, wire, wired
+from mcpio.types._fields import Choice, Description, Payload, Unknown, payload, tagged, wire, wired
 from mcpio.types.messages import ObjectPayload
 
 __all__ = [
@@ -64,7 +64,7 @@ _TIME: Final = re.compile(
 
 
 @payload
-class Annotations(Payload):
+class Annotations(Description):
     """For whom something is and how much it matters (CONT-04)."""
 
     audience: tuple[Role, ...] | None = None
@@ -75,7 +75,7 @@ class Annotations(Payload):
 
 
 @payload
-class Icon(Payload):
+class Icon(Description):
     """An icon. Its address is the peer's claim: show it only after the checks of ICON-03."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
@@ -190,6 +190,11 @@ class UnknownContent(Unknown):
     type: str
     raw: Mapping[str, Any]
     """The whole block as it came; it goes out again like this."""
+
+
+def text_of(blocks: Iterable[Any]) -> str:
+    """Return the text blocks, with a line break between them."""
+    return "\n".join(block.text for block in blocks if isinstance(block, TextContent))
 
 
 def unknown_content(raw: Mapping[str, Any]) -> UnknownContent | None:

@@ -320,7 +320,7 @@ class ElicitResult(ResultPayload):
     SINCE: ClassVar[Revision] = REV_2025_06_18
 
     action: ElicitAction
-    content: Mapping[str, ElicitValue] | None = None
+    content: Mapping[str, ElicitValue] | None = wire(default=None, strict=True)
 
 
 @payload

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from attrs import field
 
 from mcpio.revisions import REV_2026_07_28, Revision
-from mcpio.types._fields import Payload, payload, wired
+from mcpio.types._fields import Payload, payload, wire, wired
 from mcpio.types.messages import ResultPayload
 
 __all__ = ["InputRequest", "InputRequiredResult"]
@@ -30,8 +30,8 @@ class InputRequiredResult(ResultPayload):
 
     SINCE: ClassVar[Revision] = REV_2026_07_28
 
-    input_requests: Mapping[str, InputRequest] | None = None
+    input_requests: Mapping[str, InputRequest] | None = wire(default=None, strict=True)
     """By keys of the server's, under which the answers go back."""
-    request_state: str | None = None
+    request_state: str | None = wire(default=None, strict=True)
     """Returned with the answers, untouched (MRTR-06)."""
     result_type: str = field(default="input_required", kw_only=True, metadata=wired(always=True, required=True))

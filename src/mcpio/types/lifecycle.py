@@ -11,7 +11,7 @@ from mcpio.revisions import (
     REV_2025_11_25,
     Revision,
 )
-from mcpio.types._fields import Payload, payload, wire
+from mcpio.types._fields import Description, payload, wire
 from mcpio.types.messages import FinalResult, NotificationPayload, RequestPayload, ResultPayload
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ __all__ = [
 
 
 @payload
-class Implementation(Payload):
+class Implementation(Description):
     """The name and version of a client or server: its own claim, never a basis for trust (ENV-07)."""
 
     name: str
@@ -59,14 +59,14 @@ class Implementation(Payload):
 
 
 @payload
-class RootsCapability(Payload):
+class RootsCapability(Description):
     """The client can list its roots."""
 
     list_changed: bool | None = wire(default=None, until=REV_2025_11_25)
 
 
 @payload
-class SamplingCapability(Payload):
+class SamplingCapability(Description):
     """The client can sample a model for the server."""
 
     context: Mapping[str, Any] | None = wire(default=None, since=REV_2025_11_25)
@@ -76,7 +76,7 @@ class SamplingCapability(Payload):
 
 
 @payload
-class ElicitationCapability(Payload):
+class ElicitationCapability(Description):
     """The client can ask its user. Neither ``form`` nor ``url`` means ``form`` (ELIC-01)."""
 
     SINCE: ClassVar[Revision] = REV_2025_06_18
@@ -86,14 +86,14 @@ class ElicitationCapability(Payload):
 
 
 @payload
-class ToolsCapability(Payload):
+class ToolsCapability(Description):
     """The server offers tools."""
 
     list_changed: bool | None = None
 
 
 @payload
-class ResourcesCapability(Payload):
+class ResourcesCapability(Description):
     """The server offers resources."""
 
     subscribe: bool | None = None
@@ -101,14 +101,14 @@ class ResourcesCapability(Payload):
 
 
 @payload
-class PromptsCapability(Payload):
+class PromptsCapability(Description):
     """The server offers prompts."""
 
     list_changed: bool | None = None
 
 
 @payload
-class ClientCapabilities(Payload):
+class ClientCapabilities(Description):
     """What a client serves (CAP-04). ``mcpio.methods.declares`` asks for one by its path."""
 
     roots: RootsCapability | None = None
@@ -121,7 +121,7 @@ class ClientCapabilities(Payload):
 
 
 @payload
-class ServerCapabilities(Payload):
+class ServerCapabilities(Description):
     """What a server serves (CAP-03). ``mcpio.methods.declares`` asks for one by its path."""
 
     tools: ToolsCapability | None = None

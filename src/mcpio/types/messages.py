@@ -60,7 +60,9 @@ class ObjectPayload(Payload):
 class FinalResult(ResultPayload):
     """A result that says what kind it is, since 2026-07-28 (ENV-10)."""
 
-    result_type: str = field(default="complete", kw_only=True, metadata=wired(since=REV_2026_07_28, always=True))
+    result_type: str = field(
+        default="complete", kw_only=True, metadata=wired(since=REV_2026_07_28, always=True, strict=True)
+    )
     """``"complete"``, also when the peer left it out (ENV-11); extensions have other values."""
 
 

@@ -40,7 +40,7 @@ class Prompt(ObjectPayload):
 
     name: str
     description: str | None = None
-    arguments: tuple[PromptArgument, ...] = ()
+    arguments: tuple[PromptArgument, ...] = wire(default=(), strict=True)
     title: str | None = wire(default=None, since=REV_2025_06_18)
     icons: tuple[Icon, ...] = wire(default=(), since=REV_2025_11_25)
 
@@ -57,6 +57,13 @@ class PromptMessage(Payload):
     role: Role
     content: ContentBlock
 
+    @property
+    def text(self) -> str:
+        """The text of the content; empty where it is not a text block."""
+        from mcpio.types.content import text_of
+
+        return text_of((self.content,))
+
 
 @payload
 class ListPromptsRequest(RequestPayload):
@@ -72,7 +79,7 @@ class ListPromptsResult(ListResult):
     ITEMWISE: ClassVar[str | None] = "prompts"
 
     prompts: tuple[Prompt, ...]
-    next_cursor: str | None = None
+    next_cursor: str | None = wire(default=None, strict=True)
 
 
 @payload

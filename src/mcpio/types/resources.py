@@ -80,7 +80,7 @@ class ListResourcesResult(ListResult):
     ITEMWISE: ClassVar[str | None] = "resources"
 
     resources: tuple[Resource, ...]
-    next_cursor: str | None = None
+    next_cursor: str | None = wire(default=None, strict=True)
 
 
 @payload
@@ -97,7 +97,7 @@ class ListResourceTemplatesResult(ListResult):
     ITEMWISE: ClassVar[str | None] = "resource_templates"
 
     resource_templates: tuple[ResourceTemplate, ...]
-    next_cursor: str | None = None
+    next_cursor: str | None = wire(default=None, strict=True)
 
 
 @payload
@@ -116,6 +116,13 @@ class ReadResourceResult(CacheableResult):
     """The contents of a resource: possibly several, as of a directory (RES-03)."""
 
     contents: tuple[ResourceContents, ...]
+
+    @property
+    def text(self) -> str:
+        """The contents that are text, with a line break between them."""
+        from mcpio.types.content import TextResourceContents
+
+        return "\n".join(part.text for part in self.contents if isinstance(part, TextResourceContents))
 
 
 @payload

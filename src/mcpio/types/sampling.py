@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 from attrs import field
 
 from mcpio.revisions import REV_2025_11_25, Revision
-from mcpio.types._fields import ABSENT, EMPTY, OneOrMore, Payload, payload, tagged, wire, wired
+from mcpio.types._fields import EMPTY, Description, OneOrMore, Payload, payload, tagged, wire, wired
 from mcpio.types.content import (
     AudioContent,
     ContentBlock,
@@ -16,6 +16,7 @@ from mcpio.types.content import (
     Role,
     TextContent,
     UnknownContent,
+    text_of,
     unknown_content,
 )
 from mcpio.types.messages import ObjectPayload, RequestPayload, ResultPayload
@@ -66,9 +67,23 @@ class ToolResultContent(ObjectPayload):
 
     tool_use_id: str
     content: tuple[ContentBlock, ...]
-    structured_content: Any = wire(default=ABSENT, object_until=REV_2025_11_25)
-    """``ABSENT`` when there is none. An object; since 2026-07-28 any JSON value, ``None`` included."""
+    structured_content: Any = wire(default=None, object_until=REV_2025_11_25)
+    """``None`` when there is none. An object; since 2026-07-28 any JSON value (GONE-07).
+
+    JSON's null, which only 2026-07-28 allows, is ``None`` with ``"structured_content"`` in ``given``: see
+    ``has_structured_content``.
+    """
     is_error: bool = False
+
+    @property
+    def has_structured_content(self) -> bool:
+        """Whether there is structured content: ``None`` may stand for JSON's null."""
+        return self.structured_content is not None or "structured_content" in self.given
+
+    @property
+    def text(self) -> str:
+        """The text blocks, with a line break between them."""
+        return text_of(self.content)
 
 
 SamplingContent: TypeAlias = Annotated[
@@ -80,7 +95,10 @@ SamplingContent: TypeAlias = Annotated[
 SamplingContents: TypeAlias = Annotated[
     SamplingContent | tuple[SamplingContent, ...], OneOrMore(SamplingContent, since=REV_2025_11_25)
 ]
-"""One block; since 2025-11-25 also several. The ``blocks`` of its owner are always a tuple."""
+"""One block; since 2025-11-25 also several. The ``blocks`` of its owner are always a tuple.
+
+A tuple of one block is written as the block itself, which every peer reads.
+"""
 
 
 @payload
@@ -95,18 +113,23 @@ class SamplingMessage(Payload):
     @property
     def blocks(self) -> tuple[SamplingContent, ...]:
         """The content as a tuple, also when it is a single block."""
-        return self.content if isinstance(self.content, tuple) else (self.content,)
+        return tuple(self.content) if isinstance(self.content, (tuple, list)) else (self.content,)
+
+    @property
+    def text(self) -> str:
+        """The text blocks, with a line break between them."""
+        return text_of(self.blocks)
 
 
 @payload
-class ModelHint(Payload):
+class ModelHint(Description):
     """A part of the name of a model that would suit (SAMP-13)."""
 
     name: str | None = None
 
 
 @payload
-class ModelPreferences(Payload):
+class ModelPreferences(Description):
     """Which model would suit: all of it advice (SAMP-13). Priorities go from 0 to 1."""
 
     hints: tuple[ModelHint, ...] = ()
@@ -161,4 +184,9 @@ class CreateMessageResult(ResultPayload):
     @property
     def blocks(self) -> tuple[SamplingContent, ...]:
         """The content as a tuple, also when it is a single block."""
-        return self.content if isinstance(self.content, tuple) else (self.content,)
+        return tuple(self.content) if isinstance(self.content, (tuple, list)) else (self.content,)
+
+    @property
+    def text(self) -> str:
+        """The text blocks, with a line break between them."""
+        return text_of(self.blocks)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from attrs import field
 
 from mcpio.revisions import REV_2025_11_25, Revision
-from mcpio.types._fields import NOT_ON_THE_WIRE, MalformedItem, Payload, payload
+from mcpio.types._fields import NOT_ON_THE_WIRE, Description, MalformedItem, Payload, payload, wire
 from mcpio.types.messages import NotificationPayload, RequestPayload, ResultPayload
 
 __all__ = [
@@ -42,7 +42,7 @@ TaskStatus = Literal["working", "input_required", "completed", "failed", "cancel
 
 
 @payload
-class ToolTasksCapability(Payload):
+class ToolTasksCapability(Description):
     """Which of the tool requests may be tasks."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
@@ -52,7 +52,7 @@ class ToolTasksCapability(Payload):
 
 
 @payload
-class ServerTaskRequestsCapability(Payload):
+class ServerTaskRequestsCapability(Description):
     """Which requests a server runs as tasks when asked to."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
@@ -62,7 +62,7 @@ class ServerTaskRequestsCapability(Payload):
 
 
 @payload
-class ServerTasksCapability(Payload):
+class ServerTasksCapability(Description):
     """The server keeps tasks."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
@@ -74,7 +74,7 @@ class ServerTasksCapability(Payload):
 
 
 @payload
-class SamplingTasksCapability(Payload):
+class SamplingTasksCapability(Description):
     """Which of the sampling requests may be tasks."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
@@ -84,7 +84,7 @@ class SamplingTasksCapability(Payload):
 
 
 @payload
-class ElicitationTasksCapability(Payload):
+class ElicitationTasksCapability(Description):
     """Which of the elicitation requests may be tasks."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
@@ -94,7 +94,7 @@ class ElicitationTasksCapability(Payload):
 
 
 @payload
-class ClientTaskRequestsCapability(Payload):
+class ClientTaskRequestsCapability(Description):
     """Which requests a client runs as tasks when asked to."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
@@ -105,7 +105,7 @@ class ClientTaskRequestsCapability(Payload):
 
 
 @payload
-class ClientTasksCapability(Payload):
+class ClientTasksCapability(Description):
     """The client keeps tasks."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
@@ -249,7 +249,7 @@ class ListTasksResult(ResultPayload):
     ITEMWISE: ClassVar[str | None] = "tasks"
 
     tasks: tuple[Task, ...]
-    next_cursor: str | None = None
+    next_cursor: str | None = wire(default=None, strict=True)
     malformed: tuple[MalformedItem, ...] = field(default=(), kw_only=True, metadata=NOT_ON_THE_WIRE)
     """Items that are not well-formed; they cost only themselves."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, Revision
-from mcpio.types._fields import ABSENT, Payload, payload, wire
+from mcpio.types._fields import Description, Payload, payload, wire
 from mcpio.types.messages import FinalResult, ListResult, NotificationPayload, ObjectPayload, RequestPayload
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ TaskSupport = Literal["forbidden", "optional", "required"]
 
 
 @payload
-class ToolAnnotations(Payload):
+class ToolAnnotations(Description):
     """Hints on what a tool does, as its server tells them: not to be trusted unless the server is (TOOL-17).
 
     ``None`` is a hint not given; the ``is_…`` properties fill in what the specification says it means then.
@@ -111,7 +111,7 @@ class ListToolsResult(ListResult):
     ITEMWISE: ClassVar[str | None] = "tools"
 
     tools: tuple[Tool, ...]
-    next_cursor: str | None = None
+    next_cursor: str | None = wire(default=None, strict=True)
 
 
 @payload
@@ -133,16 +133,25 @@ class CallToolResult(FinalResult):
     """What a tool returned. ``is_error`` is a failure of the tool's own work, for the model to see (TOOL-10)."""
 
     content: tuple[ContentBlock, ...]
-    structured_content: Any = wire(default=ABSENT, since=REV_2025_06_18, object_until=REV_2025_11_25)
-    """``ABSENT`` when there is none. An object; since 2026-07-28 any JSON value, ``None`` included (GONE-07)."""
+    structured_content: Any = wire(default=None, since=REV_2025_06_18, object_until=REV_2025_11_25)
+    """``None`` when there is none. An object; since 2026-07-28 any JSON value (GONE-07).
+
+    JSON's null, which only 2026-07-28 allows, is ``None`` with ``"structured_content"`` in ``given``: see
+    ``has_structured_content``.
+    """
     is_error: bool = False
+
+    @property
+    def has_structured_content(self) -> bool:
+        """Whether there is structured content: ``None`` may stand for JSON's null."""
+        return self.structured_content is not None or "structured_content" in self.given
 
     @property
     def text(self) -> str:
         """The text blocks, with a line break between them."""
-        from mcpio.types.content import TextContent
+        from mcpio.types.content import text_of
 
-        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
+        return text_of(self.content)
 
 
 @payload

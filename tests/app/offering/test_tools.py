@@ -13,7 +13,7 @@ from mcpio.app.offering.tools import Tools
 from mcpio.app.server import Server
 from mcpio.errors import ErrorCode, Refusal, RequestError, ToolError
 from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2024_11_05, REV_2025_06_18, Revision
-from mcpio.types import ABSENT, AudioContent, CallToolResult, ImageContent, TextContent
+from mcpio.types import AudioContent, CallToolResult, ImageContent, Root, TextContent, ToolUseContent
 
 both = pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
 
@@ -161,9 +161,9 @@ def test_an_unknown_tool_is_an_error_of_the_protocol() -> None:
         (list[str], ["a"], {"result": ["a"]}, '{"result":["a"]}'),
         (dict[str, int], {"a": 1}, {"a": 1}, '{"a":1}'),
         (bytes, b"hello", {"result": "aGVsbG8="}, '{"result":"aGVsbG8="}'),
-        (str, "text", ABSENT, "text"),
-        (None, {"a": 1}, ABSENT, '{"a":1}'),
-        (None, Weather("Rome", 21.5), ABSENT, '{"city":"Rome","degrees":21.5}'),
+        (str, "text", None, "text"),
+        (None, {"a": 1}, None, '{"a":1}'),
+        (None, Weather("Rome", 21.5), None, '{"city":"Rome","degrees":21.5}'),
     ],
 )
 def test_a_result_with_a_type_is_structured(
@@ -191,7 +191,7 @@ def test_peers_that_know_no_structured_content_read_the_same_as_text(revision: R
     result = link.call("give")
     assert result.content == (TextContent('{"city":"Rome","degrees":21.5}'),)
     known = revision >= REV_2025_06_18
-    assert result.structured_content == ({"city": "Rome", "degrees": 21.5} if known else ABSENT)
+    assert result.structured_content == ({"city": "Rome", "degrees": 21.5} if known else None)
     shown = link.do(link.client.list_tools()).tools[0]
     assert (shown.output_schema is not None) is known
 
@@ -333,3 +333,20 @@ def test_a_tool_that_fails_because_the_connection_ended_is_no_news() -> None:
 
 def test_whether_errors_are_masked_can_be_looked_at() -> None:
     assert [Tools(lambda: None, mask_errors=masked).masks_errors for masked in (True, False)] == [True, False]
+
+
+ROOT: Any = Root("file:///a")
+USE: Any = ToolUseContent("1", "add", {})
+
+
+@both
+@pytest.mark.req("TOOL-08")
+@pytest.mark.parametrize("block", [ROOT, USE])
+def test_content_of_the_wrong_kind_costs_its_call_alone(later: bool, block: Any) -> None:
+    link = Link(returning(CallToolResult((TextContent("hi"), block)), later=later))
+    with pytest.raises(RequestError) as caught:
+        link.call("give")
+    assert caught.value.code == ErrorCode.INTERNAL_ERROR
+    assert link.reports == ["the result of tools/call 'give' cannot be sent"]
+    assert "content[1]: expected TextContent or" in str(link.errors[-1])
+    link.do(link.client.ping())

@@ -59,4 +59,5 @@ async def _used(scope: Context, tools: Tools, use: ToolUseContent) -> ToolResult
             result = await result
     except (RequestError, Refusal) as error:
         result = CallToolResult((TextContent(error.message),), is_error=True)
-    return ToolResultContent(use.id, result.content, result.structured_content, is_error=result.is_error)
+    given = ("structured_content",) if result.has_structured_content else ()
+    return ToolResultContent(use.id, result.content, result.structured_content, is_error=result.is_error, given=given)

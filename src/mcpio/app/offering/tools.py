@@ -16,7 +16,6 @@ from mcpio.app.values.plain import to_json
 from mcpio.app.values.validation import SchemaError
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError, ToolError
 from mcpio.framing import json
-from mcpio.types._fields import ABSENT
 from mcpio.types.content import TextContent
 from mcpio.types.tools import CallToolRequest, CallToolResult, Tool
 
@@ -83,6 +82,7 @@ class FunctionTool:
         if isinstance(value, CallToolResult):
             self._check(value)
             return value
+        given: tuple[str, ...] = ()
         if self._gives is None:
             structured = self._encoder.encode(value)
             if structured is None:
@@ -90,14 +90,15 @@ class FunctionTool:
         else:
             structured = to_json(value)
             self._gives(structured)
+            given = ("structured_content",)
         # Clients that know no structured content read the same in a text block (TOOL-15).
-        return CallToolResult((TextContent(json.dumps(structured).decode()),), structured)
+        return CallToolResult((TextContent(json.dumps(structured).decode()),), structured, given=given)
 
     def _check(self, result: CallToolResult) -> None:
         """Check a result that the function made by itself: what a schema was promised for is there (TOOL-13)."""
         if result.is_error or self.description.output_schema is None:
             return
-        if result.structured_content is ABSENT:
+        if not result.has_structured_content:
             raise InvalidMessage("structured_content", "missing, though the tool declares an output schema")
         if self._gives is not None:
             self._gives(result.structured_content)
