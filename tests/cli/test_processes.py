@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -76,7 +77,7 @@ def test_a_server_that_dies_is_quoted(serving: list[str], capfd: pytest.CaptureF
     [
         ("no-such-program-here", Exit.NO_PROGRAM, "cannot start 'no-such-program-here': no such program"),
         (".", Exit.NOT_EXECUTABLE, "cannot start '.': "),
-        ("no.py", Exit.NO_PROGRAM, "cannot start 'no.py': no such program. A Python program is started by 'python no"),
+        ("no.py", Exit.NO_PROGRAM, "cannot start 'no.py': no such program\n"),
         ("localhost:80", Exit.NO_PROGRAM, "cannot start 'localhost:80': no such program. A server that runs"),
         ("sh -c 'echo no >&2; exit 5'", Exit.SERVER_DIED, "the handshake failed: initialize: the connection ended"),
         ("cat", Exit.PROTOCOL, "the handshake failed: "),
@@ -90,6 +91,21 @@ def test_a_program_that_is_no_server(
     seconds = "0.1" if server.endswith("--timeout") else "20"
     assert main(["list", server.removesuffix(" --timeout"), "--timeout", seconds]) is status
     assert capfd.readouterr().err.startswith(f"mcpio: {said}")
+
+
+@pytest.mark.parametrize("name", ["app.py", "my app.py"])
+def test_python_file_in_place_of_a_program_gets_a_command_that_works(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("from mcpio import Server\nserver = Server('app', '1')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    assert main(["list", shlex.quote(name)]) is Exit.NO_PROGRAM
+    said = capfd.readouterr().err
+    assert said.startswith(f"mcpio: cannot start '{name}': no such program. Say mcpio list ")
+    command, *words = shlex.split(said.partition(". Say ")[2].partition("; or 'python ")[0])
+    assert (command, main(words)) == ("mcpio", Exit.DONE)
+    assert capfd.readouterr().out.startswith("app 1, speaking ")
 
 
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,6 +93,22 @@ def test_what_cannot_be_shown(
         path.write_bytes(content)
     assert main(["replay", str(path)]) == status
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no disk that is always full")
+def test_output_that_cannot_be_written_is_not_blamed_on_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "recording"
+    path.write_text("".join(recordings()[Role.CLIENT]), encoding="utf-8")
+    command = f"{sys.executable} -m mcpio replay {path}"
+    full = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True)
+    assert (full.returncode, full.stderr) == (Exit.UNWRITABLE, b"mcpio: cannot write: No space left on device\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    unread = subprocess.run(command, shell=True, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (unread.returncode, unread.stderr) == (Exit.OUTPUT_CLOSED, b"")
 
 
 def test_a_conversation_is_written_down_without_its_secrets(tmp_path: Path) -> None:

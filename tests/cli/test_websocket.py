@@ -24,9 +24,11 @@ def module(tmp_path: Path) -> str:
 def test_a_server_is_called_until_a_signal_ends_it(
     module: str, words: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(module, *words) as (process, url):
-        address = url.replace("http:", "ws:")
+    with serving(module, *words) as (process, announced):
+        address = announced.split()[-1]
         assert address.startswith("ws://127.0.0.1:")
+        if "--http" in words:
+            assert announced == f"{address.replace('ws:', 'http:')} and {address}"
         assert address.endswith("/x" if "--path" in words else "/mcp")
         header = ["--header", "Authorization: Bearer x"]
         assert main(["call", *header, address, "add", "a=1", "b=2"]) is Exit.DONE

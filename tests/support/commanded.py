@@ -37,6 +37,6 @@ def serving(module: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], s
         said = process.stderr.readline()
         try:
             assert said.startswith("mcpio: serving 'workshop' at "), said
-            yield process, said.split()[-1]
+            yield process, said.partition(" at ")[2].strip()
         finally:
             process.kill()

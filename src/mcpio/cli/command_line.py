@@ -49,10 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno not in _UNWRITABLE:
             raise
         _drop_output()
-        if not isinstance(error, BrokenPipeError):
-            with contextlib.suppress(OSError):  # it may be standard error that cannot be written
-                _fail(Failure(Exit.OUTPUT_CLOSED, f"cannot write: {error.strerror}"))
-        return Exit.OUTPUT_CLOSED
+        if isinstance(error, BrokenPipeError):
+            return Exit.OUTPUT_CLOSED
+        with contextlib.suppress(OSError):  # it may be standard error that cannot be written
+            _fail(Failure(Exit.UNWRITABLE, f"cannot write: {error.strerror}"))
+        return Exit.UNWRITABLE
     except KeyboardInterrupt:
         # It came while something was imported: commands that run have their own way with signals.
         return 128 + signal.SIGINT
@@ -125,9 +126,11 @@ exit status:
   1  the tool says that it failed   7  the server ended too early
   2  wrong usage                    8  serve: no server there
   3  bad arguments for the tool     9  no connection to the server at a URL
-  4  no such tool or resource       124  no answer in time
-  5  the server answered an error   126, 127  the program does not start, or is not there
+  4  no such tool or resource       74  the output cannot be written
+  5  the server answered an error   124  no answer in time
+                                    126, 127  the program does not start, or is not there
                                     130, 143  ended by SIGINT, SIGTERM
+                                    141  the reader of the output stopped reading
 """
 
 

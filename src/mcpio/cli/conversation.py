@@ -163,14 +163,16 @@ async def _hold(work: Work, options: argparse.Namespace, console: Console, tap: 
     except McpError as error:
         failure = explained(error)
         if failure.status in (Exit.NO_PROGRAM, Exit.NOT_EXECUTABLE):
-            raise Failure(failure.status, failure.message + _advice(options.server[0])) from error
+            raise Failure(failure.status, failure.message + _advice(options.command, options.server[0])) from error
         raise failure from error
 
 
-def _advice(program: str) -> str:
+def _advice(command: str, program: str) -> str:
     """Return what may have been meant by a word that is no program, or nothing."""
-    if program.endswith(".py"):
-        return f". A Python program is started by 'python {program}'"
+    if program.endswith(".py") and os.path.isfile(program):
+        # A file that mcpio serve takes need not serve itself.
+        words = shlex.quote(shlex.join(["mcpio", "serve", program]))
+        return f". Say mcpio {command} {words}; or 'python {program}', if the file serves when it is run"
     if ":" in program:
         return ". A server that runs is called by a URL, such as http://localhost:8000/mcp or tcp://localhost:4000"
     return ""

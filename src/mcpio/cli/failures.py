@@ -46,6 +46,8 @@ class Exit(enum.IntEnum):
     """``serve``: there is no server where the command line says."""
     UNREACHABLE = 9
     """No connection to the server at a URL came about."""
+    UNWRITABLE = 74
+    """The output of the command cannot be written, for instance because the disk is full."""
     TIMEOUT = 124
     """The server did not answer in time."""
     NOT_EXECUTABLE = 126
@@ -53,7 +55,7 @@ class Exit(enum.IntEnum):
     NO_PROGRAM = 127
     """The server's program does not exist."""
     OUTPUT_CLOSED = 141
-    """Whoever read our output stopped reading."""
+    """The reader of the command's output stopped reading."""
 
 
 class Failure(Exception):
@@ -75,10 +77,10 @@ def explained(error: McpError, *, by_url: bool = False) -> Failure:
     match error:
         case ConnectFailed() if by_url and _is_unreachable(error):
             return Failure(Exit.UNREACHABLE, str(error))
-        case ConnectFailed() if isinstance(error.__cause__, AuthorizationRequired):
-            return Failure(Exit.REFUSED, f"{error}{CREDENTIALS}")
+        case ConnectFailed(__cause__=AuthorizationRequired() as refusal):
+            return Failure(Exit.REFUSED, f"{error}{_advice(refusal)}")
         case AuthorizationRequired():
-            return Failure(Exit.REFUSED, f"{error}{CREDENTIALS}")
+            return Failure(Exit.REFUSED, f"{error}{_advice(error)}")
         case ConnectFailed():
             return Failure(_not_connected(error.__cause__), str(error))
         case RequestTimeout():
@@ -98,6 +100,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean …?" for the known names that are close to one, or nothing."""
     close = get_close_matches(name, list(known), n=3, cutoff=0.75)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def _advice(refusal: AuthorizationRequired) -> str:
+    """Return how credentials are given, if the server asks for any: 403 alone may be about the host or the origin."""
+    return CREDENTIALS if refusal.status == 401 or refusal.challenges else ""
 
 
 def _is_unreachable(error: ConnectFailed) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ def serve(
 
         options["websocket"] = WebSocketOptions()
     with contextlib.nullcontext() if store is None else _opened(store) as options["store"]:
-        _run(partial(serve_http, **options), server, where)
+        _run(partial(serve_http, **options), server, where, ["http", "ws"] if websocket else ["http"])
 
 
 def _opened(path: str) -> SqliteStore:
@@ -86,11 +87,11 @@ def serve_websocket(server: Server, where: Address | str, *, path: str) -> None:
     """Serve over WebSocket only, likewise."""
     from mcpio.trio import serve_websocket
 
-    _run(partial(serve_websocket, path=path), server, where)
+    _run(partial(serve_websocket, path=path), server, where, ["ws"])
 
 
-def _run(serve: Any, server: Server, where: Address | str) -> None:
-    serving = partial(serve, server, handle_signals=True, task_status=_Announcement(server.info.name))
+def _run(serve: Any, server: Server, where: Address | str, schemes: Sequence[str]) -> None:
+    serving = partial(serve, server, handle_signals=True, task_status=_Announcement(server.info.name, schemes))
     if isinstance(where, str):
         serving = partial(serving, unix=where)
     else:
@@ -101,7 +102,7 @@ def _run(serve: Any, server: Server, where: Address | str) -> None:
         raise Failure(Exit.USAGE, str(error)) from error
     except OSError as error:
         said = where if isinstance(where, str) else f"{where.host} port {where.port}"
-        raise Failure(Exit.NOT_LOADED, f"cannot listen at {said}: {error}") from error
+        raise Failure(Exit.NOT_LOADED, f"cannot listen at {said}: {error.strerror or error}") from error
 
 
 @attrs.frozen
@@ -109,6 +110,9 @@ class _Announcement:
     """Says that the server listens: what Trio calls a task status."""
 
     name: str
+    schemes: Sequence[str]
 
     def started(self, listening: HttpListening | WebSocketListening) -> None:
-        print(f"mcpio: serving {self.name!r} at {listening.url}", file=sys.stderr, flush=True)
+        place = listening.url.removeprefix("http").removeprefix("ws")
+        urls = " and ".join(scheme + place for scheme in self.schemes)
+        print(f"mcpio: serving {self.name!r} at {urls}", file=sys.stderr, flush=True)

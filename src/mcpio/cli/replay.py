@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Hashable, Iterable
+import contextlib
+from collections.abc import Generator, Hashable, Iterable
 from math import inf
 
 from mcpio.cli.demo.view import View
@@ -24,12 +25,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Be the command."""
     try:
-        with open(options.file, encoding="utf-8") as file:
-            return show(file, View.for_output())
-    except OSError as error:
-        raise Failure(Exit.NOT_FOUND, f"cannot read {options.file!r}: {error.strerror or error}") from error
+        # An OSError of the output passes: it is not the file's.
+        with contextlib.closing(_lines(options.file)) as lines:
+            return show(lines, View.for_output())
     except (LocalProtocolError, UnicodeDecodeError) as error:
         raise Failure(Exit.PROTOCOL, f"{options.file}: {error}") from error
+
+
+def _lines(path: str) -> Generator[str, None, None]:
+    """Yield the lines of a file. Raises Failure if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            yield from file
+    except OSError as error:
+        raise Failure(Exit.NOT_FOUND, f"cannot read {path!r}: {error.strerror or error}") from error
 
 
 def show(lines: Iterable[str], view: View) -> int:

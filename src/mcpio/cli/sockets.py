@@ -65,7 +65,8 @@ def _run(serve: Any, server: Server, where: str) -> None:
     try:
         trio.run(partial(serve, handle_signals=True, task_status=_Announcement(server.info.name, where)))
     except (OSError, UnicodeError) as error:  # the second for what can be no name of a host
-        raise Failure(Exit.NOT_LOADED, f"cannot listen at {where}: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise Failure(Exit.NOT_LOADED, f"cannot listen at {where}: {reason}") from error
 
 
 @attrs.frozen

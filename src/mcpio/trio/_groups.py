@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from math import inf
+from socket import gaierror
 
 import trio
 
@@ -24,11 +27,14 @@ def first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def reason_of(error: BaseException) -> str:
-    """Say in one line why something broke: what lies deepest says it best."""
+    """Return why something broke, in one line. The deepest cause says it best."""
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(dict.fromkeys(reason_of(each) for each in error.exceptions))
+    # Trio's own text repeats the address, once for each that it tried. Other kinds have error numbers of their own.
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError | gaierror) and error.errno is not None:
+        return os.strerror(error.errno)
     return str(error) or type(error).__name__
 
 

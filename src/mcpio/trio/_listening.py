@@ -258,12 +258,12 @@ async def _shake_hands(stream: trio.SSLStream[Any], timeout: float | None) -> bo
 async def listen_tcp(host: str | None, port: int) -> list[trio.SocketListener]:
     """Listen at every address that a name has; with port 0, at one of them, for only one has the port that is found.
 
-    Raises ``OSError`` when an address cannot be had, with a note that names it.
+    Raises OSError if an address cannot be had; its ``filename`` is the address, so that the text names it.
     """
     try:
         listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     except OSError as error:
-        error.add_note(f"This was for listening on {'every address' if host is None else host}, port {port}.")
+        error.filename = f"{'every address' if host is None else host} port {port}"
         raise
     if port == 0:
         for listener in listeners[1:]:
