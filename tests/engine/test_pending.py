@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcpio.engine.ledger import Held
 from mcpio.engine.limits import Timeout
 from mcpio.engine.pending import (
     NOT_YET,
@@ -199,7 +200,7 @@ def come(requests: IncomingRequests, wire_id: int | str, via: Hashable = None) -
 
 @pytest.mark.req("RPC-07")
 def test_the_peers_ids_are_known_within_their_exchange() -> None:
-    requests = IncomingRequests()
+    requests = IncomingRequests(Held())
     assert not requests.is_running(1)
     one, text, other = come(requests, 1), come(requests, "1"), come(requests, 1, via="a")
     assert (one.id, text.id, other.id) == (1, 2, 3)
@@ -209,7 +210,7 @@ def test_the_peers_ids_are_known_within_their_exchange() -> None:
 
 
 def test_a_cancellation_names_what_it_can_only_mean() -> None:
-    requests = IncomingRequests()
+    requests = IncomingRequests(Held())
     assert requests.named(1, None) == []
     one = come(requests, 1)
     assert requests.named(1, None) == [one]
@@ -231,7 +232,7 @@ def test_a_cancellation_names_what_it_can_only_mean() -> None:
 
 @pytest.mark.req("RPC-07")
 def test_reuse_of_a_finished_id_is_noticed_for_the_latest_few() -> None:
-    requests = IncomingRequests()
+    requests = IncomingRequests(Held())
     assert not requests.was_used(1, None)
     for wire_id in (1, "1"):
         requests.finish(come(requests, wire_id), RequestInput.SEND_RESULT)
@@ -244,7 +245,7 @@ def test_reuse_of_a_finished_id_is_noticed_for_the_latest_few() -> None:
 
 @pytest.mark.parametrize("wire_id", ["x" * 41, "ä", 2**320, -(2**320)])
 def test_an_id_as_long_as_a_message_is_not_kept_after_its_request(wire_id: int | str) -> None:
-    requests = IncomingRequests()
+    requests = IncomingRequests(Held())
     requests.finish(come(requests, wire_id), RequestInput.SEND_RESULT)
     assert not requests.was_used(wire_id, None)
     assert requests.save_finished() == []
@@ -253,7 +254,7 @@ def test_an_id_as_long_as_a_message_is_not_kept_after_its_request(wire_id: int |
 
 
 def test_a_second_answer_is_known_for_the_latest_requests_and_a_cancelled_one_is_never_taken_for_it() -> None:
-    requests = IncomingRequests()
+    requests = IncomingRequests(Held())
     assert not requests.was_answered(1)
     answered, failed, cancelled = (come(requests, number) for number in range(3))
     long = come(requests, "long")
@@ -268,7 +269,7 @@ def test_a_second_answer_is_known_for_the_latest_requests_and_a_cancelled_one_is
 
 
 def test_what_is_finished_after_the_end_of_all_is_left_alone() -> None:
-    requests = IncomingRequests()
+    requests = IncomingRequests(Held())
     request = come(requests, 1)
     requests.finish(request, RequestInput.RECV_LOSS)
     requests.finish(request, RequestInput.RECV_LOSS)
@@ -276,14 +277,14 @@ def test_what_is_finished_after_the_end_of_all_is_left_alone() -> None:
 
 
 def test_the_peers_requests_survive_as_a_value() -> None:
-    requests = IncomingRequests()
+    requests = IncomingRequests(Held())
     for wire_id in ("done", 5):
         requests.finish(come(requests, wire_id), RequestInput.SEND_RESULT)
     requests.finish(come(requests, 6), RequestInput.RECV_CANCEL)
     plain, busy = come(requests, 7), IncomingRequest(IncomingId(5), "b", "custom", None, "token", "exchange")
     requests.add(busy)
     busy.progress = 0.5
-    again = IncomingRequests()
+    again = IncomingRequests(Held())
     again.load(requests.save(), requests.next_id, requests.save_finished(), requests.save_answered())
     assert again.save() == requests.save()
     assert again.save_finished() == ["done", 5, 6]
@@ -294,7 +295,7 @@ def test_the_peers_requests_survive_as_a_value() -> None:
 
 
 def test_a_value_may_name_answers_that_nobody_remembers_any_more() -> None:
-    requests = IncomingRequests()
+    requests = IncomingRequests(Held())
     requests.load([], 100, [], [1, 35, 36, 99, 100, -3])
     assert requests.save_answered() == [36, 99]
 
@@ -317,7 +318,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_whatever_comes_and_ends_the_table_is_a_mapping_by_exchange_and_id(steps: list[tuple[str, int, Any]]) -> None:
-    requests, running, answered = IncomingRequests(), dict[Any, IncomingRequest](), set[int]()
+    requests, running, answered = IncomingRequests(Held()), dict[Any, IncomingRequest](), set[int]()
     for what, number, more in steps:
         if what == "come":
             if (more, number) not in running:
@@ -330,7 +331,7 @@ def test_whatever_comes_and_ends_the_table_is_a_mapping_by_exchange_and_id(steps
             if more is not RequestInput.RECV_CANCEL:
                 answered.add(request.id)
         elif what == "migrate":
-            again = IncomingRequests()
+            again = IncomingRequests(Held())
             again.load(requests.save(), requests.next_id, requests.save_finished(), requests.save_answered())
             requests = again
             running = {(request.via, request.wire_id): request for request in requests}

@@ -271,7 +271,8 @@ class Channel(ABC):
             return not inbox.has_deferred
         # Two sides that both stopped reading while both wait for answers would wait for ever, and what frees a peer
         # whose requests take too much may be a cancellation. Requests that come meanwhile are put aside.
-        return (self._awaits_answers or self._holds_too_much()) and inbox.deferred_bytes <= self._limits.queued_bytes
+        needs_more = self._awaits_answers or self._held.requests > self._limits.peer_bytes // 2
+        return needs_more and inbox.deferred_bytes <= self._limits.queued_bytes
 
     @property
     def wants_write(self) -> bool:
@@ -307,7 +308,7 @@ class Channel(ABC):
     def held(self) -> Held:
         """The bytes held for the peer. Its transport keeps ``replay`` up to date, and ``set_unwritten``."""
         held = self._held
-        held.input, held.output, held.requests = self._inbox.size, self._outbox.size, self._request_bytes
+        held.input, held.output = self._inbox.size, self._outbox.size
         return held
 
     @property
@@ -333,11 +334,6 @@ class Channel(ABC):
     @abstractmethod
     def _receive_deferred(self, text: bytes | str, via: Hashable) -> None:
         """Act on a request that was put aside: at least one event must follow."""
-
-    @property
-    @abstractmethod
-    def _request_bytes(self) -> int:
-        """Bytes of the peer's requests that run."""
 
     @abstractmethod
     def _expire(self, id: int) -> None:
@@ -400,12 +396,9 @@ class Channel(ABC):
 
     def _is_full(self) -> bool:
         """Whether the peer's requests must wait: for it to read its answers, or for those that run to end."""
-        outbox = self._outbox
-        waiting = outbox.size - outbox.own_bytes + self._held.unwritten
-        return waiting > self._limits.high_water or self._holds_too_much()
-
-    def _holds_too_much(self) -> bool:
-        return self._request_bytes > self._limits.peer_bytes // 2
+        outbox, held, limits = self._outbox, self._held, self._limits
+        waiting = outbox.size - outbox.own_bytes + held.unwritten
+        return waiting > limits.high_water or held.requests > limits.peer_bytes // 2
 
     def _check_outbox(self) -> None:
         """Give up on a peer that lets the output grow without bound. This may be the end: see ``_finish``."""
@@ -423,7 +416,7 @@ class Channel(ABC):
         if self._phase is _CLOSED:
             return False
         inbox = self._inbox
-        if self.has_room_for_deferred:
+        if inbox.deferred_bytes and not self._is_full():
             deferred = inbox.next_deferred()
             self._receive_deferred(deferred.text, deferred.via)
             return True

@@ -203,13 +203,13 @@ class Connection(Stateful):
             raw = with_related_task(raw, request.task)
         if self._accent is not None:
             raw = self._accent.result(request.name, raw)
-        self._respond(request, _SEND_RESULT, self._json(jsonrpc.encode_result, request.wire_id, raw))
+        self._respond(request, _SEND_RESULT, to_json(jsonrpc.encode_result, request.wire_id, raw))
 
     def send_raw_result(self, id: IncomingId, result: bytes) -> None:
         """Answer with a result that is JSON already: an object, passed on as it is. Otherwise like ``send_result``."""
         request = self._to_answer(id)
         if request is not None:
-            text = self._json(jsonrpc.encode_raw_result, request.wire_id, result)
+            text = to_json(jsonrpc.encode_raw_result, request.wire_id, result)
             self._respond(request, _SEND_RESULT, text)
 
     def send_error(self, id: IncomingId, error: RequestError) -> None:
@@ -220,7 +220,7 @@ class Connection(Stateful):
         request = self._to_answer(id)
         if request is not None:
             check_error(error, self._context, self._codec)
-            self._respond(request, RequestInput.SEND_ERROR, self._fitting(encode_error(request.wire_id, error)))
+            self._respond(request, RequestInput.SEND_ERROR, encode_error(request.wire_id, error))
 
     def send_progress(
         self, id: IncomingId, progress: float, total: float | None = None, message: str | None = None
@@ -432,6 +432,8 @@ class Connection(Stateful):
         return True
 
     def _respond(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:
+        if len(text) > self._most_sent:
+            raise MessageTooLarge(len(text), self._most_sent)
         self._incoming.finish(request, what)
         if self._batches is not None and request.id in self._batches:
             self._release(self._batches.settle(request.id, text))

@@ -11,7 +11,7 @@ from mcpio.engine.channel import Channel
 from mcpio.engine.failures import decoded_error
 from mcpio.engine.gates import Capabilities, addressed_to, offers, receivable, why_not_served
 from mcpio.engine.inbox import QUOTE, head
-from mcpio.engine.ledger import LARGEST_FACTOR, REQUEST_COST, parsed_size
+from mcpio.engine.ledger import LARGEST_FACTOR, REQUEST_COST, TYPICAL_FACTOR, parsed_size
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import ANSWERS, Kind
 from mcpio.engine.pending import IncomingRequest, IncomingRequests, OutgoingRequest, OutgoingRequests
@@ -94,7 +94,7 @@ class Inbound(Channel):
         self.instructions = None
         self._options = options
         self._outgoing = OutgoingRequests(self._timers, options.limits.retired_ids)
-        self._incoming = IncomingRequests()
+        self._incoming = IncomingRequests(self._held)
         self._tasks: OutgoingTasks | None = None
         self._codec: Codec = codec(LATEST_HANDSHAKE)
         self._context: RequestContext | None = None
@@ -110,10 +110,6 @@ class Inbound(Channel):
     def revision(self) -> Revision | None:
         """The revision of the handshake session, ``None`` before it is settled."""
         return None if self._context is None else self._context.revision
-
-    @property
-    def _request_bytes(self) -> int:
-        return self._incoming.size
 
     def has_deferred(self, via: Hashable) -> bool:
         """Whether a request that came by an exchange waits for room."""
@@ -148,9 +144,16 @@ class Inbound(Channel):
             return
         message = jsonrpc.parse(text)
         if message.__class__ is jsonrpc.Request:
-            self._receive_request(message, via, REQUEST_COST + parsed_size(text))
+            self._receive_request(message, via, self._size_of(text))
         else:
             self._receive(message, text, via)
+
+    def _size_of(self, text: bytes | str) -> int:
+        """Return how many bytes a request takes while it runs. It is looked at closely where much runs already."""
+        size = REQUEST_COST + TYPICAL_FACTOR * len(text)
+        if self._held.requests + size > self._limits.peer_bytes // 8:
+            size = REQUEST_COST + parsed_size(text)
+        return size
 
     def _defer(self, text: bytes | str, via: Hashable) -> bool:
         """Put aside what would run something; return whether it was. Answers and cancellations may make room."""
@@ -168,7 +171,7 @@ class Inbound(Channel):
     def _receive(self, message: jsonrpc.Message, text: bytes | str, via: Hashable) -> None:
         match message:
             case jsonrpc.Request():
-                self._receive_request(message, via, REQUEST_COST + parsed_size(text))
+                self._receive_request(message, via, self._size_of(text))
             case jsonrpc.Result():
                 self._receive_result(message, via)
             case jsonrpc.Notification():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from mcpio.engine.ledger import REQUEST_COST
+from mcpio.engine.ledger import REQUEST_COST, Held
 from mcpio.engine.limits import Timeout
 from mcpio.engine.table import REQUEST_TABLE, Direction, RequestInput, RequestState
 from mcpio.engine.timers import Timers
@@ -259,13 +259,11 @@ class IncomingRequest:
 class IncomingRequests:
     """The peer's requests, under keys of ours."""
 
-    __slots__ = ("_answered", "_by_key", "_by_wire_id", "_finished", "_next", "_running", "size")
+    __slots__ = ("_answered", "_by_key", "_by_wire_id", "_finished", "_held", "_next", "_running")
 
-    size: int
-    """Bytes of those that run."""
-
-    def __init__(self) -> None:
-        self.size = 0
+    def __init__(self, held: Held) -> None:
+        """``held`` is told how many bytes those that run take."""
+        self._held = held
         self._running: dict[int, IncomingRequest] | None = None
         self._by_key: dict[Hashable, IncomingRequest] | None = None
         # Those that came by an exchange, since the same id may have come by several.
@@ -314,7 +312,7 @@ class IncomingRequests:
         """Begin a request under ``next_id``."""
         if self._running is None or self._by_key is None:
             self._running, self._by_key = {}, {}
-        self.size += request.size
+        self._held.requests += request.size
         self._running[request.id] = request
         self._by_key[request.key] = request
         self._next = int(request.id) + 1
@@ -327,7 +325,7 @@ class IncomingRequests:
         """End a running request."""
         if self._running is None or self._by_key is None:
             return
-        self.size -= request.size
+        self._held.requests -= request.size
         del self._running[request.id], self._by_key[request.key]
         if not self._running:
             self._running = self._by_key = None
