@@ -221,7 +221,7 @@ class Pooled:
         self.woken = trio.Event()
         self.pool = HttpPool(
             Location.parse(url),
-            nursery,
+            start=nursery.start_soon,
             receive=self.items.append,
             wake=lambda: self.woken.set() if self.items else None,
             ssl_context=None,

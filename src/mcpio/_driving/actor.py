@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import ClassVar, Final, Protocol
 
@@ -225,22 +225,20 @@ class Actor(ABC):
         self._written.set()
 
     async def _end(self) -> None:
-        """Leave nothing behind, whatever brought us here. Bounded but for ``after_close``."""
-        try:
-            try:
-                async with self._last_moment(LAST_WORDS):
-                    await self._say_what_is_left()
-            finally:
-                # Also where a second cancellation cuts that off: whoever waits for an answer hears that none comes.
-                self.connection.abort()
-                self.touch()
-            async with self._last_moment(TRANSPORT_CLOSE):
-                await self._reporting("closing the transport failed", self._wire.aclose)
+        """Leave nothing behind, whatever brought us here. Bounded but for ``after_close``.
+
+        Each step is taken though an earlier one is cut off by a second cancellation, or raises what ends the program.
+        """
+        async with AsyncExitStack() as steps:  # the last is taken first
+            steps.callback(self._over.set)
             if self._after_close is not None:
-                async with self._last_moment(None):
-                    await self._reporting("cleaning up after a session failed", self._after_close)
-        finally:
-            self._over.set()
+                steps.push_async_callback(self._in_time, None, "cleaning up after a session failed", self._after_close)
+            steps.push_async_callback(self._in_time, TRANSPORT_CLOSE, "closing the transport failed", self._wire.aclose)
+            # Whoever waits for an answer hears that none comes.
+            steps.callback(self.touch)
+            steps.callback(self.connection.abort)
+            async with self._last_moment(LAST_WORDS):
+                await self._say_what_is_left()
 
     async def _say_what_is_left(self) -> None:
         """In a cancelled block: tell the peer which requests nobody waits for any more, so that it stops with them."""
@@ -252,9 +250,10 @@ class Actor(ABC):
             with contextlib.suppress(Exception):
                 await self._wire.send(self.connection)
 
-    async def _reporting(self, message: str, close: Callable[[], Awaitable[None]]) -> None:
+    async def _in_time(self, seconds: float | None, message: str, close: Callable[[], Awaitable[None]]) -> None:
         try:
-            await close()
+            async with self._last_moment(seconds):
+                await close()
         except Exception as error:
             self.report(message, error)
 

@@ -19,10 +19,14 @@ from mcpio._driving import ForABlock, lifespan_of
 from mcpio._driving.beginnings import ConnectOptions, parted
 from mcpio._driving.places import store_tasks
 from mcpio.app.client import Client
+from mcpio.app.renewing import Renewal
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Session
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.server import ServerConnection
 from mcpio.trio._beginnings import Beginning, ServerBeginning, begin_client, begin_server
 from mcpio.trio._groups import last_moment, ungrouped
+from mcpio.trio._interrupts import interruptible, uninterruptible
 from mcpio.trio._runtime import TrioRuntime, check_in_trio
 from mcpio.trio._session import SessionActor
 from mcpio.trio._timekeeper import Timekeeper
@@ -44,6 +48,13 @@ __all__ = [
 
 S = TypeVar("S", bound=Session)
 C = TypeVar("C", bound=Client)
+
+for _kind in {*ClientConnection.__mro__, *ServerConnection.__mro__}:
+    uninterruptible(_kind)
+# They call functions of users.
+interruptible(Session._serve)  # noqa: SLF001  # users do not call it
+interruptible(Session._call_back)  # noqa: SLF001  # users do not call it
+interruptible(Renewal.tell)
 
 
 async def serve(
@@ -112,6 +123,9 @@ class Opened(ForABlock, Generic[C]):
         self._connect = connect
         self._manager: Any = None
 
+    # A Ctrl-C between entering the nursery and entering the block would leave the nursery open: Trio delivers it at the
+    # next checkpoint instead.
+    @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> C:
         """Connect. Raises ``ConnectFailed``, and leaves nothing behind then."""
         if self._manager is not None:
@@ -126,14 +140,18 @@ class Opened(ForABlock, Generic[C]):
             raise
         return self._client
 
+    @trio.lowlevel.enable_ki_protection
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close the client and wait until nothing of it is left."""
-        self._client.close()
-        with trio.CancelScope(shield=True):
-            await self._client.driver.wait_closed()
-        await self._leave(error)
+        try:
+            self._client.close()
+            with trio.CancelScope(shield=True):
+                await self._client.driver.wait_closed()
+        finally:
+            # A Ctrl-C ends the wait, shielded or not. The nursery is left all the same.
+            await self._leave(error)
 
     async def _leave(self, error: BaseException | None) -> None:
         """Leave the nursery without letting it wrap ``error``, which is about to leave the block.
@@ -182,6 +200,8 @@ async def shake_hands(client: C) -> C:
     return client
 
 
+# With protection, a Ctrl-C cannot come between the start of the session and the block of ``run`` that marks its end.
+@trio.lowlevel.enable_ki_protection
 async def carry(
     begun: Beginning,
     wire: Wire,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any, Final, TypedDict, Unpack
 
 import trio
@@ -26,6 +27,7 @@ from mcpio.trio._drivers import Opened, shake_hands
 from mcpio.trio._groups import ungrouped
 from mcpio.trio._http_exchange import HttpClientTimeouts, HttpPool
 from mcpio.trio._http_proxy import Proxy, find_proxy
+from mcpio.trio._interrupts import uninterruptible
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Timekeeper
 
@@ -88,6 +90,8 @@ def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> Opened[Client]
     return Opened(lambda nursery: connect_http(url, nursery=nursery, **options))
 
 
+# With protection, a Ctrl-C cannot come between the start of the session and the block of ``run`` that marks its end.
+@trio.lowlevel.enable_ki_protection
 async def _carry(
     begun: Beginning,
     location: Location,
@@ -104,7 +108,6 @@ async def _carry(
             # What carries messages outlives the cancellation of the block, so that the server hears of it.
             carriers = await nursery.start(_shielded)
             try:
-                carriers.start_soon(timekeeper.run)
                 connection: Any = begun.connection
                 runtime = TrioRuntime(nursery)
                 actor = HttpActor(
@@ -137,6 +140,7 @@ def _session_id(begun: Beginning) -> str | None:
     return id
 
 
+@uninterruptible
 class HttpActor:
     """Runs one client until its connection has ended and the server was told, and is its ``Driver``."""
 
@@ -158,9 +162,10 @@ class HttpActor:
             options=chosen("http", transport.get("http"), HttpClientOptions),
             session_id=session_id,
         )
+        self._carriers = carriers
         self._pool = HttpPool(
             location,
-            carriers,
+            start=self._start,
             receive=self._receive,
             wake=self.wake,
             ssl_context=checked("ssl_context", transport.get("ssl_context"), ssl.SSLContext),
@@ -169,7 +174,11 @@ class HttpActor:
         )
         self._timekeeper = timekeeper
         self._is_busy = self._is_touched = False
+        self._failure: BaseException | None = None
+        self._waiting = trio.CancelScope()
+        self._ended = trio.Event()
         self._over = trio.Event()
+        self._start(timekeeper.run)
 
     def attach(self, client: Client, renewal: Renewal) -> None:
         """Say who acts on events."""
@@ -197,7 +206,7 @@ class HttpActor:
             self._is_busy = False
         self._timekeeper.arm(self, self._machine.next_deadline())
         if self._machine.closed:
-            self._over.set()
+            self._ended.set()
 
     def save_transport(self) -> dict[str, Any]:
         """Return what a snapshot of the session has to hold of this transport. Raises as ``HttpClient.save`` does."""
@@ -222,21 +231,46 @@ class HttpActor:
         await self._over.wait()
 
     async def run(self) -> None:
-        """Wait for the end. In a block that is cancelled the session ends at once, and the server gets to know."""
+        """Wait for the end. In a block that is cancelled the session ends at once, and the server gets to know.
+
+        Raises what a callback ended the program with, such as ``SystemExit``.
+        """
         try:
-            self.wake()
-            await self._over.wait()
+            with self._waiting:
+                self.wake()
+                await self._ended.wait()
         finally:
+            await self._end()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _end(self) -> None:
+        """Leave nothing behind, in bounded time: whatever is raised here, ``wait_closed`` returns."""
+        with ExitStack() as steps:  # the last is taken first
+            steps.callback(self._over.set)
+            steps.callback(self.wake)
+            steps.callback(self._machine.connection.abort)
             with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_WORDS):
                 # The callers of requests are cancelled in this turn of the loop.
                 await trio.lowlevel.checkpoint()
                 self._close(0.0)
-                await self._over.wait()
-            self._machine.connection.abort()
-            self.wake()
-            self._over.set()
+                await self._ended.wait()
 
     # Inside
+
+    def _start(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Start a task that outlives the cancellation of the block."""
+        self._carriers.start_soon(self._guard, task)
+
+    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run such a task. What it raises ends the session, and leaves by ``run``: the others still carry the end."""
+        try:
+            await task()
+        except trio.Cancelled:
+            raise
+        except BaseException as error:
+            self._failure = self._failure or error
+            self._waiting.cancel()
 
     def _receive(self, item: Any) -> None:
         self._machine.receive(item, trio.current_time())

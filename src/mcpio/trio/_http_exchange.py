@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
@@ -60,23 +60,24 @@ class HttpPool:
     def __init__(
         self,
         location: Location,
-        nursery: trio.Nursery,
         *,
+        start: Callable[[Callable[[], Awaitable[None]]], None],
         receive: Callable[[ResponseItem], None],
         wake: Callable[[], None],
         ssl_context: ssl.SSLContext | None,
         timeouts: HttpClientTimeouts,
         proxy: Proxy | None = None,
     ) -> None:
-        """``receive`` takes what comes back, and ``wake`` acts on it. Neither waits.
+        """``start`` starts the task of a connection. ``receive`` takes what comes back, and ``wake`` acts on it.
 
-        What came at once is acted on at once: where a whole response did, its connection is free by then.
+        Neither waits. What came at once is acted on at once: where it was a whole response, its connection is free by
+        then.
         """
         self.location = location
         self.timeouts = timeouts
         self.receive = receive
         self.wake = wake
-        self._nursery = nursery
+        self._start = start
         self._proxy = proxy
         if ssl_context is None and location.scheme == "https":
             ssl_context = ssl.create_default_context()
@@ -100,7 +101,7 @@ class HttpPool:
         else:
             worker = _Worker(self)
             worker.take(job)
-            self._nursery.start_soon(worker.run)
+            self._start(worker.run)
 
     def cut(self, exchange: object) -> None:
         """Break an exchange off."""

@@ -5,6 +5,7 @@ Real bytes go through both engines, but nothing waits for them: what one side ha
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Unpack
 
 import trio
@@ -20,6 +21,7 @@ from mcpio.engine.table import Phase
 from mcpio.trio._beginnings import TapSource, watch
 from mcpio.trio._drivers import Opened, shake_hands
 from mcpio.trio._groups import ungrouped
+from mcpio.trio._interrupts import uninterruptible
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Timekeeper
 
@@ -64,6 +66,7 @@ async def _carry(
                 nursery.cancel_scope.cancel()
 
 
+@uninterruptible
 class _Pair:
     """Two connections, each of which is fed what the other has to say."""
 
@@ -82,14 +85,15 @@ class _Pair:
         try:
             await self._ended.wait()
         finally:
-            # A client hears of its server's end as of any peer's; a server has nobody left to answer.
-            if self.far.connection.phase is Phase.CLOSED:
-                self.near.connection.receive_data(None, trio.current_time())
-                self.pump()
-            self.near.connection.abort()
-            self.far.connection.abort()
-            self.pump()
-            self.over.set()
+            with ExitStack() as steps:  # the last is taken first, and each whatever another raises
+                steps.callback(self.over.set)
+                steps.callback(self.pump)
+                steps.callback(self.far.connection.abort)
+                steps.callback(self.near.connection.abort)
+                # A client hears of its server's end as of any peer's; a server has nobody left to answer.
+                if self.far.connection.phase is Phase.CLOSED:
+                    self.near.connection.receive_data(None, trio.current_time())
+                    self.pump()
 
     def pump(self) -> None:
         """Move what either side has to say, until both are quiet."""
@@ -121,6 +125,7 @@ class _Pair:
         return True
 
 
+@uninterruptible
 class MemoryEnd:
     """The driver of one of two sessions that are joined in memory."""
 

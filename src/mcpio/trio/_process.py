@@ -18,6 +18,7 @@ from mcpio.engine.shutdown import Shutdown, ShutdownAction
 from mcpio.errors import ConnectFailed
 from mcpio.trio._child import Child, Stderr
 from mcpio.trio._halves import InputHalf, StdioStream
+from mcpio.trio._interrupts import uninterruptible
 from mcpio.trio._platform import INHERITED_VARIABLES, start_child
 from mcpio.trio._stderr import StderrReader
 
@@ -76,7 +77,7 @@ async def start_process(
     terminate_grace: float = 2.0,
     die_with_parent: bool = False,
 ) -> ChildProcess:
-    """Start a program as a child whose standard input and output are a stream. ``nursery`` holds its two tasks.
+    """Start a program as a child whose standard input and output are a stream. ``nursery`` holds its tasks.
 
     ``argv`` is the program and its arguments; there is no shell. The child's environment is ``default_environment()``,
     or all of this process's with ``inherit_env``, and ``env`` on top. ``cwd`` is its working directory, this process's
@@ -138,6 +139,7 @@ async def open_process_stream(argv: Sequence[str], **options: Unpack[ProcessOpti
                 failure = None  # It refers to this frame, and this frame to it.
 
 
+@uninterruptible
 class ChildProcess:
     """A running child. Made by ``start_process`` and ``open_process_stream``."""
 
@@ -158,6 +160,7 @@ class ChildProcess:
         self._child = child
         self._machine = machine
         self._stderr = StderrReader(child.stderr, sink)
+        self._reading_stderr = trio.CancelScope(shield=True)
         self._unread: InputHalf | None = None
         self._wake = trio.Event()
         self._exited = trio.Event()
@@ -201,6 +204,7 @@ class ChildProcess:
     def attend(self, nursery: trio.Nursery) -> None:
         """Start the tasks that look after the child. ``start_process`` does it."""
         nursery.start_soon(self._supervise)
+        nursery.start_soon(self._read_stderr)
         nursery.start_soon(self._follow_nursery)
 
     async def _supervise(self) -> None:
@@ -208,7 +212,6 @@ class ChildProcess:
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._await_exit)
-                nursery.start_soon(self._stderr.run)
                 while not self._machine.finished:
                     await self._await_event()
                     self._act()
@@ -217,6 +220,7 @@ class ChildProcess:
                         self._unread = None
                 with trio.move_on_after(STDERR_PATIENCE):
                     await self._stderr.ended.wait()
+                self._reading_stderr.cancel()
                 nursery.cancel_scope.cancel()
         self._child.stdin.close()
         self._child.end_stdout()
@@ -224,6 +228,11 @@ class ChildProcess:
             self._unread.close()  # The stream was closed while only the standard error was still read.
         self._exited.set()
         self._ended.set()
+
+    async def _read_stderr(self) -> None:
+        """Read standard error until the child has ended: it must not block on it. Raises what ends the program."""
+        with self._reading_stderr:
+            await self._stderr.run()
 
     async def _follow_nursery(self) -> None:
         try:
@@ -339,6 +348,7 @@ def _describe_exit(returncode: int | None) -> str:
         return f"was ended by signal {-returncode}"
 
 
+@trio.lowlevel.enable_ki_protection
 async def _drop(source: InputHalf) -> None:
     """Read to the end, for nobody."""
     try:

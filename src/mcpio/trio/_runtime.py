@@ -12,6 +12,7 @@ import trio
 
 from mcpio._driving import report
 from mcpio.errors import NoBackChannel
+from mcpio.trio._interrupts import uninterruptible
 
 __all__ = ["TrioOneShot", "TrioRuntime", "check_in_trio"]
 
@@ -55,6 +56,7 @@ class TrioTask:
             report("the task of a handler failed", failures)
 
 
+@uninterruptible
 class TrioOneShot:
     """A value for one waiting task, without the set that ``trio.Event`` keeps for many."""
 

@@ -9,12 +9,16 @@ import trio
 from mcpio._driving.actor import Actor, Wire
 from mcpio.engine.connection import Connection
 from mcpio.trio._groups import last_moment
+from mcpio.trio._interrupts import uninterruptible
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Signal, Timekeeper
 
 __all__ = ["SessionActor"]
 
+uninterruptible(Actor)
 
+
+@uninterruptible
 class SessionActor(Actor):
     """Runs one session until its connection ends. One timekeeper serves any number of them."""
 

@@ -132,6 +132,7 @@ async def _connect(
     return await connect_by(SocketDialler(dial, where, timeout, StreamWire), nursery, given)
 
 
+@trio.lowlevel.enable_ki_protection  # or there might be a connection that nothing closes
 async def connect_by(dialler: SocketDialler[Any], nursery: trio.Nursery, given: dict[str, Any]) -> Client:
     """Return a client of what a dialler connects to, which outlives its connections where ``reconnect`` is given."""
     policy = given.pop("reconnect", None)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from mcpio.trio._interrupts import interruptible
+
 if TYPE_CHECKING:
     from mcpio.trio._halves import InputHalf
 
@@ -22,7 +24,8 @@ MAX_LINE: Final = 65536
 class StderrReader:
     """Reads one child's standard error to its end; ``source`` is ``None`` where there is nothing to read.
 
-    ``sink`` is called with each line. If it raises, that is logged and it is called no more; reading goes on.
+    ``sink`` is called with each line. If it raises an ``Exception``, that is logged, the sink is not called again, and
+    reading goes on. Anything else that it raises leaves ``run``.
     """
 
     def __init__(self, source: InputHalf | None, sink: Callable[[str], object] | None) -> None:
@@ -75,13 +78,15 @@ class StderrReader:
             self._give(bytes(self._line))
             self._line.clear()
 
+    @interruptible
     def _give(self, line: bytes) -> None:
-        if self._sink is None:
+        sink, self._sink = self._sink, None
+        if sink is None:
             return
         try:
-            self._sink(line.removesuffix(b"\r").decode("utf-8", "replace"))
+            sink(line.removesuffix(b"\r").decode("utf-8", "replace"))
+            self._sink = sink
         except Exception:
             import logging
 
-            self._sink = None
             logging.getLogger("mcpio").exception("the function for a server's standard error failed")

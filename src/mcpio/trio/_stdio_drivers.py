@@ -218,6 +218,7 @@ class _Children:
             self.child.close()
 
 
+@trio.lowlevel.enable_ki_protection  # or a child might be started that nothing ends
 async def _host(
     argv: Sequence[str],
     options: Mapping[str, Any],

@@ -9,10 +9,12 @@ import trio
 
 from mcpio._driving import report
 from mcpio.engine.timers import Timers
+from mcpio.trio._interrupts import uninterruptible
 
 __all__ = ["Signal", "Timekeeper"]
 
 
+@uninterruptible
 class Signal:
     """A flag that one task waits for; waiting lowers it. Cheaper than a new ``trio.Event`` for each round."""
 

@@ -1,0 +1,237 @@
+"""P9: a Ctrl-C, a callback, the body or a cancellation ends a program with a client: it does not hang."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from interrupted import KINDS, Interruption, Open, converse, served
+
+from mcpio import Client, ConnectionLost
+from mcpio.asyncio import connect, open_streams
+
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="processes and sockets of POSIX"),
+    pytest.mark.timeout(40),
+]
+
+MOMENTS = 16
+"""How many steps of a conversation are tried, of some hundred to two thousand."""
+
+FORMS = ["open", "connect"]
+
+
+@contextmanager
+def ended_by(kind: type[BaseException]) -> Iterator[None]:
+    """Check that a program ends by an exception; calls that were under way may be lost beside it, in a nursery."""
+    try:
+        yield
+    except kind:
+        return
+    except BaseExceptionGroup as group:
+        ending, others = group.split(kind)
+        assert ending is not None
+        assert others is None or others.split(ConnectionLost)[1] is None
+        return
+    raise AssertionError("the program went on")
+
+
+def conversation(opens: Open) -> Callable[[], Any]:
+    async def main() -> None:
+        async with opens(roots=()) as client:
+            await converse(client)
+
+    return main
+
+
+# Between the call of an async function and the start of its task, for instance.
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
+def test_ctrl_c_at_any_step_ends_the_program(kind: str, form: str, tmp_path: Path) -> None:
+    with served(kind, tmp_path) as both:
+        main = conversation(both[FORMS.index(form)])
+        trio.run(main)  # what is imported and built once is no part of the steps
+        with Interruption() as whole:
+            trio.run(main)
+        reached = 0
+        for at in range(1, whole.calls, whole.calls // MOMENTS):
+            with Interruption(at) as interruption, ended_by(KeyboardInterrupt):
+                trio.run(main)
+                if interruption.calls < at:  # Not every conversation takes as many steps.
+                    raise KeyboardInterrupt
+            reached += interruption.calls == at
+        assert reached > MOMENTS // 2
+    gc.collect()
+
+
+def in_roots(error: BaseException) -> dict[str, Any]:
+    def roots() -> Any:
+        raise error
+
+    return {"roots": roots}
+
+
+def in_progress(error: BaseException) -> dict[str, Any]:
+    def on_progress(*_: object) -> None:
+        raise error
+
+    return {"on_progress": on_progress}
+
+
+def in_waiting_roots(error: BaseException) -> dict[str, Any]:
+    async def roots() -> Any:
+        await trio.lowlevel.checkpoint()
+        raise error
+
+    return {"roots": roots}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("callback", [in_roots, in_progress, in_waiting_roots])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
+def test_what_leaves_a_callback_ends_the_program(
+    kind: str, form: str, callback: Callable[[BaseException], dict[str, Any]], error: BaseException, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"roots": (), **callback(error)}
+    on_progress = given.pop("on_progress", lambda *_: None)
+
+    async def main() -> None:
+        async with opens(**given) as client:
+            await converse(client, on_progress)
+
+    with served(kind, tmp_path) as both:
+        opens = both[FORMS.index(form)]
+        with ended_by(type(error)):
+            trio.run(main)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
+def test_what_leaves_the_function_for_standard_error_ends_the_program_and_the_child(
+    error: BaseException, tmp_path: Path
+) -> None:
+    pids: list[int] = []
+
+    def stderr(_: str) -> None:
+        raise error
+
+    async def main() -> None:
+        async with opens(roots=(), stderr=stderr) as client:
+            pids.append(client.child.pid)  # type: ignore[attr-defined]  # it is a StdioClient
+            await converse(client)
+
+    with served("stdio", tmp_path) as (opens, _), pytest.raises(type(error)):
+        trio.run(main)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids[0], 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
+def test_what_leaves_the_body_ends_the_program(kind: str, error: BaseException, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opens(roots=()) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(converse, client)
+            await client.ping()
+            raise error
+
+    with served(kind, tmp_path) as (opens, _), ended_by(type(error)):
+        trio.run(main)
+
+
+class Cancelling(trio.abc.Instrument):
+    """Cancels a scope at the n-th step of any task."""
+
+    def __init__(self, at: int = 0) -> None:
+        self.steps = 0
+        self.scope = trio.CancelScope()
+        self._at = at
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.steps += 1
+        if self.steps == self._at:
+            self.scope.cancel()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_cancellation_at_any_step_ends_the_program(kind: str, form: str, tmp_path: Path) -> None:
+    with served(kind, tmp_path) as both:
+        inner = conversation(both[FORMS.index(form)])
+
+        async def main(cancelling: Cancelling) -> None:
+            with cancelling.scope:
+                await inner()
+
+        whole = Cancelling()
+        trio.run(main, whole, instruments=[whole])
+        for at in range(1, whole.steps, max(1, whole.steps // MOMENTS)):
+            cancelling = Cancelling(at)
+            trio.run(main, cancelling, instruments=[cancelling])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_real_ctrl_c_ends_a_busy_program(kind: str, tmp_path: Path) -> None:
+    """Of the kind that a terminal sends, at moments of chance, so in the event loop and in the middle of anything."""
+    program = f"import interrupted; interrupted.be_interrupted({kind!r}, {str(tmp_path)!r}, {MOMENTS})"
+    path = os.pathsep.join([str(Path(__file__).parents[1] / "support"), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=30,
+        check=True,
+    )
+    assert done.stdout.split() == [b"%d" % each for each in range(MOMENTS)]
+
+
+# On asyncio
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("where", ["a callback", "a waiting callback", "the body", "a cancellation"])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
+def test_asyncio_programs_end_too(where: str, form: str, error: BaseException, tmp_path: Path) -> None:
+    def roots() -> Any:
+        raise error
+
+    async def roots_later() -> Any:
+        await asyncio.sleep(0)
+        raise error
+
+    given: Any = {"a callback": roots, "a waiting callback": roots_later}.get(where, ())
+
+    async def talk(client: Client) -> None:
+        asking = asyncio.ensure_future(client.call_tool("ask"))
+        if where == "the body":
+            await client.ping()
+            raise error
+        if where == "a cancellation":
+            await client.ping()
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        await asking
+
+    async def main() -> None:
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
+        if form == "open":
+            async with open_streams(reader, writer, roots=given) as client:
+                await talk(client)
+        else:
+            client = await connect(reader, writer, roots=given)
+            await talk(client)
+
+    expected: type[BaseException] = asyncio.CancelledError if where == "a cancellation" else type(error)
+    with served("unix", tmp_path), pytest.raises(expected):
+        asyncio.run(main())
