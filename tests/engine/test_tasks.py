@@ -159,6 +159,19 @@ def test_beyond_the_limits_a_task_is_refused(limits: Any, reason: str, others_ma
 
 
 @pytest.mark.req("TASK-36")
+def test_tasks_without_an_owner_count_for_whoever_asked_for_them() -> None:
+    keeper = Keeper(limits={"running_per_owner": 2, "running_without_owner": 3})
+    first, _ = keeper.create(requestor=1), keeper.create(requestor=1)
+    assert refusal(keeper, "create", None, "dig", now=0, cookie=1, requestor=1)[0] == -32603
+    keeper.create(requestor=2)
+    assert refusal(keeper, "create", None, "dig", now=0, cookie=1, requestor=2)[0] == -32603
+    keeper.create("ada")
+    keeper.finish(first)
+    keeper.create(requestor=1)
+    assert keeper.status(first) == "completed"  # whose id is all that it takes
+
+
+@pytest.mark.req("TASK-36")
 def test_a_result_beyond_the_limits_fails_its_task() -> None:
     keeper = Keeper(limits={"result_bytes": 100, "stored_bytes": 500})
     large, late = keeper.create(), keeper.create()

@@ -199,7 +199,7 @@ class Client(Session):
         if tasks is not None:
             from mcpio.app.tasks.client import ClientTasks
 
-            self._receiver = ClientTasks(tasks, self._handlers, self._handler_middleware)
+            self._receiver = ClientTasks(tasks, self.thread_pool, self._handlers, self._handler_middleware)
             self._handlers.update(self._receiver.handlers)
             self._receiver.attach(driver, None, self)
 

@@ -109,8 +109,12 @@ class RequestScope:
         self.run_in_loop(lambda: self._session.send_progress(self._event.id, progress, total, message))
 
     async def run_in_thread(self, function: Callable[[], T]) -> T:
-        """Run a blocking function in a thread. Cancelling the wait abandons the thread."""
-        return await self._session.driver.runtime.to_thread(function)
+        """Run a blocking function in a thread, once there is one for this peer (``Limits.peer_threads``).
+
+        Cancelling the wait abandons the thread, which counts until the function returns.
+        """
+        session = self._session
+        return await session.thread_pool.run(session.driver.runtime, session.account, function)
 
     def run_in_loop(self, function: Callable[[], T]) -> T:
         """Run a plain function in the loop's thread, and return what it returns.

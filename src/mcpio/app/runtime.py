@@ -60,7 +60,10 @@ class Runtime(Protocol):
         """Return the time of day, in seconds since 1970, which people may set back and forth."""
 
     def to_thread(self, function: Callable[[], T]) -> Awaitable[T]:
-        """Run a blocking function in a thread. A cancelled wait abandons the thread."""
+        """Run a blocking function in a thread, without a bound: see ``mcpio.app.thread_pool`` for one.
+
+        A cancelled wait abandons the thread, or leaves the function out where it has not begun.
+        """
 
     def from_thread(self, function: Callable[[], T]) -> T:
         """Run a function in the loop's thread, from any other, and return what it returns."""

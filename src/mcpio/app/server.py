@@ -30,6 +30,7 @@ from mcpio.app.offering.tools import Tools
 from mcpio.app.runtime import Driver
 from mcpio.app.serving import ServerSession, checked_level
 from mcpio.app.session import Handler, checked_callback
+from mcpio.app.thread_pool import ThreadPool
 from mcpio.engine.ledger import Ledger
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
@@ -119,6 +120,8 @@ class Server:
     """The tasks; ``None`` as long as no tool may be one and none were asked for."""
     ledger: Ledger
     """What is held for all of its clients, within ``Limits.total_bytes``."""
+    thread_pool: ThreadPool
+    """The threads of blocking handlers, for all sessions."""
     undelivered: int
     """How many notifications for everybody did not reach a client: ``ServerSession.undelivered`` of all sessions."""
 
@@ -167,6 +170,7 @@ class Server:
         self.log_filter = checked_callback("log_filter", log_filter)
         self.options = chosen("options", options, Options)
         self.ledger = Ledger(self.options.limits.total_bytes)
+        self.thread_pool = ThreadPool(self.options.limits)
         self.tools = Tools(lambda: self._broadcast(ToolListChangedNotification()), mask_errors=mask_errors)
         self.resources = Resources(lambda: self._broadcast(types.ResourceListChangedNotification()))
         self.prompts = Prompts(lambda: self._broadcast(types.PromptListChangedNotification()))
@@ -307,7 +311,14 @@ class Server:
         from mcpio.app.tasks.tools import ToolTasks
 
         call = self.handlers["tools/call"]
-        self.tasks = ToolTasks(self.tools, call, partial(self._work, call), options or TaskOptions(), self._page_size)
+        self.tasks = ToolTasks(
+            self.tools,
+            call,
+            partial(self._work, call),
+            options or TaskOptions(),
+            page_size=self._page_size,
+            thread_pool=self.thread_pool,
+        )
         self.handlers.update(self.tasks.handlers)
         for session in self.sessions:
             self.tasks.attach(session.driver, session.state, session)

@@ -50,6 +50,7 @@ class ServerSession(Session):
         self.undelivered = 0
         self._subscriptions: dict[str, None] | None = None
         self._root_list: RootList | None = None
+        self._thread_pool = server.thread_pool
         self._log_outlet: LogOutlet | None = None
 
     def notify_elicitation_complete(self, id: str) -> bool:

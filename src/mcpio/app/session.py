@@ -7,9 +7,10 @@ loop's own thread, between two waits.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from mcpio.app.callbacks import ProgressCallback, check_nothing_waits, checked_callback
 from mcpio.app.context import RequestScope
@@ -17,6 +18,7 @@ from mcpio.app.failures import alone, internal_error, is_only_the_end, named, sa
 from mcpio.app.peer_tasks.calls import TaskCalls
 from mcpio.app.runtime import Driver, OneShot, Spawned
 from mcpio.app.settling import cancellation_of, is_awaitable, is_stopping
+from mcpio.app.thread_pool import ThreadPool
 from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.keep_alive import KEEP_ALIVE
 from mcpio.engine.limits import Timeout
@@ -60,6 +62,8 @@ __all__ = ["Handler", "ProgressCallback", "Session", "Waiter", "checked_callback
 Handler: TypeAlias = Callable[[Any, Any], Any]
 """Takes the scope and the typed request; returns the typed result, or a coroutine that does."""
 
+_NUMBERS: Final = count()
+
 SLOW = 0.05
 """Seconds that a plain function may take in the loop's thread before it is reported."""
 
@@ -82,6 +86,8 @@ class Session(TaskCalls):
         self.driver = driver
         self.ended = None
         self._began = driver.now()
+        self._number = next(_NUMBERS)
+        self._thread_pool: ThreadPool | None = None
         self._running: dict[IncomingId, tuple[RequestScope, Spawned]] = {}
         self._visits: Visits | None = None
         self._faults: PeerFaults | None = None
@@ -225,6 +231,19 @@ class Session(TaskCalls):
         if isinstance(error, URLElicitationRequired):
             for each in error.elicitations:
                 self._begin_visit(str(each.elicitation_id))
+
+    @property
+    def thread_pool(self) -> ThreadPool:
+        """Where blocking handlers run."""
+        if self._thread_pool is None:
+            self._thread_pool = ThreadPool(self.connection.options.limits)
+        return self._thread_pool
+
+    @property
+    def account(self) -> Hashable:
+        """What the peer's work is counted for: its principal, or without one this session."""
+        principal: Hashable = getattr(self.connection, "principal", None)
+        return ("session", self._number) if principal is None else ("principal", principal)
 
     def health(self) -> SessionHealth:
         """Return how the session is doing now: its phase, its age, what runs, what passed, and when it last heard."""

@@ -71,12 +71,20 @@ class Limits:
     replay_bytes: int = MIB
     """How many bytes of them. Beyond: as above."""
 
+    peer_threads: int = 8
+    """How many threads blocking handlers may take at once for one peer: its principal, or without one its session (over
+    HTTP without sessions, its request). A thread counts until its function returns, also when the request was given
+    up. Beyond: the call waits. At least 1, as ``total_threads``."""
+    total_threads: int = 64
+    """How many they may take for all peers of one server. Beyond: likewise; peers that wait take turns."""
+
     def __attrs_post_init__(self) -> None:
         for name, value in attrs.asdict(self).items():
             if value is None and name == "sent_message_bytes":
                 continue
-            if not isinstance(value, int) or value < 0:
-                raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
+            least = 1 if name in ("peer_threads", "total_threads") else 0
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be an integer of {least} or more, not {value!r}")
 
     @property
     def most_sent(self) -> int:

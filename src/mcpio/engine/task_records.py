@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
@@ -58,7 +58,9 @@ class TaskLimits:
     running: int = 1024
     """How many tasks may be unfinished at once. Beyond: the request is refused with -32603, ``too many tasks``."""
     running_per_owner: int = 64
-    """How many of them one owner may have. Beyond: likewise."""
+    """How many of them one owner may have; without an owner, one session. Beyond: likewise."""
+    running_without_owner: int = 512
+    """How many of them may be bound to nobody, so that strangers leave room for others. Beyond: likewise."""
     tasks: int = 4096
     """How many tasks may be kept, finished ones too. Beyond: likewise."""
     stored_bytes: int = 256 * MIB
@@ -74,7 +76,7 @@ class TaskLimits:
     """The same for tasks that are bound to nobody, where their id is all it takes to get at them (TASK-35)."""
 
     def __attrs_post_init__(self) -> None:
-        for name in ("running", "running_per_owner", "tasks", "stored_bytes", "result_bytes"):
+        for name in ("running", "running_per_owner", "running_without_owner", "tasks", "stored_bytes", "result_bytes"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 0:
                 raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
@@ -143,6 +145,8 @@ class TaskRecord:
     """The token of the state that waits to be stored, where the next one may take its place."""
     shown: Task | None = None
     """What the requestor may see: the state that was stored last, ``None`` before the first was."""
+    account: Hashable = None
+    """What it is counted for while it runs."""
 
     def view(self) -> Task:
         """Return the task as it stands, for the wire (TASK-12)."""

@@ -9,9 +9,9 @@ The obligation after every call: *carry out the effects, drain the events, re-ar
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -95,7 +95,7 @@ class TaskMachine:
         self._owned: dict[Owner, dict[str, TaskRecord]] = {}
         self._by_number: dict[int, TaskRecord] = {}
         self._stored = 0
-        self._running = 0
+        self._running: Counter[Hashable] = Counter()
         self._next_number = 1
         self._next_token = 1
         self._asked: dict[int, _Put | _Fetch | str | None] = {}
@@ -114,25 +114,37 @@ class TaskMachine:
         cookie: Any,
         ttl: float | None = None,
         request: Mapping[str, Any] | None = None,
+        requestor: Hashable = None,
     ) -> str:
         """Begin a task and return its id. ``TaskReplied`` brings the task, which may be told then (TASK-09).
 
         ``operation`` says in words what it does. ``ttl`` is for how long the requestor wants it kept, in milliseconds.
         With a ``request``, any JSON object, the task is resumed by ``TaskOrphaned`` when nobody works on it.
+        ``requestor`` is what the task is counted for when it has no owner: the session, say.
         Raises ``RequestError`` beyond the limits and for a ``ttl`` that is none.
         """
         if owner is not None and owner.__class__ not in (str, int):
             raise LocalProtocolError(f"an owner is a string, an integer or None, not {owner!r:.100}")
         if ttl is not None and not ttl > 0:
             raise RequestError(ErrorCode.INVALID_PARAMS, "Invalid params: task.ttl is more than 0", {"ttl": ttl})
-        self._check_room(owner)
+        account = _account(owner, requestor)
+        self._check_room(owner, account)
         id = self._entropy(ID_BYTES).hex()
         if id in self._records:
             raise LocalProtocolError("the entropy gave the same bytes twice")
         moment = self._epoch + now
         granted = self._limits.ttl(ttl, owner)
         record = TaskRecord(
-            id, self._next_number, owner, operation, request, moment, moment, granted, self._poll_interval
+            id,
+            self._next_number,
+            owner,
+            operation,
+            request,
+            moment,
+            moment,
+            granted,
+            self._poll_interval,
+            account=account,
         )
         record.size = len(dump_record(record))
         self._next_number += 1
@@ -321,12 +333,12 @@ class TaskMachine:
             raise not_found(id)
         return record, record.shown
 
-    def _check_room(self, owner: Owner) -> None:
+    def _check_room(self, owner: Owner, account: Hashable) -> None:
         limits = self._limits
-        mine = sum(record.state not in _ENDED for record in self._owned.get(owner, {}).values())
         for count, limit in (
-            (mine, limits.running_per_owner),
-            (self._running, limits.running),
+            (self._running[account], limits.running_per_owner),
+            (self._running[_STRANGERS] if owner is None else 0, limits.running_without_owner),
+            (self._running[_ALL], limits.running),
             (len(self._records), limits.tasks),
         ):
             if count >= limit:
@@ -339,7 +351,8 @@ class TaskMachine:
         self._by_number[record.number] = record
         self._owned.setdefault(record.owner, {})[record.id] = record
         self._stored += record.size
-        self._running += record.state not in _ENDED
+        if record.state not in _ENDED:
+            self._count(record, 1)
         if record.ttl is not None:
             self._timers.set(record.number, record.created + record.ttl / 1000 - self._epoch)
 
@@ -350,14 +363,23 @@ class TaskMachine:
         if not owned:
             del self._owned[record.owner]
         self._stored -= record.size
-        self._running -= record.state not in _ENDED
+        if record.state not in _ENDED:
+            self._count(record, -1)
         self._timers.clear(record.number)
         token = self._ask(record.id)
         self._effects[token] = StoreDelete(token, record.id)
 
     def _step(self, record: TaskRecord, what: TaskInput) -> None:
         record.state = TASK_TABLE[Direction.INCOMING, record.state, what]
-        self._running -= record.state in _ENDED
+        if record.state in _ENDED:
+            self._count(record, -1)
+
+    def _count(self, record: TaskRecord, change: int) -> None:
+        """Count a task that runs, or runs no longer."""
+        for account in (_ALL, record.account, *((_STRANGERS,) if record.owner is None else ())):
+            self._running[account] += change
+            if not self._running[account]:
+                del self._running[account]
 
     def _touch(self, record: TaskRecord, now: float) -> None:
         # Wall time may have been set back between two processes.
@@ -472,10 +494,20 @@ class TaskMachine:
                 found[record.number] = record
         for number, record in sorted(found.items()):
             self._next_number = number + 1
+            record.account = _account(record.owner, None)
             self._keep(record)
         self.handle_timeout(now)
         for id in tuple(self._records):
             self.orphan(id, "The server was restarted before the task was over", now=now)
+
+
+_ALL: Final = "all"
+_STRANGERS: Final = "without an owner"
+
+
+def _account(owner: Owner, requestor: Hashable) -> Hashable:
+    """Return what a task is counted for: its owner, or without one whoever asked for it."""
+    return ("owner", owner) if owner is not None else ("requestor", requestor)
 
 
 def _refused(text: str, reason: str, limit: int) -> RequestError:

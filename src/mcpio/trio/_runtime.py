@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -93,12 +94,14 @@ class TrioOneShot:
 class TrioRuntime:
     """Tasks in a nursery, which outlives them all. Make it inside ``trio.run``."""
 
-    __slots__ = ("_nursery", "_token")
+    __slots__ = ("_limiter", "_nursery", "_token")
 
     def __init__(self, nursery: trio.Nursery | None) -> None:
         """Without a nursery there are no tasks."""
         self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
+        # Trio's own limiter lets whoever abandons 40 calls hold up everybody else's.
+        self._limiter = trio.CapacityLimiter(math.inf)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> TrioTask:
         """Run a coroutine as a task of its own."""
@@ -135,7 +138,7 @@ class TrioRuntime:
 
     def to_thread(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run a blocking function in a thread; a cancelled wait abandons it."""
-        return trio.to_thread.run_sync(function, abandon_on_cancel=True)
+        return trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._limiter)
 
     def from_thread(self, function: Callable[[], T]) -> T:
         """Run a function in Trio's thread, from any other. ``NoBackChannel`` when the run is over."""

@@ -12,6 +12,8 @@ from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.app.tasks.keeping import MemoryTaskStore
 from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
+from mcpio.app.thread_pool import ThreadPool
+from mcpio.engine.limits import Limits
 from mcpio.engine.table import Role
 from mcpio.engine.task_records import TaskChanged, TaskLimits
 from mcpio.errors import NoBackChannel
@@ -453,7 +455,7 @@ def test_a_request_that_wants_no_task_is_none() -> None:
 
 
 def test_what_happens_where_nothing_can_run_is_reported_nowhere() -> None:
-    receiver = TaskReceiver(TaskOptions())
+    receiver = TaskReceiver(TaskOptions(), ThreadPool(Limits()))
     receiver._report("lost", OSError())
     assert receiver._keeping.place is None
 

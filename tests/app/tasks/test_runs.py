@@ -284,7 +284,7 @@ def test_progress_goes_the_way_of_the_result_where_somebody_waits_for_it() -> No
 def test_work_that_has_not_begun_can_be_stopped() -> None:
     link = Link(Server("s", tasks=TaskOptions()))
     receiver: Any = link.session.server.tasks
-    run = RunningTask(receiver, "id", None, Host(link), None, None, None, is_resumed=False)
+    run = RunningTask(receiver, "id", None, Host(link), None, None, None, account=None)
     run.stop()
     assert run.is_over
 
@@ -292,7 +292,7 @@ def test_work_that_has_not_begun_can_be_stopped() -> None:
 def test_a_client_answers_in_the_scope_of_its_task() -> None:
     link = Link(Server("s", tasks=TaskOptions()))
     receiver: Any = link.session.server.tasks
-    run = RunningTask(receiver, "id", None, Host(link), None, None, None, is_resumed=False)
+    run = RunningTask(receiver, "id", None, Host(link), None, None, None, account=None)
     event: Any = None
     scope = TaskScope(run, link.client, event)
     assert (scope.task, scope.session) == (run, link.client)
@@ -301,7 +301,7 @@ def test_a_client_answers_in_the_scope_of_its_task() -> None:
 def test_questions_that_were_given_up_leave_nothing_behind() -> None:
     link = Link(Server("s", tasks=TaskOptions()))
     receiver: Any = link.session.server.tasks
-    run = RunningTask(receiver, "id", None, Host(link), None, None, None, is_resumed=False)
+    run = RunningTask(receiver, "id", None, Host(link), None, None, None, account=None)
     for _ in range(2):
         link.start(run._route()).cancel()
     assert run._wanting == []
@@ -310,7 +310,7 @@ def test_questions_that_were_given_up_leave_nothing_behind() -> None:
 def test_who_gave_up_waiting_is_no_way_to_ask() -> None:
     link = Link(Server("s", tasks=TaskOptions()))
     receiver: Any = link.session.server.tasks
-    run = RunningTask(receiver, "id", None, Host(link), None, None, None, is_resumed=False)
+    run = RunningTask(receiver, "id", None, Host(link), None, None, None, account=None)
     event: Any = None
     gone, there = TaskScope(run, link.client, event), TaskScope(run, link.client, event)
     gone.give_up()

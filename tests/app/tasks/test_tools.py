@@ -170,6 +170,16 @@ def test_too_many_tasks_are_refused() -> None:
     assert mine.wire.ask("tools/call", name="dig", task={"ttl": -1})["code"] == -32602
 
 
+@pytest.mark.req("TASK-36")
+def test_tasks_of_an_anonymous_session_leave_room_for_other_sessions() -> None:
+    mine = Mine(limits=TaskLimits(running_per_owner=1))
+    mine.wire.begin()
+    assert mine.wire.ask("tools/call", name="dig", task={})["code"] == -32603
+    other = Wire(Link(mine.server))
+    other.begin()
+    assert other.ask("tools/call", name="dig", task={})["code"] == -32603
+
+
 # Results
 
 

@@ -19,6 +19,7 @@ from mcpio.types.tasks import (
 if TYPE_CHECKING:
     from mcpio.app.context import RequestScope
     from mcpio.app.session import Handler
+    from mcpio.app.thread_pool import ThreadPool
 
 __all__ = ["ClientTasks", "client_tasks_capability"]
 
@@ -37,9 +38,15 @@ def client_tasks_capability(options: TaskOptions, *, sampling: bool, elicitation
 class ClientTasks(TaskReceiver):
     """The tasks of a client."""
 
-    def __init__(self, options: TaskOptions, handlers: Mapping[str, Handler], layers: Sequence[Middleware]) -> None:
+    def __init__(
+        self,
+        options: TaskOptions,
+        thread_pool: ThreadPool,
+        handlers: Mapping[str, Handler],
+        layers: Sequence[Middleware],
+    ) -> None:
         """``handlers`` serve what is no task, ``layers`` stand around the work of what is one too."""
-        super().__init__(options)
+        super().__init__(options, thread_pool)
         for method in _METHODS:
             if method in handlers:
                 self.handlers[method] = partial(self._serve, handlers[method])

@@ -53,6 +53,7 @@ from mcpio.types.tasks import (
 if TYPE_CHECKING:
     from mcpio.app.context import RequestScope
     from mcpio.app.session import Handler, Session
+    from mcpio.app.thread_pool import ThreadPool
 
 __all__ = ["TaskOptions", "TaskReceiver"]
 
@@ -102,9 +103,17 @@ class TaskReceiver:
     handlers: dict[str, Handler]
     """What serves the requests about tasks, by method."""
 
-    def __init__(self, options: TaskOptions, *, page_size: int | None = None, resume: Resume | None = None) -> None:
+    def __init__(
+        self,
+        options: TaskOptions,
+        thread_pool: ThreadPool,
+        *,
+        page_size: int | None = None,
+        resume: Resume | None = None,
+    ) -> None:
         """``resume`` says how to go on with a task that was cut off; without it, such tasks are lost."""
         self.options: TaskOptions = options
+        self.thread_pool: ThreadPool = thread_pool
         self._page_size = page_size
         self.handlers = {
             "tasks/get": self._get,
@@ -188,7 +197,13 @@ class TaskReceiver:
         reply = place.runtime.one_shot()
         operation = named({"method": scope.method, "params": {"name": getattr(request, "name", None)}})
         id = self._machine.create(
-            owner, operation, now=self._keeping.now(), cookie=reply, ttl=request.task.ttl, request=saved
+            owner,
+            operation,
+            now=self._keeping.now(),
+            cookie=reply,
+            ttl=request.task.ttl,
+            request=saved,
+            requestor=session.account,
         )
         self._keeping.pump()
         try:
@@ -199,7 +214,7 @@ class TaskReceiver:
             self._keeping.pump()
             raise
         task: Task = _value(replied)
-        run = RunningTask(self, id, owner, place, session, _token(scope), state, is_resumed=False)
+        run = RunningTask(self, id, owner, place, session, _token(scope), state, account=session.account)
         self._start(run, work, scope.method)
         meta = EMPTY if immediate is None else {META_MODEL_IMMEDIATE_RESPONSE: immediate}
         return CreateTaskResult(task, meta=meta)
@@ -362,7 +377,8 @@ class TaskReceiver:
         state, session = self._places[place]
         if session is not None and self._owner_of(session) != event.owner:
             session = None
-        run = RunningTask(self, event.id, event.owner, place, session, None, state, is_resumed=True)
+        account = ("principal", event.owner)
+        run = RunningTask(self, event.id, event.owner, place, session, None, state, account=account, is_resumed=True)
         resumed = None if self._resume is None else self._resume(event, run)
         if resumed is None:
             self._machine.lose(event.id, "The server does not know how to go on with it", now=self._keeping.now())

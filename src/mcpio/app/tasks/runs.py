@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import attrs
@@ -60,6 +60,7 @@ class RunningTask:
         "_progress",
         "_receiver",
         "_wanting",
+        "account",
         "handle",
         "id",
         "is_over",
@@ -92,12 +93,14 @@ class RunningTask:
         token: int | str | None,
         state: Any,
         *,
-        is_resumed: bool,
+        account: Hashable,
+        is_resumed: bool = False,
     ) -> None:
         self.id = id
         self.owner = owner
         self.is_resumed = is_resumed
         self.is_over = False
+        self.account: Hashable = account
         self.place: TaskPlace = place
         self.session: Session | None = session
         self.state: Any = state
@@ -118,6 +121,10 @@ class RunningTask:
         self._receiver.say(self, message)
 
     # For the scope of its handler
+
+    async def run_in_thread(self, function: Callable[[], T]) -> T:
+        """Run a blocking function in a thread, which counts for whoever began the task."""
+        return await self._receiver.thread_pool.run(self.place.runtime, self.account, function)
 
     def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Report progress under the token of the request that became the task (PROG-07).
@@ -209,8 +216,8 @@ class _InTask(RequestScope):
         self.run_in_loop(lambda: self._task.report_progress(progress, total, message))
 
     async def run_in_thread(self, function: Callable[[], T]) -> T:
-        """Run a blocking function in a thread. Cancelling the wait abandons the thread."""
-        return await self._task.place.runtime.to_thread(function)
+        """Run a blocking function in a thread. See ``RequestScope.run_in_thread``."""
+        return await self._task.run_in_thread(function)
 
     def run_in_loop(self, function: Callable[[], T]) -> T:
         """Run a plain function in the loop's thread, and return what it returns."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcpio.app.context import Context
     from mcpio.app.offering.tools import Tools
     from mcpio.app.session import Handler
+    from mcpio.app.thread_pool import ThreadPool
     from mcpio.engine.task_records import TaskOrphaned
 
 __all__ = ["ToolTasks"]
@@ -30,9 +31,18 @@ _CALL = "tools/call"
 class ToolTasks(TaskReceiver):
     """The tasks of a server: ``Server.tasks``."""
 
-    def __init__(self, tools: Tools, call: Handler, work: Handler, options: TaskOptions, page_size: int | None) -> None:
+    def __init__(
+        self,
+        tools: Tools,
+        call: Handler,
+        work: Handler,
+        options: TaskOptions,
+        *,
+        page_size: int | None,
+        thread_pool: ThreadPool,
+    ) -> None:
         """``call`` serves a call that is no task, ``work`` does that of one that is."""
-        super().__init__(options, page_size=page_size, resume=self._resumed)
+        super().__init__(options, thread_pool, page_size=page_size, resume=self._resumed)
         self.handlers[_CALL] = self._call
         self._tools = tools
         self._plain_call = call
