@@ -18,6 +18,7 @@ from mcpio.app import limiting, pages, pagination, tool_cache
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.context import Context
 from mcpio.app.offering import completion, uri_template
+from mcpio.app.values.validation import MAX_STEPS, OWN_STEPS
 from mcpio.cli import pages as cli_pages
 from mcpio.engine.inbox import QUOTE
 from mcpio.trio import default_environment, start_process
@@ -127,6 +128,8 @@ def test_the_environment_of_a_child_process_is_named() -> None:
         ("| tools of one server that a client looks up by name | 10,000 |", tool_cache.MOST_TOOLS == 10_000),
         ("| entries in the listing of a shared directory | 1,000 |", files.MOST_ENTRIES == 1000),
         ("| a URI that a template is compared with | 65,536 characters |", uri_template.MAX_URI == 65_536),
+        ("| steps of a check of arguments against a hand-written schema | 10,000 |", MAX_STEPS == 10_000),
+        ("| steps of such a check of a result | 300,000 |", OWN_STEPS == 300_000),
         ("| keys that a `RateLimit` remembers | 4,096 |", limiting.MOST_KEYS == 4096),
         ("| a child's standard error that is kept | 8 KiB |", TAIL_SIZE == 8192),
         ("| a line of it that a function gets | 64 KiB |", MAX_LINE == 65536),
@@ -144,7 +147,7 @@ def test_every_call_and_option_of_a_client_is_mentioned() -> None:
     assert options <= {"info", "capabilities"}  # the reference has them
     calls = {name for name in public(Client) if not name.startswith("list_") and f"{name}(" not in said}
     drivers = {"begin_anew", "check_open", "connection", "driver", "ended", "fail_abandoned", "handle", "initialize"}
-    drivers |= {"add_innermost", "forget_tools", "process", "settle"}
+    drivers |= {"account", "add_innermost", "forget_tools", "process", "report", "settle", "thread_pool"}
     raw = {"notify", "send_progress"}  # of what has calls of its own
     assert calls - drivers - raw - {"server"} == set()
 

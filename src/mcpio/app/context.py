@@ -138,7 +138,7 @@ class RequestScope:
     def report(self, message: str, error: BaseException | None) -> None:
         """Tell the operator what failed, unless it is just that the connection ends."""
         if error is None or not is_only_the_end(error, self._session.connection):
-            self._session.driver.report(message, error)
+            self._session.report(message, error)
 
     def give_up(self) -> None:
         """Note that nobody wants the answer any more."""

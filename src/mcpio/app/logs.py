@@ -68,7 +68,7 @@ class LogOutlet:
         try:
             message = chosen(session, LoggingMessageNotification(level, _sayable(data), logger, meta=meta or EMPTY))
         except Exception as error:
-            session.driver.report("the log filter failed, and the message was kept in", error)
+            session.report("the log filter failed, and the message was kept in", error)
             return
         if message is not None:
             session.tell(message, related_to=related_to)

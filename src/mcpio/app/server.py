@@ -12,6 +12,7 @@ import attrs
 from mcpio import types  # what belongs to one feature is loaded when a server has it
 from mcpio._checks import checked, chosen, is_count, required
 from mcpio.app.context import Context
+from mcpio.app.fault_reports import FaultReports
 from mcpio.app.offering.completion import Completions
 from mcpio.app.offering.endpoint import Endpoint
 from mcpio.app.offering.prompts import Prompts
@@ -120,6 +121,8 @@ class Server:
     """The tasks; ``None`` as long as no tool may be one and none were asked for."""
     ledger: Ledger
     """What is held for all of its clients, within ``Limits.total_bytes``."""
+    fault_reports: FaultReports
+    """What the operator is told of failures, over all sessions."""
     thread_pool: ThreadPool
     """The threads of blocking handlers, for all sessions."""
     undelivered: int
@@ -171,6 +174,7 @@ class Server:
         self.options = chosen("options", options, Options)
         self.ledger = Ledger(self.options.limits.total_bytes)
         self.thread_pool = ThreadPool(self.options.limits)
+        self.fault_reports = FaultReports()
         self.tools = Tools(lambda: self._broadcast(ToolListChangedNotification()), mask_errors=mask_errors)
         self.resources = Resources(lambda: self._broadcast(types.ResourceListChangedNotification()))
         self.prompts = Prompts(lambda: self._broadcast(types.PromptListChangedNotification()))

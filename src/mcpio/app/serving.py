@@ -51,6 +51,7 @@ class ServerSession(Session):
         self._subscriptions: dict[str, None] | None = None
         self._root_list: RootList | None = None
         self._thread_pool = server.thread_pool
+        self._fault_reports = server.fault_reports
         self._log_outlet: LogOutlet | None = None
 
     def notify_elicitation_complete(self, id: str) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 from mcpio.app.callbacks import ProgressCallback, check_nothing_waits, checked_callback
 from mcpio.app.context import RequestScope
 from mcpio.app.failures import alone, internal_error, is_only_the_end, named, said_by_author
+from mcpio.app.fault_reports import FaultReports
 from mcpio.app.peer_tasks.calls import TaskCalls
 from mcpio.app.runtime import Driver, OneShot, Spawned
 from mcpio.app.settling import cancellation_of, is_awaitable, is_stopping
@@ -91,6 +92,7 @@ class Session(TaskCalls):
         self._running: dict[IncomingId, tuple[RequestScope, Spawned]] = {}
         self._visits: Visits | None = None
         self._faults: PeerFaults | None = None
+        self._fault_reports = FaultReports()
 
     # For the driver
 
@@ -232,6 +234,10 @@ class Session(TaskCalls):
             for each in error.elicitations:
                 self._begin_visit(str(each.elicitation_id))
 
+    def report(self, message: str, error: BaseException | None, *, kind: Hashable | None = None) -> None:
+        """Tell the operator of a failure: whole the first time, then in a line. ``kind``: see ``FaultReports``."""
+        self._fault_reports.report(self.driver, message, error, kind)
+
     @property
     def thread_pool(self) -> ThreadPool:
         """Where blocking handlers run."""
@@ -345,14 +351,14 @@ class Session(TaskCalls):
         try:
             check_nothing_waits(callback(*arguments))
         except Exception as error:
-            self.driver.report(f"{noun} failed", alone(error))
+            self.report(f"{noun} failed", alone(error))
         except cancellation_of(self.driver.runtime) as error:
-            self.driver.report(f"{noun} failed", error)
+            self.report(f"{noun} failed", error)
 
     def _note_answer(self, event: Answered) -> None:
         """Report a fault of this side that the engine answered for, such as capabilities that cannot be said."""
         if event.error is not None and event.error.__cause__ is not None:
-            self.driver.report(f"{event.method} cannot be answered", event.error.__cause__)
+            self.report(f"{event.method} cannot be answered", event.error.__cause__)
 
     def _cancel(self, event: CancelReceived) -> None:
         running = self._running.get(event.id)
@@ -404,8 +410,15 @@ class Session(TaskCalls):
         return wrapped(timed, layers)
 
     def _report_slow(self, event: RequestReceived, took: float) -> None:
-        held = f"{named(event.raw)} held up everything else for {took * 1000:.0f} ms"
-        self.driver.report(f"{held}: {self._SLOW_FIX}", None)
+        held = f"{{}} held up everything else for {took * 1000:.0f} ms: {self._SLOW_FIX}"
+        self._report(event, held, None, kind="slow")
+
+    def _report(
+        self, event: RequestReceived, message: str, error: BaseException | None, *, kind: str | None = None
+    ) -> None:
+        """Report something about a request, which ``{}`` in the message stands for."""
+        # The name or URI in it is the peer's to choose.
+        self.report(message.replace("{}", named(event.raw), 1), error, kind=(kind or message, event.raw.get("method")))
 
     async def _finish(self, event: RequestReceived, scope: RequestScope, result: Awaitable[Any]) -> None:
         """Wait for a handler's result and send it. Whatever the handler does, its request gets one answer."""
@@ -432,7 +445,7 @@ class Session(TaskCalls):
             self._answer_too_large(event, error)
         except Exception as error:
             # It is of the wrong type, or the peer's revision has no word for it.
-            self.driver.report(f"the result of {named(event.raw)} cannot be sent", error)
+            self._report(event, "the result of {} cannot be sent", error)
             self._give_up(event)
 
     def _answer_too_large(self, event: RequestReceived, error: MessageTooLarge) -> None:
@@ -441,7 +454,7 @@ class Session(TaskCalls):
         from mcpio.types.tools import CallToolResult
 
         said = f"The result is too large: {error.size:,} bytes, where at most {error.limit:,} can be sent."
-        self.driver.report(f"the result of {named(event.raw)} cannot be sent: {error}", None)
+        self._report(event, f"the result of {{}} cannot be sent: {error}", None, kind="too large")
         try:
             if event.raw.get("method") == "tools/call":
                 self.connection.send_result(event.id, CallToolResult((TextContent(said),), is_error=True))
@@ -455,18 +468,18 @@ class Session(TaskCalls):
         answer = None if scope.has_from_peer(found) else said_by_author(found)
         if answer is None:
             if not is_only_the_end(found, self.connection):
-                self.driver.report(f"the handler of {named(event.raw)} failed", found)
+                self._report(event, "the handler of {} failed", found)
             self._give_up(event)
             return
         try:
             self.connection.send_error(event.id, answer)
             self._note_visits(answer)
         except LocalProtocolError as fault:
-            self.driver.report(f"the error for {named(event.raw)} cannot be sent", fault)
+            self._report(event, "the error for {} cannot be sent", fault)
             self._give_up(event)
 
     def _break_off(self, event: RequestReceived, error: BaseException) -> None:
-        self.driver.report(f"the handler of {named(event.raw)} was cancelled from inside", error)
+        self._report(event, "the handler of {} was cancelled from inside", error)
         self._give_up(event)
 
     def _give_up(self, event: RequestReceived) -> None:

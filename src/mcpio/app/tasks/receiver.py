@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import attrs
 
 from mcpio.app.failures import alone, internal_error, named, said_by_author
+from mcpio.app.fault_reports import FaultReports
 from mcpio.app.pagination import page_of
 from mcpio.app.session import SLOW, checked_callback
 from mcpio.app.settling import is_awaitable, is_stopping
@@ -114,6 +115,7 @@ class TaskReceiver:
         """``resume`` says how to go on with a task that was cut off; without it, such tasks are lost."""
         self.options: TaskOptions = options
         self.thread_pool: ThreadPool = thread_pool
+        self.fault_reports = FaultReports()
         self._page_size = page_size
         self.handlers = {
             "tasks/get": self._get,
@@ -294,7 +296,7 @@ class TaskReceiver:
             raise
         except BaseException as error:
             if not run.is_over and not await is_stopping(run.place.runtime):
-                run.place.report(f"the task of {method} was cancelled from inside", error)
+                run.report(f"the task of {method} was cancelled from inside", error)
                 self._finish(run, TaskOutcome(error=internal_error()))
             raise
         self._finish(run, outcome)
@@ -306,7 +308,8 @@ class TaskReceiver:
             took = run.place.now() - began
             if took > SLOW:
                 held = f"the task of {method} held up everything else for {took * 1000:.0f} ms"
-                run.place.report(f"{held}: make its function async, or register it with blocking=True", None)
+                fix = "make its function async, or register it with blocking=True"
+                run.report(f"{held}: {fix}", None, kind=("slow", method))
             if is_awaitable(result):
                 result = await result
             return TaskOutcome(_said(result, method))
@@ -317,7 +320,7 @@ class TaskReceiver:
         from_peer = run.scope is not None and run.scope.has_from_peer(error)
         answer = None if from_peer else said_by_author(error)
         if answer is None and not run.is_over:
-            run.place.report(f"the task of {method} failed", error)
+            run.report(f"the task of {method} failed", error)
         return TaskOutcome(error=answer or internal_error())
 
     def _finish(self, run: RunningTask, outcome: TaskOutcome) -> None:
@@ -328,7 +331,7 @@ class TaskReceiver:
         try:
             self._machine.finish(run.id, outcome, now=now)
         except LocalProtocolError as error:
-            run.place.report("the outcome of a task cannot be sent", error)
+            run.report("the outcome of a task cannot be sent", error)
             self._machine.finish(run.id, TaskOutcome(error=internal_error()), now=now)
         self._keeping.pump()
 

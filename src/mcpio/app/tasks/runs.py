@@ -122,6 +122,10 @@ class RunningTask:
 
     # For the scope of its handler
 
+    def report(self, message: str, error: BaseException | None, *, kind: Hashable | None = None) -> None:
+        """Tell the operator of a failure. See ``Session.report``."""
+        self._receiver.fault_reports.report(self.place, message, error, kind)
+
     async def run_in_thread(self, function: Callable[[], T]) -> T:
         """Run a blocking function in a thread, which counts for whoever began the task."""
         return await self._receiver.thread_pool.run(self.place.runtime, self.account, function)
@@ -225,7 +229,7 @@ class _InTask(RequestScope):
 
     def report(self, message: str, error: BaseException | None) -> None:
         """Tell the operator what failed."""
-        self._task.place.report(message, error)
+        self._task.report(message, error)
 
 
 def event_of(scope: RequestScope) -> RequestReceived:
