@@ -17,11 +17,11 @@ release = version = installed_version("mcpio")
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "contents",
     "reference",
-    "requirement_tables",
-    "revision_tables",
-    "state_diagrams",
 ]
+contents_pages = ["index", "reference/index", "decisions/README"]
+"""The pages whose links make the table of contents."""
 exclude_patterns = ["_build", "_ext", "examples"]
 nitpicky = True
 # The variable in the bases of a generic class is no name that anybody looks up.
@@ -40,6 +40,11 @@ public_modules = settings["tool"]["mcpio"]["public-modules"]
 """What the reference must have a page for."""
 
 html_theme = "furo"
+html_theme_options = {
+    "source_repository": settings["project"]["urls"]["Repository"],
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
 html_title = f"mcpio {release}"
 html_show_copyright = False
 html_static_path = ["_static"]

@@ -1,4 +1,4 @@
-"""The directives ``public-names`` and ``attributes``, and what makes the names in annotations links.
+"""The directive ``public-names``, texts for what has no docstring, and links for the names in annotations.
 
     ```{public-names} mcpio.errors
     ```
@@ -7,11 +7,6 @@ documents every name in the module's ``__all__`` under the module it is imported
 cannot be missing. Names that are defined elsewhere come in groups, by the module that defines them. Classes have the
 members of their private bases too. The library's modules listed in ``public_modules`` (in ``conf.py``) must each be on
 some page: a build without one warns. ``:from: mcpio.engine`` leaves out what is defined anywhere else.
-
-    ```{attributes} mcpio.engine.limits.Limits
-    ```
-
-lists the attributes of a class with their defaults and what is said about them.
 """
 
 from __future__ import annotations
@@ -23,6 +18,7 @@ import importlib
 import inspect
 import re
 import sys
+import textwrap
 import typing
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -30,10 +26,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-import attrs
 from docutils import nodes
 from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
+from field_texts import field_text
+from sphinx import addnodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -41,7 +38,6 @@ from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
-from tables import Cell, plain_table
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +89,8 @@ def entry(module: str, name: str, value: Any, home: str) -> list[str]:
     if inspect.isroutine(value):
         return [f".. autofunction:: {module}.{name}", ""]
     said = attribute_docs(home).get(("", name)) or [_alias(value), ""]
-    return [f".. py:data:: {module}.{name}", "", *(f"   {line}" for line in said), ""]
+    # Not module.name: Sphinx puts the current module in front.
+    return [f".. py:data:: {name}", "", *(f"   {line}" for line in said), ""]
 
 
 def _bases(cls: type) -> list[str]:
@@ -151,34 +148,55 @@ def plain_defaults(
     return plain and plain.replace("mappingproxy({})", "{}"), returns
 
 
-class Attributes(SphinxDirective):
-    """Lists the attributes of a class."""
-
-    required_arguments = 1
-
-    def run(self) -> list[nodes.Node]:
-        """Return the table."""
-        module, _, name = self.arguments[0].rpartition(".")
-        cls = getattr(importlib.import_module(module), name)
-        return [plain_table(["Name", "Default", "Meaning"], self._rows(cls))]
-
-    def _rows(self, cls: type[Any]) -> Iterator[list[Cell]]:
-        for attribute in attrs.fields(cls):
-            said = " ".join(attribute_docs(cls.__module__).get((cls.__name__, attribute.name), []))
-            default = "" if attribute.default is attrs.NOTHING else _plain(attribute.default)
-            parsed, messages = self.state.inline_text(said, self.lineno)
-            yield [[nodes.literal(text=attribute.name)], default, [*parsed, *messages]]
+def add_field_texts(app: Sphinx, doctree: nodes.document) -> None:
+    """Add a text to each field and enum member that has none, and warn of names without any text."""
+    for node in doctree.findall(addnodes.desc):
+        if node["domain"] != "py":
+            continue
+        signature, content = node[0], node[-1]
+        assert isinstance(signature, nodes.Element)
+        assert isinstance(content, nodes.Element)
+        if content.astext().strip() or not signature.get("ids"):
+            continue
+        text = text_of(signature["module"], signature["fullname"])
+        if text is None:
+            logger.warning("%s.%s has no text", signature["module"], signature["fullname"], location=node)
+        else:
+            content += nodes.paragraph("", "", *_inline(text))
 
 
-def _plain(value: Any) -> str:
-    """Return a default as one would write it, and no longer than a table's cell likes."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    if isinstance(value, tuple | frozenset):
-        return ", ".join(map(str, value)) or "none"
-    if attrs.has(type(value)) and value == type(value)():
-        return f"{type(value).__name__}()"
-    return str(value)
+def text_of(module: str, name: str) -> str | None:
+    """Return what can be said about a name without a docstring: what a base says, or ``field_texts``."""
+    owner, _, member = name.rpartition(".")
+    cls = getattr(importlib.import_module(module), owner, None)
+    if not inspect.isclass(cls):
+        return None
+    for base in _ancestors(cls):
+        said = " ".join(attribute_docs(base.__module__).get((base.__name__, member), [])).strip()
+        said = (
+            said or inspect.getdoc(vars(base).get(member) if inspect.isroutine(vars(base).get(member)) else None) or ""
+        )
+        if said:
+            return said
+    return field_text(cls, member)
+
+
+def _ancestors(cls: type) -> Iterator[type]:
+    """Yield a class and its bases, those of a TypedDict too, which forgets them."""
+    yield from (base for base in cls.__mro__ if base.__module__.startswith("mcpio."))
+    if typing.is_typeddict(cls):
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        assert isinstance(body, ast.ClassDef)
+        for base in body.bases:
+            found = vars(sys.modules[cls.__module__]).get(ast.unparse(base))
+            if inspect.isclass(found):
+                yield from _ancestors(found)
+
+
+def _inline(text: str) -> Iterator[nodes.Node]:
+    """Yield the nodes of a text whose only markup is double backquotes."""
+    for number, part in enumerate(text.split("``")):
+        yield nodes.literal(text=part) if number % 2 else nodes.Text(part)
 
 
 def keep_builtins(app: Sphinx, doctree: nodes.document) -> None:
@@ -222,6 +240,13 @@ def _exists_elsewhere(target: str) -> bool:
         return False
 
 
+def check_inventory(app: Sphinx, env: BuildEnvironment) -> None:
+    """Warn of names that are doubled, as in ``mcpio.types.mcpio.types.ABSENT``: no link finds them."""
+    for name in env.domains.python_domain.objects:
+        if name.count("mcpio.") > 1:
+            logger.warning("%s is a doubled name", name)
+
+
 def check_public_modules(app: Sphinx, env: BuildEnvironment) -> None:
     """Warn of public modules that no page documents."""
     for module in sorted(set(app.config.public_modules) - getattr(env, "documented_modules", set())):
@@ -232,9 +257,10 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directives and the checks."""
     app.add_config_value("public_modules", [], "env", types=frozenset({list}))
     app.add_directive("public-names", PublicNames)
-    app.add_directive("attributes", Attributes)
     app.connect("autodoc-process-signature", plain_defaults)
+    app.connect("doctree-read", add_field_texts)
     app.connect("doctree-read", keep_builtins)
     app.connect("missing-reference", link_short_names)
     app.connect("env-check-consistency", check_public_modules)
+    app.connect("env-check-consistency", check_inventory)
     return {"parallel_read_safe": False, "parallel_write_safe": True}

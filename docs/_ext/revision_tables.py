@@ -1,6 +1,6 @@
-"""The directives ``methods-by-revision`` and ``members-by-revision``: what each revision of the protocol has.
+"""Rows of tables with what each revision of the protocol has.
 
-Both are read off the library itself: the rows of ``mcpio.methods`` and the members of the classes in ``mcpio.types``.
+They are read off the library itself: the rows of ``mcpio.methods`` and the members of the classes in ``mcpio.types``.
 """
 
 from __future__ import annotations
@@ -11,10 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import attrs
-from docutils import nodes
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
-from tables import Cell, plain_table
 
 import mcpio.types
 from mcpio.methods import METHODS, Direction, Method
@@ -23,14 +19,14 @@ from mcpio.revisions import REVISIONS, Revision
 RECEIVERS = {Direction.TO_SERVER: "server", Direction.TO_CLIENT: "client", Direction.BOTH: "either"}
 
 
-def method_rows() -> Iterator[list[Cell]]:
+def method_rows() -> Iterator[list[str]]:
     """Yield a row for each method: name, who receives it, the capability it needs, the revisions that have it."""
     for method in METHODS.values():
         capability = ".".join(map(wire_name, method.capability))
         yield [
-            [nodes.literal(text=method.name)],
+            f"`{method.name}`",
             RECEIVERS[method.direction],
-            [nodes.literal(text=capability)] if capability else "",
+            f"`{capability}`" if capability else "",
             _presence(method),
         ]
 
@@ -63,18 +59,18 @@ def payload_classes() -> Iterator[type[Any]]:
                 yield value
 
 
-def member_rows() -> Iterator[list[Cell]]:
+def member_rows() -> Iterator[list[str]]:
     """Yield a row for each class and member that not all revisions have."""
     for cls in payload_classes():
         if _is_partial(cls.SINCE, cls.UNTIL):
-            yield [[nodes.literal(text=cls.__name__)], "", span(cls.SINCE, cls.UNTIL), ""]
+            yield [f"`{cls.__name__}`", "", span(cls.SINCE, cls.UNTIL), ""]
         for attribute in attrs.fields(cls):
             wire = attribute.metadata.get("wire")
             if wire is not None and not attribute.inherited and _is_partial(wire.since, wire.until):
                 name = wire.name or wire_name(attribute.name)
                 fate = "refused" if wire.essential else "left out"
-                member = [nodes.literal(text=name)]
-                yield [[nodes.literal(text=cls.__name__)], member, span(wire.since, wire.until), fate]
+                member = f"`{name}`"
+                yield [f"`{cls.__name__}`", member, span(wire.since, wire.until), fate]
 
 
 def _is_partial(since: Revision, until: Revision) -> bool:
@@ -85,28 +81,3 @@ def wire_name(attribute: str) -> str:
     """Return the name on the wire of an attribute that does not name its own."""
     first, *rest = attribute.split("_")
     return first + "".join(word.capitalize() for word in rest)
-
-
-class MethodsByRevision(SphinxDirective):
-    """A row for each method."""
-
-    def run(self) -> list[nodes.Node]:
-        """Return the table."""
-        head = ["Method", "To", "Capability", "Revisions"]
-        return [plain_table(head, method_rows())]
-
-
-class MembersByRevision(SphinxDirective):
-    """A row for each class and member that some revision lacks."""
-
-    def run(self) -> list[nodes.Node]:
-        """Return the table."""
-        head = ["Class", "Member", "Revisions", "To a peer without it"]
-        return [plain_table(head, member_rows())]
-
-
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directives."""
-    app.add_directive("methods-by-revision", MethodsByRevision)
-    app.add_directive("members-by-revision", MembersByRevision)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,23 +1,16 @@
-"""The directive ``state-diagram``: one of the engine's tables as a drawing and as a plain table.
+"""The engine's tables as drawings and as plain tables.
 
-    ```{state-diagram} TABLE CLIENT
-    ```
-
-The first word names a table of ``mcpio.engine.table`` or ``task_table``, the second the member of its keys' first
-column to show.
+Both take the name of a table in ``mcpio.engine.table`` or ``task_table``, and the member of its keys' first column to
+show: ``TABLE CLIENT``.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from docutils import nodes
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
 from state_svg import Transition, draw
-from tables import Cell, plain_table
 
 from mcpio.engine import table, task_table
 
@@ -42,26 +35,13 @@ def rows(table_name: str, member: str) -> tuple[list[str], list[Transition]]:
     return [state.name for state in order if state in used], transitions
 
 
-class StateDiagram(SphinxDirective):
-    """Draws a table, and lists it below for those who cannot see the drawing."""
-
-    required_arguments = 2
-    option_spec: ClassVar[dict[str, Any]] = {}
-
-    def run(self) -> list[nodes.Node]:
-        """Return the drawing and the table."""
-        for module in MODULES:
-            self.env.note_dependency(str(module.__file__))
-        states, transitions = rows(*self.arguments)
-        title = f"{self.arguments[1].capitalize()}: {' → '.join(states)}"
-        drawing = nodes.raw("", draw(states, transitions, title), format="html")
-        listed: list[list[Cell]] = [
-            [[nodes.literal(text=row.source)], row.label, [nodes.literal(text=row.goal)]] for row in transitions
-        ]
-        return [drawing, plain_table(["In", "when this happens", "the next is"], listed)]
+def diagram_rows(table_name: str, member: str) -> Iterator[list[str]]:
+    """Yield the rows of the table below a drawing."""
+    for row in rows(table_name, member)[1]:
+        yield [f"`{row.source}`", row.label, f"`{row.goal}`"]
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directive."""
-    app.add_directive("state-diagram", StateDiagram)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+def drawing(table_name: str, member: str) -> str:
+    """Return the drawing."""
+    states, transitions = rows(table_name, member)
+    return draw(states, transitions, f"{member.capitalize()}: {' → '.join(states)}") + "\n"

@@ -55,7 +55,7 @@ def draw(states: Sequence[str], transitions: Iterable[Transition], title: str) -
     else:
         body, width, height = _column(states, stays, moves)
     return (
-        f'<svg class="state-diagram" role="img" viewBox="0 0 {width} {height}" width="{width}" '
+        f'<svg role="img" color="#777" viewBox="0 0 {width} {height}" width="{width}" '
         f'style="max-width: 100%; height: auto" xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>'
         '<g fill="none" stroke="currentColor" stroke-width="1.2" font-size="13" font-family="sans-serif">'
         f"{''.join(body)}</g></svg>"

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import enum
+import importlib
+import inspect
 import itertools
+import re
 from typing import Literal
 from xml.etree import ElementTree as ET
 
+import attrs
+import contents
+import field_texts
 import pytest
 import reference
 import revision_tables
 import state_diagrams
 from state_svg import Transition, draw
+from tree import modules, settings
 
 from mcpio.engine.table import REQUEST_TABLE, TABLE
 from mcpio.methods import METHODS
@@ -90,14 +98,14 @@ def test_a_span_in_words(since: Revision, until: Revision, said: str) -> None:
 def test_some_members_differ_between_revisions() -> None:
     rows = list(revision_tables.member_rows())
     assert len(rows) > 20
-    assert {str(row[3]) for row in rows} == {"", "left out", "refused"}
+    assert {row[3] for row in rows} == {"", "left out", "refused"}
     assert revision_tables.wire_name("input_schema") == "inputSchema"
 
 
 def test_each_kind_of_name_gets_its_directive() -> None:
     home = "mcpio.revisions"
     latest = reference.entry("mcpio", "LATEST_HANDSHAKE", 1, home)
-    assert latest[0] == ".. py:data:: mcpio.LATEST_HANDSHAKE"
+    assert latest[0] == ".. py:data:: LATEST_HANDSHAKE"
     assert "LIFE-03" in latest[2]
     assert reference.entry("mcpio.x", "X", ValueError, home)[0] == ".. autoexception:: mcpio.x.X"
     assert reference.entry("mcpio.x", "X", int, home)[0] == ".. autoclass:: mcpio.x.X"
@@ -108,3 +116,68 @@ def test_each_kind_of_name_gets_its_directive() -> None:
 def test_a_constant_is_documented_where_it_is_assigned() -> None:
     assert reference.assigned_in("mcpio", "LATEST_HANDSHAKE") == "mcpio.revisions"
     assert reference.title("mcpio.errors") == "The exception tree"
+
+
+PUBLIC = settings()["tool"]["mcpio"]["public-modules"]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_once_in_the_inventory(name: str) -> None:
+    module = importlib.import_module(name)
+    for public, home in reference.homes(module).items():
+        value = getattr(module, public)
+        if not inspect.ismodule(value):
+            directive = reference.entry(name, public, value, home)[0].split()[-1]
+            # Autodoc takes a whole name; what the domain itself takes is put under the current module.
+            is_whole = inspect.isclass(value) or inspect.isroutine(value)
+            assert directive == (f"{name}.{public}" if is_whole else public)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_field_and_member_has_a_text(name: str) -> None:
+    module = importlib.import_module(name)
+    for public in module.__all__:
+        cls = getattr(module, public)
+        if inspect.isclass(cls):
+            fields = {
+                field for base in cls.__mro__ if "mcpio" in base.__module__ for field in inspect.get_annotations(base)
+            }
+            members = set(cls.__members__) if issubclass(cls, enum.Enum) else set()
+            wanting = {field for field in fields | members if not field.startswith("_")}
+            assert [field for field in sorted(wanting) if reference.text_of(name, f"{public}.{field}") is None] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "text"),
+    [
+        ("mcpio.types", "Tool.input_schema", "JSON Schema of the arguments."),
+        ("mcpio.events", "CloseReason.LOST", "The channel broke."),
+        ("mcpio.errors", "ErrorCode.PARSE_ERROR", "The message is no JSON."),
+        ("mcpio.erlmcp_codes", "ErlmcpCode.TOOL_NOT_FOUND", "Tool not found."),
+        ("mcpio.types", "Tool.nothing", None),
+        ("mcpio.types", "nothing", None),
+    ],
+)
+def test_name_without_a_docstring_has_the_text_of_the_table(module: str, name: str, text: str | None) -> None:
+    assert reference.text_of(module, name) == text
+
+
+def test_options_that_a_typed_dict_inherits_have_the_texts_of_its_base() -> None:
+    assert reference.text_of("mcpio.trio", "TcpOptions.connect_timeout") is not None
+    assert reference.text_of("mcpio.trio", "SocketOptions.on_log") is not None
+
+
+def test_every_row_of_texts_is_used() -> None:
+    fields = {attribute.name for cls in revision_tables.payload_classes() for attribute in attrs.fields(cls)}
+    assert sorted(set(field_texts.FIELD_TEXTS) - fields) == ["blocking"]
+    classes = {name.partition(".")[0] for name in field_texts.FIELD_TEXTS_OF_ONE | field_texts.MEMBER_TEXTS}
+    source = " ".join(path.read_text(encoding="utf-8") for path in modules().values())
+    assert [name for name in classes if not re.search(rf"\b{name}\b", source)] == []
+
+
+def test_contents_are_the_links_of_a_page() -> None:
+    page = "# T\n\n[x](x.md)\n\n## All pages\n\n* **A**: [One](one.md),\n  [Two](a/two.md)\n* **B**: [C](c.md)\n"
+    assert contents.toctrees(page) == (
+        "\n```{toctree}\n:caption: A\n:hidden:\none\na/two\n```\n\n```{toctree}\n:caption: B\n:hidden:\nc\n```\n"
+    )
+    assert contents.toctrees("* [One](one.md)\n[No](no.md)\n") == "\n```{toctree}\n:hidden:\none\n```\n"

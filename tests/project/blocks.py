@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from tree import PYTHON
 
-LANGUAGES = {"python", "console", "sh", "json", "toml", "text"}
+LANGUAGES = {"python", "console", "sh", "js", "json", "toml", "text"}
 SECONDS = 30
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<info>[^`]*)$")
@@ -117,7 +117,7 @@ def fault(block: Block) -> str | None:
     """Return what is wrong with the way a block is written, or ``None``."""
     if block.language not in LANGUAGES:
         return f"its language {block.language!r} is none of {', '.join(sorted(LANGUAGES))}"
-    if "not run" in block.notes and len(block.notes["not run"]) < 10:
+    if len(block.notes.get("not run", "" if block.language == "js" else "This block runs.")) < 10:
         return "it is not run and does not say why"
     if block.language == "json" and not _is_json(block.text):
         return "it is no JSON"

@@ -64,6 +64,7 @@ def test_a_program_that_continues_has_what_came_before() -> None:
         (Block(1, "", "x", {}), "language"),
         (Block(1, "ruby", "x", {}), "language"),
         (Block(1, "python", "x", {"not run": "because"}), "why"),
+        (Block(1, "js", "x", {}), "why"),
         (Block(1, "json", '{"a": ', {}), "JSON"),
         (Block(1, "python", 'server = Server("s")\ntrio.run(serve_stdio, server)\n', {}), "guard"),
     ],

@@ -1,0 +1,143 @@
+"""The parts of the docs that are made from the library: tables, drawings, and programs shown on a page.
+
+They stand in the pages, so that a forge shows them too. A comment in front of each says what it is made from. Programs
+keep the format that they have as files:
+
+    <!-- made from: attributes mcpio.engine.limits.Limits -->
+    <!-- fmt: off -->
+    <!-- not run: examples/echo_server.py, which a test of its own runs -->
+
+Run as a program this brings all of them up to date; a test says when that is due.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from requirement_tables import rule_rows
+from revision_tables import member_rows, method_rows
+from state_diagrams import diagram_rows, drawing
+
+__all__ = ["DOCS", "brought_up_to_date", "drawings", "main", "pages"]
+
+DOCS: Final = Path(__file__).parents[1]
+
+_TABLE = re.compile(r"^(<!-- made from: (?P<word>[\w-]+) ?(?P<words>.*) -->)\n\n(?:\|.*\n)*", re.MULTILINE)
+_PROGRAM = re.compile(
+    r"^(<!-- not run: (?P<file>examples/[\w/.]+)(?: (?P<part>[\w.]+))?, which a test of its own runs -->)\n"
+    r"```(?P<language>\w+)\n.*?^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def pages() -> list[Path]:
+    """Return the pages, in order."""
+    return sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)
+
+
+def brought_up_to_date(text: str) -> str:
+    """Return the text of a page with its generated parts made anew."""
+    text = _TABLE.sub(lambda found: f"{found[1]}\n\n{_table(found['word'], found['words'])}", text)
+    return _PROGRAM.sub(lambda found: f"{found[1]}\n```{found['language']}\n{_program(found)}```", text)
+
+
+def drawings() -> Iterator[tuple[Path, str]]:
+    """Yield the file and the text of each drawing that a page shows."""
+    for page in pages():
+        for words in re.findall(r"^<!-- made from: states (.+) -->$", page.read_text(encoding="utf-8"), re.MULTILINE):
+            yield DOCS / "_static" / f"{words.lower().replace(' ', '-')}.svg", drawing(*words.split())
+
+
+def main() -> None:
+    """Bring every page and drawing up to date."""
+    for page in pages():
+        page.write_text(brought_up_to_date(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for file, text in drawings():
+        file.write_text(text, encoding="utf-8")
+
+
+# Tables
+
+
+def _table(word: str, words: str) -> str:
+    head, rows = _TABLES[word]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in [head, ["---"] * len(head), *map(_escaped, rows(words))])
+
+
+def _escaped(cells: Sequence[str]) -> list[str]:
+    return [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
+
+
+def _attributes(words: str) -> Iterator[list[str]]:
+    module, _, name = words.rpartition(".")
+    cls = getattr(importlib.import_module(module), name)
+    said = _attribute_docs(cls)
+    for attribute in attrs.fields(cls):
+        default = "" if attribute.default is attrs.NOTHING else _plain(attribute.default)
+        yield [f"`{attribute.name}`", default, said.get(attribute.name, "").replace("``", "`")]
+
+
+def _attribute_docs(cls: type) -> dict[str, str]:
+    """Return the strings under the attributes of a class."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for node, below in pairwise(body.body):
+        match node, below:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                found[name] = text
+            case _:
+                pass
+    return found
+
+
+def _plain(value: Any) -> str:
+    """Return a default as one would write it, and no longer than a table's cell likes."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, tuple | frozenset):
+        return ", ".join(map(str, value)) or "none"
+    if attrs.has(type(value)) and value == type(value)():
+        return f"{type(value).__name__}()"
+    return str(value)
+
+
+_TABLES: Final[dict[str, tuple[list[str], Callable[[str], Iterator[list[str]]]]]] = {
+    "attributes": (["Name", "Default", "Meaning"], _attributes),
+    "members-by-revision": (
+        ["Class", "Member", "Revisions", "To a peer without it"],
+        lambda words: member_rows(),
+    ),
+    "methods-by-revision": (["Method", "To", "Capability", "Revisions"], lambda words: method_rows()),
+    "requirements": (["Rule", "What it says", "Here"], rule_rows),
+    "states": (["In", "when this happens", "the next is"], lambda words: diagram_rows(*words.split())),
+}
+"""The head of each kind of table, and its rows for the words of the comment."""
+
+
+# Programs
+
+
+def _program(found: re.Match[str]) -> str:
+    """Return the text of an example, or of one class or function in it."""
+    source = (DOCS / found["file"]).read_text(encoding="utf-8")
+    if found["part"] is None:
+        return source
+    node: Any = ast.parse(source)
+    for name in found["part"].split("."):
+        (node,) = [each for each in node.body if getattr(each, "name", None) == name]
+    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+    return textwrap.dedent("".join(source.splitlines(keepends=True)[first - 1 : node.end_lineno]))
+
+
+if __name__ == "__main__":
+    main()
