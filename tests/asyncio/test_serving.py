@@ -94,6 +94,34 @@ def test_a_block_that_is_left_answers_what_runs_and_ends_all_sessions(how: str) 
     run(main)
 
 
+@pytest.mark.parametrize("seconds", [50, 70])
+def test_what_runs_for_a_client_that_ended_its_side_has_a_minute(seconds: float) -> None:
+    many, ended = Server("s"), []
+
+    @many.tool
+    async def takes(seconds: float) -> str:
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            ended.append("ended")
+        return "done"
+
+    async def main() -> None:
+        async with serving(many) as serve_one, asyncio.TaskGroup() as group:
+            near, far = await joined()
+            raw = Raw(near)
+            group.create_task(serve_one(*far))
+            await raw.shake_hands()
+            await raw.send(call(1, "takes", seconds=seconds))
+            raw.writer.write_eof()
+            assert (b'"id":1' in await raw.reader.read()) is (seconds < 60)
+            assert asyncio.get_running_loop().time() == pytest.approx(min(seconds, 60), abs=0.6)
+            await raw.close()
+
+    run(main)
+    assert ended == ["ended"]
+
+
 def test_a_session_that_cannot_begin_costs_itself(caplog: pytest.LogCaptureFixture) -> None:
     class Fails(Tap):
         def opened(self, *args: Any, **keywords: Any) -> None:

@@ -46,7 +46,7 @@ SESSION = (
     "mcpio.app.server:Server.connection",
     "mcpio.app.server:Server.session",
     "mcpio.app.serving:ServerSession.handle",
-    "mcpio.trio._session_site:_Patience.stop",
+    "mcpio.trio._session_site:_SilenceTimer.stop",
 )
 LINES = (
     "mcpio.trio._socket_server:keep_tcp_alive",

@@ -6,12 +6,13 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from peers import HELLO, HELLO_INFO, WithRoom, a_server, lines, run
+from peers import HELLO, HELLO_INFO, WithRoom, a_server, call, lines, read_to_end, run
 
 from mcpio.app.client import Client
 from mcpio.app.context import Context
@@ -385,3 +386,54 @@ def test_a_peer_that_neither_reads_nor_writes_any_more_is_not_waited_for(ends_fi
 
     run(main)
     assert over == [pytest.approx(0, abs=0.01)]
+
+
+# A client that ended its side
+
+INITIALIZED: dict[str, Any] = {"method": "notifications/initialized"}
+
+
+@pytest.mark.parametrize("seconds", [4.9, 5.1])
+def test_what_runs_for_a_client_that_ended_its_side_has_so_many_seconds(seconds: float) -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(serve, a_server(), far, end_timeout=5))
+            await near.send_all(lines(HELLO, INITIALIZED, call(1, "takes", seconds=seconds)))
+            await trio.testing.wait_all_tasks_blocked()
+            await near.send_eof()
+            said = await read_to_end(near)
+        assert (b'"id":1,"result"' in said) is (seconds < 5)
+        assert trio.current_time() == pytest.approx(min(seconds, 5))
+
+    run(main)
+
+
+def test_handlers_are_cancelled_when_a_client_that_ended_its_side_is_given_up() -> None:
+    """Also those of requests that waited for room."""
+    server = a_server(incoming_requests=2)
+
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(serve, server, far, end_timeout=5))
+            calls = [call(number, "never_ends") for number in range(1, 9)]
+            await near.send_all(lines(HELLO, INITIALIZED, *calls))
+            await near.send_eof()
+            await read_to_end(near)
+        assert trio.current_time() == 5
+
+    run(main)
+    assert server.instructions == "cancelled"
+
+
+def test_without_an_end_timeout_a_client_that_ended_its_side_is_answered_whenever() -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, a_server(), far)
+            await near.send_all(lines(HELLO, INITIALIZED, call(1, "takes", seconds=100_000)))
+            await near.send_eof()
+            assert b'"id":1,"result"' in await read_to_end(near)
+
+    run(main)

@@ -9,14 +9,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
+from mcpio import Server
 from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel
-from mcpio.trio import connect_stdio, open_stdio
+from mcpio.trio import connect_stdio, open_stdio, serve_stdio
 from mcpio.trio._stdio_drivers import StdioClient
 from mcpio.types.content import TextContent
 
@@ -128,12 +130,12 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.fixture
-def started() -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+def started() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     processes: list[subprocess.Popen[bytes]] = []
 
-    def start() -> subprocess.Popen[bytes]:
+    def start(source: str = SERVER) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
-        processes.append(subprocess.Popen(python(SERVER), stdin=pipe, stdout=pipe, stderr=pipe))
+        processes.append(subprocess.Popen(python(source), stdin=pipe, stdout=pipe, stderr=pipe))
         return processes[-1]
 
     yield start
@@ -172,6 +174,38 @@ def test_a_signal_ends_a_server_in_the_middle_of_a_call(
     assert process.returncode == 143
     cancelled = ["never_ends was cancelled"] * (handler == "never_ends")
     assert err.decode().splitlines() == ["entered", *cancelled, "left"]
+
+
+def test_a_server_whose_client_was_killed_ends_though_a_handler_never_does(
+    started: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    run = "from functools import partial\ntrio.run(partial(serve_stdio, server, end_timeout=0.2))"
+    process = started(SERVER.replace("trio.run(serve_stdio, server)", run))
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(lines(HELLO, tool(1, "never_ends"), {"id": 2, "method": "ping"}))
+    process.stdin.flush()
+    while b'"id":2' not in process.stdout.readline():
+        pass
+    process.stdout.close()
+    process.stdout = None
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert err.decode().splitlines() == ["entered", "never_ends was cancelled", "left"]
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, 10.0), ({"end_timeout": None}, None), ({"end_timeout": 3}, 3)])
+def test_a_client_that_closed_our_input_has_ten_seconds_to_hear_the_answers(
+    given: Any, used: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+
+    async def serve(server: object, stream: object, *, end_timeout: float | None, **more: Any) -> None:
+        found.append(end_timeout)
+
+    monkeypatch.setattr("mcpio.trio._stdio_drivers.serve", serve)
+    trio.run(partial(serve_stdio, Server("s"), **given))
+    assert found == [used]
 
 
 # Our client

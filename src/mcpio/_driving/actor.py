@@ -14,7 +14,7 @@ from functools import partial
 from typing import ClassVar, Final, Protocol
 
 from mcpio._driving import report
-from mcpio.app.runtime import Runtime, checked_grace
+from mcpio.app.runtime import Runtime, Spawned, checked_grace
 from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
@@ -100,8 +100,12 @@ class Actor(ABC):
         *,
         signal: Callable[[], Flag],
         event: Callable[[], Flag],
+        end_timeout: float | None = None,
     ) -> None:
-        """``runtime`` runs the handlers. ``signal`` makes flags that waiting lowers again, ``event`` such as stay."""
+        """``runtime`` runs the handlers. ``signal`` makes flags that waiting lowers again, ``event`` such as stay.
+
+        ``end_timeout`` is how many seconds the peer's requests have when it has ended its side; ``None`` for ever.
+        """
         self.connection = connection
         self.runtime = runtime
         self._wire = wire
@@ -113,6 +117,8 @@ class Actor(ABC):
         self._over = event()
         self._write_at_once = True
         self._unwritable: Exception | None = None
+        self._end_timeout = end_timeout
+        self._end_timer: Spawned | None = None
 
     def attach(self, session: Session, after_close: Callable[[], Awaitable[None]] | None = None) -> None:
         """Say who acts on events, before ``run``.
@@ -202,6 +208,9 @@ class Actor(ABC):
                 self._lose(error)
             self.touch()
             self._write_at_once = True
+            if connection.input_ended and self._end_timeout is not None:
+                # A peer that is gone looks like one that waits for its answers.
+                self._end_timer = self.runtime.call_later(self._end_timeout, partial(self._close, 0))
             if self._unwritable is not None and not self.connection.wants_read:
                 # The input has ended too: there is nothing to wait for.
                 self._lose(self._unwritable)
@@ -231,6 +240,8 @@ class Actor(ABC):
         """
         async with AsyncExitStack() as steps:  # the last is taken first
             steps.callback(self._over.set)
+            if self._end_timer is not None:
+                steps.callback(self._end_timer.cancel)
             if self._after_close is not None:
                 steps.push_async_callback(self._in_time, None, "cleaning up after a session failed", self._after_close)
             steps.push_async_callback(self._in_time, TRANSPORT_CLOSE, "closing the transport failed", self._wire.aclose)

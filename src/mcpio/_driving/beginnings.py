@@ -14,6 +14,7 @@ from mcpio.app.client import ClientOptions, client_connection
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
+from mcpio.engine.limits import seconds
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.errors import LocalProtocolError
@@ -56,6 +57,9 @@ class ServerBeginning(_Options, total=False):
     """A ready-made connection. Of one that is restored, the peer's requests that are unanswered fail."""
     alone: bool
     """Whether no other client can reach this server, as over standard input and output: see ``Server.connection``."""
+    end_timeout: float | None
+    """Seconds that requests have when the client has ended its side: it may wait for the answers, or be gone, which
+    looks the same. Then their handlers are cancelled. ``None``, the default of most, is for ever."""
 
 
 class ConnectOptions(ClientOptions, ClientBeginning, total=False):
@@ -71,6 +75,8 @@ class Beginning:
     unanswered: UnansweredPolicy
     goes_on: bool
     """Whether the conversation began before, so that there is no handshake."""
+    end_timeout: float | None = None
+    """Seconds that the peer's requests have when it has ended its side; ``None`` for ever."""
 
     def take_up(self, session: Session) -> None:
         """Have the session go on where it left off, if it began before."""
@@ -130,4 +136,5 @@ def _saved(options: Any) -> SavedSession | None:
 def _begun(connection: Connection, saved: SavedSession | None, options: Any, now: float) -> Beginning:
     _driving.watch(connection, options.get("tap"), now)
     goes_on = saved is not None or connection.phase is not Phase.NEW
-    return Beginning(connection, saved, options.get("unanswered", "again"), goes_on)
+    end_timeout = seconds(options.get("end_timeout"))
+    return Beginning(connection, saved, options.get("unanswered", "again"), goes_on, end_timeout)

@@ -28,6 +28,7 @@ from mcpio.asyncio._groups import last_moment, settled, tasks_around, ungrouped
 from mcpio.asyncio._runtime import AsyncioRuntime
 from mcpio.asyncio._session import SessionActor
 from mcpio.asyncio._wire import StreamWire
+from mcpio.engine.limits import seconds
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -82,7 +83,9 @@ class ServeStreams(Protocol):
 
 
 @asynccontextmanager
-async def serving(server: Server, *, grace: float = 0.5, tap: TapSource | None = None) -> AsyncIterator[ServeStreams]:
+async def serving(
+    server: Server, *, grace: float = 0.5, end_timeout: float | None = 60.0, tap: TapSource | None = None
+) -> AsyncIterator[ServeStreams]:
     """Serve any number of clients during a block, with the function that it gives.
 
     ``asyncio.start_server`` and ``asyncio.start_unix_server`` take that as it is. The server's lifespan is entered
@@ -91,14 +94,18 @@ async def serving(server: Server, *, grace: float = 0.5, tap: TapSource | None =
 
     When the block is left, however, nobody new is served, requests that run have ``grace`` seconds to be answered, and
     all sessions are over. ``tap`` hears of each session. What the body and the lifespan raise leaves as it is.
+
+    When a client ends its side of the connection, its requests have ``end_timeout`` seconds, ``None`` for ever: it may
+    wait for the answers, or be gone, which looks the same.
     """
     checked_grace(grace)
+    beginning = ServerBeginning(end_timeout=seconds(end_timeout), tap=tap)
     preload()
     async with lifespan_of(server) as state, tasks_around() as runtime:
         place = Place(runtime, asyncio.get_running_loop().time)
         tasks = server.tasks
         async with nullcontext() if tasks is None else attached(tasks, place, state, last_moment):
-            crowd = _Crowd(server, state, tap)
+            crowd = _Crowd(server, state, beginning)
             try:
                 yield crowd.serve
             finally:
@@ -164,10 +171,10 @@ class Opened(ForABlock):
 class _Crowd:
     """The sessions of one server, one to a connection. What becomes of one costs that one only."""
 
-    def __init__(self, server: Server, state: Any, tap: TapSource | None) -> None:
+    def __init__(self, server: Server, state: Any, beginning: ServerBeginning) -> None:
         self._server = server
         self._state = state
-        self._tap = tap
+        self._beginning = beginning
         self._sessions: dict[Session, asyncio.Future[None]] = {}
         self._is_ending = False
 
@@ -187,7 +194,7 @@ class _Crowd:
             if self._is_ending:
                 return
             try:
-                begun = begin_server(self._server, principal, loop.time(), tap=self._tap)
+                begun = begin_server(self._server, principal, loop.time(), **self._beginning)
             except Exception as error:
                 report("a session could not be begun", error)
                 return
@@ -280,7 +287,7 @@ async def _carry(
     """Carry one session, with its handlers, until it is over."""
     with ungrouped():
         async with asyncio.TaskGroup() as group:
-            actor = SessionActor(begun.connection, wire, AsyncioRuntime(group))
+            actor = SessionActor(begun.connection, wire, AsyncioRuntime(group), end_timeout=begun.end_timeout)
             session = make_session(actor)
             actor.attach(session, None if after_close is None else partial(after_close, session))
             begun.take_up(session)

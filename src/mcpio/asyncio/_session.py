@@ -20,11 +20,20 @@ __all__ = ["SessionActor"]
 class SessionActor(Actor):
     """Runs one session until its connection ends."""
 
-    def __init__(self, connection: Connection, wire: StreamWire, runtime: AsyncioRuntime) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        wire: StreamWire,
+        runtime: AsyncioRuntime,
+        *,
+        end_timeout: float | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._alarm = _Alarm(self._loop)
         self._patience = _Alarm(self._loop)
-        super().__init__(connection, wire, self._alarm, runtime, signal=_Signal, event=asyncio.Event)
+        super().__init__(
+            connection, wire, self._alarm, runtime, signal=_Signal, event=asyncio.Event, end_timeout=end_timeout
+        )
 
     def now(self) -> float:
         """Return the loop's time."""

@@ -275,6 +275,11 @@ class Channel(ABC):
         return needs_more and inbox.deferred_bytes <= self._limits.queued_bytes
 
     @property
+    def input_ended(self) -> bool:
+        """Whether the peer sends nothing more. What it sent before may still wait to be acted on."""
+        return self._inbox.ended
+
+    @property
     def wants_write(self) -> bool:
         """Whether ``data_to_send`` or ``next_message`` has something to give."""
         return bool(self._outbox) or self._end_is_due

@@ -68,9 +68,9 @@ async def serve(
     """Serve one client over a transport, until the conversation ends; then the transport is closed.
 
     ``principal`` is whoever was authenticated before; handlers see it. With ``nursery.start`` it returns the session.
-    See ``ServerBeginning`` for sessions that go on, and for taps. Nothing that the client does raises here. What the
-    server's lifespan raises leaves as it is, and so does a ``SystemExit`` of a handler. ``LocalProtocolError`` for a
-    connection or a snapshot that cannot go on.
+    See ``ServerBeginning`` for sessions that go on, for taps, and for clients that are gone. Nothing that the client
+    does raises here. What the server's lifespan raises leaves as it is, and so does a ``SystemExit`` of a handler.
+    ``LocalProtocolError`` for a connection or a snapshot that cannot go on.
     """
     check_in_trio("servers")
     check_options(beginning, ServerBeginning.__annotations__)
@@ -217,7 +217,8 @@ async def carry(
             if timekeeper is None:
                 timekeeper = Timekeeper()
                 nursery.start_soon(timekeeper.run)
-            actor = SessionActor(begun.connection, wire, timekeeper, TrioRuntime(nursery))
+            runtime = TrioRuntime(nursery)
+            actor = SessionActor(begun.connection, wire, timekeeper, runtime, end_timeout=begun.end_timeout)
             session = make_session(actor)
             actor.attach(session, None if after_close is None else partial(after_close, session))
             begun.take_up(session)

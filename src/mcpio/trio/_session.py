@@ -24,8 +24,18 @@ class SessionActor(Actor):
 
     _EXPECTED = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
-    def __init__(self, connection: Connection, wire: Wire, timekeeper: Timekeeper, runtime: TrioRuntime) -> None:
-        super().__init__(connection, wire, timekeeper, runtime, signal=Signal, event=trio.Event)
+    def __init__(
+        self,
+        connection: Connection,
+        wire: Wire,
+        timekeeper: Timekeeper,
+        runtime: TrioRuntime,
+        *,
+        end_timeout: float | None = None,
+    ) -> None:
+        super().__init__(
+            connection, wire, timekeeper, runtime, signal=Signal, event=trio.Event, end_timeout=end_timeout
+        )
         self._last_write = trio.CancelScope()
 
     def now(self) -> float:

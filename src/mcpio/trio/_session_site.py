@@ -9,8 +9,9 @@ import trio
 
 from mcpio._driving import report
 from mcpio.app.serving import ServerSession
+from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
-from mcpio.trio._beginnings import TapSource, begin_server
+from mcpio.trio._beginnings import ServerBeginning, TapSource, begin_server
 from mcpio.trio._drivers import carry
 from mcpio.trio._site import Crowd, Ground
 from mcpio.trio._timekeeper import Timekeeper
@@ -27,13 +28,14 @@ class SessionSite:
         ground: Ground,
         *,
         tap: TapSource | None = None,
+        first_message_timeout: float | None = None,
         idle_timeout: float | None = None,
         end_timeout: float | None = None,
     ) -> None:
         """See ``ServeSocketOptions`` for the timeouts, in seconds. ``end_timeout`` is for wires that end by halves."""
         self._ground = ground
-        self._tap = tap
-        self._timeouts = (idle_timeout, end_timeout)
+        self._beginning = ServerBeginning(tap=tap, end_timeout=end_timeout)
+        self._timeouts = (first_message_timeout, idle_timeout)
         self._sessions: Crowd[ServerSession] = Crowd()
         self._is_closing = False
 
@@ -44,26 +46,26 @@ class SessionSite:
             await close_forcefully(wire)
             return
         try:
-            begun = begin_server(ground.server, principal, tap=self._tap)
+            begun = begin_server(ground.server, principal, **self._beginning)
         except Exception as error:
             report("a session could not be begun", error)
             await close_forcefully(wire)
             return
         connection: Any = begun.connection
-        made: list[tuple[ServerSession, _Patience]] = []
+        made: list[tuple[ServerSession, _SilenceTimer]] = []
 
         def make_session(driver: Any) -> ServerSession:
             session = ground.server.session(connection, driver, ground.state)
-            made.append((session, _Patience(session, ground.timekeeper, *self._timeouts)))
+            made.append((session, _SilenceTimer(session, ground.timekeeper, *self._timeouts)))
             self._sessions.enter(session)
             return session
 
         try:
             await carry(begun, wire, make_session, timekeeper=ground.timekeeper)
         finally:
-            for session, patience in made:
+            for session, timer in made:
                 self._sessions.leave(session)
-                patience.stop()
+                timer.stop()
 
     def close(self, grace: float) -> None:
         """Begin the end of all sessions, and no others. What runs is answered within so many seconds."""
@@ -76,55 +78,39 @@ class SessionSite:
         await self._sessions.wait_empty()
 
 
-class _Patience:
-    """Ends a session that nobody needs any more, as far as that can be known. It looks now and then."""
+class _SilenceTimer:
+    """Ends a session whose client says nothing: no first message, or nothing for too long. It looks now and then."""
 
-    def __init__(
-        self, session: ServerSession, timekeeper: Timekeeper, idle: float | None, after_end: float | None
-    ) -> None:
+    def __init__(self, session: ServerSession, timekeeper: Timekeeper, first: float | None, idle: float | None) -> None:
         self._session = session
         self._timekeeper = timekeeper
+        self._first = first
         self._idle = idle
-        self._after_end = after_end
         self._began = trio.current_time()
-        self._end_seen: float | None = None
-        self._arm(*(self._began + limit for limit in (idle, after_end) if limit is not None))
+        self.handle_timeout()
 
     def handle_timeout(self) -> None:
         """End the session if it is time, or else come back when it may be. The timekeeper calls this."""
         connection, now = self._session.connection, trio.current_time()
-        if connection.phase is Phase.CLOSED:
+        if connection.phase in (Phase.CLOSING, Phase.CLOSED):
             return
-        if connection.phase is Phase.CLOSING:
-            self._wait_for_the_last(connection.wants_read, now)
-            return
-        due = [] if self._after_end is None else [now + self._after_end]
+        due = []
+        if self._first is not None and not _has_heard_a_message(connection):
+            due.append(self._began + self._first)
         if self._idle is not None:
-            pending = connection.pending
-            is_busy = bool(pending.outgoing or pending.incoming)
-            until = (now if is_busy else max(self._began, connection.heard_at or self._began)) + self._idle
-            if until <= now:
-                self._session.close()
-            due.append(max(until, now))
-        self._arm(*due)
+            is_busy = bool(connection.pending.outgoing or connection.pending.incoming)
+            due.append((now if is_busy else max(self._began, connection.heard_at or self._began)) + self._idle)
+        if due and min(due) <= now:
+            self._session.close()
+        elif due:
+            self._timekeeper.arm(self, min(due))
 
     def stop(self) -> None:
         """Look no more."""
         self._timekeeper.arm(self, None)
 
-    def _wait_for_the_last(self, may_come_more: bool, now: float) -> None:
-        """Cut off what still runs for a client that ended its side: it may be gone, which looks the same."""
-        if self._after_end is None:
-            return
-        if may_come_more:
-            self._end_seen = None
-        elif self._end_seen is None:
-            self._end_seen = now
-        elif self._end_seen + self._after_end <= now:
-            self._session.close(0)
-            return
-        self._arm(now + self._after_end)
 
-    def _arm(self, *due: float) -> None:
-        if due:
-            self._timekeeper.arm(self, min(due))
+def _has_heard_a_message(connection: Connection) -> bool:
+    """Whether the client has begun a session, or asked something: bytes alone do not count."""
+    has_answered = connection.sent_bytes > 0 or connection.queued_bytes > 0
+    return connection.phase is not Phase.NEW or has_answered or bool(connection.pending.incoming)

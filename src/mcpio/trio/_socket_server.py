@@ -35,6 +35,9 @@ __all__ = ["FindSocketPrincipal", "ServeSocketOptions", "SocketListening", "serv
 END_TIMEOUT: Final = 60.0
 """Seconds that requests which run have when a client has ended its side of the connection, by default."""
 
+FIRST_MESSAGE_TIMEOUT: Final = 10.0
+"""Seconds that a client has to send its first message, by default."""
+
 FindSocketPrincipal: TypeAlias = "Callable[[SocketPeer], Hashable | Awaitable[Hashable]]"
 """Returns whose a connection is. ``PermissionError`` turns the client away."""
 
@@ -49,12 +52,14 @@ class ServeSocketOptions(TypedDict, total=False):
     max_connections: int
     """How many connections there may be at once, 768 by default, and at most three quarters of the files that the
     process may open. Beyond, clients wait to be let in."""
+    first_message_timeout: float | None
+    """Seconds that a client has to send its first message; 10 by default, ``None`` for ever."""
     idle_timeout: float | None
     """After how many seconds a connection is closed by which nothing comes and for which nothing runs; ``None``, the
     default, keeps it. A client that pings is not idle."""
     end_timeout: float | None
-    """Seconds that what runs has at least, and at most twice of, when a client ends its side of the connection: it may
-    wait for the answers, or be gone, which looks the same. 60 by default; ``None`` for ever."""
+    """Seconds that what runs has when a client ends its side of the connection: it may wait for the answers, or be
+    gone, which looks the same. 60 by default; ``None`` for ever."""
     handshake_timeout: float | None
     """Seconds that a client has for the handshake of TLS; 10 by default."""
     tcp_keep_alive: float | None
@@ -163,6 +168,7 @@ class _StreamSite:
         self._sessions = SessionSite(
             ground,
             tap=options.get("tap"),
+            first_message_timeout=seconds(options.get("first_message_timeout", FIRST_MESSAGE_TIMEOUT)),
             idle_timeout=seconds(options.get("idle_timeout")),
             end_timeout=seconds(options.get("end_timeout", END_TIMEOUT)),
         )

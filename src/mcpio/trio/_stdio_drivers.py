@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import trio
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from mcpio.restarts import RestartPolicy
 
 __all__ = ["StdioClient", "StdioOptions", "connect_stdio", "open_stdio", "serve_stdio"]
+
+
+END_TIMEOUT: Final = 10.0
+"""Seconds that requests have when the input of a server has ended, by default."""
 
 
 class StdioOptions(ProcessOptions, ConnectOptions, total=False):
@@ -169,11 +173,15 @@ async def serve_stdio(
     Meanwhile ``print`` and everything else written to standard output goes to standard error. One SIGINT or SIGTERM
     ends the process within 100 ms, with exit status 130 or 143. Usable as ``trio.run(serve_stdio, server)`` or with
     ``nursery.start``, which returns the session. See ``ServerBeginning`` for sessions that go on, and for taps.
+
+    Requests that run when the input ends have ``end_timeout`` seconds, 10 by default, and their handlers are cancelled
+    then: the client may wait for the answers, or have been killed, which looks the same.
     """
     check_in_trio("servers")
     with terminate_on_signals():
         async with stdio_stream() as stream:
             beginning.setdefault("alone", True)
+            beginning.setdefault("end_timeout", END_TIMEOUT)
             await serve(server, stream, task_status=task_status, **beginning)
 
 
