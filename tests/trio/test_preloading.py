@@ -17,14 +17,15 @@ from mcpio.trio import open_http
 
 SOURCE = Path(mcpio.__file__).parent
 
-NOT_SERVED = {
-    "app/batching.py",
-    "app/client.py",
-    "app/pages.py",
-    "app/peer_tasks/calls.py",
-    "app/retrying.py",
+OTHER_MODULES = {
+    "app/batching.py": "of clients",
+    "app/client.py": "of clients",
+    "app/pages.py": "of clients",
+    "app/peer_tasks/calls.py": "of clients",
+    "app/retrying.py": "of clients",
+    "app/values/validation.py": "loads all of its package when a tool is registered",
 }
-"""Modules of clients."""
+"""Modules whose functions import nothing while a server serves, and why."""
 
 AT_THE_START = {
     ("_driving/__init__.py", "checked_server"): "asked before anything is served",
@@ -32,16 +33,10 @@ AT_THE_START = {
     ("app/hosting.py", "_keeping_of"): "of a store, when the host is made",
     ("app/hosting.py", "_new_hooks"): "of a store, when the host is made",
     ("app/server.py", "_keep_tasks"): "when the server is made",
-    ("app/values/validation.py", "_enum"): "loaded with the validator of a tool, when it is registered",
-    ("app/values/validation.py", "_extended"): "loaded with the validator of a tool, when it is registered",
-    ("app/values/validation.py", "_implementation"): "loaded with the validator of a tool, when it is registered",
-    ("app/values/validation.py", "_reachable"): "loaded with the validator of a tool, when it is registered",
-    ("app/values/validation.py", "_registry"): "loaded with the validator of a tool, when it is registered",
-    ("app/values/validation.py", "_unique_items"): "loaded with the validator of a tool, when it is registered",
-    ("app/values/validation.py", "validate"): "loaded with the validator of a tool, when it is registered",
     ("app/offering/registration.py", "_validator"): "when a tool is registered",
     ("app/values/records.py", "_dataclass_fields"): "when a tool is registered",
     ("app/values/records.py", "attributes_of"): "when a tool is registered",
+    ("app/values/patterns.py", "_re2_search"): "when a tool is registered",
     ("engine/replay.py", "_read_profile"): "of recordings that are replayed",
     ("framing/json.py", "_orjson"): "chosen by preload",
     ("framing/json.py", "_stdlib"): "chosen by preload",
@@ -59,7 +54,7 @@ def late_imports() -> Iterator[str]:
     found = [SOURCE / name for name in (*below, *drivers)]
     for path in [file for each in found for file in ([each] if each.is_file() else sorted(each.rglob("*.py")))]:
         name = path.relative_to(SOURCE).as_posix()
-        if name in NOT_SERVED:
+        if name in OTHER_MODULES:
             continue
         for function in ast.walk(ast.parse(path.read_text())):
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
