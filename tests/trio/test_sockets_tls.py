@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 import trio
-from certificates import ADA, serving_as, trusting
+from certificates import ADA, serving_as, showing, trusting
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from mcpio import ConnectFailed, Context, Server
 from mcpio.trio import SocketListening, SocketPeer, open_tcp, serve_tcp
@@ -36,7 +39,7 @@ async def listening(**options: Any) -> AsyncIterator[int]:
 
 
 @pytest.mark.req("XPORT-05")
-def test_the_subject_of_a_clients_certificate_is_the_principal() -> None:
+def test_the_names_in_a_clients_certificate_are_the_principal() -> None:
     serving, asking = serving_as("localhost", asks=ssl.CERT_REQUIRED), trusting(shows=ADA)
 
     async def main() -> None:
@@ -44,9 +47,58 @@ def test_the_subject_of_a_clients_certificate_is_the_principal() -> None:
             listening(ssl_context=serving) as port,
             open_tcp("127.0.0.1", port, ssl_context=asking, server_hostname="localhost") as client,
         ):
-            assert "(('commonName', 'ada'),)" in (await client.call_tool("who")).text
+            said = (await client.call_tool("who")).text
+            assert "(('commonName', 'ada'),)" in said
+            assert "('email', 'ada@example.org')" in said
 
     trio.run(main)
+
+
+def a_name(**parts: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(getattr(NameOID, kind), text) for kind, text in parts.items()])
+
+
+ONE, OTHER = (x509.UniformResourceIdentifier(f"spiffe://example.org/{name}") for name in ("one", "other"))
+HERE = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ((a_name(), [ONE]), (a_name(), [ONE]), True),
+        ((a_name(), [ONE]), (a_name(), [OTHER]), False),
+        ((a_name(), [ONE]), (a_name(), [ONE, OTHER]), False),
+        ((a_name(), [x509.DNSName("a")]), (a_name(), [x509.RFC822Name("a")]), False),
+        ((a_name(), [HERE]), (a_name(), [HERE]), False),
+        ((a_name(), []), (a_name(), []), False),
+        ((a_name(COMMON_NAME="a"), []), (a_name(COMMON_NAME="a"), []), True),
+        ((a_name(COMMON_NAME="a"), []), (a_name(COMMON_NAME="b"), []), False),
+        ((a_name(COMMON_NAME="a"), [ONE]), (a_name(COMMON_NAME="a"), [OTHER]), False),
+        ((a_name(ORGANIZATION_NAME="SPIRE"), [ONE]), (a_name(ORGANIZATION_NAME="SPIRE"), [OTHER]), False),
+        ((a_name(ORGANIZATION_NAME="a"), []), (a_name(ORGANIZATION_NAME="a"), []), False),
+    ],
+)
+def test_two_certificates_are_one_principal_only_if_they_name_the_same_client(
+    one: tuple[x509.Name, Any], other: tuple[x509.Name, Any], is_same: bool
+) -> None:
+    said: list[str] = []
+
+    async def main() -> None:
+        async with listening(ssl_context=serving_as("localhost", asks=ssl.CERT_REQUIRED)) as port:
+            for subject, alternatives in (one, other):
+                context = showing(subject, alternatives)
+                async with open_tcp("127.0.0.1", port, ssl_context=context, server_hostname="localhost") as client:
+                    said.append((await client.call_tool("who")).text)
+
+    trio.run(main)
+    assert (said[0] == said[1]) is is_same
+    assert "()" not in said
+
+
+def test_a_certificate_that_names_nobody_is_refused_where_its_fingerprint_is_not_known() -> None:
+    with pytest.raises(PermissionError, match="names nobody"):
+        _ = SocketPeer(None, {"subject": ()}).identity
+    assert SocketPeer().identity is None
 
 
 def test_the_certificate_is_for_the_function_to_see() -> None:

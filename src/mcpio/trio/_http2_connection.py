@@ -43,7 +43,7 @@ class Http2Connection:
         timekeeper: Timekeeper,
         find_principal: FindPrincipal | None = None,
     ) -> None:
-        """Without ``find_principal``, the subject of the client's certificate is the principal."""
+        """Without ``find_principal``, the identity in the client's certificate is the principal."""
         self.peer = peer
         self._stream = stream
         self._timeouts = timeouts
@@ -54,7 +54,7 @@ class Http2Connection:
             self,
             head_bytes=head_bytes,
             timeouts=timeouts,
-            principal=peer.subject,
+            principal=peer.identity,
             on_request=None if find_principal is None else self._ask_whose,
         )
         self._scope = trio.CancelScope()

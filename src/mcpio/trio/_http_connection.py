@@ -51,7 +51,7 @@ class HttpConnection:
         find_principal: FindPrincipal | None = None,
         websockets: WebSocketSite | None = None,
     ) -> None:
-        """Without ``find_principal``, the subject of the client's certificate is the principal.
+        """Without ``find_principal``, the identity in the client's certificate is the principal.
 
         With ``websockets``, a client may go on with WebSocket.
         """
@@ -63,7 +63,7 @@ class HttpConnection:
         self._timeouts = timeouts
         self._find_principal = find_principal
         self._websockets = websockets
-        self._principal = peer.subject
+        self._principal = peer.identity
         self._send_nowait: Callable[[bytes], int] | None = getattr(self._stream, "send_nowait", None)
         self._requests = 0
         self._exchange: Hashable = None

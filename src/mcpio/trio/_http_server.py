@@ -86,8 +86,9 @@ async def serve_http(
     ``ssl_context`` it is HTTPS.
 
     The principal of a request, which its session is bound to, is what ``principal`` says, a function or coroutine
-    function of the request's head and the ``SocketPeer``; it may return ``Denied``. Without one it is the subject of
-    the certificate that the client showed, where ``ssl_context`` asks for one, and otherwise ``None``.
+    function of the request's head and the ``SocketPeer``; it may return ``Denied``. Without one it is
+    ``SocketPeer.identity``, where ``ssl_context`` asks for a certificate and the client showed one, and otherwise
+    ``None``.
 
     Beyond ``max_connections`` clients wait to be accepted, unless a connection between two requests can be closed for
     them. A number above three quarters of the files that the process may open is lowered, with a warning. A client with

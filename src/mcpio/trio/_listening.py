@@ -11,6 +11,7 @@ import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
 from math import inf
 from typing import Any, Final, TypeAlias
 
@@ -52,6 +53,12 @@ RESERVED_FILES: Final = 0.25
 MAX_CONNECTIONS: Final = 768
 """How many connections a server has at once, by default: what a limit of 1024 open files allows."""
 
+_ALTERNATIVES: Final = ("DNS", "URI", "email")
+"""The alternative names in a certificate that say who has it."""
+
+_INDIVIDUAL: Final = ("commonName", "emailAddress", "serialNumber", "userId", "x500UniqueIdentifier")
+"""The parts of a subject that say who has a certificate, and not only where they belong."""
+
 BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 LOCK_AGAIN: Final = 0.01
@@ -85,10 +92,28 @@ class SocketPeer:
     user_id: int | None = None
     """For Unix sockets, on Linux: the user that the client's process runs as. ``None`` where nothing is known."""
 
+    fingerprint: str | None = None
+    """The SHA-256 of the certificate, in hexadecimal; ``None`` without one."""
+
     @property
-    def subject(self) -> Hashable:
-        """The subject of the certificate, ``None`` without one: the principal, where nothing else says who that is."""
-        return self.certificate["subject"] if self.certificate else None
+    def identity(self) -> Hashable:
+        """Who the certificate says that the client is; ``None`` without one. It is the principal by default.
+
+        A tuple of the names in the subject, as ``ssl.SSLSocket.getpeercert`` has them, and then of the pairs of the
+        alternative names that are URIs, DNS names or email addresses. Where none of these names one client only, the
+        pair of ``"SHA-256"`` and the fingerprint comes last: otherwise all clients of an authority that leaves the
+        subject empty would be one principal. Raises ``PermissionError`` where that is not known either.
+        """
+        if not self.certificate:
+            return None
+        subject: tuple[tuple[tuple[str, str], ...], ...] = self.certificate.get("subject", ())
+        found = {tuple(name) for name in self.certificate.get("subjectAltName", ())}
+        alternatives = sorted(name for name in found if name[0] in _ALTERNATIVES)
+        if alternatives or any(kind in _INDIVIDUAL for names in subject for kind, _ in names):
+            return (*subject, *alternatives)
+        if self.fingerprint is None:
+            raise PermissionError("the client's certificate names nobody, and its fingerprint is not known")
+        return (*subject, ("SHA-256", self.fingerprint))
 
 
 class Door:
@@ -212,7 +237,9 @@ class Door:
         secured = trio.SSLStream(stream, self._ssl_context, server_side=True, https_compatible=self._https_compatible)
         if not await _shake_hands(secured, self._handshake_timeout):
             return None, SocketPeer(address)
-        return secured, SocketPeer(address, secured.getpeercert() or None, _user_id(stream))
+        certificate, encoded = secured.getpeercert() or None, secured.getpeercert(binary_form=True)
+        fingerprint = sha256(encoded).hexdigest() if certificate and encoded else None
+        return secured, SocketPeer(address, certificate, _user_id(stream), fingerprint)
 
 
 async def close_all(listeners: Sequence[Listener]) -> None:

@@ -47,8 +47,8 @@ class ServeSocketOptions(TypedDict, total=False):
 
     principal: FindSocketPrincipal | None
     """Says whose a connection is, a function or coroutine function of its ``SocketPeer``, which handlers then see;
-    ``PermissionError`` turns it away. Without one it is the subject of the certificate that the client showed, where
-    ``ssl_context`` asks for one, and otherwise ``None``."""
+    ``PermissionError`` turns it away. Without one it is ``SocketPeer.identity``, where ``ssl_context`` asks for
+    a certificate and the client showed one, and otherwise ``None``."""
     max_connections: int
     """How many connections there may be at once, 768 by default, and at most three quarters of the files that the
     process may open. Beyond, clients wait to be let in."""
@@ -200,6 +200,6 @@ class _StreamSite:
 
     async def _principal(self, peer: SocketPeer) -> Hashable:
         if self._find_principal is None:
-            return peer.subject
+            return peer.identity
         found = self._find_principal(peer)
         return (await found) if isawaitable(found) else found
