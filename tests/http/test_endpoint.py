@@ -195,6 +195,30 @@ def test_a_revision_that_this_server_does_not_serve_is_refused() -> None:
 # Messages
 
 
+@pytest.mark.req("RPC-12", "HTTP-13", "SESS-04")
+@pytest.mark.parametrize("options", [HttpOptions(), ALONE])
+@pytest.mark.parametrize(
+    ("message", "id"),
+    [
+        ({"jsonrpc": "2.0", "id": "x", "method": 5}, "x"),
+        ({"id": 7, "method": "initialize"}, 7),
+        ({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": []}, 7),
+        ({"jsonrpc": "2.0", "id": None, "method": "initialize"}, None),
+        ({"jsonrpc": "2.0", "id": 7, "result": None}, None),
+        (b'{"id":7,', None),
+    ],
+)
+def test_malformed_first_message_is_answered_with_its_id(message: Any, id: Any, options: HttpOptions) -> None:
+    response = Site(options).post(message)
+    assert (response.status, response.json.get("id"), "id" in response.json) == (400, id, id is not None)
+
+
+@pytest.mark.req("RPC-12", "SESS-04")
+def test_request_without_its_session_is_refused_with_its_id() -> None:
+    assert Site().post(tool_call(7)).json["id"] == 7
+    assert "id" not in Site().post({"jsonrpc": "2.0", "id": 7, "result": {}}).json
+
+
 @pytest.mark.req("HTTP-10", "RPC-09", "RPC-10")
 @pytest.mark.parametrize("answer", [{"result": None}, {"error": {}}, {"result": {"roots": 5}}])
 def test_answer_that_makes_no_sense_gets_400_and_fails_the_request(answer: dict[str, Any]) -> None:

@@ -234,7 +234,7 @@ def test_both_versions_are_served_where_nothing_is_said_before() -> None:
             for piece in (b"P", b"RI", b" /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n"):
                 await slow.say(piece)
                 await trio.testing.wait_all_tasks_blocked()
-            assert (await slow.hear()).status == 405
+            assert (await slow.hear()).status == 501
             client = Http2Client(site.listener.connect())
             client.http.initiate_connection()
             for byte in client.http.data_to_send():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable
 from typing import Final, TypeAlias
 
@@ -50,6 +51,7 @@ class Facts:
 
     __slots__ = (
         "accept",
+        "content_encoding",
         "content_length",
         "content_type",
         "host",
@@ -81,6 +83,7 @@ class Facts:
         self.query: str = query
         self.origin: str | None = text.get(b"origin")
         self.accept: str = text.get(b"accept", "")
+        self.content_encoding: str = text.get(b"content-encoding", "")
         self.content_type: str = text.get(b"content-type", "")
         self.content_length: str | None = text.get(b"content-length")
         self.session_id: str | None = text.get(b"mcp-session-id")
@@ -125,9 +128,9 @@ def first_broken(facts: Facts, rules: Rules) -> Rejection | None:
     return None
 
 
-def rejection_body(rejection: Rejection) -> bytes:
-    """Return the JSON-RPC error for a rejection. It answers no message, so it has no id (RPC-12)."""
-    return jsonrpc.encode_error(None, rejection.code, rejection.message, with_null_id=False)
+def rejection_body(rejection: Rejection, id: int | str | None = None) -> bytes:
+    """Return the JSON-RPC error for a rejection; ``id`` is that of the request, where it was read (RPC-12)."""
+    return jsonrpc.encode_error(id, rejection.code, rejection.message, with_null_id=False)
 
 
 def acceptable_answers(facts: Facts, options: HttpOptions) -> Answers:
@@ -202,8 +205,16 @@ def _accept(facts: Facts, rules: Rules) -> Rejection | None:
 
 
 def _accepts(facts: Facts, kind: str) -> bool:
-    offered = {part.partition(";")[0].strip().lower() for part in facts.accept.split(",")}
-    return not offered.isdisjoint((kind, "*/*", kind.partition("/")[0] + "/*"))
+    """Whether ``Accept`` takes a media type: the most specific range says, and weight 0 is no (RFC 9110, 12.5.1)."""
+    ranges = {"*/*": 0, f"{kind.partition('/')[0]}/*": 1, kind: 2}
+    best, accepted = -1, False
+    for part in facts.accept.lower().split(","):
+        name, *parameters = [piece.strip() for piece in part.split(";")]
+        rank = ranges.get(name, -1)
+        takes = not any(map(_NO_WEIGHT.fullmatch, parameters))
+        if rank > best or (rank == best >= 0 and takes):
+            best, accepted = rank, takes
+    return accepted
 
 
 def _content_type(facts: Facts, rules: Rules) -> Rejection | None:
@@ -213,6 +224,14 @@ def _content_type(facts: Facts, rules: Rules) -> Rejection | None:
     if facts.content_type.partition(";")[0].strip().lower() == _JSON:
         return None
     return Rejection(415, "Unsupported media type: Content-Type must be application/json")
+
+
+def _content_encoding(facts: Facts, rules: Rules) -> Rejection | None:
+    """Require that a message comes as it is: nothing is unpacked here (RFC 9110, 15.5.16)."""
+    if facts.method != "POST" or facts.content_encoding.lower() in ("", "identity"):
+        return None
+    message = f"Unsupported media type: Content-Encoding {facts.content_encoding!r:.60} is not supported"
+    return Rejection(415, message, headers=((b"accept-encoding", b"identity"),))
 
 
 def _length(facts: Facts, rules: Rules) -> Rejection | None:
@@ -242,12 +261,13 @@ MCP_LADDER: Final[tuple[Rung, ...]] = (
     _principal,
     _accept,
     _content_type,
+    _content_encoding,
     _length,
     _version,
 )
 """Who may ask comes before what they ask. The path comes before both, for each has its own rules."""
 
-LEGACY_LADDER: Final[tuple[Rung, ...]] = (_host, _origin, _method, _principal, _content_type, _length, _version)
+LEGACY_LADDER: Final[tuple[Rung, ...]] = tuple(rung for rung in MCP_LADDER if rung is not _accept)
 """The same for clients of 2024-11-05, who need not say what they accept."""
 
 UPGRADE_LADDER: Final[tuple[Rung, ...]] = (_host, _origin, _method, _principal)
@@ -261,6 +281,7 @@ _FIELDS: Final = frozenset(
         b"host",
         b"origin",
         b"accept",
+        b"content-encoding",
         b"content-type",
         b"content-length",
         b"mcp-session-id",
@@ -272,4 +293,5 @@ _WITH_SESSIONS: Final = frozenset(revision.name for revision in HANDSHAKE_REVISI
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
 _USUAL_ACCEPT: Final = f"{_JSON}, {_EVENTS}"
+_NO_WEIGHT: Final = re.compile(r"q\s*=\s*0(?:\.0*)?")
 _LENGTH_DIGITS: Final = 18

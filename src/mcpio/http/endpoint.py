@@ -113,9 +113,10 @@ class Mcp:
     def _post_first(self, exchange: Exchange) -> None:
         """Act on a message that comes without a session: one begins with it."""
         body = exchange.take_body()
-        begun = self._begin_session(exchange, jsonrpc.parse(body))
+        message = jsonrpc.parse(body)
+        begun = self._begin_session(exchange, message)
         if isinstance(begun, Rejection):
-            exchange.reject(begun)
+            exchange.reject(begun, _id_to_answer(message))
         else:
             self._sessions.enter(begun, exchange)
             self._feed(exchange, begun, body)
@@ -179,6 +180,13 @@ class Mcp:
             exchange.respond(400, (JSON, *session_headers(session, exchange)), answer.text)
         else:
             exchange.reject(Rejection(400, str(fault), fault.code))
+
+
+def _id_to_answer(message: jsonrpc.Message) -> int | str | None:
+    """Return the id that an error in answer to a message has, ``None`` for none (RPC-12, RPC-13)."""
+    if isinstance(message, jsonrpc.Request):
+        return message.id
+    return message.id if isinstance(message, jsonrpc.Malformed) and message.answerable else None
 
 
 def _fault_in(event: Event) -> RemoteProtocolError | None:

@@ -252,9 +252,9 @@ class Exchange:
         self.body.clear()
         return body
 
-    def reject(self, rejection: Rejection) -> None:
-        """Answer what is not served."""
-        self._respond(rejection.status, (JSON, *rejection.headers), rejection_body(rejection))
+    def reject(self, rejection: Rejection, id: int | str | None = None) -> None:
+        """Answer what is not served; ``id`` is that of the request, where it was read."""
+        self._respond(rejection.status, (JSON, *rejection.headers), rejection_body(rejection, id))
 
     def take_back(self) -> None:
         """Forget a response that has not gone out."""

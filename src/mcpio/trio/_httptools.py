@@ -6,7 +6,7 @@ from collections import deque
 
 import httptools
 
-from mcpio.trio._http_parsers import BadRequest, Fed, Mark, head_read
+from mcpio.trio._http_parsers import BadRequest, Fed, HeadBuffer, Mark, head_read
 
 __all__ = ["HttptoolsParser"]
 
@@ -16,12 +16,16 @@ class HttptoolsParser:
 
     def __init__(self, head_bytes: int) -> None:
         self._head_bytes = head_bytes
+        self._head = HeadBuffer(head_bytes)
         self._events: deque[Fed | BadRequest] = deque()
         self._since_event = 0
         self._is_over = self._is_paused = False
         # The request that is being parsed, which may be ahead of the one that events tell of.
         self._parser = httptools.HttpRequestParser(self)
         self._is_between = True
+        # How much of its body is to come, ``None`` for chunks; and the end of what came of those.
+        self._body_left: int | None = None
+        self._tail = b""
         self._is_repeated = False
         self._framing = b""
         self._target = b""
@@ -40,16 +44,17 @@ class HttptoolsParser:
             return
         if not data:
             self._is_over = True
-            self._events.append(Mark.CLOSED if self._is_between else BadRequest(400, "the request broke off"))
+            is_whole = self._is_between and not self._head
+            self._events.append(Mark.CLOSED if is_whole else BadRequest(400, "the request broke off"))
             return
         known = len(self._events)
         self._parse(data)
-        if len(self._events) > known:
+        if len(self._events) > known or self._is_between:
             self._since_event = 0
             return
         self._since_event += len(data)
         if self._since_event > self._head_bytes:
-            self._fail(BadRequest(431, "the head of the request, or a line of its body, is too long"))
+            self._fail(BadRequest(431, "a line of the body of the request is too long"))
 
     def next_event(self) -> Fed | None:
         """Return what comes next."""
@@ -64,7 +69,7 @@ class HttptoolsParser:
     @property
     def has_more(self) -> bool:
         """Whether something was fed that no event told of yet."""
-        return bool(self._events or self._held) or not self._is_between
+        return bool(self._events or self._held or self._head) or not self._is_between
 
     def next_cycle(self) -> None:
         """Begin with the next request."""
@@ -109,6 +114,9 @@ class HttptoolsParser:
         except BadRequest as error:
             self._fail(error)
             return
+        lengths = [value for name, value in fields if name == b"content-length"]
+        self._body_left = int(lengths[0]) if lengths else None
+        self._tail = b""
         if parser.should_upgrade():
             framing = [b"%b: %b\r\n" % field for field in fields if field[0] in _FRAMING and field != _NO_BODY]
             self._framing = b"".join(framing)
@@ -125,19 +133,44 @@ class HttptoolsParser:
             self._events.append(Mark.END)
 
     def _parse(self, data: bytes) -> None:
-        while data and not self._is_over:
+        """Give httptools what arrived, cut where a request ends: the next head is looked at before it goes on."""
+        position = 0
+        while position < len(data) and not self._is_over:
             try:
-                self._parser.feed_data(data)
-            except httptools.HttpParserUpgrade as upgrade:
-                data = data[upgrade.args[0] :]
+                if self._is_between:
+                    found = self._head.take(data[position:])
+                    if found is None:
+                        return
+                    piece, rest = found
+                    position = len(data) - len(rest)
+                else:
+                    end = self._end_of_piece(data, position)
+                    piece, position = data[position:end], end
+                self._parser.feed_data(piece)
+            except BadRequest as fault:
+                self._fail(fault)
+            except httptools.HttpParserUpgrade:
                 if not self._framing:
-                    self._held = data
+                    self._held = data[position:]
                     return
                 self._go_on_without_upgrade()
             except httptools.HttpParserError as error:
                 self._fail(BadRequest(400, f"{error}"))
-            else:
-                return
+        self._tail = (self._tail + data[-3:])[-3:]
+
+    def _end_of_piece(self, data: bytes, position: int) -> int:
+        """Return up to where bytes of a body may be given to httptools, so that nothing of the next request is.
+
+        A body in chunks ends with an empty line, though not every empty line is its end.
+        """
+        if self._body_left is not None:
+            end = min(position + self._body_left, len(data))
+            self._body_left -= end - position
+            return end
+        if not position and (found := (self._tail + data[:3]).find(_EMPTY_LINE)) >= 0:
+            return found + len(_EMPTY_LINE) - len(self._tail)
+        found = data.find(_EMPTY_LINE, max(position - 3, 0))
+        return len(data) if found < 0 else found + len(_EMPTY_LINE)
 
     def _go_on_without_upgrade(self) -> None:
         """Read on after a request for another protocol as one may that does not care for it (RFC 9110 section 7.8).
@@ -155,5 +188,6 @@ class HttptoolsParser:
         self._events.append(error)
 
 
+_EMPTY_LINE = b"\r\n\r\n"
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _NO_BODY = (b"content-length", b"0")
