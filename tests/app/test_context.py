@@ -11,12 +11,14 @@ from questions import ELICIT, SAMPLE, captured
 import mcpio
 from mcpio.app.context import Context
 from mcpio.app.server import Server
+from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.errors import (
     ErrorCode,
     RequestError,
 )
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import (
+    CallToolRequest,
     CustomRequest,
     Implementation,
     LoggingMessageNotification,
@@ -155,14 +157,63 @@ def test_a_log_message_that_cannot_be_sent_is_reported() -> None:
     assert link.reports == ["a LoggingMessageNotification cannot be sent"]
 
 
-def test_a_message_for_a_request_that_is_over_is_left_out() -> None:
+def test_a_log_message_of_a_request_that_is_over_is_sent() -> None:
     seen: list[Any] = []
     found, link = captured(lambda ctx: ctx, on_log=seen.append)
     found.info("late")
     found.progress(1)
     link.run()
-    assert seen == []
+    assert seen == [LoggingMessageNotification("info", "late")]
     assert link.reports == []
+
+
+def test_what_a_cancelled_handler_logs_at_its_end_is_sent() -> None:
+    server = Server("s")
+    seen: list[Any] = []
+
+    @server.tool
+    async def waits(ctx: Context) -> None:
+        try:
+            await ctx.sleep(100)
+        finally:
+            ctx.info("cleaned up")
+
+    link = Link(server, on_log=lambda message: seen.append(message.data))
+    call = link.start(link.client.call_tool("waits"))
+    call.cancel()
+    assert (call.state, seen) == ("cancelled", ["cleaned up"])
+
+
+# Waiting
+
+
+def test_a_handler_waits_in_the_time_of_its_event_loop() -> None:
+    server = Server("s", tasks=TaskOptions())
+
+    @server.tool(task_support="optional")
+    async def waits(ctx: Context) -> str:
+        began = ctx.now()
+        await ctx.sleep(5)
+        return f"{ctx.now() - began:.0f} seconds"
+
+    link = Link(server)
+    call = link.start(link.client.call_tool("waits"))
+    task = link.do(link.client.start_task(CallToolRequest("waits")))
+    link.advance(4.9)
+    assert call.state == "waits"
+    link.advance(0.1)
+    assert call.result.text == "5 seconds"
+    assert link.do(task.result()).text == "5 seconds"
+
+
+def test_a_handler_in_a_thread_waits_by_other_means() -> None:
+    server = Server("s")
+
+    @server.tool(blocking=True)
+    def waits(ctx: Context) -> None:
+        ctx.sleep(1).send(None)
+
+    assert "waits by time.sleep" in Link(server).text("waits")
 
 
 # Threads

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.failures import alone, internal_error, is_only_the_end, named, said_by_author
+from mcpio.app.failures import alone, internal_error, is_only_the_end, loop_hint, named, said_by_author
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import (
     ConnectionLost,
@@ -84,3 +84,23 @@ def test_an_internal_error_tells_nothing() -> None:
 def test_a_request_in_words(params: Any, words: str) -> None:
     message = {"method": "tools/call"} if params is None else {"method": "tools/call", "params": params}
     assert named(message) == words
+
+
+@pytest.mark.parametrize(
+    ("error", "loop"),
+    [
+        (RuntimeError("must be called from async context"), "Trio"),
+        (RuntimeError("no running event loop"), "asyncio"),
+        (TypeError("trio.run received unrecognized yield message None. Are you trying to use"), "asyncio"),
+    ],
+)
+def test_an_error_for_want_of_an_event_loop_has_a_hint(error: Exception, loop: str) -> None:
+    hint = loop_hint(error)
+    assert hint is not None
+    assert hint.startswith(f"there is no {loop} loop here")
+    assert "ctx.sleep()" in hint
+
+
+@pytest.mark.parametrize("error", [RuntimeError("other"), ValueError("no running event loop")])
+def test_other_errors_have_no_hint(error: Exception) -> None:
+    assert loop_hint(error) is None

@@ -40,7 +40,7 @@ def slow_server(seconds: float) -> Server:
     @server.tool
     async def slow(ctx: Context) -> str:
         """Take a while."""
-        await ctx.session.driver.runtime.sleep(seconds)
+        await ctx.sleep(seconds)
         return "done"
 
     return server
@@ -238,7 +238,7 @@ def test_a_handler_may_have_its_client_come_back_for_the_answer() -> None:
     async def later(ctx: Context) -> str:
         """Say so later."""
         assert ctx.interrupt_stream(retry=0.5)
-        await ctx.session.driver.runtime.sleep(1)
+        await ctx.sleep(1)
         return "later"
 
     hosted = Hosted(server)
@@ -258,7 +258,7 @@ def test_a_handler_goes_on_when_its_client_is_gone() -> None:
     @server.tool
     async def slow(ctx: Context) -> str:
         """Take a while."""
-        await ctx.session.driver.runtime.sleep(1)
+        await ctx.sleep(1)
         finished.append("yes")
         return "done"
 
@@ -289,6 +289,24 @@ def test_what_was_cut_off_by_the_loop_gets_an_answer() -> None:
     done(hosted.wire.close(0))
     hosted.wait(0)
     assert hosted.wire.host.machine.closed
+
+
+def test_what_a_cancelled_handler_logs_goes_to_the_general_stream() -> None:
+    server = Server("s", "1")
+
+    @server.tool
+    async def waits(ctx: Context) -> None:
+        try:
+            await ctx.sleep(100)
+        finally:
+            ctx.info("cleaned up")
+
+    hosted = Hosted(server)
+    hosted.call("waits", id=7)
+    listening: Exchange = done(hosted.client.listen())
+    done(hosted.client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}))
+    (message,) = listening.new_messages()
+    assert message["params"] == {"level": "info", "data": "cleaned up"}
 
 
 def test_what_every_client_is_told_goes_to_each_that_listens() -> None:
@@ -338,7 +356,7 @@ def patient_server() -> Server:
     async def wait(ctx: Context) -> str:
         """Say something, and take a second."""
         ctx.progress(1)
-        await ctx.session.driver.runtime.sleep(1.0)
+        await ctx.sleep(1.0)
         return "waited"
 
     return server

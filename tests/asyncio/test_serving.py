@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import trio
 from lifespans import Scope
 from peers import call
 from streams import Raw, conversation, joined, run, settle
@@ -35,6 +36,33 @@ def test_many_clients_share_a_lifespan_which_outlives_them() -> None:
         assert scope.seen == ["entered", "left"]
 
     run(main)
+
+
+def test_a_tool_that_needs_trio_is_told_what_waits_on_asyncio(caplog: pytest.LogCaptureFixture) -> None:
+    confused = Server("s")
+
+    @confused.tool
+    async def nap() -> None:
+        await trio.sleep(1)
+
+    @confused.tool
+    async def rest(ctx: Context) -> str:
+        await ctx.sleep(5)
+        return "rested"
+
+    async def main() -> None:
+        async with serving(confused) as serve_one, asyncio.TaskGroup() as group:
+            near, far = await joined()
+            group.create_task(serve_one(*far))
+            async with open_streams(*near) as client:
+                text = (await client.call_tool("nap")).text
+                assert text.startswith("nap failed: RuntimeError: must be called from async context")
+                assert "there is no Trio loop here" in text
+                assert "ctx.sleep()" in text
+                assert (await client.call_tool("rest")).text == "rested"
+
+    run(main)
+    assert "ctx.sleep()" in caplog.text
 
 
 def test_what_is_no_server_is_not_served() -> None:

@@ -22,7 +22,7 @@ from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, NoBackChannel, RequestError, RequestTimeout
 from mcpio.events import CloseReason
-from mcpio.trio import connect, open_transport, serve
+from mcpio.trio import connect, memory_client, open_transport, serve
 from mcpio.types.content import TextContent
 
 server = Server("drivers")
@@ -452,5 +452,26 @@ def test_a_client_in_a_nursery_that_is_cancelled_ends_with_it() -> None:
             assert client.ended.reason is CloseReason.ABORTED
             client.close()
             await client.aclose()
+
+    run(main)
+
+
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_a_tool_that_needs_asyncio_is_told_what_waits_on_trio(seconds: int) -> None:
+    confused = Server("s")
+
+    @confused.tool
+    async def nap() -> None:
+        await asyncio.sleep(seconds)
+
+    @confused.tool
+    async def rest(ctx: Context) -> str:
+        await ctx.sleep(5)
+        return "rested"
+
+    async def main() -> None:
+        async with memory_client(confused) as client:
+            assert "there is no asyncio loop here" in (await client.call_tool("nap")).text
+            assert (await client.call_tool("rest")).text == "rested"
 
     run(main)

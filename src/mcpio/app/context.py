@@ -17,6 +17,7 @@ from mcpio.methods import official_name
 if TYPE_CHECKING:
     from mcpio.app.asking.elicited import ElicitAnswer
     from mcpio.app.asking.forms import Form
+    from mcpio.app.runtime import Runtime
     from mcpio.app.serving import ServerSession
     from mcpio.app.session import ProgressCallback, Session
     from mcpio.app.tasks.runs import RunningTask
@@ -108,6 +109,15 @@ class RequestScope:
         """
         self.run_in_loop(lambda: self._session.send_progress(self._event.id, progress, total, message))
 
+    async def sleep(self, seconds: float) -> None:
+        """Wait for so many seconds, on whichever event loop the server runs. With 0 or less, others get a turn.
+
+        ``RuntimeError`` in a handler that runs in a thread, which can use ``time.sleep``.
+        """
+        if self._in_loop is not None:
+            raise RuntimeError("a handler that runs in a thread waits by time.sleep")
+        await self._runtime.sleep(seconds)
+
     async def run_in_thread(self, function: Callable[[], T]) -> T:
         """Run a blocking function in a thread, once there is one for this peer (``Limits.peer_threads``).
 
@@ -122,7 +132,12 @@ class RequestScope:
         For handlers that run in a thread (``blocking=True``) and want something of the session or the server that is
         not here: only the loop's thread may touch those. ``NoBackChannel`` when the loop has ended.
         """
-        return self._session.driver.runtime.from_thread(function) if self._in_loop is not None else function()
+        return self._runtime.from_thread(function) if self._in_loop is not None else function()
+
+    @property
+    def _runtime(self) -> Runtime:
+        """The event loop that the handler runs in."""
+        return self._session.driver.runtime
 
     def in_thread(self) -> Self:
         """Return the same for a function that runs in a thread: its calls go through the loop's."""
@@ -179,8 +194,9 @@ class Context(RequestScope):
     def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Send a log message to the client: any value that JSON can say, or else its ``repr``.
 
-        Left out below the level that the client asked for, and when the request is over. ``ValueError`` for a level
-        that there is not.
+        When the request is over, as in the ``finally`` of a handler that is being cancelled, it is sent all the same:
+        over HTTP to the session's general stream, and without a session not at all. Left out below the level that the
+        client asked for. ``ValueError`` for a level that there is not.
         """
         self.run_in_loop(lambda: self._session.log(level, data, logger, related_to=self._event.id))
 

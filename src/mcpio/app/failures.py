@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectionLost, ErrorCode, NoBackChannel, Refusal, RequestError
 
-__all__ = ["alone", "internal_error", "is_only_the_end", "named", "said_by_author"]
+__all__ = ["alone", "internal_error", "is_only_the_end", "loop_hint", "named", "said_by_author"]
 
 
 def alone(error: Exception) -> Exception:
@@ -30,6 +30,24 @@ def is_only_the_end(error: BaseException, connection: Connection) -> bool:
     """Whether an error says no more than that the connection ends, and the request with it: no news to anybody."""
     is_ending = connection.phase in (Phase.CLOSING, Phase.CLOSED)
     return is_ending and isinstance(error, ConnectionLost | NoBackChannel)
+
+
+def loop_hint(error: BaseException) -> str | None:
+    """Return what to do about an error that says that a function needs another event loop, ``None`` for any other."""
+    text = str(error)
+    for sign, loop in _OTHER_LOOPS.items():
+        if sign in text and isinstance(error, RuntimeError | TypeError):
+            here = f"there is no {loop} loop here, but another one, or a thread"
+            return f"{here}: ctx.sleep() waits on every loop, time.sleep() in a thread"
+    return None
+
+
+_OTHER_LOOPS: Final = {
+    "must be called from async context": "Trio",  # trio.sleep, outside of Trio
+    "no running event loop": "asyncio",  # asyncio.sleep, outside of asyncio
+    "unrecognized yield message": "asyncio",  # Trio, of what asyncio waits for
+}
+"""What is in the texts of such errors, and the loop that is missing."""
 
 
 def internal_error() -> RequestError:

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from types import CodeType
 from typing import Final, Protocol
 
+from mcpio.app.failures import loop_hint
 from mcpio.app.throttle import Throttle
 
 __all__ = ["FaultReports", "Operator"]
@@ -49,7 +50,8 @@ class FaultReports:
             if len(self._kinds) >= _MOST_KINDS:
                 self._kinds.clear()
             self._kinds[key] = Throttle(_PER_SECOND, _BURST)
-            operator.report(message, error)
+            hint = None if error is None else loop_hint(error)
+            operator.report(message if hint is None else f"{message}: {hint}", error)
         elif throttle.admits(operator.now()):
             count, throttle.held_back = throttle.held_back, 0
             again = message if error is None else f"{message} again: {error!r:.300}"

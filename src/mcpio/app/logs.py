@@ -70,8 +70,11 @@ class LogOutlet:
         except Exception as error:
             session.report("the log filter failed, and the message was kept in", error)
             return
-        if message is not None:
-            session.tell(message, related_to=related_to)
+        if message is None:
+            return
+        # What a handler logs while it is being cancelled belongs to no request any more, but the client may want it.
+        is_over = related_to is not None and not session.connection.owes(related_to)
+        session.tell(message, related_to=None if is_over else related_to)
 
 
 def _sayable(data: Any) -> Any:

@@ -108,7 +108,8 @@ class ServerSession(Session):
         """Send a log message, unless the client asked for graver ones only (LOG-03).
 
         ``data`` is any value that JSON can say, or else goes out as its ``repr``. ``Server.log_filter`` sees it first.
-        Left out, too, when the request that it belongs to is over, or the connection is, and beyond
+        It goes the way of the request that it belongs to; over HTTP, once that is over, to the session's general
+        stream. Left out when the connection is over, where there is no such stream (HTTP without sessions), and beyond
         ``Limits.logs_per_second``. ``meta`` is the message's ``_meta``. ``ValueError`` for a level that there is not.
         """
         if at_least(checked_level(level), self.log_level):

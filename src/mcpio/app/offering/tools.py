@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcpio.app.context import Context
-from mcpio.app.failures import alone, said_by_author
+from mcpio.app.failures import alone, loop_hint, said_by_author
 from mcpio.app.offering.content import blocks_of
 from mcpio.app.offering.endpoint import Endpoint
 from mcpio.app.offering.registry import Registry
@@ -153,7 +153,9 @@ class Tools(Registry[FunctionTool]):
         if isinstance(found, ToolError):
             return _failed(str(found) or f"{name} failed")
         scope.report(f"the tool {name} failed", found)
-        return _failed(f"{name} failed" if self._mask_errors else f"{name} failed: {type(found).__name__}: {found}")
+        hint = loop_hint(found)
+        text = f"{type(found).__name__}: {found}" + ("" if hint is None else f" ({hint})")
+        return _failed(f"{name} failed" if self._mask_errors else f"{name} failed: {text}")
 
 
 def _failed(text: str) -> CallToolResult:

@@ -223,9 +223,10 @@ class _InTask(RequestScope):
         """Run a blocking function in a thread. See ``RequestScope.run_in_thread``."""
         return await self._task.run_in_thread(function)
 
-    def run_in_loop(self, function: Callable[[], T]) -> T:
-        """Run a plain function in the loop's thread, and return what it returns."""
-        return self._task.place.runtime.from_thread(function) if self._in_loop is not None else function()
+    @property
+    def _runtime(self) -> Runtime:
+        """The event loop of the place where the task runs."""
+        return self._task.place.runtime
 
     def report(self, message: str, error: BaseException | None) -> None:
         """Tell the operator what failed."""
