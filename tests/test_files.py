@@ -221,6 +221,35 @@ def test_what_reads_too_much_is_an_error_and_left_out_of_listings(docs: Path) ->
     assert [uri for uri, _, _ in others] == ["docs:///b%20c.txt"]
 
 
+def test_a_listing_reads_no_more_than_one_request_may(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(10):
+        (docs / f"{number}.txt").write_bytes(b"x" * (900 if number % 2 else 1100))
+    amount = 0
+
+    def counted(fd: int, size: int) -> bytes:
+        nonlocal amount
+        data = os_read(fd, size)
+        amount += len(data)
+        return data
+
+    os_read = os.read
+    monkeypatch.setattr(os, "read", counted)
+    names = [uri for uri, _, _ in read(linked(docs, max_bytes=1000), "")[1:]]
+    assert "docs:///1.txt" in names
+    assert amount <= 1000
+    assert refused(linked(docs, max_bytes=1000), "0.txt") == -32603
+    assert amount <= 1000
+
+
+def test_a_file_that_grows_while_it_is_listed_is_left_out(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (docs / "a.md").write_bytes(b"1234")
+    os_read = os.read
+    monkeypatch.setattr(os, "read", lambda fd, size: os_read(fd, size) or b"5")
+    listing, *others = read(linked(docs, max_bytes=1000), "")
+    assert listing[1].startswith("a.md\n")
+    assert others == []
+
+
 def test_hidden_files_may_be_shared(docs: Path) -> None:
     link = linked(docs, hidden=True, name="all of it")
     assert read(link, ".env")[0][1] == OUTSIDE

@@ -86,7 +86,7 @@ class _Shared:
     def read(self, path: str) -> list[Contents] | None:
         """Return what is at a path, ``None`` where nothing is for the client."""
         try:
-            segments = path_segments(path, windows=os.name == "nt")
+            segments = _segments(path)
             if not self.hidden and any(segment.startswith(".") for segment in segments):
                 return None
             with _opened(self.root, segments) as place:
@@ -109,7 +109,7 @@ class _Shared:
     def _contents(self, place: _Place, segments: tuple[str, ...]) -> list[Contents] | None:
         if place.is_directory:
             return list(self._listing(place, segments))
-        data = place.read(self.max_bytes)
+        data = place.read(self.max_bytes) if place.size <= self.max_bytes else None
         if data is None:
             size = {"uri": self._uri(segments), "limit": self.max_bytes}
             raise RequestError(ErrorCode.INTERNAL_ERROR, "The file is too large to be read as a resource", size)
@@ -125,11 +125,14 @@ class _Shared:
             try:
                 with place.entry(name) as entry:
                     lines += f"{name}/\n" if entry.is_directory else f"{name}\n"
-                    data = None if entry.is_directory else entry.read(left)
+                    if entry.is_directory or entry.size > left:
+                        continue
+                    # What is read counts, also where the file has more by then and is left out.
+                    left -= entry.size
+                    data = entry.read(entry.size)
             except (OSError, _Linked):
                 continue
             if data is not None:
-                left -= len(data)
                 found.append(_as_contents(self._uri((*segments, name)), name, data))
         at = self._uri(segments)
         yield TextResourceContents(at if not segments else f"{at}/", lines, DIRECTORY)
@@ -137,12 +140,16 @@ class _Shared:
 
     def _is_sayable(self, name: str) -> bool:
         try:
-            return bool(path_segments(name) and name.encode()) and (self.hidden or not name.startswith("."))
+            return bool(_segments(name) and name.encode()) and (self.hidden or not name.startswith("."))
         except (UnicodeEncodeError, UnsafePath):
             return False
 
     def _uri(self, segments: tuple[str, ...]) -> str:
         return self.uri + "/".join(quote(segment, safe="") for segment in segments)
+
+
+def _segments(path: str) -> tuple[str, ...]:
+    return path_segments(path, windows=os.name == "nt")
 
 
 def _as_contents(uri: str, name: str, data: bytes) -> Contents:
@@ -179,11 +186,14 @@ class _Place(ABC):
     """A directory or a regular file."""
 
     is_directory: bool
+    size: int
+    """How many bytes a file had when it was looked at."""
 
     def __init__(self, found: os.stat_result) -> None:
         if stat.S_ISLNK(found.st_mode) or getattr(found, "st_file_attributes", 0) & _REPARSE_POINT:
             raise _Linked
         self.is_directory = stat.S_ISDIR(found.st_mode)
+        self.size = found.st_size
         if not self.is_directory and not stat.S_ISREG(found.st_mode):
             raise FileNotFoundError("neither a file nor a directory")
 

@@ -40,7 +40,24 @@ def test_what_is_no_plain_relative_path_is_told(path: str) -> None:
 @pytest.mark.req("RES-10")
 @pytest.mark.parametrize(
     "path",
-    ["C:", "c:a", "a:stream", "a/nul", "CON.txt", "aux .x", "com1", "lpt9.tar.gz", "a.", "a ", "a?", "CONOUT$", "com²"],
+    [
+        "C:",
+        "c:a",
+        "a:stream",
+        "a/nul",
+        "CON.txt",
+        "aux .x",
+        "com1",
+        "lpt9.tar.gz",
+        "a.",
+        "a ",
+        "a?",
+        "CONOUT$",
+        "com²",
+        "GIT~1",
+        "a/b~12.htm",
+        "A~B~1",
+    ],
 )
 def test_on_windows_some_names_mean_something_else(path: str) -> None:
     assert path_segments(path)
@@ -48,6 +65,8 @@ def test_on_windows_some_names_mean_something_else(path: str) -> None:
         path_segments(path, windows=True)
 
 
-@pytest.mark.parametrize("path", ["a b/c.d", "console", "nulls/auxiliary.txt", "com10", "é"])
+@pytest.mark.parametrize(
+    "path", ["a b/c.d", "console", "nulls/auxiliary.txt", "com10", "é", "a~b", "backup-of-it~1.txt", "a~1.json"]
+)
 def test_on_windows_most_names_do_not(path: str) -> None:
     assert path_segments(path, windows=True) == path_segments(path)

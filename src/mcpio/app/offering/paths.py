@@ -20,7 +20,8 @@ def path_segments(path: str, *, windows: bool = False) -> tuple[str, ...]:
     """Return the names in a decoded relative path, with ``/`` between them; a last ``/`` makes no difference.
 
     None of them is empty, ``.`` or ``..``, none has a backslash or a control character in it, and with ``windows``
-    none means something else there: a drive, a stream, a device. What they name may still be a symbolic link.
+    none means something else there: a drive, a stream, a device, or a file by its short name (``GIT~1``). What they
+    name may still be a symbolic link.
     ``PathClimbs`` for one with ``..``, ``UnsafePath`` for others that are not like this. Decode once, before.
     """
     segments = tuple(path.removesuffix("/").split("/")) if path else ()
@@ -34,5 +35,7 @@ def path_segments(path: str, *, windows: bool = False) -> tuple[str, ...]:
 
 _FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f\\]")
 _ODD_ON_WINDOWS: Final = re.compile(
-    r"[<>:\"|?*]|[. ]$|^(?:con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³]) *(?:\.|$)", re.IGNORECASE
+    r"[<>:\"|?*]|[. ]$|^(?:con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³]) *(?:\.|$)"
+    r"|^[^.]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?$",
+    re.IGNORECASE,
 )
