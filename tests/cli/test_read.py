@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mcpio import RequestError, Server
-from mcpio.cli import main
+from mcpio.cli import main, pages
 from mcpio.cli.failures import Exit
 
 if TYPE_CHECKING:
@@ -35,6 +35,14 @@ def test_people_see_a_description_of_binary_contents(
 ) -> None:
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
     assert command("read", "bench://blob", server=server).out == "[binary: bench://blob, of no stated type, 2 bytes]\n"
+
+
+def test_unknown_resource_of_a_server_with_too_many_is_not_found(
+    command: Command, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MAX_ITEMS", 1)
+    ran = command("read", "bench://notez", server=server)
+    assert ran == (Exit.NOT_FOUND, "", "mcpio: no resource 'bench://notez': Resource not found: bench://notez.\n")
 
 
 def test_an_unknown_resource(command: Command, server: Server) -> None:

@@ -45,8 +45,7 @@ async def read(client: Client, options: argparse.Namespace, console: Console) ->
     except RequestError as error:
         if error.code not in NOT_FOUND:
             raise
-        known = [resource.uri for page in await resource_pages(client) for resource in page.resources]
-        hint = did_you_mean(options.uri, known)
+        hint = did_you_mean(options.uri, await _uris(client))
         raise Failure(Exit.NOT_FOUND, f"no resource {options.uri!r}: {error.message}.{hint}") from error
     if options.json:
         console.result(as_json(client, result))
@@ -54,6 +53,14 @@ async def read(client: Client, options: argparse.Namespace, console: Console) ->
         for contents in result.contents:
             _print(contents, console)
     return Exit.DONE
+
+
+async def _uris(client: Client) -> list[str]:
+    """Return the URIs of the resources; none if there are too many, since they are for a hint only."""
+    try:
+        return [resource.uri for page in await resource_pages(client) for resource in page.resources]
+    except Failure:
+        return []
 
 
 def _print(contents: TextResourceContents | BlobResourceContents, console: Console) -> None:
