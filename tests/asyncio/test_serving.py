@@ -150,6 +150,33 @@ def test_what_runs_for_a_client_that_ended_its_side_has_a_minute(seconds: float)
     assert ended == ["ended"]
 
 
+def test_beyond_the_limit_clients_are_turned_away(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with serving(server, max_connections=1) as serve_one, asyncio.TaskGroup() as group:
+            for _ in range(2):
+                near, far = await joined()
+                group.create_task(serve_one(*far))
+                async with open_streams(*near) as client:
+                    await client.ping()
+                    late, end = await joined()
+                    await serve_one(*end)
+                    assert await Raw(late).at_end()
+                    await Raw(late).close()
+
+    run(main)
+    assert caplog.messages[0] == "a client was turned away: there are 1 connections"
+
+
+@pytest.mark.parametrize(("most", "error"), [("many", TypeError), (-1, ValueError)])
+def test_a_limit_of_connections_that_makes_no_sense_is_refused(most: Any, error: type[Exception]) -> None:
+    async def main() -> None:
+        with pytest.raises(error, match=r"^max_connections= "):
+            async with serving(server, max_connections=most):
+                pass
+
+    run(main)
+
+
 def test_a_session_that_cannot_begin_costs_itself(caplog: pytest.LogCaptureFixture) -> None:
     class Fails(Tap):
         def opened(self, *args: Any, **keywords: Any) -> None:

@@ -23,8 +23,9 @@ from rawframes import FarClient
 from triowire import MemoryListener, RawHttp, in_virtual_time, memory_site
 
 from mcpio import McpError, Server
+from mcpio._driving.connections import MAX_CONNECTIONS
 from mcpio.trio import open_tcp, open_transport, serve_http, serve_tcp, serve_websocket
-from mcpio.trio._listening import MAX_CONNECTIONS, Door, close_all
+from mcpio.trio._listening import Door, close_all
 from mcpio.trio._runtime import TrioRuntime
 
 
@@ -353,8 +354,8 @@ def test_a_listener_that_fails_is_asked_again_and_does_not_fill_the_log(
     in_virtual_time(main)
     texts = [record.getMessage() for record in caplog.records]
     assert texts[:1] == ["a connection could not be accepted"]
-    assert [text for text in texts if "not be accepted, 600 more times: " in text]
-    assert len(texts) == 3  # The third is that the listener could not be closed.
+    assert [text for text in texts if "times more before" in text]
+    assert len(texts) < 30
     assert texts[-1] == "a listener could not be closed"
     # At the limit of open files, connections at rest make room.
     assert bool(made) is isinstance(error, OSError)
@@ -415,7 +416,7 @@ def test_connections_leave_a_part_of_the_files_to_everything_else(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("mcpio.trio._listening.max_open_files", lambda: files)
+    monkeypatch.setattr("mcpio._driving.connections.max_open_files", lambda: files)
     held = 0
 
     async def serve(stream: trio.abc.Stream, peer: object) -> None:
@@ -440,7 +441,7 @@ def test_connections_leave_a_part_of_the_files_to_everything_else(
 
 def test_the_default_number_of_connections_fits_into_1024_files(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mcpio.trio._listening.max_open_files", lambda: 1024)
+        patch.setattr("mcpio._driving.connections.max_open_files", lambda: 1024)
         Door(max_connections=MAX_CONNECTIONS)
         assert not caplog.messages
         Door(max_connections=MAX_CONNECTIONS + 1)

@@ -1,42 +1,31 @@
-"""Reports of faults that can occur any number of times: once in full, and then as counts."""
+"""Reports of faults in connections, which can occur any number of times, and their containment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
-from mcpio._driving import report
-from mcpio.app.throttle import Throttle
+import attrs
+
+from mcpio import _driving
+from mcpio.app.fault_reports import FaultReports
 
 __all__ = ["FaultLog"]
 
-_PER_SECOND: Final = 1 / 60
-"""How often the faults of one kind are told, after the first of them."""
-
 
 class FaultLog:
-    """Writes faults to the log: the first of each kind with its traceback, later ones as one line a minute at most.
+    """Writes faults to the log: the first of each kind with its traceback, later ones throttled and counted.
 
-    A kind is a message, a type of exception and an ``errno``. So neither a client nor a lack of resources can flood the
-    log.
+    So neither a client nor a lack of resources can flood the log. See ``FaultReports``.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._throttles: dict[object, Throttle] = {}
+        self._log = _Log(clock)
+        self._reports = FaultReports()
 
-    def report(self, message: str, error: BaseException) -> None:
+    def report(self, message: str, error: BaseException | None) -> None:
         """Report a fault."""
-        kind = (message, type(error), getattr(error, "errno", None))
-        throttle = self._throttles.get(kind)
-        if throttle is None:
-            throttle = self._throttles[kind] = Throttle(_PER_SECOND, 1)
-            throttle.admits(self._clock())
-            report(message, error)
-        elif throttle.admits(self._clock()):
-            count, throttle.held_back = throttle.held_back + 1, 0
-            report(f"{message}, {count} more times: {error!r:.200}", None)
+        self._reports.report(self._log, message, error)
 
     @contextmanager
     def contained(self, message: str) -> Iterator[None]:
@@ -51,3 +40,14 @@ class FaultLog:
             while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
                 error = error.exceptions[0]
             self.report(message, error)
+
+
+@attrs.frozen
+class _Log:
+    """The operator, by a clock."""
+
+    now: Callable[[], float]
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Write to the log."""
+        _driving.report(message, error)

@@ -19,6 +19,8 @@ from mcpio._driving.beginnings import (
     begin_server,
     parted,
 )
+from mcpio._driving.connections import MAX_CONNECTIONS, affordable
+from mcpio._driving.faults import FaultLog
 from mcpio._driving.places import Place, attached, store_tasks
 from mcpio._driving.preloading import preload
 from mcpio.app.client import Client
@@ -84,7 +86,12 @@ class ServeStreams(Protocol):
 
 @asynccontextmanager
 async def serving(
-    server: Server, *, grace: float = 0.5, end_timeout: float | None = 60.0, tap: TapSource | None = None
+    server: Server,
+    *,
+    max_connections: int = MAX_CONNECTIONS,
+    grace: float = 0.5,
+    end_timeout: float | None = 60.0,
+    tap: TapSource | None = None,
 ) -> AsyncIterator[ServeStreams]:
     """Serve any number of clients during a block, with the function that it gives.
 
@@ -97,7 +104,12 @@ async def serving(
 
     When a client ends its side of the connection, its requests have ``end_timeout`` seconds, ``None`` for ever: it may
     wait for the answers, or be gone, which looks the same.
+
+    Beyond ``max_connections`` clients are turned away, which is reported; the number is lowered, with a warning, to
+    three quarters of the files that the process may open. At the limit itself asyncio could accept nothing, and would
+    write to the log without end.
     """
+    most = affordable(max_connections)
     checked_grace(grace)
     beginning = ServerBeginning(end_timeout=seconds(end_timeout), tap=tap)
     preload()
@@ -105,7 +117,7 @@ async def serving(
         place = Place(runtime, asyncio.get_running_loop().time)
         tasks = server.tasks
         async with nullcontext() if tasks is None else attached(tasks, place, state, last_moment):
-            crowd = _Crowd(server, state, beginning)
+            crowd = _Crowd(server, state, beginning, most)
             try:
                 yield crowd.serve
             finally:
@@ -171,10 +183,12 @@ class Opened(ForABlock):
 class _Crowd:
     """The sessions of one server, one to a connection. What becomes of one costs that one only."""
 
-    def __init__(self, server: Server, state: Any, beginning: ServerBeginning) -> None:
+    def __init__(self, server: Server, state: Any, beginning: ServerBeginning, max_connections: int) -> None:
         self._server = server
         self._state = state
         self._beginning = beginning
+        self._room = max_connections
+        self._faults = FaultLog(asyncio.get_running_loop().time)
         self._sessions: dict[Session, asyncio.Future[None]] = {}
         self._is_ending = False
 
@@ -192,6 +206,9 @@ class _Crowd:
 
         try:
             if self._is_ending:
+                return
+            if len(self._sessions) >= self._room:
+                self._faults.report(f"a client was turned away: there are {self._room} connections", None)
                 return
             try:
                 begun = begin_server(self._server, principal, loop.time(), **self._beginning)

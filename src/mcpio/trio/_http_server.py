@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from mcpio._checks import chosen
+from mcpio._driving.connections import MAX_CONNECTIONS
 from mcpio.app.hosting import HttpHost
 from mcpio.app.server import Server
 from mcpio.http.options import HostPolicy, HttpOptions
@@ -21,7 +22,7 @@ from mcpio.trio._beginnings import TapSource
 from mcpio.trio._http_parsers import ParserName, new_parser
 from mcpio.trio._http_site import HttpSite, HttpSiteOptions
 from mcpio.trio._http_terms import FindPrincipal, HttpTimeouts
-from mcpio.trio._listening import MAX_CONNECTIONS, Door, address_of, listen_tcp, listen_unix, unix_path_of
+from mcpio.trio._listening import Door, address_of, listen_tcp, listen_unix, unix_path_of
 from mcpio.trio._site import run_site, until_signalled
 
 if TYPE_CHECKING:

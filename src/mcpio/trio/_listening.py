@@ -18,14 +18,13 @@ from typing import Any, Final, TypeAlias
 import attrs
 import trio
 
-from mcpio._checks import checked, required
+from mcpio._checks import checked
 from mcpio._driving import report
+from mcpio._driving.connections import affordable
 from mcpio._driving.faults import FaultLog
-from mcpio.trio._platform import max_open_files
 
 __all__ = [
     "BROKEN",
-    "MAX_CONNECTIONS",
     "TCP_KEEP_ALIVE",
     "Door",
     "SocketPeer",
@@ -46,12 +45,6 @@ ACCEPT_AGAIN: Final = 0.1
 
 OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE)
 """What the system says at the limit of open files."""
-
-RESERVED_FILES: Final = 0.25
-"""The part of the files that the process may open which is left to everything but connections."""
-
-MAX_CONNECTIONS: Final = 768
-"""How many connections a server has at once, by default: what a limit of 1024 open files allows."""
 
 _ALTERNATIVES: Final = ("DNS", "URI", "email")
 """The alternative names in a certificate that say who has it."""
@@ -137,7 +130,7 @@ class Door:
         ``max_connections`` is lowered to what the process may open, which is reported. ``TypeError`` and ``ValueError``
         for what makes no sense.
         """
-        self._room = trio.Semaphore(_affordable(required("max_connections", max_connections, int)))
+        self._room = trio.Semaphore(affordable(max_connections))
         self._max_per_address = checked("max_per_address", max_per_address, int)
         self._addresses: Counter[Any] = Counter()
         self._ssl_context = checked("ssl_context", ssl_context, ssl.SSLContext)
@@ -250,18 +243,6 @@ async def close_all(listeners: Sequence[Listener]) -> None:
                 await listener.aclose()
             except Exception as error:
                 report("a listener could not be closed", error)
-
-
-def _affordable(connections: int) -> int:
-    """Return how many connections a server may have, so that a part of the files is left to everything else."""
-    most = max_open_files()
-    allowed = connections if most is None else max(1, int(most * (1 - RESERVED_FILES)))
-    if connections <= allowed:
-        return connections
-    report(
-        f"max_connections is {allowed} instead of {connections}: the process may open {most} files (ulimit -n)", None
-    )
-    return allowed
 
 
 def protocol_of(stream: trio.abc.Stream) -> str | None:

@@ -5,29 +5,8 @@ from __future__ import annotations
 import sys
 
 if sys.platform == "win32":
-    from mcpio.trio._windows import (
-        INHERITED_VARIABLES,
-        TERMINATION_SIGNALS,
-        max_open_files,
-        open_input,
-        open_output,
-        start_child,
-    )
+    from mcpio.trio._windows import INHERITED_VARIABLES, TERMINATION_SIGNALS, open_input, open_output, start_child
 else:
-    from mcpio.trio._posix import (
-        INHERITED_VARIABLES,
-        TERMINATION_SIGNALS,
-        max_open_files,
-        open_input,
-        open_output,
-        start_child,
-    )
+    from mcpio.trio._posix import INHERITED_VARIABLES, TERMINATION_SIGNALS, open_input, open_output, start_child
 
-__all__ = [
-    "INHERITED_VARIABLES",
-    "TERMINATION_SIGNALS",
-    "max_open_files",
-    "open_input",
-    "open_output",
-    "start_child",
-]
+__all__ = ["INHERITED_VARIABLES", "TERMINATION_SIGNALS", "open_input", "open_output", "start_child"]

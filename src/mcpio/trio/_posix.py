@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from mcpio.trio._child import Child, Stderr
 from mcpio.trio._descriptors import open_input, open_output
 from mcpio.trio._halves import InputHalf, OutputHalf, PollInput, PollOutput
 
-__all__ = ["INHERITED_VARIABLES", "TERMINATION_SIGNALS", "max_open_files", "open_input", "open_output", "start_child"]
+__all__ = ["INHERITED_VARIABLES", "TERMINATION_SIGNALS", "open_input", "open_output", "start_child"]
 
 assert not TYPE_CHECKING or sys.platform != "win32"
 
@@ -26,12 +25,6 @@ TERMINATION_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 INHERITED_VARIABLES: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 """The environment variables that a child gets unasked: nothing that is likely to be a secret."""
-
-
-def max_open_files() -> int | None:
-    """Return how many descriptors this process may have open at once; ``None`` for any number."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else soft
 
 
 async def start_child(

@@ -13,11 +13,11 @@ import trio
 
 from mcpio._checks import check_options
 from mcpio._driving import report
+from mcpio._driving.connections import MAX_CONNECTIONS
 from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
 from mcpio.trio._beginnings import TapSource
 from mcpio.trio._listening import (
-    MAX_CONNECTIONS,
     TCP_KEEP_ALIVE,
     Door,
     SocketPeer,

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from mcpio._checks import checked, chosen
+from mcpio._driving.connections import MAX_CONNECTIONS
 from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
 from mcpio.http.options import HostPolicy, HttpOptions
@@ -19,7 +20,7 @@ from mcpio.trio._http_parsers import ParserName, new_parser
 from mcpio.trio._http_server import HttpListening, bound_to, run_http
 from mcpio.trio._http_site import HttpSiteOptions
 from mcpio.trio._http_terms import FindPrincipal, HttpTimeouts
-from mcpio.trio._listening import MAX_CONNECTIONS, Door
+from mcpio.trio._listening import Door
 from mcpio.trio._site import until_signalled
 from mcpio.trio._websocket_site import WebSocketTerms
 from mcpio.websocket.options import WebSocketOptions

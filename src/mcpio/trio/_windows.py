@@ -25,7 +25,7 @@ from mcpio.trio._threads import ThreadInput, ThreadOutput
 if TYPE_CHECKING:
     from mcpio.trio._halves import InputHalf, OutputHalf
 
-__all__ = ["INHERITED_VARIABLES", "TERMINATION_SIGNALS", "max_open_files", "open_input", "open_output", "start_child"]
+__all__ = ["INHERITED_VARIABLES", "TERMINATION_SIGNALS", "open_input", "open_output", "start_child"]
 
 assert not TYPE_CHECKING or sys.platform == "win32"
 
@@ -45,11 +45,6 @@ INHERITED_VARIABLES: Final = (
     "USERNAME",
     "USERPROFILE",
 )
-
-
-def max_open_files() -> int | None:
-    """Return ``None``: sockets are handles here, and no limit of the process counts them."""
-    return None
 
 
 def open_input(fd: int) -> InputHalf:
