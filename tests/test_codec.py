@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unchecked import unchecked
 
 import mcpio.types
 from mcpio.codec import Codec, codec
@@ -108,8 +109,7 @@ def raw_values(type_: Any, revision: Revision) -> st.SearchStrategy[Any]:
 
 
 USE = ToolUseContent("1", "add", {})
-ANY_USE: Any = USE
-ANY_ROOT: Any = Root("file:///a")
+RESOURCE = EmbeddedResource(TextResourceContents("a:b", ""))
 
 
 def raw_objects(cls: type[Payload], revision: Revision) -> st.SearchStrategy[dict[str, Any]]:
@@ -291,19 +291,23 @@ def test_a_fault_says_where_and_what(raw: Any, cls: type[Payload], path: str, re
 @pytest.mark.parametrize(
     ("payload", "path", "reason"),
     [
-        (CallToolRequest(5), "name", "expected a string, got a number"),  # type: ignore[arg-type]  # wrong on purpose
-        (CallToolResult(("hi",)), "content[0]", f"expected {BLOCKS}, got a string"),  # type: ignore[arg-type]  # likewise
-        (CallToolResult("hi"), "content", "expected an array, got a string"),  # type: ignore[arg-type]  # likewise
-        (CallToolResult((TextContent(5),)), "content[0].text", "expected a string, got a number"),  # type: ignore[arg-type]  # likewise
+        (unchecked(CallToolRequest("a"), name=5), "name", "expected a string, got a number"),
+        (CallToolResult(("hi",)), "content[0]", f"expected {BLOCKS}, got a string"),  # type: ignore[arg-type]  # wrong on purpose
+        (unchecked(CallToolResult(()), content="hi"), "content", "expected an array, got a string"),
+        (CallToolResult((unchecked(TextContent("a"), text=5),)), "content[0].text", "expected a string, got a number"),
         (CallToolResult((Root("file:///a"),)), "content[0]", f"expected {BLOCKS}, got a Root"),  # type: ignore[arg-type]  # likewise
         (CallToolResult((USE,)), "content[0]", f"expected {BLOCKS}, got a ToolUseContent"),  # type: ignore[arg-type]  # likewise
         (
-            GetPromptResult((PromptMessage("user", ANY_USE),)),
+            GetPromptResult((unchecked(PromptMessage("user", TextContent("a")), content=USE),)),
             "messages[0].content",
             f"expected {BLOCKS}, got a ToolUseContent",
         ),
-        (SamplingMessage("user", EmbeddedResource(TextResourceContents("a:b", ""))), "content", None),  # type: ignore[arg-type]  # likewise
-        (EmbeddedResource(ANY_ROOT), "resource", "expected TextResourceContents or BlobResourceContents, got a Root"),
+        (unchecked(SamplingMessage("user", ()), content=RESOURCE), "content", None),
+        (
+            unchecked(EmbeddedResource(TextResourceContents("a:b", "")), resource=Root("file:///a")),
+            "resource",
+            "expected TextResourceContents or BlobResourceContents, got a Root",
+        ),
         (5, "", "expected a payload, got a number"),
         (None, "", "expected a payload, got null"),
         (Task("1", "lost", "", "", None), "status", None),  # type: ignore[arg-type]  # likewise

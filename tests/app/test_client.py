@@ -7,7 +7,7 @@ import pytest
 from handlers import returning
 from linked import Link
 
-from mcpio.app.client import client_connection
+from mcpio.app.client import Client, client_connection
 from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.engine.limits import Timeout
@@ -352,3 +352,53 @@ def test_malformed_items_are_reported() -> None:
 
     assert link.do(count()) == 0
     assert len(link.reports) == 1
+
+
+def odd(value: Any) -> Any:
+    """Hide the kind of a value from type checkers."""
+    return value
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        (lambda client: client.call_tool(odd(5)), "name= takes a str, not 5"),
+        (lambda client: client.call_tool("echo", odd("x")), "arguments= takes a mapping, not 'x'"),
+        (lambda client: client.call_tool("echo", timeout=odd("5")), "timeout= takes a number of seconds, a Timeout"),
+        (lambda client: client.call_tool("echo", timeout=odd(True)), "timeout= takes a number of seconds"),
+        (lambda client: client.call_tool("echo", meta=odd(5)), "meta= takes a mapping, not 5"),
+        (lambda client: client.call_tool("echo", retry=odd("x")), "retry= takes a bool, not 'x'"),
+        (lambda client: client.call_tool("echo", task=odd("x")), "task= takes a bool"),
+        (lambda client: client.list_tools(odd(5)), "cursor= takes a str, not 5"),
+        (lambda client: client.read_resource(odd(5)), "uri= takes a str, not 5"),
+        (lambda client: client.subscribe_resource(odd(5)), "uri= takes a str, not 5"),
+        (lambda client: client.get_prompt(odd(5)), "name= takes a str, not 5"),
+        (lambda client: client.complete(odd("a"), "b", "c"), "ref= takes PromptReference or ResourceTemplateReference"),
+        (lambda client: client.complete(PromptReference("a"), odd(5), "c"), "name= takes a str, not 5"),
+        (lambda client: client.set_log_level(odd(5)), "level= takes a str, not 5"),
+        (lambda client: client.request(5), "request= takes a request of mcpio.types, not 5"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_a_type_error_that_names_it(call: Any, fault: str) -> None:
+    link = Link(everything())
+    with pytest.raises(TypeError) as caught:
+        link.do(call(link.client))
+    assert fault in str(caught.value)
+    link.do(link.client.ping())
+
+
+def test_a_timeout_that_makes_no_sense_is_a_value_error_that_names_it() -> None:
+    link = Link(everything())
+    with pytest.raises(ValueError, match=r"^timeout: a time is a number of seconds, 0 or more, not -1$"):
+        link.do(link.client.ping(timeout=-1))
+
+
+def test_a_notification_of_the_wrong_kind_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match=r"^notification= takes a notification of mcpio.types, not 5$"):
+        Link(everything()).client.notify(5)
+
+
+@pytest.mark.parametrize("arguments", [(Server("s"),), (Server("s"), None), ("http://localhost/mcp",)])
+def test_a_client_made_by_hand_names_what_makes_clients(arguments: Any) -> None:
+    with pytest.raises(TypeError, match=r"memory_client\(server\).*open_stdio.*open_http\(url\)"):
+        Client(*arguments)

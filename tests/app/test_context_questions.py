@@ -294,3 +294,31 @@ def test_the_end_of_the_connection_is_no_news_to_the_operator(kind: str, end: st
     link.run()
     assert seen == [end == "at once"]
     assert link.reports == []
+
+
+def odd(value: Any) -> Any:
+    """Hide the kind of a value from type checkers."""
+    return value
+
+
+@pytest.mark.parametrize(
+    ("ask", "fault"),
+    [
+        (
+            lambda ctx: ctx.sample(odd("hi")),
+            """not 'hi': CreateMessageRequest((SamplingMessage("user", TextContent('hi')),), max_tokens=500)""",
+        ),
+        (lambda ctx: ctx.sample(odd(5)), "request takes a CreateMessageRequest, not 5"),
+        (lambda ctx: ctx.sample_with_tools(odd("hi"), []), "request takes a CreateMessageRequest, not 'hi'"),
+        (lambda ctx: ctx.elicit(odd("hi")), "give a request, or a message and the class of the form, not 'hi'"),
+        (lambda ctx: ctx.elicit("hi", odd({})), "form= takes a class or a Form, not {}"),
+        (lambda ctx: ctx.elicit_url("hi", odd(5)), "url= takes str, not 5"),
+        (lambda ctx: ctx.elicit_url(odd(5), "https://example.com"), "message= takes a str, not 5"),
+        (lambda ctx: ctx.roots(timeout=odd("5")), "timeout= takes a number of seconds, a Timeout, or None"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_a_type_error_with_its_fix(ask: Any, fault: str) -> None:
+    never = RequestError(ErrorCode.INTERNAL_ERROR, "asked")
+    found, _ = captured(ask, sampling=lambda *_: never, elicitation=lambda *_: never, roots=[])
+    assert isinstance(found, TypeError)
+    assert fault in str(found)

@@ -132,7 +132,6 @@ def test_nothing_is_sent_on_a_closed_connection() -> None:
     ("payload", "reason"),
     [
         (CallToolRequest("a"), "needs the capability tools"),
-        (ToolListChangedNotification(), "is no request"),
         (ACT, None),
     ],
 )
@@ -141,6 +140,11 @@ def test_what_must_not_be_asked(payload: Any, reason: str | None) -> None:
     expected: type[Exception] = RequestError if reason is None else LocalProtocolError
     with pytest.raises(expected, match=reason):
         link.do(link.client.request(payload))
+
+
+def test_what_is_no_request_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match=r"^request= takes a request of mcpio.types, not ToolListChangedNotification"):
+        Link(Server("s")).do(Link(Server("s")).client.request(ToolListChangedNotification()))
 
 
 def test_telling_does_not_wait() -> None:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from unchecked import unchecked
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.keep_alive import KeepAlive
@@ -150,7 +151,7 @@ def test_while_the_handshake_is_under_way_only_a_ping_is_sent() -> None:
     "wrong",
     [
         {"info": Implementation("\ud800", "1")},
-        {"info": Implementation(5, "1")},  # type: ignore[arg-type]  # the wrong type
+        {"info": unchecked(Implementation("a", "1"), name=5)},
         {"info": INFO, "capabilities": ClientCapabilities(experimental={"x": object()})},
     ],
 )

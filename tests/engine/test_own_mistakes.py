@@ -11,6 +11,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unchecked import unchecked
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
@@ -175,7 +176,7 @@ OF_SERVER: list[Act] = [
     answer(1, EmptyResult()),
     answer(1, {}),
     answer(1, CallToolResult((TextContent("\ud800"),))),
-    answer(1, CallToolResult((TextContent(BAD),))),
+    answer(1, CallToolResult((unchecked(TextContent("a"), text=BAD),))),
     answer(1, CallToolResult((), meta={"a b": 1})),
     answer(2, CallToolResult(())),
     answer(3, CallToolResult(())),
@@ -196,7 +197,7 @@ OF_CLIENT: list[Act] = [
     ask(ListPromptsRequest()),
     ask(ListRootsRequest()),
     ask(CallToolRequest("x", task=TaskMetadata())),
-    ask(CallToolRequest(BAD)),
+    ask(unchecked(CallToolRequest("a"), name=BAD)),
     ask(CallToolRequest("x", {"a": BAD})),
     ask(CallToolRequest("x", meta={"-": 1})),
     ask(CallToolRequest("x", meta={"progressToken": 5})),
@@ -237,7 +238,7 @@ def test_in_every_phase_what_is_refused_changes_nothing(make: Callable[[str], Co
 
 
 def test_a_handshake_that_cannot_be_said_changes_nothing() -> None:
-    for info in (Implementation(BAD, "1"), Implementation("\ud800", "1")):
+    for info in (unchecked(Implementation("a", "1"), name=BAD), Implementation("\ud800", "1")):
         connection = ClientConnection(info)
         refused(connection, lambda connection: connection.send_initialize(now=5.0))
 

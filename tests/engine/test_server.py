@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from unchecked import unchecked
 
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
@@ -160,9 +161,9 @@ def test_a_second_handshake_is_refused_and_changes_nothing(before: tuple[Any, ..
     ("info", "capabilities"),
     [
         (Implementation("\ud800", "1"), CAPABILITIES),
-        (Implementation("s", 5), CAPABILITIES),  # type: ignore[arg-type]  # the wrong type
+        (unchecked(Implementation("s", "1"), version=5), CAPABILITIES),
         (INFO, ServerCapabilities(experimental={"x": {"y": float("nan")}})),
-        (INFO, ServerCapabilities(logging=True)),  # type: ignore[arg-type]  # the wrong type
+        (INFO, unchecked(ServerCapabilities(), logging=True)),
     ],
 )
 def test_what_this_side_cannot_say_of_itself_is_no_fault_of_the_peer_and_never_raised_at_it(

@@ -9,6 +9,7 @@ import pytest
 import wires
 from hypothesis import given
 from hypothesis import strategies as st
+from unchecked import unchecked
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
@@ -250,9 +251,8 @@ def test_cookies_and_exchanges_are_strings_or_integers(odd: Any) -> None:
 
 
 def test_what_this_side_cannot_say_of_itself_cannot_be_kept() -> None:
-    wrong: Any = 5
     with pytest.raises(LocalProtocolError, match="Implementation: name: expected a string"):
-        ServerConnection(Implementation(wrong, "1")).snapshot(0.0)
+        ServerConnection(unchecked(Implementation("a", "1"), name=5)).snapshot(0.0)
 
 
 def test_a_snapshot_is_for_its_own_role() -> None:

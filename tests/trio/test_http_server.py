@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -466,3 +467,10 @@ def test_a_server_that_is_cancelled_while_it_begins_ends(serve: Any, steps: int)
             assert scope.cancelled_caught
 
     in_virtual_time(main)
+
+
+@pytest.mark.parametrize("serve", [serve_http, serve_tcp, serve_websocket])
+def test_the_port_comes_after_the_server(serve: Any) -> None:
+    assert list(inspect.signature(serve).parameters)[:2] == ["server", "port"]
+    port = inspect.signature(serve).parameters["port"]
+    assert port.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD

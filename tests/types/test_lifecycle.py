@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from unchecked import unchecked
 
 from mcpio.codec import codec
 from mcpio.errors import InvalidMessage
@@ -161,7 +162,7 @@ def test_an_id_is_a_string_or_an_integer(id: Any) -> None:
     with pytest.raises(InvalidMessage, match=r"^requestId: expected an integer or a string, got"):
         codec(REV_2025_11_25).decode({"requestId": id}, CancelledNotification)
     with pytest.raises(InvalidMessage, match=r"^requestId: expected an integer or a string, got"):
-        codec(REV_2025_11_25).encode(CancelledNotification(id))
+        codec(REV_2025_11_25).encode(unchecked(CancelledNotification(), request_id=id))
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

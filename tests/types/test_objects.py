@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
+from unchecked import unchecked
 
 from mcpio.codec import codec
 from mcpio.errors import InvalidMessage
@@ -15,6 +16,7 @@ from mcpio.types import (
     CallToolRequest,
     CancelledNotification,
     ElicitFormRequest,
+    ElicitSchema,
     Icon,
     ListToolsResult,
     MalformedItem,
@@ -140,7 +142,7 @@ def test_a_known_member_wins_over_an_unknown_one() -> None:
 
 
 def test_a_member_of_the_wrong_type_does_not_go_out() -> None:
-    assert fault_of(encode_lemon, Lemon(5)) == "name: expected a string, got a number"  # type: ignore[arg-type]  # wrong on purpose
+    assert fault_of(encode_lemon, unchecked(Lemon("a"), name=5)) == "name: expected a string, got a number"
 
 
 def test_a_member_that_a_revision_lacks_leaves_the_others_in_their_places() -> None:
@@ -233,6 +235,6 @@ def test_bad_items_go_out_in_their_places() -> None:
 
 
 def test_a_payload_of_another_class_is_refused_with_its_place() -> None:
-    wrong: Any = {"type": "object"}
+    request = unchecked(ElicitFormRequest("which?", ElicitSchema({})), requested_schema={"type": "object"})
     with pytest.raises(InvalidMessage, match=r"^requestedSchema: expected ElicitSchema, got an object$"):
-        codec(REV_2025_11_25).encode(ElicitFormRequest("which?", wrong))
+        codec(REV_2025_11_25).encode(request)

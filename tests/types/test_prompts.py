@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from unchecked import unchecked
 
 from mcpio.codec import codec
 from mcpio.errors import InvalidMessage
@@ -72,7 +73,7 @@ def test_arguments_are_strings(raw: dict[str, Any], fault: str) -> None:
         codec(REV_2025_11_25).decode(raw, GetPromptRequest)
     assert str(caught.value) == fault
     with pytest.raises(InvalidMessage) as caught:
-        codec(REV_2025_11_25).encode(GetPromptRequest("a", raw["arguments"]))
+        codec(REV_2025_11_25).encode(unchecked(GetPromptRequest("a"), arguments=raw["arguments"]))
     assert str(caught.value) == fault
 
 

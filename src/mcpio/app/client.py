@@ -112,6 +112,14 @@ class CallOptions(TypedDict, total=False):
     requests that only read."""
 
 
+_NO_DRIVER: Final[Any] = object()
+_HOW_TO_GET_ONE: Final = (
+    "a Client is made by a driver: to talk to a Server object use `async with memory_client(server) as client`, to a "
+    "program open_stdio([...]), to a URL open_http(url) or open_websocket(url), to a socket open_tcp(host, port) or "
+    "open_unix(path), all of mcpio.trio; on asyncio use mcpio.asyncio.open_streams(reader, writer)"
+)
+
+
 def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
     """Return the engine for a client that is given these options.
 
@@ -177,8 +185,13 @@ class Client(Session):
 
     connection: ClientConnection
 
-    def __init__(self, connection: ClientConnection, driver: Driver, **options: Unpack[ClientOptions]) -> None:
+    def __init__(
+        self, connection: ClientConnection, driver: Driver = _NO_DRIVER, **options: Unpack[ClientOptions]
+    ) -> None:
         """Drivers make clients: see ``mcpio.trio``. ``TypeError`` and ``ValueError`` for options that cannot be."""
+        given: Any = connection
+        if driver is _NO_DRIVER or not isinstance(given, ClientConnection):
+            raise TypeError(_HOW_TO_GET_ONE)
         super().__init__(connection, driver)
         self._on_log = checked_callback("on_log", options.get("on_log"))
         self._on_notification = checked_callback("on_notification", options.get("on_notification"))
@@ -262,6 +275,8 @@ class Client(Session):
         server is asked to keep it. By default a tool that must be a task is called as one, and no other (TASK-06).
         ``LocalProtocolError`` when a task is asked for of a tool, or a server, that does not do that.
         """
+        if not isinstance(task, bool | int | float | None):
+            raise TypeError(f"task= takes a bool, or for how many seconds to keep the task, not {task!r:.60}")
         checks = self._result_checks
         tool = None if checks is None else await self.tool(name)
         result: CallToolResult = await self._call_in_its_mode(CallToolRequest(name, arguments), task, call)
@@ -454,6 +469,8 @@ class Client(Session):
         options: Any = call
         if options and not options.keys() <= _CALL_OPTIONS:
             raise _no_option(min(options.keys() - _CALL_OPTIONS))
+        if options.get("retry") not in (None, True, False):
+            raise TypeError(f"retry= takes a bool, not {options['retry']!r:.60}")
         meta = options.pop("meta", None)
         if meta is not None:
             request = attrs.evolve(request, meta=meta)

@@ -224,7 +224,7 @@ class Context(RequestScope):
         ``LocalProtocolError`` when the client did not declare what it takes: see ``ctx.peer.capabilities``.
         ``InvalidMessage`` when the model uses tools that it was not given, or none where it must (SAMP-08).
         """
-        return _sampled(self._ask(request, options), request)
+        return _sampled(self._ask(_sampling_request(request), options), request)
 
     def sample_with_tools(
         self,
@@ -242,7 +242,7 @@ class Context(RequestScope):
         """
         from mcpio.app.asking.tool_loop import sample_with_tools
 
-        return sample_with_tools(self, request, functions, rounds, options)
+        return sample_with_tools(self, _sampling_request(request), functions, rounds, options)
 
     @overload
     def elicit(
@@ -329,6 +329,19 @@ class Context(RequestScope):
         except RequestError as error:
             self._from_peer = (*self._from_peer, error)
             raise
+
+
+def _sampling_request(request: Any) -> CreateMessageRequest:
+    """Return what the client's model is asked with. ``TypeError`` for anything else, text included."""
+    from mcpio.types.sampling import CreateMessageRequest
+
+    if isinstance(request, CreateMessageRequest):
+        return request
+    text = f"{request[:40]!r}" if isinstance(request, str) else "..."
+    raise TypeError(
+        f"request takes a CreateMessageRequest, not {request!r:.60}: "
+        f'CreateMessageRequest((SamplingMessage("user", TextContent({text})),), max_tokens=500)'
+    )
 
 
 def _way_to(task: Any, session: Session) -> Callable[..., Coroutine[Any, Any, Any]]:

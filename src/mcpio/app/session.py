@@ -50,6 +50,8 @@ from mcpio.events import (
     RequestReceived,
     ResponseReceived,
 )
+from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
+from mcpio.types.messages import NotificationPayload, RequestPayload
 
 if TYPE_CHECKING:
     from mcpio.app.asking.visits import Visits
@@ -156,15 +158,21 @@ class Session(TaskCalls):
         ``LocalProtocolError`` for what must not be asked. Cancelling the wait cancels the request.
         """
         self.check_open()
+        if timeout.__class__ is not Default:
+            timeout = _checked_timeout(timeout)
         waiter = Waiter(self.driver.runtime.one_shot(), checked_callback("on_progress", on_progress))
-        id = self.connection.send_request(
-            request,
-            now=self.driver.now(),
-            timeout=timeout,
-            cookie=waiter,
-            related_to=related_to,
-            progress=on_progress is not None,
-        )
+        try:
+            id = self.connection.send_request(
+                request,
+                now=self.driver.now(),
+                timeout=timeout,
+                cookie=waiter,
+                related_to=related_to,
+                progress=on_progress is not None,
+            )
+        except LocalProtocolError:
+            _check_sendable("request", request, RequestPayload | CustomRequest | RawRequest)
+            raise
         self.driver.wake()
         try:
             outcome = await waiter.outcome.wait()
@@ -184,7 +192,11 @@ class Session(TaskCalls):
         Raises ``LocalProtocolError`` for what must not be told, and ``NoBackChannel`` on a connection that is closed.
         """
         self.check_open()
-        self.connection.send_notification(notification, related_to=related_to)
+        try:
+            self.connection.send_notification(notification, related_to=related_to)
+        except LocalProtocolError:
+            _check_sendable("notification", notification, NotificationPayload | CustomNotification | RawNotification)
+            raise
         self.driver.wake()
 
     def send_progress(
@@ -486,6 +498,23 @@ class Session(TaskCalls):
         """Answer that it failed, unless it was answered before."""
         with suppress(LocalProtocolError):
             self.connection.send_error(event.id, internal_error())
+
+
+def _check_sendable(name: str, value: Any, kinds: Any) -> None:
+    """Raise ``TypeError`` for what is not a request, or not a notification, at all."""
+    if not isinstance(value, kinds):
+        raise TypeError(f"{name}= takes a {name} of mcpio.types, not {value!r:.60}")
+
+
+def _checked_timeout(timeout: Any) -> Timeout:
+    if isinstance(timeout, Timeout):
+        return timeout
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
+        raise TypeError(f"timeout= takes a number of seconds, a Timeout, or None to wait for ever, not {timeout!r:.60}")
+    try:
+        return Timeout(timeout)
+    except ValueError as error:
+        raise ValueError(f"timeout: {error}") from None
 
 
 class Waiter:

@@ -12,7 +12,7 @@ from mcpio.engine.inbox import QUOTE
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
-from mcpio.engine.payloads import encode
+from mcpio.engine.payloads import encode, payload_of
 from mcpio.engine.pending import OutgoingRequest
 from mcpio.engine.table import Input, Phase, RequestInput, Role
 from mcpio.errors import ConnectFailed, ErrorCode, InvalidMessage, RequestError, RequestTimeout
@@ -77,7 +77,7 @@ class ClientConnection(Alive):
             timeout = options.initialize_timeout
         self._check_send(Input.SEND_INITIALIZE, None)
         latest = options.latest
-        params = encode(codec(latest), InitializeRequest(latest.name, self.capabilities, self.info))
+        params = encode(codec(latest), payload_of(InitializeRequest, latest.name, self.capabilities, self.info))
         id, limit = self._outgoing.next_id, self._timeout(timeout)
         made, text = self._new_request(id, "initialize", METHODS["initialize"], params, cookie, None, progress=False)
         self._send_request(made, text, limit, now)

@@ -19,6 +19,7 @@ from mcpio.engine.payloads import (
     is_created_task,
     is_notification,
     method_to_send,
+    payload_of,
     related_task_of,
     to_json,
     with_progress_token,
@@ -236,7 +237,7 @@ class Connection(Stateful):
             return
         # What cannot be said is refused where nobody asked too, or it would be found out by the first peer that asks.
         token = 0 if request.token is None else request.token
-        params = encode(self._codec, ProgressNotification(token, progress, total, message))
+        params = encode(self._codec, payload_of(ProgressNotification, token, progress, total, message))
         if request.token is None:
             return
         if request.task is not None:
@@ -359,7 +360,7 @@ class Connection(Stateful):
         try:
             return timeout if isinstance(timeout, Timeout) else Timeout(timeout)
         except ValueError as error:
-            raise LocalProtocolError(str(error)) from None
+            raise LocalProtocolError(f"timeout: {error}") from None
 
     def _json(self, write: Callable[..., bytes], *parts: Any) -> bytes:
         """Return a message to send, as one of the encoders of ``framing.jsonrpc`` writes it."""
@@ -410,7 +411,7 @@ class Connection(Stateful):
         """Return the notice that a request is given up; ``None`` for one that is to become a task (CANC-04)."""
         if request.task is not None:
             return None
-        params = encode(self._codec, CancelledNotification(request.id, reason))
+        params = encode(self._codec, payload_of(CancelledNotification, request.id, reason))
         if request.belongs_to is not None:
             params = with_related_task(params, request.belongs_to)
         return self._json(jsonrpc.encode_notification, "notifications/cancelled", params)

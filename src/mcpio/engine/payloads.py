@@ -6,7 +6,7 @@ Each raises ``LocalProtocolError`` for what must not, or cannot, be sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from mcpio.codec import Codec
 from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
@@ -24,11 +24,14 @@ __all__ = [
     "is_created_task",
     "is_notification",
     "method_to_send",
+    "payload_of",
     "related_task_of",
     "to_json",
     "with_progress_token",
     "with_related_task",
 ]
+
+P = TypeVar("P")
 
 
 def method_to_send(payload: Any, kind: Kind) -> Method | None:
@@ -64,6 +67,14 @@ def is_notification(payload: Any) -> bool:
         return method_of(payload.__class__).kind is Kind.NOTIFICATION
     except KeyError:
         return False
+
+
+def payload_of(cls: type[P], *members: Any) -> P:
+    """Return a payload of members that the caller gave. ``LocalProtocolError`` for one of the wrong kind."""
+    try:
+        return cls(*members)
+    except TypeError as error:
+        raise LocalProtocolError(str(error)) from error
 
 
 def encode(codec: Codec, payload: Any) -> dict[str, Any]:

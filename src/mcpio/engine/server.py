@@ -11,7 +11,7 @@ from mcpio.engine.gates import UNKNOWN_CLIENT
 from mcpio.engine.inbound import invalid_params
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
-from mcpio.engine.payloads import encode, to_json
+from mcpio.engine.payloads import encode, payload_of, to_json
 from mcpio.engine.table import Input, Phase, Role
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
 from mcpio.events import Negotiated, RequestContext
@@ -98,8 +98,8 @@ class ServerConnection(Alive):
         except InvalidMessage as error:
             self._refuse(message, invalid_params(error), via)
             return
-        result = InitializeResult(revision.name, self.capabilities, self.info, self.instructions)
         try:
+            result = payload_of(InitializeResult, revision.name, self.capabilities, self.info, self.instructions)
             text = to_json(jsonrpc.encode_result, message.id, encode(codec(revision), result))
         except LocalProtocolError as fault:
             # What this side declares cannot be said: no fault of the peer's, nor its business.

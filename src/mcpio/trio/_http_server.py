@@ -50,9 +50,9 @@ class HttpListening:
 
 async def serve_http(
     server: Server,
+    port: int = 8000,
     *,
     host: str = "127.0.0.1",
-    port: int = 8000,
     unix: str | os.PathLike[str] | None = None,
     unix_mode: int = 0o600,
     listeners: Sequence[trio.abc.Listener[Any]] | None = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import trio
 
-from mcpio._checks import check_options
+from mcpio._checks import check_options, required
 from mcpio._driving import lifespan_of, report
 from mcpio._driving.actor import process
 from mcpio.app.client import Client, ClientOptions, client_connection
@@ -37,6 +37,9 @@ def memory_client(server: Server, *, tap: TapSource | None = None, **options: Un
     The server's lifespan is entered for the block. When the client is closed, the handlers that still run are
     cancelled: nobody is left to read their answers. ``tap`` is put on the client's connection.
     """
+    from mcpio.app.server import Server
+
+    required("server", server, Server)
     return Opened(lambda nursery: _connect(server, nursery, options, tap))
 
 

@@ -41,9 +41,9 @@ class WebSocketListening:
 
 async def serve_websocket(
     server: Server,
+    port: int = 8000,
     *,
     host: str = "127.0.0.1",
-    port: int = 8000,
     unix: str | os.PathLike[str] | None = None,
     unix_mode: int = 0o600,
     path: str = "/mcp",

@@ -63,18 +63,20 @@ def object_decoder(cls: type[Payload], rows: list[InRow]) -> Decoder:
         drop_any(fault, name, value, odd)
 
     names: dict[str, Any] = {"cls": cls, "others": others, "any": drop_any, "null": drop_null, **_COMMON}
-    positional = [attribute.name for attribute in attrs.fields(cls) if not attribute.kw_only]
-    body, arguments = "", ""
+    body, filled = "", {"given": "given", "extra": "extra"}
     for place, (name, attribute, default, needed, tolerance, resolve) in enumerate(rows):
         names |= {f"exact{place}": None, f"hook{place}": _first_hook(names, place, resolve), f"default{place}": default}
         absent = "raise Fault('missing')" if needed else f"v{place} = default{place}"
         source = _MEMBER_IN if tolerance == "none" else _TOLERATED_MEMBER_IN
         body += source.format(place=place, name=name, attribute=attribute, absent=absent, drop=tolerance)
         if attribute is not None:
-            # Without its name where that is allowed: it is faster.
-            in_order = positional[place : place + 1] == [attribute]
-            arguments += f"v{place}, " if in_order else f"{attribute}=v{place}, "
-    return _made("decode", _DECODE.format(body=body, arguments=arguments), names, cls)
+            filled[attribute] = f"v{place}"
+    fill = ""
+    for one in attrs.fields(cls):
+        # Slot by slot: ``__init__`` would check anew what the hooks have checked.
+        names |= {f"set_{one.name}": getattr(cls, one.name).__set__, f"default_{one.name}": one.default}
+        fill += f"    set_{one.name}(made, {filled.get(one.name, f'default_{one.name}')})\n"
+    return _made("decode", _DECODE.format(body=body, fill=fill), names, cls)
 
 
 _DECODE = """
@@ -88,9 +90,10 @@ def decode(raw, odd):
     except Fault as fault:
         fault.steps.append(name)
         raise
-    if known == len(raw) and not given:
-        return cls({arguments})
-    return cls({arguments}given=given, extra=others(raw, dropped))
+    extra = EMPTY if known == len(raw) else others(raw, dropped)
+    made = new(cls)
+{fill}
+    return made
 """
 _MEMBER_IN = """
         name = {name!r}
@@ -175,7 +178,7 @@ _MEMBER_OUT = """
             out[name] = value if value.__class__ is exact{place} else hook{place}(value)
 """
 
-_COMMON = {"EMPTY": EMPTY, "Fault": Fault, "Mapping": Mapping, "refuse": refuse}
+_COMMON = {"EMPTY": EMPTY, "new": object.__new__, "Fault": Fault, "Mapping": Mapping, "refuse": refuse}
 
 
 def _first_hook(names: dict[str, Any], place: int, resolve: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from linked import Link
+from unchecked import unchecked
 
 from mcpio.app.offering.uri_template import UriTemplateError
 from mcpio.app.server import Server
@@ -222,7 +223,7 @@ def test_prompts_are_listed() -> None:
         (lambda made: made.resource("a:b", annotations=Annotations(priority=7))(bare), "priority: must lie in 0..1"),
         (lambda made: made.resource("a:{text}", annotations=Annotations(last_modified="x"))(echo), "must be an ISO"),
         (
-            lambda made: made.tool(bare, annotations=ToolAnnotations(cast("Any", 5))),
+            lambda made: made.tool(bare, annotations=unchecked(ToolAnnotations(), title=5)),
             "annotations.title: expected a string",
         ),
     ],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
+from mcpio._checks import required
 from mcpio.app.asking.elicited import ElicitAnswer, answer_of
 from mcpio.app.asking.form_content import check_content, lowered
 from mcpio.app.asking.forms import Form, form_of, warn_of_secrets
@@ -48,6 +49,8 @@ def ask_by_form(
     message: str, kind: type[T] | Form[T], ask: Ask, revision: Revision
 ) -> Coroutine[Any, Any, ElicitAnswer[T]]:
     """Ask by the form of a class. ``TypeError`` for a class that cannot be one."""
+    if not isinstance(kind, Form | type):
+        raise TypeError(f"form= takes a class or a Form, not {kind!r:.100}")
     form = kind if isinstance(kind, Form) else form_of(kind)
     return _read(ask(ElicitFormRequest(message, lowered(form.schema, revision))), form)
 
@@ -56,7 +59,7 @@ def ask_by_url(
     message: str, url: str | Callable[[str], str], id: str, ask: Ask, session: ServerSession
 ) -> Coroutine[Any, Any, ElicitAnswer[str]]:
     """Ask to visit a web address, which may be made from the elicitation's id. ``ValueError`` for what is none."""
-    address = url(id) if callable(url) else url
+    address = required("url", url(id) if callable(url) else url, str)
     _check_address(address)
     return _agreed(_visited(ask(ElicitURLRequest(message, address, id)), id, session), id)
 
