@@ -100,9 +100,9 @@ def test_what_is_of_the_right_kind_is_taken(made: Any) -> None:
     assert copy.copy(made) == pickle.loads(pickle.dumps(made)) == attrs.evolve(made) == made
 
 
-def test_combinations_of_kinds_are_remembered_within_a_bound() -> None:
-    for number in range(150):
-        cls = type(f"Text{number}", (str,), {})
-        assert TextContent(cls("hi")).text == "hi"
-    with pytest.raises(TypeError):
-        TextContent(odd(5))
+def test_a_subclass_of_a_kind_is_of_the_kind() -> None:
+    cls = type("Text", (str,), {})
+    for _ in range(2):
+        assert TextContent(cls("hi"), Annotations()).text == "hi"
+        with pytest.raises(TypeError):
+            TextContent(odd(5), Annotations())

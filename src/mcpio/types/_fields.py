@@ -11,7 +11,6 @@ message holds such a member, so a feature that no message uses is never loaded.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, Unpack
 
@@ -233,19 +232,11 @@ class Payload:  # noqa: PLW1641  # never hashable: there are mappings inside
 
     def __attrs_post_init__(self) -> None:
         """Check the kinds of the members: ``TypeError`` names the one that is wrong. Decoding does not pass here."""
-        cls = self.__class__
-        known = _GOOD_KINDS.get(cls)
-        if known is None:
-            known = _GOOD_KINDS[cls] = attrgetter(*_compared(self)), set()
-        get, good = known
-        # Asking each member for its type would take longer than making the payload: what was good once is known.
-        kinds = tuple(map(type, get(self)))
-        if kinds not in good:
-            from mcpio.types._kinds import check_kinds
+        from mcpio.types._kinds import kinds_check
 
-            check_kinds(self)
-            if len(good) < _MOST_KINDS:
-                good.add(kinds)
+        cls: Any = self.__class__
+        cls.__attrs_post_init__ = check = kinds_check(cls)  # made when the first object of the class is
+        check(self)
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not self.__class__:
@@ -267,11 +258,6 @@ class Description(Payload):
     What a request asks for does not depend on them, so an optional member of the wrong type is dropped inside a request
     too, as it is inside a result. A capability of the wrong shape counts as not declared.
     """
-
-
-_GOOD_KINDS: dict[type, tuple[Callable[[Any], tuple[Any, ...]], set[tuple[type, ...]]]] = {}
-"""For each class what gives its members, and the combinations of their classes that were checked and found good."""
-_MOST_KINDS: Final = 100
 
 
 def _compared(payload: Payload) -> list[str]:

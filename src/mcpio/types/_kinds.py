@@ -6,7 +6,7 @@ and what the revision of a peer allows, is checked when the payload is encoded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from mcpio.revisions import REV_2026_07_28
@@ -14,10 +14,40 @@ from mcpio.types._fields import OneOrMore, Payload
 from mcpio.types._members import Member, members
 from mcpio.types._values import is_optional, is_union, without_null
 
-__all__ = ["check_kinds"]
+__all__ = ["kinds_check"]
 
 
-def check_kinds(payload: Payload) -> None:
+def kinds_check(cls: type[Payload]) -> Callable[[Payload], None]:
+    """Return what checks the members of a new payload of a class.
+
+    It is generated as one condition, which holds for most payloads: a server makes several for each answer.
+    """
+    names: dict[str, Any] = {"check": _check_kinds, "cls": cls}
+    conditions = ["self.__class__ is cls"]  # a subclass inherits this function until it has one
+    for place, member in enumerate(members(cls)):
+        value, default = f"self.{member.attribute}", f"default{place}"
+        names[default] = member.default
+        exact = _exact_kind(member)
+        if exact is not None:
+            names[f"exact{place}"] = exact
+            conditions.append(f"({value} is {default} or {value}.__class__ is exact{place})")
+        else:
+            conditions.append(f"{value} is {default}")
+    source = f"def check_kinds(self):\n    if not ({' and '.join(conditions)}):\n        check(self)"
+    exec(compile(source, f"<kinds of {cls.__name__}>", "exec"), names)  # noqa: S102  # made of this package's names
+    made: Callable[[Payload], None] = names["check_kinds"]
+    return made
+
+
+def _exact_kind(member: Member) -> type | None:
+    """Return the class that most values have which are of the kind of a member, as far as its annotation tells."""
+    return _EXACT.get(member.annotation.partition("[")[0].removesuffix(" | None"))
+
+
+_EXACT: dict[str, type] = {"str": str, "bool": bool, "int": int, "float": float, "tuple": tuple, "Mapping": dict}
+
+
+def _check_kinds(payload: Payload) -> None:
     """Raise ``TypeError`` for a member of the wrong kind; the message names it and says what to do."""
     for member in members(payload.__class__):
         value = getattr(payload, member.attribute)

@@ -41,7 +41,7 @@ _ORDINARY = Wire()
 class Member:
     """What is known of a member before its type is looked up."""
 
-    __slots__ = ("_annotation", "_globals", "attribute", "default", "name", "wire")
+    __slots__ = ("_globals", "annotation", "attribute", "default", "name", "wire")
 
     def __init__(self, cls: type[Payload], attribute: attrs.Attribute[Any], wire: Wire) -> None:
         self.attribute = attribute.name
@@ -49,7 +49,8 @@ class Member:
         """``attrs.NOTHING`` when there is none."""
         self.wire = wire
         self.name = wire.name or _camel(attribute.name)
-        self._annotation = str(attribute.type)
+        self.annotation = str(attribute.type)
+        """The type as it is written in the class."""
         self._globals = vars(sys.modules[_owner(cls, attribute.name).__module__])
 
     def exists_in(self, revision: Revision) -> bool:
@@ -64,7 +65,7 @@ class Member:
         """Return the type in a revision, importing the features that it names."""
         if self.wire.object_until is not None and revision <= self.wire.object_until:
             return Mapping[str, Any]
-        type_ = eval(self._annotation, self._globals, _NAMESPACE)  # noqa: S307  # an annotation of this package
+        type_ = eval(self.annotation, self._globals, _NAMESPACE)  # noqa: S307  # an annotation of this package
         return without_null(type_) if self.wire.required else type_
 
 
