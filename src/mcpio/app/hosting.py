@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mcpio.app.runtime import OneShot, Runtime, checked_grace
@@ -81,6 +82,10 @@ class HttpHost:
         self._touched: dict[HttpSession, None] = {}
         self._is_busy = self._is_telling = False
         self._deadline: float | None = None
+
+    def now(self) -> float:
+        """Return the time."""
+        return self.clock()
 
     def receive(self, *items: RequestItem) -> None:
         """Take in what came of requests, in order."""
@@ -165,7 +170,10 @@ class HttpHost:
 
         check_unanswered(unanswered)
         return Keeping(
-            save=lambda session: self._sessions[session.key][0].snapshot(), restore=self._restore, report=self.report
+            save=lambda session: self._sessions[session.key][0].snapshot(),
+            restore=self._restore,
+            # A client that names a damaged session again and again does not flood the log.
+            report=partial(self.server.fault_reports.report, self),
         )
 
     def _keeping_of(self, store: SessionStore, hooks: Keeping) -> SessionKeeping:

@@ -472,6 +472,8 @@ class TaskMachine:
                 outcome = load_outcome(value)
             except InvalidMessage as fault:
                 value = fault
+        elif value is not None and not isinstance(value, BaseException):
+            value = InvalidMessage("payload", f"expected bytes, got {type(value).__name__}")
         if isinstance(value, BaseException):
             self._events.append(TaskStoreFailed(fetch.id, value))
         if outcome is not None:

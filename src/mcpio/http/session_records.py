@@ -29,6 +29,9 @@ __all__ = [
 FORMAT: Final = 1
 """The version of what is written down."""
 
+LARGEST: Final = 2**62
+"""The largest number of a stream or an event: one that databases can hold, and the next ones too."""
+
 Owner: TypeAlias = str | int | None
 """A principal that can be written down; ``None`` where nobody was authenticated."""
 
@@ -157,10 +160,19 @@ def dump_session(record: SessionRecord) -> bytes:
         raise LocalProtocolError(f"not expressible in JSON: {fault}") from fault
 
 
-def load_session(key: str, text: bytes) -> SessionRecord:
-    """Return what ``dump_session`` wrote. ``InvalidMessage`` for anything else."""
+def load_session(key: str, stored: Any) -> SessionRecord:
+    """Return what ``dump_session`` wrote. ``InvalidMessage`` for anything else.
+
+    The rest of what the store answered is checked too: not even SQLite holds to the types of its columns.
+    """
     try:
-        said = _members(json.loads(text))
+        _of_type(stored, StoredSession)
+        _of_type(stored.at, int, float)
+        for event in stored.events:
+            _whole(event.stream)
+            _whole(event.number)
+            _of_type(event.data, bytes)
+        said = _members(json.loads(_of_type(stored.record, bytes)))
         streams = tuple(StreamRecord(*map(_whole, each)) for each in said["streams"])
         return SessionRecord(said["owner"], _whole(said["next_stream"]), streams, said["saved"])
     except (TypeError, ValueError, KeyError) as fault:
@@ -177,7 +189,13 @@ def _members(said: Any) -> Any:
 
 
 def _whole(value: Any) -> int:
-    if value.__class__ is not int or value < 0:
+    if value.__class__ is not int or not 0 <= value <= LARGEST:
         raise ValueError(f"found {value!r:.60}")
     found: int = value
     return found
+
+
+def _of_type(value: Any, *types: type) -> Any:
+    if value.__class__ not in types:
+        raise TypeError(f"found {value!r:.60}")
+    return value

@@ -269,15 +269,21 @@ class Storing:
             self._unreachable(waiting)
             return
         found: Found | None = None
-        idle = self._options.session_idle
-        if isinstance(value, StoredSession) and (idle is None or value.at + idle > self._keeping.epoch + now):
+        if value is not None:
             try:
-                found = Found(effect.key, value, load_session(effect.key, value.record))
+                found = self._read(effect.key, value, now)
             except McpError as error:
                 # Another version's, perhaps. Whoever goes back to that finds it again, until it is swept away.
                 self._keeping.report("a stored session cannot be read", error)
         if waiting:
             self._loaded(found, waiting)
+
+    def _read(self, key: str, stored: Any, now: float) -> Found | None:
+        """Return a session, ``None`` for one that was idle for too long. ``InvalidMessage`` for what is none."""
+        record = load_session(key, stored)
+        idle = self._options.session_idle
+        is_idle = idle is not None and stored.at + idle <= self._keeping.epoch + now
+        return None if is_idle else Found(key, stored, record)
 
     def _take_token(self) -> int:
         token = self._next_token

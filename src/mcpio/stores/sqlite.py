@@ -67,6 +67,8 @@ class SqliteStore:
         self._lock = threading.Lock()
         _make_private(path)
         self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        # One text that is no UTF-8 is not to cost all rows that are read with it.
+        self._database.text_factory = lambda text: text.decode(errors="replace")
         try:
             self._open(path)
         except BaseException:
