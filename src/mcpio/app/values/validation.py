@@ -139,10 +139,10 @@ class _Budget:
         self._choices: dict[int, tuple[frozenset[Any], list[Any]]] = {}
         self._weigh(value)
 
-    def spend(self, keyword: Any, instance: Any) -> None:
-        """Count one keyword that is applied to one part of the value."""
+    def spend(self, keyword: Any, instance: Any, steps: int) -> None:
+        """Count one keyword, of so many steps, that is applied to one part of the value."""
         size = len(instance) if isinstance(instance, str) else self._weights.get(id(instance), 0)
-        self.spend_steps(1 + size // _SHOWN + (len(keyword) // _AT_ONCE if isinstance(keyword, dict | list) else 0))
+        self.spend_steps(steps + size // _SHOWN + (len(keyword) // _AT_ONCE if isinstance(keyword, dict | list) else 0))
 
     def spend_on_members(self, instance: Any, halves: int) -> None:
         """Count so many half steps for each member or item of a part of the value."""
@@ -346,11 +346,11 @@ _extensions: dict[tuple[Any, bool], Any] = {}
 
 
 def _counted(name: str, keyword: Callable[..., Any]) -> Callable[..., Any]:
-    halves = _HALF_STEPS_FOR_MEMBERS.get(name)
+    steps, halves = _STEPS.get(name, 1), _HALF_STEPS_FOR_MEMBERS.get(name)
 
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
         budget = validator.format_checker
-        budget.spend(value, instance)
+        budget.spend(value, instance, steps)
         if halves:
             budget.spend_on_members(instance, halves)
         return keyword(validator, value, instance, schema)
@@ -358,6 +358,8 @@ def _counted(name: str, keyword: Callable[..., Any]) -> Callable[..., Any]:
     return check
 
 
+_STEPS: Final = {"$ref": 3, "$dynamicRef": 3, "$recursiveRef": 3, "anyOf": 3, "oneOf": 3}
+"""What the package does for a keyword, where that is more than one step, as measured."""
 _HALF_STEPS_FOR_MEMBERS: Final = {
     "additionalItems": 1,
     "additionalProperties": 1,
