@@ -71,7 +71,7 @@ class Limits:
     replay_bytes: int = MIB
     """How many bytes of them. Beyond: as above."""
 
-    peer_threads: int = 8
+    peer_threads: int = 16
     """How many threads blocking handlers may take at once for one peer: its principal, or without one its session (over
     HTTP without sessions, its request). A thread counts until its function returns, also when the request was given
     up. Beyond: the call waits. At least 1, as ``total_threads``."""
