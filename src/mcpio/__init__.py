@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         McpError,
         MessageTooLarge,
         NoBackChannel,
+        OutputFull,
         ProtocolError,
         Refusal,
         RemoteProtocolError,
@@ -315,6 +316,7 @@ __all__ = [
     "Options",
     "Outgoing",
     "OutgoingId",
+    "OutputFull",
     "Peer",
     "Pending",
     "Phase",
@@ -418,7 +420,7 @@ _HOME = {
     ),
     "errors": (
         "AuthorizationRequired ConnectFailed ConnectionLost ErrorCode InvalidMessage LocalProtocolError "
-        "McpError MessageTooLarge NoBackChannel ProtocolError Refusal RemoteProtocolError RequestCancelled "
+        "McpError MessageTooLarge NoBackChannel OutputFull ProtocolError Refusal RemoteProtocolError RequestCancelled "
         "RequestError RequestTimeout SamplingRejected ToolError URLElicitationRequired UnexpectedResponse "
         "WebSocketClosed"
     ),

@@ -20,6 +20,7 @@ __all__ = [
     "McpError",
     "MessageTooLarge",
     "NoBackChannel",
+    "OutputFull",
     "ProtocolError",
     "Refusal",
     "RemoteProtocolError",
@@ -92,6 +93,20 @@ class MessageTooLarge(LocalProtocolError):
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"the message has {size} bytes, and at most {limit} are sent (Limits.sent_message_bytes)")
         self.size = size
+        self.limit = limit
+
+
+class OutputFull(LocalProtocolError):
+    """Too many requests wait to be written (half of ``Limits.queued_bytes``). Nothing changed: write some first.
+
+    ``waiting`` and ``limit`` are in bytes. Clients wait by themselves, and never raise it.
+    """
+
+    def __init__(self, waiting: int, limit: int) -> None:
+        super().__init__(
+            f"{waiting} bytes of requests wait to be written, more than {limit} (half of Limits.queued_bytes)"
+        )
+        self.waiting = waiting
         self.limit = limit
 
 

@@ -18,7 +18,6 @@ from wires import INFO, sent
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
-from mcpio.engine.ledger import MESSAGE_COST
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
@@ -199,7 +198,7 @@ def test_a_server_that_waits_for_nothing_after_the_end_gives_an_end_even_without
 
 
 def test_a_timeout_that_fills_the_output_over_the_limit_ends_everything_once() -> None:
-    client = operating_client(limits=Limits(queued_bytes=6 * MESSAGE_COST))
+    client = operating_client(limits=Limits(queued_bytes=5600))
     for _ in range(5):
         client.send_request(PingRequest(), now=0.0, timeout=1.0)
     client.handle_timeout(1.0)

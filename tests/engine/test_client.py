@@ -8,7 +8,6 @@ from unchecked import unchecked
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.keep_alive import KeepAlive
-from mcpio.engine.ledger import MESSAGE_COST
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
@@ -330,14 +329,14 @@ def test_a_handshake_that_fills_the_output_ends_at_once() -> None:
 
 
 def test_a_notification_that_fills_the_output_ends_the_connection_after_the_settlement() -> None:
-    client = opening(limits=Limits(queued_bytes=5 * MESSAGE_COST - 1))
+    client = opening(limits=Limits(queued_bytes=2210))
     client.data_to_send()
-    for _ in range(4):
+    for _ in range(3):
         client.send_request(PingRequest(), now=0.0)
     assert [type(event) for event in feed(client, result())] == [
         Negotiated,
         ResponseReceived,
-        *[RequestFailed] * 4,
+        *[RequestFailed] * 3,
         ConnectionClosed,
     ]
 

@@ -11,7 +11,7 @@ from mcpio.engine.ledger import MESSAGE_COST, REQUEST_COST
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
-from mcpio.errors import MessageTooLarge, RequestError
+from mcpio.errors import MessageTooLarge, OutputFull, RequestError
 from mcpio.events import (
     Answered,
     CancelReceived,
@@ -286,5 +286,75 @@ def test_what_a_transport_has_not_written_counts_as_output() -> None:
     (event,) = server.events()
     assert isinstance(event, RequestReceived)
     server.set_unwritten(4 * KIB)
-    answer(server, event)
+    server.send_notification(CustomNotification("x"))
     assert server.end == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
+
+
+# Output that is not read
+
+
+def test_responses_beyond_the_limit_of_output_give_the_peer_time_to_read() -> None:
+    server = operating(high_water=64 * KIB, queued_bytes=8 * KIB)
+    for event in feed(server, *(call(id) for id in range(1, 21))):
+        answer(server, event)
+    assert server.queued_bytes > 16 * KIB
+    server.handle_timeout(10.0)
+    assert server.next_deadline() == 40.0
+    server.data_to_send(1)
+    server.handle_timeout(40.0)
+    assert server.phase.value == "operating"
+    assert server.next_deadline() == 70.0
+    assert read(server) == list(range(2, 21))
+    server.handle_timeout(70.0)
+    assert (server.phase.value, server.next_deadline()) == ("operating", None)
+
+
+def test_a_peer_that_reads_none_of_much_output_is_ended() -> None:
+    server = operating(high_water=64 * KIB, queued_bytes=8 * KIB)
+    for event in feed(server, *(call(id) for id in range(1, 21))):
+        answer(server, event)
+    server.handle_timeout(10.0)
+    server.handle_timeout(39.0)
+    assert server.phase.value == "operating"
+    server.handle_timeout(40.0)
+    assert server.end == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
+    assert server.next_deadline() is None
+
+
+def test_what_is_being_written_extends_the_time_to_read() -> None:
+    server = operating(high_water=64 * KIB, queued_bytes=8 * KIB)
+    for event in feed(server, *(call(id) for id in range(1, 21))):
+        answer(server, event)
+    server.set_unwritten(40 * KIB)
+    server.handle_timeout(10.0)
+    assert server.next_deadline() == 50.0
+
+
+def test_more_than_a_peer_may_take_ends_it_at_once() -> None:
+    server = operating(high_water=1024 * KIB, queued_bytes=8 * KIB, peer_bytes=64 * KIB)
+    events = feed(server, *(call(id) for id in range(1, 5)))
+    for event in events:
+        if server.phase.value == "operating":
+            answer(server, event, 30 * KIB)
+    assert server.end == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
+
+
+def test_notifications_beyond_the_limit_end_the_connection_at_once() -> None:
+    server = operating(queued_bytes=8 * KIB)
+    for _ in range(4):
+        server.send_notification(CustomNotification("x", {"text": "x" * 2 * KIB}))
+    assert server.end == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
+
+
+def test_requests_of_our_own_are_refused_while_many_wait_and_nothing_changes() -> None:
+    server = operating(queued_bytes=4 * MESSAGE_COST)
+    for _ in range(2):
+        server.send_request(PingRequest(), now=0.0)
+    with pytest.raises(OutputFull, match=r"half of Limits.queued_bytes") as caught:
+        server.send_request(PingRequest(), now=0.0)
+    assert len(server.pending.outgoing) == 2
+    assert (caught.value.waiting > caught.value.limit, caught.value.limit) == (True, 2 * MESSAGE_COST)
+    before = server.has_room, server.phase.value
+    read(server)
+    assert (before, server.has_room) == ((False, "operating"), True)
+    server.send_request(PingRequest(), now=0.0)

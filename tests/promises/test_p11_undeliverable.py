@@ -80,7 +80,7 @@ def test_while_a_side_closes_it_can_ask_nothing_more() -> None:
 
 
 def test_what_cannot_be_delivered_yet_waits_within_its_limit() -> None:
-    link = _link(Limits(outgoing_requests=3, queued_bytes=2000))
+    link = _link(Limits(outgoing_requests=3, queued_bytes=8000))
     link.stall(Role.CLIENT)
     for _ in range(3):
         link.client.send_request(PingRequest(), now=0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from peers import HELLO, call, lines, run
 from mcpio.app.server import Server
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
-from mcpio.errors import RequestError
-from mcpio.trio import memory_client, serve
+from mcpio.errors import RequestError, RequestTimeout
+from mcpio.trio import connect, memory_client, serve
 
 SMALL = Options(limits=Limits(sent_message_bytes=2000))
 
@@ -84,11 +85,63 @@ def test_the_end_of_a_session_whose_client_does_not_read_is_logged(caplog: pytes
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve, server, theirs)
             await ours.send_all(lines(HELLO, {"method": "notifications/initialized"}))
-            await ours.send_all(lines(*(call(id, "text", size=30_000) for id in range(1, 3))))
+            await ours.send_all(lines(*(call(id, "text", size=30_000) for id in range(1, 6))))
 
     run(main)
     (said,) = [record.getMessage() for record in caplog.records]
     assert said == "a session was ended: its peer left more than 20,000 bytes of output unread"
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"size": 3000}, {"size": 1, "padding": "x" * 3000}], ids=["results", "arguments"]
+)
+def test_any_number_of_concurrent_calls_is_answered_however_large_they_are(arguments: dict[str, Any]) -> None:
+    limits = Limits(high_water=4000, queued_bytes=20_000, peer_bytes=80_000)
+    server = Server("large", options=Options(limits=limits))
+
+    @server.tool
+    async def text(size: int, padding: str = "") -> str:
+        await trio.sleep(0.1)
+        return "x" * size
+
+    async def main() -> None:
+        ours, theirs = trio.testing.memory_stream_pair()
+        answered: list[str] = []
+
+        async def ask(client: Any) -> None:
+            answered.append((await client.call_tool("text", arguments)).text)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, server, theirs)
+            client = await connect(ours, nursery=nursery, options=Options(limits=limits))
+            async with trio.open_nursery() as callers:
+                for _ in range(100):
+                    callers.start_soon(ask, client)
+            assert answered == ["x" * int(arguments["size"])] * 100
+            await client.aclose()
+
+    run(main)
+
+
+def test_a_call_that_waits_to_be_sent_has_its_timeout_and_may_be_cancelled() -> None:
+    async def main() -> None:
+        ours, theirs = trio.testing.memory_stream_pair()
+        limits = Limits(queued_bytes=2000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, a_server(), theirs)
+            client = await connect(ours, nursery=nursery, options=Options(limits=limits))
+            ours.send_stream.send_all_hook = trio.sleep_forever
+            for _ in range(3):
+                nursery.start_soon(partial(client.call_tool, "text", {"size": 1, "padding": "x" * 500}, timeout=None))
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(RequestTimeout, match="tools/call"):
+                await client.call_tool("text", {"size": 1}, timeout=3)
+            with trio.move_on_after(5) as scope:
+                await client.call_tool("text", {"size": 1}, timeout=None)
+            assert scope.cancelled_caught
+            nursery.cancel_scope.cancel()
+
+    run(main)
 
 
 def test_of_all_clients_the_one_for_which_most_is_held_is_ended(caplog: pytest.LogCaptureFixture) -> None:

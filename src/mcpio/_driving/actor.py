@@ -35,15 +35,14 @@ TRANSPORT_CLOSE: Final = 1.0
 
 
 class Wire(Protocol):
-    """How a connection's bytes or messages travel over one kind of transport."""
+    """How a connection's bytes or messages travel over one kind of transport.
+
+    It tells the connection, by ``set_unwritten``, how much of what it pulled is not written yet.
+    """
 
     @property
     def unsent(self) -> bool:
         """Whether output was pulled from a connection and not written yet."""
-
-    @property
-    def unwritten(self) -> int:
-        """How many bytes were pulled from a connection and are not written yet."""
 
     @property
     def ending(self) -> bool:
@@ -145,7 +144,6 @@ class Actor(ABC):
             self._may_write.set()
         if connection.wants_read:
             self._may_read.set()
-        connection.set_unwritten(self._wire.unwritten)
         self._session.settle()
         if connection.has_room_for_deferred:
             # Whoever calls this may be in the middle of an event.
@@ -170,7 +168,6 @@ class Actor(ABC):
     def touch(self) -> None:
         """Act on what the connection has to say. Due after everything that may have given it an event."""
         connection = self.connection
-        connection.set_unwritten(self._wire.unwritten)
         process(self._session)
         if connection.wants_write:
             self._wire.send_now(connection)

@@ -20,15 +20,21 @@ class Bell:
         for shot in waiting:
             shot.set(True)
 
-    async def wait(self, seconds: float) -> bool:
-        """Wait until it rings, at most so many seconds; return whether it rang."""
+    def ring_for_one(self) -> None:
+        """Wake the one that has waited for longest."""
+        if self._waiting:
+            self._waiting.pop(0).set(True)
+
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait until it rings, at most so many seconds, ``None`` for ever; return whether it rang."""
         shot = self._runtime.one_shot()
         self._waiting.append(shot)
-        alarm = self._runtime.spawn(self._set_off(shot, seconds))
+        alarm = None if seconds is None else self._runtime.spawn(self._set_off(shot, seconds))
         try:
             rang: bool = await shot.wait()
         finally:
-            alarm.cancel()
+            if alarm is not None:
+                alarm.cancel()
             if shot in self._waiting:
                 self._waiting.remove(shot)
         return rang

@@ -151,6 +151,7 @@ class ServerSession(Session):
 
     def settle(self) -> None:
         """Account for what is held for the client: see ``Server.ledger``."""
+        super().settle()
         self.server.ledger.settle(self, self.connection.held.total, self._end_overloaded)
 
     def _end_overloaded(self) -> None:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
+import attrs
+
 from mcpio.app.callbacks import ProgressCallback, check_nothing_waits, checked_callback
 from mcpio.app.context import RequestScope
 from mcpio.app.failures import alone, internal_error, is_only_the_end, named, said_by_author
@@ -23,6 +25,7 @@ from mcpio.app.thread_pool import ThreadPool
 from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.keep_alive import KEEP_ALIVE
 from mcpio.engine.limits import Timeout
+from mcpio.engine.payloads import method_to_send
 from mcpio.engine.table import Phase
 from mcpio.errors import (
     ConnectionLost,
@@ -30,6 +33,7 @@ from mcpio.errors import (
     LocalProtocolError,
     MessageTooLarge,
     NoBackChannel,
+    OutputFull,
     RequestError,
     RequestTimeout,
     URLElicitationRequired,
@@ -44,17 +48,20 @@ from mcpio.events import (
     Initialized,
     NoiseReceived,
     NotificationReceived,
+    OutgoingId,
     ProgressReceived,
     ProtocolViolated,
     RequestFailed,
     RequestReceived,
     ResponseReceived,
 )
+from mcpio.methods import Kind
 from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
 from mcpio.types.messages import NotificationPayload, RequestPayload
 
 if TYPE_CHECKING:
     from mcpio.app.asking.visits import Visits
+    from mcpio.app.bell import Bell
     from mcpio.app.health import SessionHealth
     from mcpio.app.middleware import Middleware
     from mcpio.app.peer_faults import PeerFaults
@@ -94,6 +101,7 @@ class Session(TaskCalls):
         self._running: dict[IncomingId, tuple[RequestScope, Spawned]] = {}
         self._visits: Visits | None = None
         self._faults: PeerFaults | None = None
+        self._room: Bell | None = None
         self._fault_reports = FaultReports()
 
     # For the driver
@@ -110,6 +118,9 @@ class Session(TaskCalls):
 
     def settle(self) -> None:
         """Account for what is held for the peer. Drivers call it when that may have changed."""
+        if self._room is not None and self.connection.has_room:
+            # One at a time: what it sends may be all that there is room for.
+            self._room.ring_for_one()
 
     def handle(self, event: Event) -> None:
         """Act on one event of the connection, for drivers that want to see them."""
@@ -161,18 +172,23 @@ class Session(TaskCalls):
         if timeout.__class__ is not Default:
             timeout = _checked_timeout(timeout)
         waiter = Waiter(self.driver.runtime.one_shot(), checked_callback("on_progress", on_progress))
-        try:
-            id = self.connection.send_request(
-                request,
-                now=self.driver.now(),
-                timeout=timeout,
-                cookie=waiter,
-                related_to=related_to,
-                progress=on_progress is not None,
-            )
-        except LocalProtocolError:
-            _check_sendable("request", request, RequestPayload | CustomRequest | RawRequest)
-            raise
+        id: OutgoingId | None = None
+        while id is None:
+            try:
+                id = self.connection.send_request(
+                    request,
+                    now=self.driver.now(),
+                    timeout=timeout,
+                    cookie=waiter,
+                    related_to=related_to,
+                    progress=on_progress is not None,
+                )
+            except OutputFull:
+                timeout = await self._wait_to_send(request, timeout)
+                self.check_open()
+            except LocalProtocolError:
+                _check_sendable("request", request, RequestPayload | CustomRequest | RawRequest)
+                raise
         self.driver.wake()
         try:
             outcome = await waiter.outcome.wait()
@@ -185,6 +201,32 @@ class Session(TaskCalls):
             return outcome.result
         self._note_visits(outcome.error)
         raise outcome.error
+
+    async def _wait_to_send(self, request: Any, timeout: Timeout | float | None | Default) -> Timeout:
+        """Wait for room for a request, and return how long its answer may still take."""
+        if isinstance(timeout, Default):
+            timeout = self.connection.options.request_timeout
+        limit = timeout if isinstance(timeout, Timeout) else Timeout(timeout)
+        began = self.driver.now()
+        if not await self._wait_for_room(limit.total):
+            method = method_to_send(request, Kind.REQUEST)
+            raise RequestTimeout(request.method if method is None else method.name, limit.total or 0.0, "total")
+        if limit.total is None:
+            return limit
+        return attrs.evolve(limit, total=max(0.0, limit.total - (self.driver.now() - began)))
+
+    async def _wait_for_room(self, seconds: float | None) -> bool:
+        """Wait for the peer to read, at most so many seconds; return whether it did, or the connection ended."""
+        if self._room is None:
+            from mcpio.app.bell import Bell  # few sessions ever hold that much
+
+            self._room = Bell(self.driver.runtime)
+        try:
+            return await self._room.wait(seconds)
+        except BaseException:
+            # If it was this one's turn, it is the next one's now.
+            self.driver.wake()
+            raise
 
     def notify(self, notification: Any, *, related_to: IncomingId | None = None) -> None:
         """Tell the peer something, without waiting. ``related_to`` is the peer's request that it belongs to.
@@ -338,6 +380,8 @@ class Session(TaskCalls):
             self._visits.give_up(ConnectionLost(f"the connection ended ({event.reason.value})"))
         if self._faults is not None:
             self._faults.end()
+        if self._room is not None:
+            self._room.ring()
         for scope, task in tuple(self._running.values()):
             scope.give_up()
             task.cancel()
@@ -435,7 +479,10 @@ class Session(TaskCalls):
     async def _finish(self, event: RequestReceived, scope: RequestScope, result: Awaitable[Any]) -> None:
         """Wait for a handler's result and send it. Whatever the handler does, its request gets one answer."""
         try:
-            self._answer(event, await result)
+            value = await result
+            while not self.connection.has_room:
+                await self._wait_for_room(None)
+            self._answer(event, value)
         except Exception as error:
             self._fail(event, scope, error)
         except (SystemExit, KeyboardInterrupt, GeneratorExit):

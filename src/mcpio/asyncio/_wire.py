@@ -30,11 +30,6 @@ class StreamWire:
         self._has_more = self._is_closed = False
         self._fault: Exception | None = None
 
-    @property
-    def unwritten(self) -> int:
-        """How many bytes were pulled from a connection and are not written yet."""
-        return self._writer.transport.get_write_buffer_size()
-
     async def receive(self, connection: Connection) -> None:
         """Feed a piece of what has arrived, or of what arrives next, or the end of it."""
         if self._has_more:
@@ -56,6 +51,7 @@ class StreamWire:
         if self._fault is not None:
             raise self._fault
         await self._writer.drain()
+        connection.set_unwritten(self._writer.transport.get_write_buffer_size())
         if self.ending:
             await self.aclose()
         self.unsent = self.ending = False
@@ -96,5 +92,6 @@ class StreamWire:
                     transport.write_eof()
             except Exception as error:
                 self._fault = error
+        connection.set_unwritten(transport.get_write_buffer_size())
         self.ending = ends
         self.unsent = ends or self._fault is not None or transport.get_write_buffer_size() >= PIECE

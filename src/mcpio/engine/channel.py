@@ -34,6 +34,15 @@ LAST_WRITE = 1.0
 CLOSE_TIMER = 0
 """The timer key of the closing grace. Requests have positive keys."""
 
+STALL_TIMER = -2
+"""The timer key of a peer that leaves more than ``Limits.queued_bytes`` unread."""
+
+STALL: Final = 30.0
+"""Seconds that such a peer has to read some of it."""
+
+READ_RATE: Final = 4096
+"""Bytes a second that a peer has to read of what the transport is writing."""
+
 # By names of their own where every message passes: before Python 3.12 an enumeration finds its members by a slow path.
 _CLOSING, _CLOSED = Phase.CLOSING, Phase.CLOSED
 
@@ -62,6 +71,7 @@ class Channel(ABC):
         "_ready",
         "_reason",
         "_row",
+        "_stalled_at",
         "_taps",
         "_timers",
         "received_bytes",
@@ -93,6 +103,7 @@ class Channel(ABC):
         self._enter(Phase.NEW)
         self._reason = CloseReason.CLOSED
         self._cause: BaseException | None = None
+        self._stalled_at: int | None = None  # what was sent when the peer was last seen not to read
         self._end_received = False
         self._heard_at = float("-inf")
         self.received_bytes = self.sent_bytes = 0
@@ -227,7 +238,9 @@ class Channel(ABC):
         while self._parse_one():
             pass
         for key in self._timers.pop_expired(now):
-            if key == CLOSE_TIMER:
+            if key == STALL_TIMER:
+                self._check_stall()
+            elif key == CLOSE_TIMER:
                 self._finish(Input.SEND_ABORT, self._reason, self._cause)
             elif self._phase is not _CLOSED:
                 self._expire(key)
@@ -293,6 +306,17 @@ class Channel(ABC):
     def undrained(self) -> bool:
         """Whether events wait that ``next_event`` gives without being fed, requests that were put aside among them."""
         return bool(self._events or self._ready) or self.has_room_for_deferred
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more output may be made.
+
+        Requests of our own may while no more than half of ``Limits.queued_bytes`` of them waits, and anything while no
+        more than half of ``Limits.peer_bytes`` does.
+        """
+        outbox, unwritten, limits = self._outbox, self._held.unwritten, self._limits
+        room_to_ask = outbox.own_bytes + unwritten <= limits.queued_bytes // 2
+        return room_to_ask and outbox.size + unwritten <= limits.peer_bytes // 2
 
     @property
     def has_room_for_deferred(self) -> bool:
@@ -396,6 +420,7 @@ class Channel(ABC):
         self._outbox.clear()
         self._inbox.clear()
         self._timers.clear(CLOSE_TIMER)
+        self._timers.clear(STALL_TIMER)
         self._reason, self._cause = reason, cause
         self._events.append(ConnectionClosed(reason, cause))
 
@@ -406,9 +431,32 @@ class Channel(ABC):
         return waiting > limits.high_water or held.requests > limits.peer_bytes // 2
 
     def _check_outbox(self) -> None:
-        """Give up on a peer that lets the output grow without bound. This may be the end: see ``_finish``."""
-        if self._outbox.size + self._held.unwritten > self._limits.queued_bytes:
+        """Give up on a peer that lets the output grow without bound. This may be the end: see ``_finish``.
+
+        A peer may ask for more than it has read so far, so responses of handlers beyond ``Limits.queued_bytes`` only
+        start a clock, and reading some of them stops it. Nothing else may wait that long.
+        """
+        outbox, limits = self._outbox, self._limits
+        size = outbox.size + self._held.unwritten
+        if size <= limits.queued_bytes:
+            return
+        if size - outbox.response_bytes > limits.queued_bytes or size > limits.peer_bytes:
             self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
+        elif self._timers.get(STALL_TIMER) is None:
+            self._stalled_at = None
+            self._timers.set(STALL_TIMER, self._now)
+
+    def _check_stall(self) -> None:
+        """End a connection whose peer reads nothing of much output; otherwise look again later."""
+        unwritten = self._held.unwritten
+        if self._outbox.size + unwritten <= self._limits.queued_bytes or self._phase is _CLOSED:
+            return
+        if self._stalled_at == self.sent_bytes - unwritten:
+            self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
+            return
+        # The clock starts here: whoever filled the output may have had an older time.
+        self._stalled_at = self.sent_bytes - unwritten
+        self._timers.set(STALL_TIMER, self._now + STALL + unwritten / READ_RATE)
 
     # Inside
 

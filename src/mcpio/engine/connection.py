@@ -34,6 +34,7 @@ from mcpio.errors import (
     McpError,
     MessageTooLarge,
     NoBackChannel,
+    OutputFull,
     RequestCancelled,
     RequestError,
     RequestTimeout,
@@ -84,13 +85,15 @@ class Connection(Stateful):
         ``ProgressReceived``.
 
         Raises ``LocalProtocolError``, and changes nothing, where the phase, the revision, the capabilities or the
-        limits forbid it, and ``NoBackChannel`` once the connection is closing: no answer can come any more (P11).
+        limits forbid it; ``OutputFull`` while too many requests wait to be written; and ``NoBackChannel`` once the
+        connection is closing: no answer can come any more (P11).
         Drain the events, write the chunks, re-arm the deadline.
         """
+        limit = self._timeout(timeout)
+        self._check_room()
         method, name, params = self._checked_request(request)
         parent = None if related_to is None else self._running(related_to)
         self._check_route(parent)
-        limit = self._timeout(timeout)
         made, text = self._new_request(self._outgoing.next_id, name, method, params, cookie, parent, progress)
         return self._send_request(made, text, limit, now)
 
@@ -109,6 +112,7 @@ class Connection(Stateful):
 
         batch = [as_item(item) for item in items]
         self._check_batch(len(batch))
+        self._check_room()
         parent = None if related_to is None else self._running(related_to)
         self._check_route(parent)
         asked: list[tuple[OutgoingRequest, Timeout]] = []
@@ -365,6 +369,12 @@ class Connection(Stateful):
     def _json(self, write: Callable[..., bytes], *parts: Any) -> bytes:
         """Return a message to send, as one of the encoders of ``framing.jsonrpc`` writes it."""
         return self._fitting(to_json(write, *parts))
+
+    def _check_room(self) -> None:
+        """Refuse a request of our own while many wait to be written."""
+        waiting, limit = self._outbox.own_bytes + self._held.unwritten, self._limits.queued_bytes // 2
+        if waiting > limit:
+            raise OutputFull(waiting, limit)
 
     def _fitting(self, text: bytes) -> bytes:
         """Return a message to send. Raises ``MessageTooLarge`` for one over the limit."""

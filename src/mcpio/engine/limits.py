@@ -41,7 +41,8 @@ class Limits:
     """How much may be held for all peers of one server. Above seven eighths of it, new sessions are refused (over HTTP
     with status 503). Beyond: the peer for which most is held is ended (``overloaded``)."""
     queued_bytes: int = 64 * MIB
-    """How much output may wait. Beyond: the connection closes (``slow-consumer``)."""
+    """How much output may wait. Beyond half of it: requests of our own are ``OutputFull``. Beyond: a peer that reads
+    nothing for 30 seconds is ended (``slow-consumer``); at once where so much waits beside responses of handlers."""
     high_water: int = 4 * MIB
     """Above this much waiting output, other than our own requests, the peer's requests wait too: ``next_event`` gives
     out none, and ``wants_read`` is false unless an answer is awaited. A peer that reads loses nothing."""

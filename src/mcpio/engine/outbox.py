@@ -38,7 +38,7 @@ class Kind:
     """The oldest are dropped when too many wait, and counted."""
 
 
-_REQUEST, _LOG = Kind.REQUEST, Kind.LOG
+_RESPONSE, _REQUEST, _LOG = Kind.RESPONSE, Kind.REQUEST, Kind.LOG
 
 
 class Outgoing:
@@ -115,6 +115,7 @@ class Outbox:
         "_turns",
         "dropped_logs",
         "own_bytes",
+        "response_bytes",
         "size",
     )
 
@@ -122,6 +123,8 @@ class Outbox:
     """Bytes that wait, by their size in memory: the texts, and ``MESSAGE_COST`` for each."""
     own_bytes: int
     """Those of them that are requests of our own."""
+    response_bytes: int
+    """Those of them that are responses of handlers."""
     dropped_logs: int
     """How many log messages were dropped so far."""
 
@@ -135,6 +138,7 @@ class Outbox:
         self._held = self._dead = self._live_logs = 0
         self.size = 0
         self.own_bytes = 0
+        self.response_bytes = 0
         self.dropped_logs = 0
 
     def put(
@@ -164,6 +168,8 @@ class Outbox:
         self._line_up(message)
         if kind == _REQUEST:
             self.own_bytes += cost
+        elif kind == _RESPONSE and related is not None:
+            self.response_bytes += cost
         elif kind == _LOG:
             self._limit_logs(message)
         if key is not None:
@@ -218,7 +224,7 @@ class Outbox:
     def clear(self) -> None:
         """Drop everything: nobody is there to read it."""
         self._lanes = self._turns = self._keyed = self._logs = None
-        self._held = self._dead = self._live_logs = self.size = self.own_bytes = 0
+        self._held = self._dead = self._live_logs = self.size = self.own_bytes = self.response_bytes = 0
 
     def __bool__(self) -> bool:
         return self.size > 0
@@ -248,6 +254,8 @@ class Outbox:
         self.size -= cost
         if message.kind == _REQUEST:
             self.own_bytes -= cost
+        elif message.kind == _RESPONSE and message.related is not None:
+            self.response_bytes -= cost
         elif message.kind == _LOG:
             self._live_logs -= 1
             if not self._live_logs:

@@ -97,11 +97,6 @@ class ReconnectingWire:
         return self._inner is not None and self._inner.unsent
 
     @property
-    def unwritten(self) -> int:
-        """How many bytes were pulled from a connection and are not written yet."""
-        return 0 if self._inner is None else self._inner.unwritten
-
-    @property
     def ending(self) -> bool:
         """Whether the end in order was pulled, and it or what comes before it is not written yet."""
         return self._inner is not None and self._inner.ending

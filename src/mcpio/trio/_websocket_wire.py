@@ -61,11 +61,6 @@ class WebSocketWire:
         return bool(self._rest) or self._is_unheard or self._socket.wants_write
 
     @property
-    def unwritten(self) -> int:
-        """How many bytes were pulled from a connection and are not written yet."""
-        return len(self._rest)
-
-    @property
     def ending(self) -> bool:
         """Whether the end in order was pulled, and it or what comes before it is not written yet."""
         return self._ends
@@ -98,6 +93,7 @@ class WebSocketWire:
         if self._send_nowait is not None and not self._sending and not self._rest:
             self._pull(connection)
             self._try_to_send(self._send_nowait)
+            connection.set_unwritten(len(self._rest))
 
     async def send(self, connection: Connection) -> None:
         """Write what is unsent, or else about 64 KiB of what the engine has."""
@@ -107,9 +103,11 @@ class WebSocketWire:
                 self._pull(connection)
                 if self._send_nowait is not None:
                     self._try_to_send(self._send_nowait)
+            connection.set_unwritten(len(self._rest))
             if self._rest:
                 with trio.CancelScope(deadline=self._last_write) as self._writing:
                     await self._send_rest()
+                connection.set_unwritten(len(self._rest))
                 if self._writing.cancelled_caught:
                     raise trio.BrokenResourceError("the WebSocket is closed, and the peer does not read")
         finally:

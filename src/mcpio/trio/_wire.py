@@ -42,11 +42,6 @@ class StreamWire:
         return bool(self._rest) or self._ends
 
     @property
-    def unwritten(self) -> int:
-        """How many bytes were pulled from a connection and are not written yet."""
-        return len(self._rest)
-
-    @property
     def ending(self) -> bool:
         """Whether the end in order was pulled, and it or what comes before it is not written yet."""
         return self._ends
@@ -70,6 +65,7 @@ class StreamWire:
         if self._send_nowait is not None and not self._sending and not self.unsent:
             self._pull(connection)
             self._try_to_send()
+            connection.set_unwritten(len(self._rest))
 
     async def send(self, connection: Connection) -> None:
         """Write what is unsent, or else about 64 KiB of what the engine has, in one write."""
@@ -78,9 +74,11 @@ class StreamWire:
             if not self.unsent:
                 self._pull(connection)
                 self._try_to_send()
+            connection.set_unwritten(len(self._rest))
             if self._rest:
                 await self._stream.send_all(self._rest)
                 self._rest = b""
+                connection.set_unwritten(0)
             if self._ends:
                 if isinstance(self._stream, trio.abc.HalfCloseableStream):
                     await self._stream.send_eof()
@@ -116,11 +114,8 @@ class ChannelWire:
 
     unsent = False
     ending = False
-    unwritten: int
-    """The bytes of the message that waits for the channel to take it."""
 
     def __init__(self, channel: trio.abc.Channel[str] | trio.abc.Channel[bytes], *, binary: bool) -> None:
-        self.unwritten = 0
         self._channel = channel
         self._binary = binary
 
@@ -144,9 +139,9 @@ class ChannelWire:
         """Send every message that the engine has."""
         while (message := connection.next_message()) is not None:
             text = message.text if self._binary else message.text.decode()
-            self.unwritten = len(text)
+            connection.set_unwritten(len(message.text))
             await self._channel.send(text)  # type: ignore[arg-type]  # whichever of the two the peer uses
-            self.unwritten = 0
+            connection.set_unwritten(0)
 
     def renew(self) -> None:
         """There is no other channel."""
