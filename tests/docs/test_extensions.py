@@ -17,6 +17,7 @@ import pytest
 import reference
 import revision_tables
 import state_diagrams
+from sphinx.pycode import ModuleAnalyzer
 from state_svg import Transition, draw
 from tree import modules, settings
 
@@ -139,12 +140,18 @@ def test_every_field_and_member_has_a_text(name: str) -> None:
     for public in module.__all__:
         cls = getattr(module, public)
         if inspect.isclass(cls):
-            fields = {
-                field for base in cls.__mro__ if "mcpio" in base.__module__ for field in inspect.get_annotations(base)
-            }
+            bases = [base for base in cls.__mro__ if "mcpio" in base.__module__]
+            fields = {field for base in bases for field in annotated(base)}
             members = set(cls.__members__) if issubclass(cls, enum.Enum) else set()
             wanting = {field for field in fields | members if not field.startswith("_")}
             assert [field for field in sorted(wanting) if reference.text_of(name, f"{public}.{field}") is None] == []
+
+
+def annotated(cls: type) -> set[str]:
+    """Return the fields that a class annotates, in its body or in its methods."""
+    analyzer = ModuleAnalyzer.for_module(cls.__module__)
+    analyzer.analyze()
+    return {field for owner, field in analyzer.annotations if owner == cls.__qualname__}
 
 
 @pytest.mark.parametrize(
