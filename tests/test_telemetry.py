@@ -135,6 +135,25 @@ def test_what_is_measured() -> None:
     assert sizes["receive"] > 100
 
 
+def test_unknown_names_share_one_attribute_value() -> None:
+    bench = Bench()
+    bench.server.prompt(lambda: "text", name="known")
+
+    async def body(client: Any) -> None:
+        await client.call_tool("work")
+        for number in range(3):
+            for method in ("tools/call", "prompts/get"):
+                with pytest.raises(RequestError):
+                    await client.request(RawRequest(method, {"name": f"made-up-{number}"}))
+
+    bench.run(body)
+    served = [span for span in bench.spans().values() if span.kind is SpanKind.SERVER]
+    assert "made-up" not in "".join(f"{span.name} {dict(span.attributes)}" for span in served)
+    points = [each.attributes for each in bench.metrics()["mcp.server.operation.duration"]]
+    assert {each.get("gen_ai.tool.name") for each in points} == {None, "work", "_OTHER"}
+    assert {each.get("gen_ai.prompt.name") for each in points} == {None, "_OTHER"}
+
+
 def test_failures_are_told_apart() -> None:
     bench = Bench()
 

@@ -48,6 +48,10 @@ _NAMED_BY: Final[Mapping[str, tuple[str, str]]] = {
     "resources/unsubscribe": ("uri", "mcp.resource.uri"),
 }
 """By method: the member that says what is asked for, and the attribute that shows it."""
+_REGISTRIES: Final = {"gen_ai.tool.name": "tools", "gen_ai.prompt.name": "prompts"}
+"""By attribute: where a server keeps what may stand there."""
+_OTHER: Final = "_OTHER"
+"""What OpenTelemetry's conventions write for a value that is not known."""
 _NOT_IN_METRICS: Final = ("mcp.resource.uri", "jsonrpc.request.id", "mcp.session.id")
 """What has too many different values to count by."""
 
@@ -115,6 +119,7 @@ class Telemetry:
 
     async def _serve(self, scope: Any, request: Any, call_next: CallNext) -> Any:
         attributes = {**self._attributes, **_described(scope.method, request)}
+        _hide_unknown(attributes, scope)
         attributes["mcp.protocol.version"] = scope.peer.revision.name
         attributes["jsonrpc.request.id"] = str(scope.raw["id"])
         carrier = {name: value for name, value in scope.meta.items() if isinstance(value, str)}
@@ -214,6 +219,17 @@ def _described(method: str, request: Any) -> dict[str, Any]:
     if method == "tools/call":
         described["gen_ai.operation.name"] = "execute_tool"
     return described
+
+
+def _hide_unknown(attributes: dict[str, Any], scope: Any) -> None:
+    """Replace the name of a tool or prompt that the server does not offer.
+
+    Clients choose it. Each new value would be a set of metrics of its own, and an SDK that has too many of them puts
+    the rest into one overflow, the tools that exist among them.
+    """
+    for attribute, registry in _REGISTRIES.items():
+        if attribute in attributes and attributes[attribute] not in getattr(scope.session.server, registry):
+            attributes[attribute] = _OTHER
 
 
 def _name(attributes: Mapping[str, Any]) -> str:
