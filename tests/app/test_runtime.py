@@ -229,6 +229,7 @@ def test_a_value_and_a_cancellation_may_come_in_the_same_turn(run: Run, cancel_f
 
 
 @runtimes
+@pytest.mark.req("SESS-02")
 def test_what_is_drawn_is_new_every_time(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         drawn = [runtime.entropy(16) for _ in range(100)]

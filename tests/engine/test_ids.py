@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from wires import call, client, feed, note, one, request, result, sent, server
 
+from mcpio.errors import LocalProtocolError
 from mcpio.events import (
     Answered,
     IgnoreReason,
@@ -20,6 +21,8 @@ from mcpio.types.lifecycle import (
     PingRequest,
 )
 from mcpio.types.tools import CallToolResult, ListToolsRequest
+
+BAD: Any = object()
 
 
 @pytest.mark.req("RPC-07", "RPC-05")
@@ -34,6 +37,46 @@ def test_on_one_channel_an_id_in_flight_is_refused_and_the_first_runs_on() -> No
     again = one(connection, call(1))
     assert isinstance(again, RequestReceived)
     assert again.reused_id
+
+
+@pytest.mark.req("RPC-05")
+def test_no_id_of_ours_goes_out_twice_whatever_becomes_of_the_requests() -> None:
+    connection: Any = client("2025-03-26")
+    used = [1]  # that of initialize
+
+    def ids() -> list[int]:
+        texts = [each for each in sent(connection) if each is not None]
+        messages = [message for each in texts for message in (each if isinstance(each, list) else [each])]
+        return [message["id"] for message in messages if "id" in message]
+
+    def ask(**options: Any) -> int:
+        id = connection.send_request(PingRequest(), now=connection_now, **options)
+        used.extend(ids())
+        return int(id)
+
+    connection_now = 0.0
+    feed(connection, result(ask()))
+    feed(connection, {"jsonrpc": "2.0", "id": ask(), "error": {"code": 1, "message": "no"}})
+    feed(connection, {"jsonrpc": "2.0", "id": ask(), "result": None})
+    cancelled = ask()
+    connection.cancel_request(cancelled)
+    feed(connection, result(cancelled))
+    ask(timeout=1.0)
+    connection.handle_timeout(2.0)
+    connection_now = 2.0
+    connection.send_batch([PingRequest(), PingRequest()], now=2.0)
+    used.extend(ids())
+    with pytest.raises(LocalProtocolError):
+        connection.send_request(ListToolsRequest(cursor=BAD), now=2.0)
+    ask()
+    list(connection.events())
+    connection = type(connection).restore(connection.snapshot(2.0), 2.0)
+    ask()
+    connection.start_anew(2.0)
+    list(connection.events())
+    used.append(int(connection.send_initialize(now=2.0)))
+    assert used == list(range(1, len(used) + 1))
+    assert len(used) == 11
 
 
 @pytest.mark.req("RPC-07")

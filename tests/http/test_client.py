@@ -344,6 +344,28 @@ def test_time_does_not_go_back_and_deadlines_may_be_looked_at_early() -> None:
 # The end
 
 
+@pytest.mark.req("HTTP-30", "HTTP-39", "SESS-03")
+@pytest.mark.parametrize("revision", ["2025-11-25", "2025-06-18", "2025-03-26"])
+def test_every_request_after_the_handshake_names_session_revision_and_credentials(revision: str) -> None:
+    talk = WebTalk(http=HttpClientOptions(headers={"Authorization": "Bearer t"}))
+    listening = talk.open(listen=True, session="s-1", revision=revision)
+    talk.ask(CALL)
+    asked = talk.requests[-1]
+    talk.stream(asked)
+    talk.event(asked, None, "id: e-1", "retry: 500", "data:")
+    talk.end(asked)
+    (resumed,) = talk.advance(0.5)
+    talk.connection.close(talk.now)
+    (farewell,) = talk.step()
+    first, initialized, *later = talk.requests
+    assert later == [listening, asked, resumed, farewell]
+    assert [each.method for each in talk.requests] == ["POST", "POST", "GET", "POST", "GET", "DELETE"]
+    names = ("mcp-session-id", "mcp-protocol-version", "authorization")
+    for each in (initialized, *later):
+        assert [each.headers.get(name) for name in names] == ["s-1", revision, "Bearer t"], each.method
+    assert [first.headers.get(name) for name in names] == [None, None, "Bearer t"]
+
+
 @pytest.mark.req("SESS-08", "HTTP-36")
 @pytest.mark.parametrize("status", [200, 204, 404, 405, 500])
 def test_a_session_is_ended_at_the_server_whatever_it_says_to_that(status: int) -> None:

@@ -37,7 +37,29 @@ def opened(endpoint: str = "/messages/?session=1") -> tuple[WebTalk, Asked]:
     return talk, everything
 
 
-@pytest.mark.req("FALL-06", "FALL-07", "FALL-01", "FALL-02", "FALL-03")
+@pytest.mark.req("FALL-06", "HTTP-07")
+@pytest.mark.parametrize("fall_back", [True, False])
+def test_the_newer_transport_is_tried_first_and_kept_if_it_answers(fall_back: bool) -> None:
+    talk = WebTalk(url="http://localhost:8000/sse", http=HttpClientOptions(fall_back=fall_back))
+    hi = talk.begin()
+    assert (hi.method, hi.target, hi.json["method"]) == ("POST", "/sse", "initialize")
+    assert hi.headers["accept"] == "application/json, text/event-stream"
+    assert hi.headers["content-type"] == "application/json"
+    assert not {"mcp-session-id", "mcp-protocol-version"} & hi.headers.keys()
+    talk.open(hi=hi)
+    id = talk.ask(CALL)
+    talk.result(talk.requests[-1], RESULT)
+    assert talk.has_result(id)
+    # The one GET is that of the newer transport, which is answered with 405 and asked for no endpoint.
+    assert [(each.method, each.target) for each in talk.requests] == [
+        ("POST", "/sse"),
+        ("POST", "/sse"),
+        ("GET", "/sse"),
+        ("POST", "/sse"),
+    ]
+
+
+@pytest.mark.req("FALL-07", "FALL-01", "FALL-02", "FALL-03")
 @pytest.mark.parametrize("status", [400, 404, 405])
 @pytest.mark.parametrize(
     ("endpoint", "target"),

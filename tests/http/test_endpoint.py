@@ -44,6 +44,20 @@ def test_the_answer_to_initialize_names_the_session(answers: Any) -> None:
     assert site.kinds() == ["SessionOpened", "Negotiated"]
 
 
+@pytest.mark.req("SESS-02", "SESS-09")
+def test_session_id_spells_sixteen_random_bytes_and_nothing_else() -> None:
+    drawn: list[bytes] = []
+
+    def entropy(size: int) -> bytes:
+        drawn.append(bytes((0xFF - len(drawn) - 7 * each) % 256 for each in range(size)))
+        return drawn[-1]
+
+    site = Site(entropy=entropy)
+    ids = [site.open() for _ in range(3)]
+    assert [len(each) for each in drawn] == [16, 16, 16]
+    assert ids == [each.hex() for each in drawn]
+
+
 @pytest.mark.req("SESS-01")
 def test_sessions_have_different_ids_and_later_answers_name_none() -> None:
     site = Site()

@@ -44,6 +44,8 @@ FAMILIES = {
     "RESUME": 8,
     "FALL": 7,
     "XPORT": 5,
+    "AUTH": 58,
+    "SEC": 12,
 }
 """How many rules each family has; they are numbered from 1."""
 

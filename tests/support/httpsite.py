@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
@@ -39,6 +39,7 @@ class Site:
         store: Any = None,
         first_id: int = 1,
         capabilities: ServerCapabilities = CAPABILITIES,
+        entropy: Callable[[int], bytes] | None = None,
     ) -> None:
         """With a ``store``, as ``mcpio.app`` has them, sessions outlive this."""
         self.now = 0.0
@@ -52,7 +53,7 @@ class Site:
         chosen = engine or Options(limits=limits or Limits())
         self.machine = HttpServer(
             lambda principal: ServerConnection(INFO, capabilities, principal=principal, options=chosen),
-            entropy=lambda size: next(self._drawn).to_bytes(size, "big"),
+            entropy=entropy or (lambda size: next(self._drawn).to_bytes(size, "big")),
             options=options,
             limits=limits,
             keeping=None if store is None else self._keeping(chosen),

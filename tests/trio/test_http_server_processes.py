@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import socket
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from triowire import RawHttp, each_parser
 
 from mcpio import Context, Server
 from mcpio.http.options import HttpOptions
-from mcpio.trio import HttpListening, HttpTimeouts, SocketPeer, serve_http
+from mcpio.trio import HttpListening, HttpTimeouts, SocketPeer, serve_http, serve_tcp, serve_websocket
 
 PROGRAM = """
 import sys
@@ -100,6 +101,12 @@ def test_it_says_where_it_listens_and_serves_its_own_names(parser: str) -> None:
             assert (await client.post({}, host="evil.example")).status == 403
 
     trio.run(main)
+
+
+@pytest.mark.req("HTTP-04", "SEC-06")
+@pytest.mark.parametrize("serve", [serve_http, serve_tcp, serve_websocket])
+def test_servers_listen_on_loopback_unless_told_otherwise(serve: Callable[..., Any]) -> None:
+    assert inspect.signature(serve).parameters["host"].default == "127.0.0.1"
 
 
 def test_a_name_with_several_addresses_has_one_port_where_any_will_do() -> None:
