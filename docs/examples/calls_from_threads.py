@@ -19,6 +19,7 @@ from mcpio import (
     Event,
     Implementation,
     McpError,
+    Negotiated,
     NoBackChannel,
     RequestFailed,
     RequestReceived,
@@ -72,6 +73,8 @@ class Carrier:
     def on_event(self, event: Event) -> None:
         """Settle the futures of requests; answer those of the peer."""
         match event:
+            case Negotiated(cookie=Future() as future):
+                future.set_result(event.info)
             case ResponseReceived(cookie=Future() as future):
                 future.set_result(event.result)
             case RequestFailed(cookie=Future() as future):

@@ -158,7 +158,7 @@ class NotificationReceived(_Value):
 
 @event
 class ResponseReceived(_Value):
-    """A request of ours succeeded. This is its one outcome (P4)."""
+    """A request of ours succeeded. This is its one outcome (P4). For ``initialize`` it is ``Negotiated`` instead."""
 
     id: OutgoingId
     """What ``send_request`` gave."""
@@ -217,7 +217,7 @@ class CancelReceived(_Value):
 
 @event
 class Negotiated(_Value):
-    """The handshake settled who speaks what."""
+    """The handshake settled who speaks what. For clients it is the one outcome of ``initialize`` (P4)."""
 
     revision: Revision
     """The revision of this session."""
@@ -229,6 +229,10 @@ class Negotiated(_Value):
     """For clients: the server's hint for the model. Untrusted text (LIFE-16)."""
     raw: Mapping[str, Any]
     """The whole message."""
+    id: OutgoingId | None = None
+    """For clients: what ``send_initialize`` gave."""
+    cookie: Any = None
+    """For clients: what was given to ``send_initialize``."""
 
 
 @event

@@ -124,9 +124,7 @@ def test_two_peers_flood_each_other_and_every_request_has_one_answer() -> None:
         await end.hears(kind)
         for cookie in range(count):
             end.ask(cookie, "x" * 1000)
-        opening = len(end.heard(Negotiated)) if end.conn.role.value == "client" else 0
-        answers = await end.hears(ResponseReceived, opening + count)
-        return [event.cookie for event in answers[opening:]]
+        return [event.cookie for event in await end.hears(ResponseReceived, count)]
 
     async def main() -> None:
         near, far = client(), server()
@@ -152,7 +150,7 @@ def test_a_call_from_another_task_goes_out_at_once() -> None:
             await near.hears(Negotiated)
             await asyncio.sleep(0)  # both loops wait now
             near.ask(7, "from outside")
-            _, answer = await near.hears(ResponseReceived, 2)
+            (answer,) = await near.hears(ResponseReceived)
             assert (answer.cookie, answer.result) == (7, {"text": "from outside"})
             near.close()
 

@@ -170,12 +170,11 @@ def test_what_cannot_be_said_is_refused_and_the_handshake_may_be_tried_again(wro
 def test_the_servers_answer_settles_the_session(revision: Revision) -> None:
     client = opening()
     answer = result(revision.name, instructions="be kind")
-    negotiated, response = feed(client, answer)
+    (negotiated,) = feed(client, answer)
     assert isinstance(negotiated, Negotiated)
-    assert isinstance(response, ResponseReceived)
     assert (negotiated.revision, negotiated.info.name, negotiated.instructions) == (revision, "s", "be kind")
     assert (negotiated.capabilities.extra, negotiated.raw) == ({"unknown": {"x": 1}}, answer)
-    assert (response.id, response.cookie, response.result.protocol_version) == (1, "hello", revision.name)
+    assert (negotiated.id, negotiated.cookie) == (1, "hello")
     assert (client.phase, client.revision, client.next_deadline()) == (Phase.OPERATING, revision, None)
     assert client.peer == Peer(negotiated.info, negotiated.capabilities, "be kind")
     assert isinstance(negotiated.capabilities, ServerCapabilities)
@@ -335,7 +334,6 @@ def test_a_notification_that_fills_the_output_ends_the_connection_after_the_sett
         client.send_request(PingRequest(), now=0.0)
     assert [type(event) for event in feed(client, result())] == [
         Negotiated,
-        ResponseReceived,
         *[RequestFailed] * 3,
         ConnectionClosed,
     ]
@@ -404,7 +402,7 @@ def test_with_reopens_a_channel_that_broke_takes_only_the_session_with_it() -> N
     client.send_initialize(now=3.0)
     (hello,) = sent(client)
     client.receive_data(json.dumps({**result(), "id": hello["id"]}).encode() + b"\n", 4.0)
-    assert [type(event) for event in client.events()] == [Negotiated, ResponseReceived]
+    assert [type(event) for event in client.events()] == [Negotiated]
     assert client.phase is Phase.OPERATING
 
 

@@ -40,6 +40,7 @@ from mcpio.events import (
     IgnoreReason,
     IncomingId,
     MessageIgnored,
+    Negotiated,
     OutgoingId,
     ProgressReceived,
     RequestFailed,
@@ -96,7 +97,8 @@ class Side:
             case CancelReceived():
                 # The handler may not have noticed yet: it stays in the list and may answer all the same.
                 assert event.id not in self.connection.pending.incoming
-            case ResponseReceived() | RequestFailed():
+            case ResponseReceived() | RequestFailed() | Negotiated(id=OutgoingId()):
+                assert event.id is not None
                 assert event.id not in self.outcomes
                 assert event.cookie == f"cookie {event.id}"
                 self.outcomes[event.id] = event

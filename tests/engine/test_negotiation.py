@@ -158,7 +158,7 @@ def test_a_client_keeps_its_head_while_it_waits_for_the_answer() -> None:
     assert backwards.reason is IgnoreReason.WRONG_DIRECTION
     assert connection.phase is Phase.INITIALIZING
     sent(connection)
-    negotiated, _ = feed(connection, result(1, **GOOD))
+    negotiated = one(connection, result(1, **GOOD))
     assert isinstance(negotiated, Negotiated)
     assert [message["method"] for message in sent(connection)] == ["notifications/initialized"]
     again = one(connection, result(1, **GOOD))

@@ -15,7 +15,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import LocalProtocolError, NoBackChannel
-from mcpio.events import CloseReason, ConnectionClosed, RequestFailed, ResponseReceived
+from mcpio.events import CloseReason, ConnectionClosed, Negotiated, RequestFailed, ResponseReceived
 from mcpio.http.client_events import SessionLost
 from mcpio.http.client_options import HttpClientOptions
 from mcpio.types import CallToolRequest, ClientCapabilities, CustomNotification, ListRootsResult, RootsCapability
@@ -168,7 +168,8 @@ class AnyServer(RuleBasedStateMachine):
     # What holds
 
     def outcomes(self) -> Counter[int]:
-        return Counter(event.id for event in self.talk.events if isinstance(event, ResponseReceived | RequestFailed))
+        kinds = (Negotiated, ResponseReceived, RequestFailed)
+        return Counter(int(event.id or 0) for event in self.talk.events if isinstance(event, kinds))
 
     @invariant()
     def nothing_has_two_outcomes(self) -> None:

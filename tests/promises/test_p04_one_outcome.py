@@ -20,6 +20,7 @@ from mcpio.events import (
     ConnectionClosed,
     Event,
     IncomingId,
+    Negotiated,
     OutgoingId,
     ProgressReceived,
     RequestFailed,
@@ -60,7 +61,7 @@ def _check_outcomes(events: list[Event], asked: list[str], *, over: bool) -> Non
     for event in events:
         if isinstance(event, ProgressReceived):
             assert not seen[event.cookie]
-        elif isinstance(event, ResponseReceived | RequestFailed):
+        elif isinstance(event, ResponseReceived | RequestFailed) or (isinstance(event, Negotiated) and event.id):
             seen[event.cookie] += 1
     assert set(seen) <= set(asked)
     assert all(count == 1 for count in seen.values())

@@ -160,7 +160,7 @@ def _gateway() -> tuple[ServerConnection, ClientConnection]:
     back = ClientConnection(Implementation("gateway", "1"))
     back.send_initialize(now=0.0)
     back.receive_data(_line(id=1, result={**about, "serverInfo": {"name": "s", "version": ""}}), 0.0)
-    assert len([*front.events(), *back.events()]) == 4
+    assert len([*front.events(), *back.events()]) == 3
     front.data_to_send()
     back.data_to_send()
     return front, back

@@ -63,6 +63,7 @@ def operating_client(**options: Any) -> ClientConnection:
     client = ClientConnection(INFO, ClientCapabilities(), options=Options(**options))
     client.send_initialize(now=0.0)
     client.receive_data(lines(INITIALIZE_RESULT), 0.0)
-    assert len(list(client.events())) == 2
+    (settled,) = client.events()
+    assert isinstance(settled, Negotiated)
     client.data_to_send()
     return client

@@ -20,7 +20,7 @@ from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ErrorCode, LocalProtocolError, RequestError
-from mcpio.events import ConnectionClosed, Initialized, NotificationReceived, Peer, RequestReceived, ResponseReceived
+from mcpio.events import ConnectionClosed, Initialized, Negotiated, NotificationReceived, Peer, RequestReceived
 from mcpio.methods import official_name
 from mcpio.types.lifecycle import (
     ClientCapabilities,
@@ -233,7 +233,7 @@ class Client(Session):
         self.connection.send_initialize(now=self.driver.now(), cookie=waiter)
         self.driver.wake()
         outcome = await waiter.outcome.wait()
-        if not isinstance(outcome, ResponseReceived):
+        if not isinstance(outcome, Negotiated):
             raise ConnectFailed(f"the handshake failed: {outcome.error}") from outcome.error
 
     # Tools

@@ -46,6 +46,7 @@ from mcpio.events import (
     Event,
     IncomingId,
     Initialized,
+    Negotiated,
     NoiseReceived,
     NotificationReceived,
     OutgoingId,
@@ -127,7 +128,7 @@ class Session(TaskCalls):
         kind = event.__class__
         if kind is RequestReceived:
             self._serve(event)  # type: ignore[arg-type]  # the class was just compared
-        elif kind is ResponseReceived or kind is RequestFailed:
+        elif kind is ResponseReceived or kind is RequestFailed or kind is Negotiated:
             cookie = event.cookie  # type: ignore[union-attr]  # as above
             if cookie.__class__ is Waiter:
                 cookie.outcome.set(event)

@@ -22,7 +22,6 @@ from mcpio.events import (
     Negotiated,
     OutgoingId,
     RequestContext,
-    ResponseReceived,
     VersionMismatched,
 )
 from mcpio.framing import jsonrpc
@@ -67,9 +66,10 @@ class ClientConnection(Alive):
     ) -> OutgoingId:
         """Open the conversation (LIFE-02).
 
-        ``Negotiated`` and a ``ResponseReceived`` follow, or a ``RequestFailed`` and the end of the connection. ``now``
-        is in seconds on the caller's monotonic clock. Raises ``LocalProtocolError``, and changes nothing, when called
-        twice, and ``NoBackChannel`` on a connection that is closing or closed.
+        One ``Negotiated`` follows, with the id that is returned and ``cookie``, or a ``RequestFailed`` and the end of
+        the connection. No ``ResponseReceived`` comes for it. ``now`` is in seconds on the caller's monotonic clock.
+        Raises ``LocalProtocolError``, and changes nothing, when called twice, and ``NoBackChannel`` on a connection
+        that is closing or closed.
         Drain the events, write the chunks, re-arm the deadline.
         """
         options = self._options
@@ -196,10 +196,8 @@ class ClientConnection(Alive):
         self._instructions = result.instructions
         self._settle(RequestContext(revision.era, revision, result.capabilities, result.server_info, None, None, None))
         self._outgoing.finish(request, RequestInput.RECV_RESULT)
-        self._events.append(
-            Negotiated(revision, result.server_info, result.capabilities, result.instructions, message.raw)
-        )
-        self._events.append(ResponseReceived(request.id, result, request.cookie, message.raw))
+        info, capabilities, hint = result.server_info, result.capabilities, result.instructions
+        self._events.append(Negotiated(revision, info, capabilities, hint, message.raw, request.id, request.cookie))
         self._outbox.put(jsonrpc.encode_notification("notifications/initialized", None), Kind.NOTIFICATION)
         self._check_outbox()
 

@@ -12,7 +12,7 @@ from mcpio.engine.client import ClientConnection
 from mcpio.engine.outbox import Outgoing
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectionLost, LocalProtocolError, McpError, UnexpectedResponse
-from mcpio.events import Event, OutgoingId, RequestFailed, ResponseReceived
+from mcpio.events import Event, Negotiated, OutgoingId, RequestFailed, ResponseReceived
 from mcpio.framing.sse import ServerSentEvent, SseParser
 from mcpio.http.calls import REDIRECTS, Call, Purpose, header, media_type, takes_any_event_type
 from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost, TransportEvent
@@ -91,7 +91,7 @@ class HttpClient:
         event = self.connection.next_event()
         if event is None:
             return self._events.popleft() if self._events else None
-        if isinstance(event, ResponseReceived | RequestFailed):
+        if isinstance(event, ResponseReceived | RequestFailed | Negotiated):
             self._settle(event)
         return event
 
@@ -282,13 +282,13 @@ class HttpClient:
         self._exchanges.cut(call)
         self._fail(call, call.unexpected(head, reason))
 
-    def _settle(self, event: ResponseReceived | RequestFailed) -> None:
+    def _settle(self, event: ResponseReceived | RequestFailed | Negotiated) -> None:
         """Note that one of our requests has its outcome."""
-        call = self._asked.pop(event.id, None)
+        call = None if event.id is None else self._asked.pop(event.id, None)
         if call is None:
             return
         call.owed -= 1
-        if isinstance(event, ResponseReceived) and not call.is_handshake:
+        if isinstance(event, ResponseReceived):
             self._fruitless = 0
             if self._is_deaf:
                 self._listen()

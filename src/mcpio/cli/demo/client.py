@@ -14,7 +14,7 @@ import trio
 import mcpio
 from mcpio.cli.demo.view import View
 from mcpio.engine.client import ClientConnection
-from mcpio.events import Event, OutgoingId, ProgressReceived, RequestFailed, ResponseReceived
+from mcpio.events import Event, Negotiated, OutgoingId, ProgressReceived, RequestFailed, ResponseReceived
 from mcpio.framing.lines import LineFramer
 from mcpio.types.lifecycle import Implementation
 
@@ -30,11 +30,10 @@ class Speaker:
         self._framer = LineFramer()
         self._connection = ClientConnection(Implementation("mcpio-demo-client", mcpio.__version__))
 
-    async def initialize(self) -> Any:
+    async def initialize(self) -> None:
         """Shake hands: the result is followed by ``notifications/initialized``."""
-        result = await self._outcome(self._connection.send_initialize(now=trio.current_time()))
+        await self._outcome(self._connection.send_initialize(now=trio.current_time()))
         await self._write()
-        return result
 
     async def ask(self, request: Any, *, progress: bool = False) -> Any:
         """Ask the server and return the result. Raises what the request fails with."""
@@ -63,6 +62,8 @@ class Speaker:
                 match event:
                     case ResponseReceived() if event.id == id:
                         return event.result
+                    case Negotiated() if event.id == id:
+                        return event
                     case RequestFailed() if event.id == id:
                         raise event.error
 
