@@ -154,6 +154,7 @@ async def converse(end: End, said: Sequence[bytes], *, ends: bool = False) -> No
 
 
 NO_ANSWER = RequestTimeout("tools/call", 3)
+MALFORMED = InvalidMessage("", "the answer is malformed: ")
 GOOD: dict[str, Any] = {"content": []}
 
 FROM_SERVERS: dict[str, tuple[bytes, McpError | None]] = {
@@ -164,10 +165,11 @@ FROM_SERVERS: dict[str, tuple[bytes, McpError | None]] = {
         InvalidMessage("content", "expected an array, got"),
     ),
     "no content": (line(id=2, result={}), InvalidMessage("content", "missing")),
-    "a result that is a list": (line(id=2, result=[1]), NO_ANSWER),
-    "result and error": (line(id=2, result=GOOD, error={"code": 1, "message": "x"}), NO_ANSWER),
-    "neither": (line(id=2), NO_ANSWER),
-    "an error that is a string": (line(id=2, error="x"), NO_ANSWER),
+    "a result that is a list": (line(id=2, result=[1]), MALFORMED),
+    "result and error": (line(id=2, result=GOOD, error={"code": 1, "message": "x"}), MALFORMED),
+    "neither": (line(id=2), MALFORMED),
+    "an error that is a string": (line(id=2, error="x"), MALFORMED),
+    "a lone surrogate": (line(id=2, result={"content": [], "x": "\ud800"}), MALFORMED),
     "an id of another type": (line(id="2", result=GOOD), NO_ANSWER),
     "an id of nothing": (line(id=99, result=GOOD), NO_ANSWER),
     "a batch": (b"[" + line(id=2, result=GOOD)[:-1] + b"]\n", NO_ANSWER),
@@ -204,7 +206,11 @@ GREETINGS: dict[str, tuple[bytes, type[McpError], str]] = {
     ),
     "no capabilities": (line(id=1, result=without("capabilities")), InvalidMessage, "capabilities: missing"),
     "no information": (line(id=1, result=without("serverInfo")), InvalidMessage, "serverInfo: missing"),
-    "a result that is a list": (line(id=1, result=[]), RequestTimeout, "initialize: no answer within 30 s"),
+    "a result that is a list": (
+        line(id=1, result=[]),
+        InvalidMessage,
+        "the answer is malformed: a result is an object, not an array",
+    ),
     "noise": (b"Welcome!\n", RequestTimeout, "initialize: no answer within 30 s"),
     "nothing": (b"", RequestTimeout, "initialize: no answer within 30 s"),
 }
