@@ -22,8 +22,6 @@ from mcpio.types.lifecycle import (
 )
 from mcpio.types.tools import CallToolResult, ListToolsRequest
 
-BAD: Any = object()
-
 
 @pytest.mark.req("RPC-07", "RPC-05")
 def test_on_one_channel_an_id_in_flight_is_refused_and_the_first_runs_on() -> None:
@@ -67,7 +65,7 @@ def test_no_id_of_ours_goes_out_twice_whatever_becomes_of_the_requests() -> None
     connection.send_batch([PingRequest(), PingRequest()], now=2.0)
     used.extend(ids())
     with pytest.raises(LocalProtocolError):
-        connection.send_request(ListToolsRequest(cursor=BAD), now=2.0)
+        connection.send_request(ListToolsRequest(), now=2.0, related_to=99)
     ask()
     list(connection.events())
     connection = type(connection).restore(connection.snapshot(2.0), 2.0)

@@ -205,8 +205,7 @@ class Call:
             error: McpError = InvalidMessage("", f"the answer is malformed: {message.reason}")
         else:
             error = ConnectionLost("the response ended without the answer")
-        if self.head is not None:
-            error.__cause__ = self.unexpected(self.head)
+        error.__cause__ = None if self.head is None else self.unexpected(self.head)
         return error
 
     def leads_to(self, head: ResponseHead, origin: Location) -> Location | None:
