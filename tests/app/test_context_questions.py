@@ -25,12 +25,15 @@ from mcpio.types import (
     CreateMessageRequest,
     CreateMessageResult,
     ElicitationCapability,
+    ElicitFormRequest,
     ElicitResult,
+    ElicitSchema,
     ElicitURLRequest,
     Root,
     RootsCapability,
     SamplingCapability,
     ToolChoice,
+    UnknownSchema,
 )
 
 
@@ -322,3 +325,11 @@ def test_an_argument_of_the_wrong_kind_is_a_type_error_with_its_fix(ask: Any, fa
     found, _ = captured(ask, sampling=lambda *_: never, elicitation=lambda *_: never, roots=[])
     assert isinstance(found, TypeError)
     assert fault in str(found)
+
+
+@pytest.mark.req("ELIC-04")
+def test_a_form_with_an_unknown_field_is_not_sent() -> None:
+    form = ElicitFormRequest("hi", ElicitSchema({"x": UnknownSchema({"type": "object"})}))
+    found, _ = captured(lambda ctx: ctx.elicit(form), elicitation=refuse)
+    assert isinstance(found, TypeError)
+    assert "the field 'x' is not one of the fields of a form" in str(found)

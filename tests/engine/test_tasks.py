@@ -12,6 +12,7 @@ from mcpio.engine.task_records import (
     StoreDelete,
     StorePut,
     TaskChanged,
+    TaskLimits,
     TaskOrphaned,
     TaskOutcome,
     TaskReplied,
@@ -511,3 +512,9 @@ def test_two_records_of_one_number_cost_the_first() -> None:
     assert [task.task_id for _, task in second.machine.tasks_of(None)] == [two]
     second.advance(2)
     assert second.machine.tasks_of(None) == []
+
+
+@pytest.mark.req("TASK-12", "TASK-32")
+def test_a_fraction_of_a_millisecond_is_granted_as_a_whole_one() -> None:
+    assert TaskLimits().ttl(1.5, None) == 2
+    assert isinstance(TaskLimits().ttl(1.5, None), int)

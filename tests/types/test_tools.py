@@ -283,3 +283,10 @@ def test_the_text_of_a_result_is_that_of_its_text_blocks() -> None:
     result = CallToolResult((TextContent("a"), ImageContent("", "image/png"), TextContent("b\n")))
     assert result.text == "a\nb\n"
     assert CallToolResult(()).text == ""
+
+
+def test_a_schema_of_arguments_describes_an_object() -> None:
+    for schema in ({"type": "string"}, {"type": ["object", "null"]}):
+        with pytest.raises(InvalidMessage, match=r'^inputSchema: must have "type": "object" at its root$'):
+            codec(REV_2025_11_25).encode(Tool("a", schema))
+    assert codec(REV_2025_11_25).decode({"name": "a", "inputSchema": {"type": "string"}}, Tool).name == "a"

@@ -36,6 +36,7 @@ from mcpio.engine.ledger import Ledger
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.methods import METHODS
+from mcpio.revisions import REV_2025_11_25
 from mcpio.types.content import Icon
 from mcpio.types.lifecycle import (
     EmptyResult,
@@ -445,7 +446,11 @@ class Server:
 
     def _list_tools(self, scope: Context, request: ListToolsRequest) -> ListToolsResult:
         page = self.tools.page(request.cursor, self._page_size)
-        return ListToolsResult(tuple(page.items), page.next_cursor)
+        items = page.items
+        if scope.peer.revision is not REV_2025_11_25:
+            # Only that revision has tasks: nobody else could call a tool that must be one (TASK-06).
+            items = [tool for tool in items if tool.execution is None or tool.execution.task_support != "required"]
+        return ListToolsResult(tuple(items), page.next_cursor)
 
     def _list_resources(self, scope: Context, request: ListResourcesRequest) -> ListResourcesResult:
         page = self.resources.static.page(request.cursor, self._page_size)

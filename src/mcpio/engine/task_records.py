@@ -86,7 +86,8 @@ class TaskLimits:
         cap = self.max_ttl if owner is not None else _least(self.max_ttl, self.max_ttl_without_owner)
         # Before any arithmetic: an integer of the peer's may be too large for a float.
         wanted = _milliseconds(self.default_ttl) if asked is None else min(asked, LONGEST)
-        return _least(_milliseconds(cap), wanted)
+        granted = _least(_milliseconds(cap), wanted)
+        return None if granted is None else math.ceil(granted)  # some readers take integers only
 
 
 @attrs.frozen

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from attrs import field
+
 from mcpio.revisions import REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV_2026_07_28, Revision
-from mcpio.types._fields import Description, Payload, payload, wire
+from mcpio.types._fields import Description, Payload, payload, wire, wired
 from mcpio.types.messages import FinalResult, ListResult, NotificationPayload, ObjectPayload, RequestPayload
 
 if TYPE_CHECKING:
@@ -24,6 +26,11 @@ __all__ = [
     "ToolExecution",
     "ToolListChangedNotification",
 ]
+
+
+def _fault_in_root(schema: Mapping[str, Any]) -> str | None:
+    return None if schema.get("type", "object") == "object" else 'must have "type": "object" at its root'
+
 
 TaskSupport = Literal["forbidden", "optional", "required"]
 
@@ -80,7 +87,7 @@ class Tool(ObjectPayload):
     """A tool. The schemas are plain mappings with every keyword they came with (SCHEMA-07)."""
 
     name: str
-    input_schema: Mapping[str, Any]
+    input_schema: Mapping[str, Any] = field(metadata=wired(check=_fault_in_root))
     description: str | None = None
     title: str | None = wire(default=None, since=REV_2025_06_18)
     output_schema: Mapping[str, Any] | None = wire(default=None, since=REV_2025_06_18)

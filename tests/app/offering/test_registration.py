@@ -266,3 +266,33 @@ def test_a_tool_may_be_a_task_where_its_author_says_so() -> None:
         server.tool(echo, name="d", task_support=cast("Any", "maybe"))
     with pytest.raises(TypeError, match="resume= is for tools"):
         server.tool(echo, name="d", resume=True)
+
+
+OBJECT: dict[str, Any] = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fault"),
+    [
+        ({"properties": {"a": {}, "b": {}}}, r"input_schema has the property 'b', which no parameter takes$"),
+        ({"properties": {}}, r"input_schema lacks the property 'a', which the function needs$"),
+        ({"properties": {"c": {}}}, r"input_schema lacks the property 'a', which the function needs$"),
+        ({"properties": {"b": {}}, "allOf": [{}]}, r"input_schema has the property 'b', which no parameter takes$"),
+    ],
+)
+def test_a_schema_of_arguments_that_does_not_fit_the_function_is_refused(schema: dict[str, Any], fault: str) -> None:
+    def take(a: int, c: int = 0) -> None: ...
+
+    with pytest.raises(TypeError, match=fault):
+        Server("s").tool(take, input_schema={**OBJECT, **schema})
+
+
+@pytest.mark.parametrize(
+    "schema", [{}, {"properties": {"a": {}}}, {"properties": {"c": {}}, "allOf": [{"properties": {"a": {}}}]}]
+)
+def test_a_schema_of_arguments_that_fits_the_function_is_taken(schema: dict[str, Any]) -> None:
+    def take(a: int, c: int = 0) -> None: ...
+
+    server = Server("s")
+    server.tool(take, input_schema={**OBJECT, **schema})
+    assert "take" in server.tools

@@ -113,9 +113,7 @@ def test_what_the_model_may_be_told_meanwhile(said: Any) -> None:
 # What may be a task
 
 
-@pytest.mark.parametrize(
-    ("ttl", "sent"), [(None, {}), (60, {"ttl": 60000}), (0.5, {"ttl": 500}), (0.0005, {"ttl": 0.5})]
-)
+@pytest.mark.parametrize(("ttl", "sent"), [(None, {}), (60, {"ttl": 60000}), (0.5, {"ttl": 500}), (0.0005, {"ttl": 1})])
 def test_a_time_to_live_is_in_seconds(ttl: float | None, sent: dict[str, Any]) -> None:
     played = client()
     played.start(played.session.start_task(CALL, ttl=ttl))

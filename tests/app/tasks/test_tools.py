@@ -13,7 +13,7 @@ from mcpio.app.tasks.keeping import MemoryTaskStore
 from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.engine.task_records import TaskChanged, TaskLimits
 from mcpio.errors import ToolError
-from mcpio.revisions import REV_2025_06_18
+from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2025_06_18, REV_2025_11_25, Revision
 from mcpio.types import ServerCapabilities, ToolsCapability
 from mcpio.types.tasks import ServerTasksCapability
 
@@ -320,3 +320,15 @@ def test_a_task_that_nobody_knows_any_more_is_lost(change: str) -> None:
     second = Mine(store=store, tool={"resume": True, **others[change]})
     task = second.wire.ask("tasks/get", taskId=id)
     assert (task["status"], task["statusMessage"]) == ("failed", "The server does not know how to go on with it")
+
+
+@pytest.mark.req("TASK-06")
+@pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS)
+def test_a_tool_that_must_be_a_task_is_listed_where_there_are_tasks(revision: Revision) -> None:
+    server = Server("s")
+    server.tool(lambda: None, name="always")
+    server.tool(lambda: None, name="as_a_task", task_support="required")
+    server.tool(lambda: None, name="either", task_support="optional")
+    link = Link(server, revision=revision)
+    names = [tool.name for tool in link.do(link.client.list_tools()).tools]
+    assert names == ["always", *(["as_a_task"] if revision is REV_2025_11_25 else []), "either"]

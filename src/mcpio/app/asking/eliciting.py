@@ -14,7 +14,7 @@ from mcpio.app.asking.form_content import check_content, lowered
 from mcpio.app.asking.forms import Form, form_of, warn_of_secrets
 from mcpio.app.asking.web_address import lint_address, web_address
 from mcpio.errors import LocalProtocolError, NoBackChannel
-from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
+from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest, UnknownSchema
 
 if TYPE_CHECKING:
     from mcpio.app.serving import ServerSession
@@ -40,6 +40,9 @@ def ask_user(
         return _visited(ask(request), request.elicitation_id, session)
     if not isinstance(request, ElicitFormRequest):
         raise TypeError(f"give a request, or a message and the class of the form, not {request!r:.100}")
+    for name, field in request.requested_schema.properties.items():
+        if isinstance(field, UnknownSchema):
+            raise TypeError(f"the field {name!r:.100} is not one of the fields of a form (ELIC-04): {field.raw!r:.100}")
     warn_of_secrets(request.requested_schema, level=4)
     form = lowered(request.requested_schema, revision)
     return _filled_in(ask(attrs.evolve(request, requested_schema=form)), request)

@@ -16,6 +16,7 @@ from mcpio.app.offering.resources import FunctionResource, FunctionTemplate
 from mcpio.app.offering.results import result_encoder
 from mcpio.app.offering.tools import FunctionTool
 from mcpio.app.offering.uri_template import UriTemplate
+from mcpio.app.values.signature import Binder
 from mcpio.app.values.validation import MAX_STEPS, OWN_STEPS, Validator
 from mcpio.errors import InvalidMessage
 from mcpio.revisions import REVISIONS
@@ -117,6 +118,8 @@ def make_tool(function: Any, options: ToolOptions, *, level: int) -> FunctionToo
         **_meta(options),
     )
     accepts = None if takes is None else _validator(takes, "input_schema", "arguments", MAX_STEPS)
+    if takes is not None:
+        _check_fit(takes, binder)
     checks = None if gives is None else _validator(gives, "output_schema", "result", OWN_STEPS)
     return FunctionTool(
         endpoint,
@@ -234,6 +237,27 @@ def _sayable(shown: P, options: Mapping[str, Any]) -> P:
 def _meta(options: RegistrationOptions) -> dict[str, Any]:
     given = options.get("meta")
     return {} if given is None else {"meta": given}
+
+
+def _check_fit(schema: Mapping[str, Any], binder: Binder) -> None:
+    """Raise ``TypeError`` for a schema of arguments that the function cannot take, or without those it needs."""
+    described = schema.get("properties")
+    if not isinstance(described, Mapping):
+        return
+    taken = {parameter.name: parameter.required for parameter in binder.parameters}
+    for name in described:
+        if name not in taken:
+            raise TypeError(f"{binder.name}(): input_schema has the property {name!r:.100}, which no parameter takes")
+    if not _COMPOSING.isdisjoint(schema):
+        return  # properties may be described elsewhere
+    for name, required in taken.items():
+        if required and name not in described:
+            raise TypeError(f"{binder.name}(): input_schema lacks the property {name!r}, which the function needs")
+
+
+_COMPOSING = frozenset(
+    ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "patternProperties"]
+)
 
 
 def _validator(schema: Mapping[str, Any], option: str, root: str, max_steps: int) -> Callable[[Any], None]:

@@ -150,7 +150,4 @@ def _augmented(request: Any, ttl: float | None) -> Any:
         return request if request.task is not None else attrs.evolve(request, task=TaskMetadata())
     if not 0 < ttl < math.inf:
         raise ValueError(f"a ttl is a number of seconds, more than 0, not {ttl!r}")
-    milliseconds = ttl * 1000
-    return attrs.evolve(
-        request, task=TaskMetadata(int(milliseconds) if milliseconds == int(milliseconds) else milliseconds)
-    )
+    return attrs.evolve(request, task=TaskMetadata(math.ceil(ttl * 1000)))  # some readers take integers only
