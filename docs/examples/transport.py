@@ -31,7 +31,7 @@ class QueueChannel(trio.abc.Channel[str]):
         await trio.lowlevel.checkpoint()
 
 
-def queue_pair(room: int = 16) -> tuple[QueueChannel, QueueChannel]:
+def queue_pair(room: float = 16) -> tuple[QueueChannel, QueueChannel]:
     """Return two ends with room for so many messages each way."""
     to_there, there = trio.open_memory_channel[str](room)
     to_here, here = trio.open_memory_channel[str](room)
