@@ -116,7 +116,7 @@ def test_an_odd_optional_member_does_not_cost_a_client_the_handshake(
     change: dict[str, Any], dropped: str, undeclared: tuple[str, ...] | None
 ) -> None:
     connection = opening()
-    violated, negotiated, _ = feed(connection, result(1, **{**GOOD, **change}))
+    violated, negotiated = feed(connection, result(1, **{**GOOD, **change}))
     assert isinstance(violated, ProtocolViolated)
     assert f"the result of initialize is read without a member: {dropped}: expected " in str(violated.error)
     assert isinstance(negotiated, Negotiated)
