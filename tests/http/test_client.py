@@ -13,6 +13,7 @@ from mcpio.errors import (
     ConnectFailed,
     ConnectionLost,
     LocalProtocolError,
+    OutputFull,
     RequestError,
     RequestTimeout,
     UnexpectedResponse,
@@ -28,6 +29,7 @@ from mcpio.http.client_options import HttpClientOptions
 from mcpio.http.model import Body, End, Reset, ResponseHead
 from mcpio.types import (
     CustomNotification,
+    CustomRequest,
     ListRootsResult,
     RootsListChangedNotification,
 )
@@ -243,15 +245,28 @@ def test_what_the_server_does_not_take_is_reported_and_the_next_one_goes() -> No
     assert "3 s" in str(errors[3])
 
 
-def test_a_server_that_takes_nothing_is_given_up_when_too_much_waits() -> None:
-    talk = WebTalk(options=Options(limits=Limits(queued_bytes=1800)))
+def test_a_server_that_takes_no_messages_is_given_up_when_too_much_waits() -> None:
+    talk = WebTalk(options=Options(limits=Limits(queued_bytes=4000)))
     talk.open()
     for _ in range(4):
         talk.connection.send_notification(CustomNotification("a/b", {"x": "y" * 600}))
         talk.step()
+    talk.connection.send_notification(CustomNotification("a/b", {"x": "y" * 600}))
+    talk.step()
     (closed,) = talk.found(ConnectionClosed)
-    assert closed.reason is CloseReason.ABORTED
-    assert isinstance(closed.cause, ConnectionLost)
+    assert closed.reason is CloseReason.SLOW_CONSUMER
+
+
+def test_requests_that_wait_for_their_turn_count_as_output() -> None:
+    talk = WebTalk(options=Options(limits=Limits(queued_bytes=4000)), http=HttpClientOptions(max_requests=1))
+    talk.open()
+    for _ in range(3):
+        talk.ask(CustomRequest("x" * 600))
+    assert talk.connection.held.own > 2000
+    with pytest.raises(OutputFull):
+        talk.ask(CustomRequest("x" * 600))
+    talk.result(talk.requests[-1], {})
+    talk.ask(CustomRequest("x" * 600))
 
 
 # Giving up

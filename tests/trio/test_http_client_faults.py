@@ -10,6 +10,7 @@ import trio
 import trio.testing
 from rawsite import RawRequest, RawSite, Wire, json_response, result_of, run_site
 
+from mcpio import Client
 from mcpio.errors import (
     AuthorizationRequired,
     ConnectFailed,
@@ -123,6 +124,40 @@ def test_a_host_that_is_not_there_is_a_connect_failed(
                 pass
 
     trio.run(main)
+
+
+def test_an_unexpected_failure_of_one_exchange_costs_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(site: RawSite) -> None:
+        async with open_http(URL) as client, trio.open_nursery() as nursery:
+
+            async def fail(*_: object) -> None:
+                raise ZeroDivisionError("a bug of a library")
+
+            nursery.start_soon(client.call_tool, "x")
+            await trio.testing.wait_all_tasks_blocked()
+            monkeypatch.setattr(trio, "open_tcp_stream", fail)
+            async with trio.open_nursery() as others:
+                for _ in range(3):
+                    others.start_soon(failing, client)
+            monkeypatch.setattr(trio, "open_tcp_stream", site.open)
+            await client.ping()
+            released.set()
+
+    async def failing(client: Client) -> None:
+        with pytest.raises(ConnectionLost, match="a bug of a library"):
+            await client.call_tool("y")
+
+    released = trio.Event()
+
+    async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
+        if request.rpc_method == "tools/call":
+            await released.wait()
+        await site.answer(request, wire)
+
+    run_site(monkeypatch, play, handler)
+    assert {record.getMessage() for record in caplog.records} == {"an HTTP exchange failed"}
 
 
 def test_several_addresses_that_all_fail_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

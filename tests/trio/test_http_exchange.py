@@ -224,6 +224,7 @@ class Pooled:
             start=nursery.start_soon,
             receive=self.items.append,
             wake=lambda: self.woken.set() if self.items else None,
+            wants_read=lambda _: True,
             ssl_context=None,
             timeouts=HttpClientTimeouts(),
         )

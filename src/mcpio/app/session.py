@@ -198,6 +198,8 @@ class Session(TaskCalls):
             self.connection.cancel_request(id, "the caller gave up")
             self.driver.wake()
             raise
+        # The outcome refers to the waiter as its cookie: a result would stay in memory until garbage is collected.
+        del waiter.outcome
         if outcome.__class__ is ResponseReceived:
             return outcome.result
         self._note_visits(outcome.error)

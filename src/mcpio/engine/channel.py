@@ -314,9 +314,10 @@ class Channel(ABC):
         Requests of our own may while no more than half of ``Limits.queued_bytes`` of them waits, and anything while no
         more than half of ``Limits.peer_bytes`` does.
         """
-        outbox, unwritten, limits = self._outbox, self._held.unwritten, self._limits
-        room_to_ask = outbox.own_bytes + unwritten <= limits.queued_bytes // 2
-        return room_to_ask and outbox.size + unwritten <= limits.peer_bytes // 2
+        outbox, limits = self._outbox, self._limits
+        pulled = self._held.unwritten + self._held.own
+        room_to_ask = outbox.own_bytes + pulled <= limits.queued_bytes // 2
+        return room_to_ask and outbox.size + pulled <= limits.peer_bytes // 2
 
     @property
     def has_room_for_deferred(self) -> bool:
@@ -335,7 +336,7 @@ class Channel(ABC):
 
     @property
     def held(self) -> Held:
-        """The bytes held for the peer. Its transport keeps ``replay`` up to date, and ``set_unwritten``."""
+        """The bytes held for the peer. Its transport keeps ``own`` and ``replay`` up to date, and ``set_unwritten``."""
         held = self._held
         held.input, held.output = self._inbox.size, self._outbox.size
         return held

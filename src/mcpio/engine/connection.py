@@ -372,7 +372,8 @@ class Connection(Stateful):
 
     def _check_room(self) -> None:
         """Refuse a request of our own while many wait to be written."""
-        waiting, limit = self._outbox.own_bytes + self._held.unwritten, self._limits.queued_bytes // 2
+        held, limit = self._held, self._limits.queued_bytes // 2
+        waiting = self._outbox.own_bytes + held.own + held.unwritten
         if waiting > limit:
             raise OutputFull(waiting, limit)
 

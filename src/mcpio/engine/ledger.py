@@ -39,7 +39,7 @@ def parsed_size(text: bytes | str) -> int:
 class Held:
     """Bytes held for one peer, by what they are. Whoever holds something keeps its own count up to date."""
 
-    __slots__ = ("input", "output", "replay", "requests", "subscriptions", "tasks", "unwritten")
+    __slots__ = ("input", "output", "own", "replay", "requests", "subscriptions", "tasks", "unwritten")
 
     input: int
     """Input that was not acted on yet: unfinished lines, bodies being collected, requests that wait for room."""
@@ -49,6 +49,8 @@ class Held:
     """Messages that wait to be pulled."""
     unwritten: int
     """What the transport has pulled and not written yet."""
+    own: int
+    """Requests of our own that the transport has pulled, and that wait for their turn to be sent."""
     replay: int
     """What was sent and is kept for a client that comes back for it."""
     tasks: int
@@ -57,13 +59,14 @@ class Held:
     """The resources that the peer is subscribed to."""
 
     def __init__(self) -> None:
-        self.input = self.requests = self.output = self.unwritten = 0
+        self.input = self.requests = self.output = self.unwritten = self.own = 0
         self.replay = self.tasks = self.subscriptions = 0
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.input + self.requests + self.output + self.unwritten + self.replay + self.tasks + self.subscriptions
+        waiting = self.output + self.unwritten + self.own
+        return self.input + self.requests + waiting + self.replay + self.tasks + self.subscriptions
 
     def __repr__(self) -> str:
         parts = (f"{name}={size}" for name in self.__slots__ if (size := getattr(self, name)))

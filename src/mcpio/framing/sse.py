@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import sys
 from typing import Final
 
 import attrs
@@ -40,6 +41,7 @@ class SseParser:
         "_data",
         "_decoder",
         "_event",
+        "_held",
         "_id",
         "_is_first",
         "_limit",
@@ -61,6 +63,7 @@ class SseParser:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._buffer: list[str] = []
         self._size = 0
+        self._held = 0
         self._after_cr = False
         self._is_first = True
         self._data: list[str] | None = None
@@ -69,6 +72,11 @@ class SseParser:
         self._id: str | None = None
         self.last_id = None
         self.is_too_large = False
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that the event takes which is not complete yet, and the id of the last one."""
+        return self._held + sys.getsizeof(self._id) + sys.getsizeof(self._event)
 
     def receive(self, data: bytes) -> list[ServerSentEvent]:
         """Take in bytes; return the events that they complete."""
@@ -95,6 +103,7 @@ class SseParser:
         if self.is_too_large:
             return
         line = "".join(self._buffer)
+        self._held -= sum(map(_held, self._buffer))
         self._buffer.clear()
         if not line:
             self._dispatch(events)
@@ -108,6 +117,7 @@ class SseParser:
             if self._data is None:
                 self._data = []
             self._data.append(value)
+            self._held += _held(value)
         elif field == "event":
             self._event = value
         elif field == "id":
@@ -125,7 +135,7 @@ class SseParser:
             events.append(ServerSentEvent(text, self._event or "message", self._id, retry))
         self._data = self._retry = None
         self._event = ""
-        self._size = 0
+        self._size = self._held = 0
 
     def _hold(self, piece: str) -> None:
         """Keep a piece of a line, within the limit."""
@@ -134,8 +144,15 @@ class SseParser:
             self.is_too_large = True
             self._buffer.clear()
             self._data = None
+            self._held = 0
         elif piece:
             self._buffer.append(piece)
+            self._held += _held(piece)
+
+
+def _held(piece: str) -> int:
+    """Return the memory that a piece of text takes, with its place in a list. Texts of one character are shared."""
+    return _PLACE + (sys.getsizeof(piece) if len(piece) > 1 else 0)
 
 
 def encode_event(data: bytes, *, type: str | None = None, id: str | None = None, retry: int | None = None) -> bytes:
@@ -170,3 +187,5 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 _BYTES_LINE_END = re.compile(rb"\r\n|\n|\r")
 _BREAKS = re.compile(r"[\r\n\0]")
 _RETRY_DIGITS: Final = 16
+_PLACE: Final = 9
+"""Bytes of a place in a list, which has an eighth more than it needs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+import sys
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
@@ -156,6 +157,11 @@ class Call:
         return found if _USABLE_ID.fullmatch(found) else None
 
     # What came of it
+
+    @property
+    def collected_bytes(self) -> int:
+        """The memory that the body, or the unfinished event of the stream, takes."""
+        return sys.getsizeof(self.body) + (0 if self.parser is None else self.parser.held_bytes)
 
     @property
     def text_received(self) -> bytes:

@@ -9,7 +9,8 @@ from collections import deque
 from typing import Final, TypeAlias
 
 from mcpio.engine.client import ClientConnection
-from mcpio.engine.outbox import Outgoing
+from mcpio.engine.ledger import MESSAGE_COST
+from mcpio.engine.outbox import BACKLOG, Outgoing
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectionLost, LocalProtocolError, McpError, UnexpectedResponse
 from mcpio.events import Event, Negotiated, OutgoingId, RequestFailed, ResponseReceived
@@ -68,9 +69,8 @@ class HttpClient:
         self._limits = connection.options.limits
         self._exchanges = Exchanges(location.target, self._options.headers)
         self._events: deque[TransportEvent] = deque()
-        self._asks: deque[Outgoing] = deque()
-        self._tells: deque[Outgoing] = deque()
-        self._queued_bytes = 0
+        self._asks = _Queue()
+        self._tells = _Queue()
         self._asked: dict[OutgoingId, Call] = {}
         self._owing: list[Call] = []
         self._telling: Call | None = None
@@ -104,11 +104,11 @@ class HttpClient:
         self._see_what_is_owed()
         while (message := self.connection.next_message()) is not None:
             (self._asks if message.asked else self._tells).append(message)
-            self._queued_bytes += len(message.text)
-        if self._queued_bytes > self._limits.queued_bytes:
-            self.connection.abort(ConnectionLost("the server does not take what it is sent"))
         if self._exchanges.target:
             self._send_what_may_go()
+        # While much of it waits, the server's requests do too. Our own requests are no answers that it has to read.
+        self.connection.set_unwritten(self._tells.size)
+        self.connection.held.own = self._asks.size
         if self.connection.phase is Phase.CLOSED:
             self._leave()
         return self._exchanges.pop_items()
@@ -137,6 +137,24 @@ class HttpClient:
                 self._break(call, item.cause if isinstance(item, Reset) else None)
             if self._has_left and not len(self._exchanges):
                 self._exchanges.timers.clear(LEAVING)
+
+    def wants_read(self, exchange: object) -> bool:
+        """Whether to read on in the response of an exchange now. False means "not now": ask again after each turn.
+
+        A server whose streams bring more to answer than it takes is not heard until it has taken some of it. While
+        unfinished messages take half of ``Limits.peer_bytes``, only the longest of them is read to its end.
+        """
+        call = self._exchanges.get(exchange)
+        if call is None or call.purpose in (Purpose.TELL, Purpose.END) or self.connection.phase is Phase.CLOSED:
+            return True
+        # What is sent does not wait for what streams bring, so streams need not be read while answers are awaited.
+        is_full = self._tells.size > self._limits.high_water or not self.connection.wants_read
+        if call.parser is not None and is_full:
+            return False
+        collected = call.collected_bytes
+        if collected <= BACKLOG or self._exchanges.collected_bytes <= self._limits.peer_bytes // 2:
+            return True
+        return call is self._exchanges.longest
 
     # Time
 
@@ -203,7 +221,6 @@ class HttpClient:
         return self._hearing not in self._exchanges and len(self._exchanges) < self._options.max_requests
 
     def _post(self, message: Outgoing) -> None:
-        self._queued_bytes -= len(message.text)
         if not message.asked:
             self._telling = self._exchanges.new(Purpose.TELL, text=message.text)
             self._request(self._telling)
@@ -373,7 +390,6 @@ class HttpClient:
         self._asked.clear()
         self._asks.clear()
         self._tells.clear()
-        self._queued_bytes = 0
         options = self._options
         if self._exchanges.now - self._opened_at >= options.reconnect_at_most:
             self._fruitless = 0
@@ -495,3 +511,32 @@ class HttpClient:
             self._request(self._exchanges.new(Purpose.END))
         else:
             self._exchanges.timers.clear(LEAVING)
+
+
+class _Queue:
+    """Messages that wait for their turn to be sent, with their size in memory."""
+
+    __slots__ = ("_messages", "size")
+
+    def __init__(self) -> None:
+        self._messages: deque[Outgoing] = deque()
+        self.size = 0
+
+    def append(self, message: Outgoing) -> None:
+        if self.size > BACKLOG:
+            # orjson gives short texts in buffers of a KiB: see ``Outbox``, where they do not wait for long enough.
+            message.text = bytes(memoryview(message.text))
+        self._messages.append(message)
+        self.size += len(message.text) + MESSAGE_COST
+
+    def popleft(self) -> Outgoing:
+        message = self._messages.popleft()
+        self.size -= len(message.text) + MESSAGE_COST
+        return message
+
+    def clear(self) -> None:
+        self._messages.clear()
+        self.size = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._messages)

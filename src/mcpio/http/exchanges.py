@@ -103,6 +103,16 @@ class Exchanges:
         elif call.number in self._later:
             self.forget(call)
 
+    @property
+    def collected_bytes(self) -> int:
+        """The memory that unfinished messages take."""
+        return sum(call.collected_bytes for call in self._calls.values())
+
+    @property
+    def longest(self) -> Call:
+        """The call with the longest unfinished message; there is one. Of several, the first."""
+        return max(self._calls.values(), key=lambda call: call.collected_bytes)
+
     def pop_items(self) -> list[RequestItem]:
         """Return what is to be sent, once."""
         items, self._items = self._items, []

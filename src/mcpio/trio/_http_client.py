@@ -168,6 +168,7 @@ class HttpActor:
             start=self._start,
             receive=self._receive,
             wake=self.wake,
+            wants_read=self._machine.wants_read,
             ssl_context=checked("ssl_context", transport.get("ssl_context"), ssl.SSLContext),
             timeouts=chosen("timeouts", transport.get("timeouts"), HttpClientTimeouts),
             proxy=proxy,
@@ -204,6 +205,8 @@ class HttpActor:
                 self._process()
         finally:
             self._is_busy = False
+        self._pool.resume()
+        self._client.settle()
         self._timekeeper.arm(self, self._machine.next_deadline())
         if self._machine.closed:
             self._ended.set()

@@ -11,6 +11,7 @@ import attrs
 import h11
 import trio
 
+from mcpio._driving import report
 from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpError, RemoteProtocolError
 from mcpio.http.location import Location
@@ -64,19 +65,22 @@ class HttpPool:
         start: Callable[[Callable[[], Awaitable[None]]], None],
         receive: Callable[[ResponseItem], None],
         wake: Callable[[], None],
+        wants_read: Callable[[object], bool],
         ssl_context: ssl.SSLContext | None,
         timeouts: HttpClientTimeouts,
         proxy: Proxy | None = None,
     ) -> None:
         """``start`` starts the task of a connection. ``receive`` takes what comes back, and ``wake`` acts on it.
 
-        Neither waits. What came at once is acted on at once: where it was a whole response, its connection is free by
-        then.
+        ``wants_read`` says whether to read on in an exchange; ``resume`` has it asked again. None of them waits. What
+        came at once is acted on at once: where it was a whole response, its connection is free by then.
         """
         self.location = location
         self.timeouts = timeouts
         self.receive = receive
         self.wake = wake
+        self._wants_read = wants_read
+        self._paused = trio.lowlevel.ParkingLot()
         self._start = start
         self._proxy = proxy
         if ssl_context is None and location.scheme == "https":
@@ -109,7 +113,17 @@ class HttpPool:
         if job is not None:
             job.scope.cancel()
 
+    def resume(self) -> None:
+        """Look again whether to read on where that had to wait."""
+        if self._paused:
+            self._paused.unpark_all()
+
     # For the workers
+
+    async def room(self, job: Job) -> None:
+        """Wait until there is room for more of a response."""
+        while not self._wants_read(job.exchange):
+            await self._paused.park()
 
     def finish(self, job: Job, worker: _Worker) -> None:
         """Forget an exchange that is over, and remember that there is a connection to spare."""
@@ -230,6 +244,11 @@ class _Worker:
         except BROKEN as fault:
             error = ConnectionLost(f"the connection to {self._pool.location.place} broke: {reason_of(fault)}")
             error.__cause__ = fault
+        except Exception as fault:
+            # Nobody expects it, such as a proxy's or a library's fault. It costs this exchange, and no other.
+            report("an HTTP exchange failed", fault)
+            error = ConnectionLost(f"the exchange with {self._pool.location.place} failed: {reason_of(fault)}")
+            error.__cause__ = fault
         await self._drop()
         return Reset(job.exchange, error)
 
@@ -268,6 +287,7 @@ class _Worker:
             event = _next_event(http)
             if event is h11.NEED_DATA:
                 pool.wake()
+                await pool.room(job)
                 data = await _some(stream, limit)
                 self._has_response |= bool(data)
                 http.receive_data(data)

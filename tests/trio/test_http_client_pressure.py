@@ -1,0 +1,60 @@
+"""``open_http`` with servers that send more than they take."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+from rawsite import RawRequest, RawSite, Wire, result_of, run_site
+
+from mcpio import Client, Limits, Options, RequestTimeout
+from mcpio.trio import _http_exchange, open_http
+
+URL = "http://example.com/mcp"
+PING = b'data: {"jsonrpc":"2.0","id":1,"method":"ping"}\n\n'
+PINGS = 300
+
+
+class Flooding:
+    """Sends pings on the stream of each call, and then the result; takes the answers when it may."""
+
+    def __init__(self) -> None:
+        self.takes = trio.Event()
+
+    async def __call__(self, site: RawSite, request: RawRequest, wire: Wire) -> None:
+        if request.rpc_method == "tools/call":
+            await wire.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+            for _ in range(PINGS // 50):
+                await wire.send(PING * 50)
+            await wire.send(b"data: %b\n\n" % json.dumps(result_of(request, {"content": []})).encode())
+            await wire.close()
+            return
+        if request.body and "method" not in request.json:
+            await self.takes.wait()
+        await site.answer(request, wire)
+
+
+def _heard(client: Client) -> int:
+    return client.connection.received_bytes
+
+
+def test_a_stream_is_read_on_when_the_server_takes_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_http_exchange, "RECEIVE_SIZE", 1000)
+    flooding = Flooding()
+
+    async def play(site: RawSite) -> None:
+        options = Options(limits=Limits(high_water=20_000))
+        async with open_http(URL, options=options) as client:
+            before = _heard(client)
+            with pytest.raises(RequestTimeout):
+                await client.call_tool("x", timeout=5)
+            assert 0 < _heard(client) - before < PINGS * 20
+            # It costs nothing else.
+            await client.ping()
+            flooding.takes.set()
+            before = _heard(client)
+            await client.call_tool("x")
+            assert _heard(client) - before > PINGS * 40
+
+    run_site(monkeypatch, play, flooding)
