@@ -286,7 +286,10 @@ def test_what_a_transport_has_not_written_counts_as_output() -> None:
     (event,) = server.events()
     assert isinstance(event, RequestReceived)
     server.set_unwritten(4 * KIB)
-    server.send_notification(CustomNotification("x"))
+    answer(server, event)
+    assert server.end is None
+    for moment in (0.0, 100.0):
+        server.handle_timeout(moment)
     assert server.end == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
 
 

@@ -329,10 +329,12 @@ def test_a_session_has_a_number_of_requests_open_at_most() -> None:
     calls = [site.call(session) for _ in range(2)]
     refused = site.post(note("initialized"), session)
     assert (refused.status, refused.headers["retry-after"]) == (503, "5")
-    assert site.listen(session).status == 200
+    for seen in (None, "1-1"):
+        assert site.listen(session, seen).status == 503
     for _, event in calls:
         site.answer(event)
     assert site.post(note("initialized"), session).status == 202
+    assert site.listen(session).status == 200
 
 
 def test_requests_that_come_slowly_side_by_side_are_no_more_than_that() -> None:

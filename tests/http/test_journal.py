@@ -9,7 +9,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import LocalProtocolError
 from mcpio.http.journal import Journal
-from mcpio.http.replay import SentEvent
+from mcpio.http.replay import EVENT_COST
 from mcpio.http.session_records import StoredEvent
 from mcpio.http.sessions import HttpSession, Stream
 from mcpio.types.lifecycle import Implementation
@@ -23,8 +23,8 @@ class Ledger:
     def __init__(self, **limits: Any) -> None:
         self.changes = 0
         self.session = HttpSession(1, ServerConnection(Implementation("s", "1")), "ann", 0.0)
-        self.journal = Journal(self._change, Limits(**limits), is_new=True)
-        self.stream = Stream(4, None)
+        self.journal = Journal(self.session, self._change, Limits(**limits), is_new=True)
+        self.stream = Stream(4, None, self.session)
         self.session.streams[4] = self.stream
 
     def _change(self) -> None:
@@ -96,20 +96,18 @@ def test_what_the_store_knows_is_not_written_again_but_once_in_a_while() -> None
 
 
 def test_what_is_forgotten_here_is_forgotten_there() -> None:
-    ledger = Ledger(replay_events=1)
+    ledger = Ledger()
     journal, stream = ledger.journal, ledger.stream
-    replay = journal.new_replay()
-    replay.append(SentEvent(4, 1, b"x", 0.0))
-    replay.append(SentEvent(4, 2, b"x", 0.0))
+    journal.forget(4, 1)
     journal.put(stream, b"y")
     journal.drop(stream)
-    journal.drop(Stream(9, None))
-    assert (journal.first(stream), journal.has_room) == (None, True)
+    journal.drop(Stream(9, None, ledger.session))
+    assert (journal.first(stream), journal.has_room, ledger.session.unwritten) == (None, True, 0)
     _, events, forgotten = ledger.write()
     assert (len(events), forgotten) == (1, ((4, 1),))
 
 
-@pytest.mark.parametrize(("limits", "count"), [({"replay_events": 3}, 3), ({"replay_bytes": 10}, 10)])
+@pytest.mark.parametrize(("limits", "count"), [({"replay_events": 3}, 3), ({"replay_bytes": 3 * EVENT_COST}, 3)])
 def test_room_is_counted_until_an_exchange_took_it(limits: dict[str, int], count: int) -> None:
     ledger = Ledger(**limits)
     for number in range(count):
@@ -119,14 +117,6 @@ def test_room_is_counted_until_an_exchange_took_it(limits: dict[str, int], count
     ledger.journal.reach()
     ledger.journal.take(ledger.stream)
     assert ledger.journal.has_room
-
-
-def test_more_than_any_client_may_let_wait() -> None:
-    ledger = Ledger(queued_bytes=4)
-    ledger.journal.put(ledger.stream, b"1234")
-    assert not ledger.journal.is_too_full
-    ledger.journal.put(ledger.stream, b"5")
-    assert ledger.journal.is_too_full
 
 
 def test_when_all_is_over_events_need_no_store() -> None:

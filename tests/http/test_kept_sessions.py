@@ -282,10 +282,11 @@ def test_a_session_whose_client_reads_nothing_ends() -> None:
     session = site.open()
     exchange, event = busy(site, session)
     site.stalled.add(site.name(exchange))
-    for value in (2, 3):
+    for value in (2, 3, 4):
         assert len(site.machine.sessions) == 1
         site.session().connection.send_progress(event.id, value, message="x" * 400)
         site.touch(site.session())
+    site.advance(100)
     assert (site.machine.sessions, site.listen(session).status) == ((), 404)
 
 

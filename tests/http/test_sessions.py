@@ -10,6 +10,7 @@ from mcpio.engine.server import ServerConnection
 from mcpio.http.checks import Facts, Rejection
 from mcpio.http.journal import Journal
 from mcpio.http.model import Body, End, RequestHead, ResponseHead
+from mcpio.http.replay import EVENT_COST, SentEvent
 from mcpio.http.sessions import LISTENING, Exchange, HttpSession, Stream
 
 
@@ -55,14 +56,17 @@ def test_a_stream_of_events_goes_on_until_it_is_finished() -> None:
 
 @pytest.mark.req("SEC-10")
 def test_what_waits_on_a_stream_is_counted() -> None:
-    stream = Stream(3, None)
-    stream.unsent += [b"abc", b"de"]
-    assert (stream.unsent_bytes, stream.via, Stream(LISTENING, None).via) == (5, 3, None)
+    session = HttpSession(1, ServerConnection(INFO), "me", 5.0)
+    stream = Stream(3, None, session)
+    for number, data in enumerate((b"abc", b"de")):
+        stream.events.append(SentEvent(3, number, data))
+    assert stream.events.unsent_bytes == session.unwritten == 5 + 2 * EVENT_COST
+    assert (stream.via, Stream(LISTENING, None, session).via) == (3, None)
 
 
 def test_a_session_knows_its_streams_as_the_engine_names_them() -> None:
     session = HttpSession(1, ServerConnection(INFO), "me", 5.0)
-    listening, other = Stream(LISTENING, None), Stream(1, None)
+    listening, other = Stream(LISTENING, None, session), Stream(1, None, session)
     session.streams = {0: listening, 1: other}
     assert (session.stream_of(None), session.stream_of(1)) == (listening, other)
     assert (session.stream_of(2), session.stream_of("x")) == (None, None)
@@ -71,7 +75,7 @@ def test_a_session_knows_its_streams_as_the_engine_names_them() -> None:
 def test_a_session_is_idle_without_exchanges_and_requests() -> None:
     session = HttpSession(1, ServerConnection(INFO), None, 0.0)
     assert (session.is_idle, session.may_end) == (True, True)
-    session.exchanges, session.id = 1, "x"
+    session.exchanges, session.id = {exchange(): None}, "x"
     assert (session.is_idle, session.may_end) == (False, False)
     session.connection.close(0.0)
     assert (session.is_idle, session.may_end) == (False, True)
@@ -80,7 +84,7 @@ def test_a_session_is_idle_without_exchanges_and_requests() -> None:
 def test_what_rests_on_a_session_in_a_store_waits_for_that() -> None:
     session = HttpSession(1, ServerConnection(INFO), None, 0.0)
     assert not session.is_stuck
-    journal = session.journal = Journal(lambda: None, Limits(), is_new=True)
+    journal = session.journal = Journal(session, lambda: None, Limits(), is_new=True)
     found = exchange()
     found.session = session
     held = [found.is_held]

@@ -13,7 +13,7 @@ from mcpio.http.options import HttpOptions
 from mcpio.http.streams import Due
 from mcpio.types import (
     CallToolResult,
-    CustomRequest,
+    CustomNotification,
     ListRootsRequest,
     PingRequest,
     ToolListChangedNotification,
@@ -145,7 +145,7 @@ def test_a_listener_that_does_not_read_gets_no_more_than_its_share() -> None:
     for number in range(200):
         progress(site, event, number + 1)
     assert 100 < site.session().undelivered < 200
-    assert site.session().streams[0].unsent_bytes < 3000
+    assert site.session().streams[0].events.unsent_bytes < 3000
     site.answer(event)
     site.unstall(listening)
     assert exchange.is_over
@@ -233,8 +233,9 @@ def test_a_quiet_stream_gets_a_comment_now_and_then() -> None:
     assert listening.data[before:] == b":\n\n" * 2
     site.stall(listening)
     site.advance(100)
-    assert site.session().streams[0].unsent_bytes == 3
+    assert site.session().unwritten == 3
     site.reset(listening)
+    assert site.session().unwritten == 0
     site.advance(100)
     silent = Site(HttpOptions(keep_alive=None))
     listening = silent.listen(silent.open())
@@ -268,7 +269,7 @@ def test_who_does_not_read_costs_only_its_own_session() -> None:
     stuck = site.session(slow)
     for _ in range(20):
         if stuck.connection.phase.name != "CLOSED":
-            stuck.connection.send_request(CustomRequest("x", {"pad": "x" * 1000}), now=0.0)
+            stuck.connection.send_notification(CustomNotification("x", {"pad": "x" * 1000}))
         site.touch(stuck)
     assert site.post(tool_call(), slow).status == 404
     exchange, event = site.call(other)
@@ -406,4 +407,4 @@ def test_deadlines_of_what_is_gone_do_nothing() -> None:
     found.replay = None
     for due in Due:
         site.machine._sessions.streams.handle_timeout(due, found, 99)
-    assert found.streams[0].unsent_bytes == 0
+    assert found.streams[0].events.unsent_bytes == 0

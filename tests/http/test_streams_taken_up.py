@@ -105,7 +105,7 @@ def test_who_names_an_event_that_never_was_just_listens(id: str) -> None:
 
 
 @pytest.mark.req("RESUME-05")
-def test_of_a_stream_that_never_was_or_is_forgotten_nothing_comes_and_others_are_not_disturbed() -> None:
+def test_who_asks_for_a_stream_that_never_was_or_is_forgotten_is_told_and_others_are_not_disturbed() -> None:
     site = Site(HttpOptions(resume_within=10))
     session = site.open()
     listening = site.listen(session)
@@ -115,7 +115,7 @@ def test_of_a_stream_that_never_was_or_is_forgotten_nothing_comes_and_others_are
     site.advance(11)
     for id in ("3-1", "99-1", f"{10**18}-1"):
         nothing = site.listen(session, id)
-        assert (nothing.status, nothing.data, nothing.is_over) == (200, b"", True)
+        assert (nothing.status, nothing.json["error"]["code"], nothing.is_over) == (410, -32600, True)
     assert not listening.is_over
 
 
@@ -125,11 +125,26 @@ def test_who_missed_more_than_is_kept_gets_what_is_kept_and_the_answer() -> None
     session = site.open()
     exchange, event = asked(site, session)
     progress(site, event, 1, 2, 3, 4)
-    site.reset(exchange)
-    again = site.listen(session, "3-1")
-    assert said(again.new_messages()) == [3, 4]
     site.answer(event)
-    assert said(again.new_messages()) == ["answer"]
+    assert exchange.is_over
+    again = site.listen(session, "3-1")
+    assert said(again.new_messages()) == [4, "answer"]
+    assert again.is_over
+
+
+@pytest.mark.req("RESUME-04")
+def test_all_events_of_a_stream_that_is_not_over_are_kept_whatever_their_number_and_size() -> None:
+    site = Site(limits=Limits(replay_events=1, replay_bytes=1))
+    session = site.open()
+    exchange, event = asked(site, session)
+    progress(site, event, 1, 2, 3, 4)
+    site.reset(exchange)
+    site.answer(event, "x" * 1000)
+    again = site.listen(session, "3-2")
+    assert said(again.new_messages()) == [2, 3, 4, "answer"]
+    # It is over, and does not fit.
+    assert site.session().held.replay == 0
+    assert site.listen(session, "3-2").status == 410
 
 
 def test_a_broken_stream_that_nobody_takes_up_is_given_up_in_time_with_what_it_asked() -> None:
@@ -150,7 +165,7 @@ def test_a_broken_stream_that_nobody_takes_up_is_given_up_in_time_with_what_it_a
     site.answer(event)
     assert (connection.waiting(), site.session().undelivered) == ([], 2)
     assert site.session().replay is None
-    assert site.listen(session, "3-1").data == b""
+    assert site.listen(session, "3-1").status == 410
 
 
 def test_without_a_time_what_was_sent_is_kept_as_long_as_the_session() -> None:

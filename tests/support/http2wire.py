@@ -80,10 +80,14 @@ class Http2Client:
 
     async def head(self, fields: Iterable[tuple[str, str]], *, ends: bool = False) -> Asked:
         """Begin a request with just these fields."""
-        asked = Asked(self.http.get_next_available_stream_id())
-        self.asked[asked.number] = asked
+        asked = self.expect(self.http.get_next_available_stream_id())
         self.http.send_headers(asked.number, list(fields), end_stream=ends)
         await self.flush()
+        return asked
+
+    def expect(self, number: int) -> Asked:
+        """Take in the response to what is asked on a stream."""
+        asked = self.asked[number] = Asked(number)
         return asked
 
     async def pour(self, asked: Asked, body: bytes, *, ends: bool = False) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcpio.app.runtime import OneShot, Runtime, checked_grace
 from mcpio.engine.table import Phase
+from mcpio.http.model import End
 from mcpio.http.server import HttpEvent, HttpServer
 from mcpio.http.sessions import HttpSession, SessionClosed, SessionOpened
 
@@ -72,6 +73,8 @@ class HttpHost:
             options=options,
             limits=server.options.limits,
             keeping=hooks,
+            ledger=server.ledger,
+            on_given_up=lambda: runtime.call_soon(self._process),
         )
         self._keeping = None if store is None or hooks is None else self._keeping_of(store, hooks)
         self._unanswered = unanswered
@@ -92,7 +95,11 @@ class HttpHost:
         now = self.clock()
         for item in items:
             self.machine.receive(item, now)
-        self._process()
+            if item.__class__ is End:
+                # A request may have to wait for what the one before it caused, even if both came in one read.
+                self._process()
+        if not items or items[-1].__class__ is not End:
+            self._process()
 
     def responses_to_send(self, exchange: Hashable, max_bytes: int = 65536) -> list[ResponseItem]:
         """Return what to send of a response. See ``HttpServer.responses_to_send``."""

@@ -157,7 +157,7 @@ class Site:
             self._host.receive(Reset(call.exchange))
 
     async def _send_ready(self, call: Call, send: Send) -> None:
-        """Send what there is of the response."""
+        """Send what there is of the response, about 64 KiB at a time: ``send`` waits until the server takes more."""
         while not call.is_over and (items := self._host.responses_to_send(call.exchange)):
             call.is_over = isinstance(items[-1], End)
             if isinstance(items[-1], Reset):

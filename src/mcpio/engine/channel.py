@@ -441,7 +441,8 @@ class Channel(ABC):
         size = outbox.size + self._held.unwritten
         if size <= limits.queued_bytes:
             return
-        if size - outbox.response_bytes > limits.queued_bytes or size > limits.peer_bytes:
+        # What a transport holds is a piece of a channel, or over HTTP responses.
+        if outbox.size - outbox.response_bytes > limits.queued_bytes or size > limits.peer_bytes:
             self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
         elif self._timers.get(STALL_TIMER) is None:
             self._stalled_at = None
@@ -470,10 +471,6 @@ class Channel(ABC):
         if self._phase is _CLOSED:
             return False
         inbox = self._inbox
-        if inbox.deferred_bytes and not self._is_full():
-            deferred = inbox.next_deferred()
-            self._receive_deferred(deferred.text, deferred.via)
-            return True
         item = inbox.next()
         if item is not None:
             text, via = item
@@ -481,6 +478,10 @@ class Channel(ABC):
                 self._receive_overlong(text, via)
             else:
                 self._receive_text(text, via)
+            return True
+        if inbox.deferred_bytes and not self._is_full():
+            deferred = inbox.next_deferred()
+            self._receive_deferred(deferred.text, deferred.via)
             return True
         if inbox.ended and not self._end_received and not inbox.has_deferred:
             self._end_received = True

@@ -135,7 +135,8 @@ class Inbound(Channel):
     def _receive_text(self, text: bytes | str, via: Hashable) -> None:
         if len(text) * LARGEST_FACTOR > self._limits.peer_bytes and parsed_size(text) > self._limits.peer_bytes:
             self._receive_overlong(Overlong(len(text), head(text).encode(errors="replace")), via)
-        elif not (self._is_full() and self._defer(text, via)):
+        elif not ((self._inbox.has_deferred or self._is_full()) and self._defer(text, via)):
+            # Requests that wait already go first.
             self._receive_deferred(text, via)
 
     def _receive_deferred(self, text: bytes | str, via: Hashable) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mcpio.engine.ledger import MESSAGE_COST
 from mcpio.engine.limits import Limits
@@ -30,7 +30,7 @@ class Deferred(NamedTuple):
 class Inbox:
     """One JSON text at a time, in the order of arrival."""
 
-    __slots__ = ("_deferred", "_framer", "_limits", "_messages", "deferred_bytes", "ended")
+    __slots__ = ("_deferred", "_deferred_by", "_framer", "_limits", "_messages", "deferred_bytes", "ended")
 
     deferred_bytes: int
     """Bytes of the requests that were put aside."""
@@ -44,6 +44,8 @@ class Inbox:
         self._limits = limits
         self._messages: deque[tuple[bytes | str | Overlong, Hashable]] | None = None
         self._deferred: deque[Deferred] | None = None
+        # How many by each exchange: whether one has any is asked for each stream of a session.
+        self._deferred_by: dict[Hashable, int] | None = None
         self.deferred_bytes = 0
         self.ended = False
 
@@ -84,9 +86,10 @@ class Inbox:
 
     def defer(self, id: int | str | None, text: bytes | str, via: Hashable) -> None:
         """Put a request aside, or a batch (which has no id), until there is room for what it causes."""
-        if self._deferred is None:
-            self._deferred = deque()
+        if self._deferred is None or self._deferred_by is None:
+            self._deferred, self._deferred_by = deque(), {}
         self._deferred.append(Deferred(id, text, via))
+        self._deferred_by[via] = self._deferred_by.get(via, 0) + 1
         self.deferred_bytes += len(text) + MESSAGE_COST
 
     def next_deferred(self) -> Deferred:
@@ -109,15 +112,19 @@ class Inbox:
 
     def is_deferred(self, via: Hashable) -> bool:
         """Whether a request of that exchange was put aside."""
-        return any(each.via == via for each in self._deferred or ())
+        return self._deferred_by is not None and via in self._deferred_by
 
     def _take_deferred(self, place: int) -> Deferred:
-        deferred: deque[Deferred] = self._deferred or deque()
-        found = deferred[place]
+        deferred: Any = self._deferred
+        counts: Any = self._deferred_by
+        found: Deferred = deferred[place]
         del deferred[place]
         self.deferred_bytes -= len(found.text) + MESSAGE_COST
+        counts[found.via] -= 1
+        if not counts[found.via]:
+            del counts[found.via]
         if not deferred:
-            self._deferred = None
+            self._deferred = self._deferred_by = None
         return found
 
     @property
@@ -128,14 +135,15 @@ class Inbox:
     @property
     def size(self) -> int:
         """Bytes held: what was not parsed yet, and what was put aside."""
-        texts = sum(len(text) for text, _ in self._messages or () if not isinstance(text, Overlong))
+        messages = self._messages
+        texts = 0 if messages is None else sum(len(text) for text, _ in messages if not isinstance(text, Overlong))
         return texts + self.deferred_bytes + (0 if self._framer is None else self._framer.buffered)
 
     # The end
 
     def clear(self) -> None:
         """Drop everything: the connection has ended."""
-        self._messages = self._framer = self._deferred = None
+        self._messages = self._framer = self._deferred = self._deferred_by = None
         self.deferred_bytes = 0
 
     def restart(self) -> None:

@@ -61,16 +61,17 @@ class Limits:
     """How many sessions an HTTP server keeps. Beyond: the one that was idle for longest ends, and where none is idle
     the new client is refused with status 503."""
     streams: int = 1024
-    """How many requests of one HTTP session may be open at once, with those that were broken off and may be taken up
-    again. Beyond: status 503."""
+    """How many requests of one HTTP session may be open at once, of whatever method, and how many of its streams, with
+    those that broke off and may be resumed. Beyond: status 503."""
     exchanges: int = 20_000
     """How many HTTP requests a server works on at once, over all sessions; without sessions, those too whose clients
     are gone. Beyond: status 503."""
     replay_events: int = 1024
-    """How many sent events an HTTP session keeps, for clients whose connection broke. Beyond: the oldest is forgotten,
-    and a client that asks for what came after it gets what comes from now on."""
-    replay_bytes: int = MIB
-    """How many bytes of them. Beyond: as above."""
+    """How many sent events of finished streams an HTTP session keeps, for clients whose connection broke. Beyond: the
+    oldest is forgotten. A client that asks for a stream of which nothing is left gets status 410. The events of a
+    stream that has not ended are kept in any case, within ``peer_bytes``."""
+    replay_bytes: int = 32 * MIB
+    """How many bytes of them. Beyond: as above. The default is twice the longest message."""
 
     peer_threads: int = 16
     """How many threads blocking handlers may take at once for one peer: its principal, or without one its session (over

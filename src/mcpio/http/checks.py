@@ -63,6 +63,7 @@ class Facts:
         "principal",
         "query",
         "session_id",
+        "size",
         "version",
     )
 
@@ -89,6 +90,8 @@ class Facts:
         self.session_id: str | None = text.get(b"mcp-session-id")
         self.version: str | None = text.get(b"mcp-protocol-version")
         self.last_event_id: str | None = text.get(b"last-event-id")
+        self.size: int = len(target) + sum(map(len, text.values()))
+        """Bytes of all that."""
 
 
 def _in_origin_form(target: str, host: str | None) -> tuple[str, str | None]:

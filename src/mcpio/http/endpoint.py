@@ -7,6 +7,7 @@ from typing import Final, Protocol, TypeAlias
 
 import attrs
 
+from mcpio.engine.ledger import parsed_size
 from mcpio.engine.limits import Limits
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import ErrorCode, InvalidMessage, RemoteProtocolError
@@ -15,7 +16,7 @@ from mcpio.framing import jsonrpc
 from mcpio.http.checks import MCP_LADDER, Rejection, Rules
 from mcpio.http.model import Headers
 from mcpio.http.options import HttpOptions
-from mcpio.http.registry import NO_SESSION, Sessions
+from mcpio.http.registry import NO_SESSION, OVERLOADED, Sessions
 from mcpio.http.sessions import JSON, Exchange, HttpSession, Stream
 from mcpio.http.streams import is_running, session_headers
 from mcpio.revisions import REV_2025_03_26, Revision
@@ -65,10 +66,10 @@ class Mcp:
     def admit(self, exchange: Exchange) -> Rejection | None:
         """Require that the session that is named is one of ours, and of whoever asks (SESS-04, SESS-05, SESS-09)."""
         facts = exchange.facts
-        if not self._options.sessions:
-            return None
-        if facts.session_id is None:
-            return None if facts.method == "POST" else _SESSION_REQUIRED
+        if facts.session_id is None or not self._options.sessions:
+            if facts.method != "POST":
+                return _SESSION_REQUIRED
+            return OVERLOADED if self._sessions.is_overloaded else None
         session = self._sessions.find(facts.session_id, exchange.principal)
         if session is None and self._sessions.look_up(exchange):
             return None
@@ -79,7 +80,7 @@ class Mcp:
         revision = session.connection.revision
         if facts.version is not None and revision is not None and facts.version != revision.name:
             return Rejection(400, f"Invalid request: this session speaks {revision}, not {facts.version}")
-        if facts.method == "POST" and self._is_full(session):
+        if facts.method != "DELETE" and len(session.exchanges) >= self._limits.streams:
             return _TOO_MANY_STREAMS
         self._sessions.enter(session, exchange)
         return None
@@ -94,7 +95,7 @@ class Mcp:
             # It ended while the request came.
             exchange.reject(self._sessions.epitaph(session))
         elif exchange.facts.method == "POST":
-            if self._is_full(session):  # others came in the meantime
+            if len(session.streams) >= self._limits.streams:
                 exchange.reject(_TOO_MANY_STREAMS)
             else:
                 self._feed(exchange, session, exchange.take_body())
@@ -104,9 +105,6 @@ class Mcp:
         else:
             exchange.respond(204, session_headers(session, exchange))
             self._sessions.end(session)
-
-    def _is_full(self, session: HttpSession) -> bool:
-        return len(session.streams) >= self._limits.streams
 
     # A message
 
@@ -118,6 +116,7 @@ class Mcp:
         if isinstance(begun, Rejection):
             exchange.reject(begun, _id_to_answer(message))
         else:
+            begun.declared = parsed_size(body)
             self._sessions.enter(begun, exchange)
             self._feed(exchange, begun, body)
 
@@ -154,11 +153,15 @@ class Mcp:
         stream = streams.open(session, exchange)
         connection.receive_message(body, streams.now, via=stream.via)
         events = self._sessions.drain(session)
-        if len(events) == 1 and events[0].__class__ is RequestReceived:
+        if len(events) == 1 and _is_request(events[0], stream):
             # As mostly: what follows from it follows from its answer.
             if exchange.answers == "sse":
                 streams.begin(session, stream)
+            self._sessions.settle(session)
             return
+        # Room for a message may be room for requests that waited before.
+        events = [event for event in events if not isinstance(event, RequestReceived) or _is_request(event, stream)]
+        stream.is_deferred = connection.has_deferred(stream.via)
         faults = [fault for event in events if (fault := _fault_in(event)) is not None]
         if session.id is None and self._options.sessions and connection.revision is not None:
             self._sessions.name(session)
@@ -196,6 +199,10 @@ def _fault_in(event: Event) -> RemoteProtocolError | None:
     if isinstance(event, RequestFailed) and isinstance(event.error, InvalidMessage):
         return RemoteProtocolError(f"Invalid request: {event.error}", code=ErrorCode.INVALID_REQUEST)
     return None
+
+
+def _is_request(event: Event, stream: Stream) -> bool:
+    return isinstance(event, RequestReceived) and event.context.via == stream.via
 
 
 def _within_reach(declared: ServerCapabilities, options: HttpOptions) -> ServerCapabilities:

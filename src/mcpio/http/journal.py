@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from mcpio.http.replay import ReplayBuffer, SentEvent
+from mcpio.http.replay import EVENT_COST
 from mcpio.http.session_records import SessionRecord, StoredEvent, StreamRecord, dump_session
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class Journal:
         "_mark",
         "_saved_at",
         "_saved_value",
+        "_session",
         "_unstored",
         "_writing",
         "gated",
@@ -75,8 +76,9 @@ class Journal:
     is_failing: bool
     """Whether the store failed when it was asked last."""
 
-    def __init__(self, changed: Callable[[], None], limits: Limits, *, is_new: bool) -> None:
-        """Call ``changed`` when there is something that wants to be stored."""
+    def __init__(self, session: HttpSession, changed: Callable[[], None], limits: Limits, *, is_new: bool) -> None:
+        """Call ``changed`` when there is something that wants to be stored; ``session`` counts what waits."""
+        self._session = session
         self._changed = changed
         self._limits = limits
         self._mark = self.stored = 0
@@ -116,8 +118,7 @@ class Journal:
     def put_again(self, stream: Stream, event: StoredEvent, mark: int = 0) -> None:
         """Append an event that came out of the store."""
         self.lane(stream).held.append(HeldEvent(event, mark))
-        self._held_count += 1
-        self._held_bytes += len(event.data)
+        self._count(1, event)
 
     def first(self, stream: Stream) -> StoredEvent | None:
         """Return the next event of a stream, if it may go out."""
@@ -131,15 +132,13 @@ class Journal:
             lane = self.lane(stream)
             lane.held.popleft()
             lane.sent = event.number
-            self._held_count -= 1
-            self._held_bytes -= len(event.data)
+            self._count(-1, event)
         return event
 
     def drop(self, stream: Stream) -> None:
         """Forget what waits on a stream that is over: nobody can come for it any more."""
         for each in self._lanes.pop(stream.number, Lane()).held:
-            self._held_count -= 1
-            self._held_bytes -= len(each.event.data)
+            self._count(-1, each.event)
             self.forget(each.event.stream, each.event.number)
 
     def forget(self, stream: int, number: int) -> None:
@@ -151,14 +150,11 @@ class Journal:
         """Whether there is room for what may also be left out (P6)."""
         return self._held_count < self._limits.replay_events and self._held_bytes < self._limits.replay_bytes
 
-    @property
-    def is_too_full(self) -> bool:
-        """Whether more waits than any client may let wait."""
-        return self._held_bytes > self._limits.queued_bytes
-
-    def new_replay(self) -> ReplayBuffer:
-        """Return a buffer for what was sent. What it forgets, the store forgets."""
-        return _KeptReplay(self._limits.replay_events, self._limits.replay_bytes, self.forget)
+    def _count(self, sign: int, event: StoredEvent) -> None:
+        size = sign * (len(event.data) + EVENT_COST)
+        self._held_count += sign
+        self._held_bytes += size
+        self._session.unwritten += size
 
     # The store
 
@@ -222,21 +218,6 @@ class Journal:
         """Let all events go out: the session is over, and nobody can ask for them again."""
         for lane in self._lanes.values():
             lane.held = deque(HeldEvent(each.event, 0) for each in lane.held)
-
-
-class _KeptReplay(ReplayBuffer):
-    """Tells whoever keeps the same events elsewhere what it forgets."""
-
-    __slots__ = ("_on_forgotten",)
-
-    def __init__(self, most: int, most_bytes: int, on_forgotten: Callable[[int, int], None]) -> None:
-        super().__init__(most, most_bytes)
-        self._on_forgotten = on_forgotten
-
-    def _forget(self) -> SentEvent:
-        event = super()._forget()
-        self._on_forgotten(event.stream, event.number)
-        return event
 
 
 def _lasting(saved: Mapping[str, Any]) -> Mapping[str, Any]:

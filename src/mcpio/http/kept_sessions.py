@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from mcpio.engine.ledger import Ledger
 from mcpio.engine.limits import Limits, seconds
 from mcpio.engine.timers import Timers
 from mcpio.errors import ErrorCode, McpError, RequestError
@@ -14,7 +15,7 @@ from mcpio.http.endpoint import STORE_FAILED, TOO_MANY_SESSIONS
 from mcpio.http.journal import Journal
 from mcpio.http.kept_streams import KeptStreams
 from mcpio.http.options import HttpOptions
-from mcpio.http.registry import HttpEvent, Sessions
+from mcpio.http.registry import OVERLOADED, HttpEvent, Sessions
 from mcpio.http.session_records import SessionEffect
 from mcpio.http.sessions import LISTENING, Exchange, HttpSession, SessionOpened, Stream
 from mcpio.http.storing import Found, Keeping, Storing
@@ -34,6 +35,8 @@ class KeptSessions(Sessions):
         options: HttpOptions,
         limits: Limits,
         entropy: Callable[[int], bytes],
+        ledger: Ledger,
+        on_given_up: Callable[[], None],
         keeping: Keeping,
         admit_again: Callable[[Exchange, Rejection | None], None],
     ) -> None:
@@ -43,7 +46,7 @@ class KeptSessions(Sessions):
         """
         if not options.resumes:
             raise ValueError("a store of sessions needs sessions, resumable streams and listening")
-        super().__init__(options, limits, entropy)
+        super().__init__(options, limits, entropy, ledger, on_given_up)
         self.streams: KeptStreams = KeptStreams(options, limits, self.timers)
         self._keeping = keeping
         self._admit_again = admit_again
@@ -123,16 +126,12 @@ class KeptSessions(Sessions):
         """See to what follows from what was done to the connection of a session."""
         super().flush(session)
         journal = session.journal
-        if journal is None or not self.is_open(session):
-            return
-        if journal.is_too_full:
-            self.end(session)
-        elif self.is_closing and session.is_idle:
+        if journal is not None and self.is_open(session) and self.is_closing and session.is_idle:
             self._leave_to_next(session)
 
-    def leave(self, session: HttpSession) -> None:
+    def leave(self, session: HttpSession, exchange: Exchange) -> None:
         """Take note that an exchange of a session is over."""
-        super().leave(session)
+        super().leave(session, exchange)
         if self.is_closing:
             self.flush(session)
 
@@ -208,6 +207,9 @@ class KeptSessions(Sessions):
         if found is not None and not self.make_room():
             self._turn_away(waiting, TOO_MANY_SESSIONS)
             return
+        if found is not None and self.is_overloaded:
+            self._turn_away(waiting, OVERLOADED)
+            return
         if found is not None:
             try:
                 self._restore(found)
@@ -224,7 +226,7 @@ class KeptSessions(Sessions):
         journal = self._storing.open(session, found.key, is_new=False)
         session.next_stream = max(record.next_stream, LISTENING + 1)
         for each in record.streams:
-            stream = session.streams[each.number] = Stream(each.number, None)
+            stream = session.streams[each.number] = Stream(each.number, None, session)
             stream.is_resumable = True
             stream.next_number = each.next_number
             journal.lane(stream).sent = each.sent

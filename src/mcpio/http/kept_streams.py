@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mcpio.engine.outbox import Outgoing
 from mcpio.framing.sse import encode_event
-from mcpio.http.replay import ReplayBuffer, SentEvent, event_id, parse_event_id
+from mcpio.http.replay import SentEvent, event_id, parse_event_id
 from mcpio.http.session_records import StoredEvent
 from mcpio.http.sessions import LISTENING, Exchange, HttpSession, Stream
 from mcpio.http.streams import Streams
@@ -38,7 +38,8 @@ class KeptStreams(Streams):
         if journal is not None and seen is not None and stream is not None:
             # A process that took the session over cannot know how much of it the one before it sent.
             while (event := journal.first(stream)) is not None and event.number <= seen[1]:
-                self._send_held(session, stream)
+                journal.take(stream)
+                self._keep_sent(session, stream, event)
         super().listen(session, exchange)
 
     def interrupt(self, session: HttpSession, stream: Stream, retry: float | None) -> bool:
@@ -53,13 +54,13 @@ class KeptStreams(Streams):
         lane.leaves, lane.retry = True, retry
         return True
 
-    def end(self, session: HttpSession) -> list[Exchange]:
+    def end(self, session: HttpSession, *, delivers: bool) -> list[Exchange]:
         """End every stream of a session, with all that may go out; return the exchanges that had no response yet."""
-        if session.journal is not None:
+        if session.journal is not None and delivers:
             for stream in session.streams.values():
-                while self._send_held(session, stream):
+                while self._fill(session, stream):
                     pass
-        return super().end(session)
+        return super().end(session, delivers=delivers)
 
     def put_again(self, session: HttpSession, event: StoredEvent) -> None:
         """Take over an event out of the store: to be sent, where the stream goes on, or as one that was sent."""
@@ -67,7 +68,7 @@ class KeptStreams(Streams):
         if journal is not None and stream is not None and event.number > journal.lane(stream).sent:
             journal.put_again(stream, event)
         else:
-            self._remember(session, SentEvent(event.stream, event.number, event.data, self.now))
+            self._keep_sent(session, stream, event)
 
     def wait_for_client(self, session: HttpSession, stream: Stream) -> None:
         """Give the client of a stream that nothing carries its time to come back."""
@@ -89,20 +90,22 @@ class KeptStreams(Streams):
         if exchange is not None:
             exchange.wake()
 
-    def _put(self, session: HttpSession, stream: Stream, text: bytes) -> int:
+    def _put(self, session: HttpSession, stream: Stream, text: bytes) -> None:
         if session.journal is None or not stream.is_resumable:
-            return super()._put(session, stream, text)
+            super()._put(session, stream, text)
+            return
         id = event_id(stream.number, stream.next_number)
         session.journal.put(stream, encode_event(text, type="message" if text else None, id=id))
-        return 0
 
-    def _fill(self, session: HttpSession, stream: Stream, max_bytes: int) -> None:
-        if session.journal is None:
-            super()._fill(session, stream, max_bytes)
-            return
-        size = stream.unsent_bytes
-        while size < max_bytes and (sent := self._send_held(session, stream)):
-            size += sent
+    def _fill(self, session: HttpSession, stream: Stream) -> bool:
+        journal = session.journal
+        if journal is None or not stream.is_resumable:
+            return super()._fill(session, stream)
+        event = journal.take(stream)
+        if event is None:
+            return False
+        stream.events.append(SentEvent(event.stream, event.number, event.data))
+        return True
 
     def _has_more(self, session: HttpSession, stream: Stream) -> bool:
         journal, exchange = session.journal, stream.exchange
@@ -117,8 +120,9 @@ class KeptStreams(Streams):
             exchange.wake()
         return bool(lane.held)
 
-    def _new_replay(self, session: HttpSession) -> ReplayBuffer:
-        return super()._new_replay(session) if session.journal is None else session.journal.new_replay()
+    def _forget_event(self, session: HttpSession, event: SentEvent) -> None:
+        if session.journal is not None:
+            session.journal.forget(event.stream, event.number)
 
     def _hold(self, session: HttpSession, stream: Stream, message: Outgoing) -> None:
         """Put a message where the store hears of it. What may be left out is, when too much waits (P6)."""
@@ -128,11 +132,11 @@ class KeptStreams(Streams):
         else:
             self._give_up(session, message)
 
-    def _send_held(self, session: HttpSession, stream: Stream) -> int:
-        """Have a stream send its next event; return its size, 0 where there is none that may go out."""
-        event = None if session.journal is None else session.journal.take(stream)
-        if event is None:
-            return 0
-        self._remember(session, SentEvent(event.stream, event.number, event.data, self.now))
-        stream.unsent.append(event.data)
-        return len(event.data)
+    def _keep_sent(self, session: HttpSession, stream: Stream | None, event: StoredEvent) -> None:
+        """Keep an event that the client saw, or that was sent by another process."""
+        sent = SentEvent(event.stream, event.number, event.data, self.now)
+        if stream is None or stream.number == LISTENING:
+            self._remember(session, (sent,))
+        else:
+            stream.events.append_sent(sent)
+            self._arm_sent(session)

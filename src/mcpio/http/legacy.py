@@ -13,7 +13,7 @@ from mcpio.engine.limits import Limits
 from mcpio.http.checks import LEGACY_LADDER, Rejection, Rules
 from mcpio.http.endpoint import CLOSING, TOO_MANY_SESSIONS, Connect
 from mcpio.http.options import HttpOptions
-from mcpio.http.registry import NO_SESSION, Sessions
+from mcpio.http.registry import NO_SESSION, OVERLOADED, Sessions
 from mcpio.http.sessions import Exchange
 
 __all__ = ["LegacyListening", "LegacyPosting"]
@@ -31,8 +31,8 @@ class LegacyListening:
         self._address = relpath(paths[1], dirname(paths[0]))
 
     def admit(self, exchange: Exchange) -> Rejection | None:
-        """Ask no more than the rules do."""
-        return None
+        """Refuse new sessions while too much is held for those that there are."""
+        return OVERLOADED if self._sessions.is_overloaded else None
 
     def serve(self, exchange: Exchange) -> None:
         """Begin a session, which is known by what nobody can guess (FALL-03)."""

@@ -7,11 +7,13 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from mcpio.engine.ledger import Ledger
 from mcpio.engine.limits import Limits
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.engine.timers import Timers
-from mcpio.events import CancelReceived, Event, RequestReceived
+from mcpio.errors import ErrorCode
+from mcpio.events import CancelReceived, CloseReason, Event, IgnoreReason, MessageIgnored, RequestReceived
 from mcpio.http.checks import Rejection
 from mcpio.http.options import HttpOptions
 from mcpio.http.sessions import Exchange, HttpSession, SessionClosed, SessionOpened
@@ -20,7 +22,7 @@ from mcpio.http.streams import Due, Streams
 if TYPE_CHECKING:
     from mcpio.http.session_records import SessionEffect
 
-__all__ = ["NO_SESSION", "HttpEvent", "Sessions"]
+__all__ = ["NO_SESSION", "OVERLOADED", "SLACK", "HttpEvent", "Sessions"]
 
 HttpEvent: TypeAlias = "Event | SessionOpened | SessionClosed"
 """What happens in a session: what its connection reports, and that it began or is over."""
@@ -34,6 +36,16 @@ _ENGINE, _IDLE = Due.ENGINE, Due.IDLE
 
 NO_SESSION: Final = Rejection(404, "Session not found: it is over, or was never there")
 
+OVERLOADED: Final = Rejection(
+    503, "Service unavailable: too much is held for clients", ErrorCode.INTERNAL_ERROR, ((b"retry-after", b"5"),)
+)
+
+SLACK: Final = 8192
+"""Bytes by which the ledger rounds up: most requests change less, so it need not hear of them."""
+
+LIGHT: Final = 65536
+"""Up to this much the ledger need not hear at once that less is held."""
+
 
 class Sessions:
     """The sessions of one server, those included that are one request only."""
@@ -43,7 +55,17 @@ class Sessions:
     is_closing: bool
     """Whether no new ones begin."""
 
-    def __init__(self, options: HttpOptions, limits: Limits, entropy: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        options: HttpOptions,
+        limits: Limits,
+        entropy: Callable[[int], bytes],
+        ledger: Ledger,
+        on_given_up: Callable[[], None],
+    ) -> None:
+        """``ledger`` counts what is held for clients; ``on_given_up`` is called when it has something freed."""
+        self._ledger = ledger
+        self._on_given_up = on_given_up
         self._options = options
         self._limits = limits
         self._entropy = entropy
@@ -55,6 +77,8 @@ class Sessions:
         self.streams: Streams = Streams(options, limits, self.timers)
         self.events = deque()
         self.is_closing = False
+        # Those with requests that wait for what the handlers of others do.
+        self._deferring: dict[HttpSession, None] = {}
 
     def advance(self, now: float) -> None:
         """Take note of the time."""
@@ -64,6 +88,10 @@ class Sessions:
 
     def next_event(self) -> tuple[HttpSession, HttpEvent] | None:
         """Return what happened next, or ``None``."""
+        while not self.events and self._deferring:
+            session = next(iter(self._deferring))
+            del self._deferring[session]
+            self.flush(session)
         return self.events.popleft() if self.events else None
 
     # Begin
@@ -79,7 +107,13 @@ class Sessions:
         self._next_key += 1
         connection.can_reach = partial(self.streams.can_reach, session)
         self._by_key[session.key] = session
+        self._record(session, session.weight)
         return session
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether so much is held for clients that none is taken in that is new."""
+        return self._ledger.is_nearly_full
 
     def make_room(self) -> bool:
         """Whether there may be one more with an id: the one that was idle for longest ends for it, if need be (P6)."""
@@ -113,24 +147,48 @@ class Sessions:
     def enter(self, session: HttpSession, exchange: Exchange) -> None:
         """Take note that an exchange belongs to a session."""
         exchange.session = session
-        session.exchanges += 1
+        session.exchanges[exchange] = None
+        session.exchange_bytes += exchange.cost
+        session.held.bodies += len(exchange.body)
+        if exchange.settled:
+            # From now on it is counted with its session.
+            exchange.settled = 0
+            self._ledger.settle(exchange, 0, _nothing)
 
-    def leave(self, session: HttpSession) -> None:
+    def leave(self, session: HttpSession, exchange: Exchange) -> None:
         """Take note that an exchange of a session is over."""
-        session.exchanges -= 1
+        del session.exchanges[exchange]
+        session.exchange_bytes -= exchange.cost
+        if not session.exchanges:
+            session.exchanges = {}  # one that held something is larger than an idle session should be
+        exchange.drop_body()
+        exchange.drop_items()
         session.used_at = self.streams.now
         if session.id is not None and session.id in self._by_id:
             self._by_id[session.id] = self._by_id.pop(session.id)
-        if session.may_end:
+        self.go_on(session)
+
+    def go_on(self, session: HttpSession) -> None:
+        """See to what follows from what the adapters took."""
+        if not self.is_open(session):
+            return
+        session.tell_unwritten()
+        if session.may_end or session.connection.has_room_for_deferred:
             self.flush(session)
+        elif session.settled > LIGHT:
+            self.settle(session)
 
     def is_open(self, session: HttpSession) -> bool:
         """Whether a session is not over."""
         return session.key in self._by_key
 
     def drain(self, session: HttpSession) -> list[Event]:
-        """Pass on what the engine of a session reports, note whom it is to answer, and return it."""
-        next_event = session.connection.next_event
+        """Pass on what the engine of a session reports, note whom it is to answer, and return it.
+
+        Of the requests that waited for room, one at a time: what its handler does decides whether the next may go on.
+        """
+        connection = session.connection
+        next_event = connection.next_event
         events: list[Event] = []
         was_cancelled = False
         while (event := next_event()) is not None:
@@ -140,7 +198,12 @@ class Sessions:
                 stream = session.stream_of(event.context.via)
                 if stream is not None:
                     stream.requests.add(event.id)
-            elif isinstance(event, CancelReceived):
+                if connection.has_room_for_deferred:
+                    self._deferring[session] = None
+                    break
+            elif isinstance(event, CancelReceived) or (
+                isinstance(event, MessageIgnored) and event.reason is IgnoreReason.NOT_STARTED
+            ):
                 was_cancelled = True
         if was_cancelled:
             self.streams.end_unasked(session)
@@ -151,11 +214,12 @@ class Sessions:
         if not self.is_open(session):
             return
         connection = session.connection
+        session.tell_unwritten()
         self.drain(session)
         self.streams.advance(session)
         if connection.phase is _CLOSING:
             self._see_out(session)
-        if connection.undrained:
+        if connection.undrained and (connection.phase is _CLOSED or session not in self._deferring):
             self.drain(session)
         if connection.phase is _CLOSED:
             self._forget(session)
@@ -163,12 +227,59 @@ class Sessions:
             self.end(session)
         else:
             self._arm_engine(session)
+            self.settle(session)
+
+    # What is held
+
+    def settle(self, session: HttpSession) -> None:
+        """Tell the ledger what is held for a client, where that has changed. It may be the end of some session."""
+        session.tell_unwritten()
+        weight = session.weight
+        if weight > self._limits.peer_bytes and self.streams.forget_sent(session):
+            weight = session.weight
+        if not 0 <= session.settled - weight <= 2 * SLACK:
+            self._record(session, weight)
+
+    def settle_alone(self, exchange: Exchange) -> None:
+        """Tell the ledger what an exchange holds that belongs to no session, or to one that is over."""
+        weight = exchange.cost + len(exchange.body) + exchange.size
+        if not 0 <= exchange.settled - weight <= 2 * SLACK:
+            exchange.settled = weight + SLACK
+            self._ledger.settle(exchange, exchange.settled, partial(self._give_up_alone, exchange))
+
+    def forget_alone(self, exchange: Exchange) -> None:
+        """Tell the ledger that an exchange is over."""
+        if exchange.settled:
+            self._ledger.settle(exchange, 0, _nothing)
+
+    def is_too_heavy(self, session: HttpSession) -> bool:
+        """Whether as much is held for a client as for one may be."""
+        return session.weight > self._limits.peer_bytes
+
+    def _record(self, session: HttpSession, weight: int) -> None:
+        session.settled = weight + SLACK
+        self._ledger.settle(session, session.settled, partial(self._give_up, session))
+
+    def _give_up(self, session: HttpSession) -> None:
+        """Free what is held for a client: what can be done without, or else all of it."""
+        session.settled = 0
+        if self.streams.forget_sent(session):
+            self._record(session, session.weight)
+        else:
+            self.end(session, CloseReason.OVERLOADED)
+        self._on_given_up()
+
+    def _give_up_alone(self, exchange: Exchange) -> None:
+        exchange.settled = 0
+        exchange.drop_body()
+        exchange.cut(OVERLOADED)
+        self._on_given_up()
 
     # End
 
-    def end(self, session: HttpSession) -> None:
+    def end(self, session: HttpSession, reason: CloseReason = CloseReason.ABORTED) -> None:
         """End a session at once (SESS-05)."""
-        session.connection.abort()
+        session.connection.abort(reason=reason)
         self.flush(session)
 
     def lose(self, session: HttpSession, cause: BaseException | None) -> None:
@@ -204,8 +315,17 @@ class Sessions:
         del self._by_key[session.key]
         if session.id is not None:
             del self._by_id[session.id]
-        for exchange in self.streams.end(session):
+        self._ledger.settle(session, 0, _nothing)
+        self._deferring.pop(session, None)
+        end = session.connection.end
+        # What its client does not read is not kept for it.
+        delivers = end is None or end.reason not in (CloseReason.SLOW_CONSUMER, CloseReason.OVERLOADED)
+        for exchange in self.streams.end(session, delivers=delivers):
             exchange.reject(self.epitaph(session))
+        for exchange in session.exchanges:
+            if exchange.size and not delivers:
+                exchange.cut(self.epitaph(session))
+            self.settle_alone(exchange)
         for due in (_ENGINE, _IDLE):
             self.timers.clear((due, session.key, 0))
         session.connection.can_reach = None
@@ -277,3 +397,7 @@ class Sessions:
     def all(self) -> tuple[HttpSession, ...]:
         """Those that are not over, the oldest first."""
         return tuple(self._by_key.values())
+
+
+def _nothing() -> None:
+    """Give up what is over."""

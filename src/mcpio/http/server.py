@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final
 
+from mcpio.engine.ledger import LARGEST_FACTOR, Ledger, parsed_size
 from mcpio.engine.limits import Limits, seconds
 from mcpio.errors import LocalProtocolError
 from mcpio.http.checks import HEALTH_LADDER, Facts, Rejection, Rules, acceptable_answers, first_broken, too_large
@@ -16,7 +17,7 @@ from mcpio.http.cors import cors_headers, preflight_headers
 from mcpio.http.endpoint import CLOSING, TOO_MANY_REQUESTS, Connect, Endpoint, Mcp
 from mcpio.http.model import Body, End, RequestHead, RequestItem, ResponseItem
 from mcpio.http.options import HttpOptions
-from mcpio.http.registry import HttpEvent, Sessions
+from mcpio.http.registry import OVERLOADED, SLACK, HttpEvent, Sessions
 from mcpio.http.sessions import JSON, Exchange, HttpSession
 
 if TYPE_CHECKING:
@@ -42,20 +43,29 @@ class HttpServer:
         options: HttpOptions | None = None,
         limits: Limits | None = None,
         keeping: Keeping | None = None,
+        ledger: Ledger | None = None,
+        on_given_up: Callable[[], None] = lambda: None,
     ) -> None:
         """``connect`` makes the engine for a client with that principal; ``entropy`` gives unguessable bytes.
+
+        ``ledger`` counts what is held for all clients, and may be shared with other transports: without one there is
+        one for this server, of ``Limits.total_bytes``. Where it has something of this server's freed it calls
+        ``on_given_up``: drain the events, as after any other call.
 
         With ``keeping``, sessions outlive the process: carry out what ``next_effect`` gives, too.
         ``ValueError`` for options with one path for two things, and for sessions to keep that cannot be taken up.
         """
         self._options = options or HttpOptions()
         self._limits = limits or Limits()
+        ledger = ledger or Ledger(self._limits.total_bytes)
         if keeping is None:
-            self._sessions = Sessions(self._options, self._limits, entropy)
+            self._sessions = Sessions(self._options, self._limits, entropy, ledger, on_given_up)
         else:
             from mcpio.http.kept_sessions import KeptSessions
 
-            self._sessions = KeptSessions(self._options, self._limits, entropy, keeping, self._admit_again)
+            self._sessions = KeptSessions(
+                self._options, self._limits, entropy, ledger, on_given_up, keeping, self._admit_again
+            )
         self._exchanges: dict[Hashable, Exchange] = {}
         self._ready: dict[Hashable, None] = {}
         self._endpoints = self._all_endpoints(connect)
@@ -99,7 +109,8 @@ class HttpServer:
     def responses_to_send(self, exchange: Hashable, max_bytes: int = 65536) -> list[ResponseItem]:
         """Return what to send of a response, in order, about ``max_bytes`` of it. An empty list: nothing now.
 
-        Pull only when what was pulled before is written. After ``End`` the exchange is over.
+        Pull only when what was pulled before is written: the rest is counted, and while there is much of it further
+        requests of its client wait. After ``End`` the exchange is over.
         """
         found = self._exchanges.get(exchange)
         if found is None:
@@ -108,11 +119,11 @@ class HttpServer:
         if found.is_held:
             return []
         self._sessions.streams.pull(found, max_bytes)
-        items, found.items = found.items, []
-        if found.is_answered:
+        items = found.take(max_bytes)
+        if found.is_over:
             self._forget(found)
-        elif found.session is not None and found.session.may_end:
-            self._sessions.flush(found.session)
+        else:
+            self._settle(found)
         return items
 
     # Time
@@ -220,6 +231,8 @@ class HttpServer:
         rejection = self._admit(exchange)
         if rejection is not None:
             exchange.reject(rejection)
+        if exchange.session is None:
+            self._sessions.settle_alone(exchange)
 
     def _admit(self, exchange: Exchange) -> Rejection | None:
         endpoint = self._endpoints.get(exchange.facts.path)
@@ -235,11 +248,20 @@ class HttpServer:
     def _take(self, exchange: Exchange, data: bytes) -> None:
         if exchange.is_answered:
             return
-        # In one piece: a list of many small ones would hold far more than their bytes.
-        exchange.body += data
+        exchange.add_to_body(data)
+        session = exchange.session
         if len(exchange.body) > self._limits.message_bytes:
-            exchange.body.clear()
+            exchange.drop_body()
             exchange.reject(too_large(self._limits.message_bytes))
+        elif len(exchange.body) <= SLACK:
+            pass  # as mostly: what an exchange takes beside its body is more
+        elif session is None or not self._sessions.is_open(session):
+            self._sessions.settle_alone(exchange)
+        elif self._sessions.is_too_heavy(session):
+            exchange.drop_body()
+            exchange.reject(OVERLOADED)
+        else:
+            self._sessions.settle(session)
 
     def _complete(self, exchange: Exchange) -> None:
         if exchange.is_complete or exchange.is_answered:
@@ -249,6 +271,15 @@ class HttpServer:
             return
         if exchange.facts.method == "OPTIONS":
             exchange.respond(204, preflight_headers(self._options))
+        else:
+            self._serve(exchange)
+
+    def _serve(self, exchange: Exchange) -> None:
+        size, most = len(exchange.body), self._limits.peer_bytes
+        if size * LARGEST_FACTOR > most and parsed_size(exchange.body) > most:
+            # A text whose values would take more memory than that is as good as too long.
+            exchange.drop_body()
+            exchange.reject(too_large(self._limits.message_bytes))
         else:
             self._endpoints[exchange.facts.path].serve(exchange)
 
@@ -261,7 +292,7 @@ class HttpServer:
         if rejection is not None:
             exchange.reject(rejection)
         elif exchange.is_complete:
-            self._endpoints[exchange.facts.path].serve(exchange)
+            self._serve(exchange)
 
     def _lose(self, exchange: Exchange, cause: BaseException | None) -> None:
         """Take note that a client is gone in the middle. Whatever it asked for goes on (HTTP-24)."""
@@ -272,11 +303,20 @@ class HttpServer:
         if session is not None and session.is_legacy and stream is not None:
             self._sessions.lose(session, cause)
 
+    def _settle(self, exchange: Exchange) -> None:
+        """Account for what an exchange holds, and see to what follows from that."""
+        session = exchange.session
+        if session is not None and self._sessions.is_open(session):
+            self._sessions.go_on(session)
+        else:
+            self._sessions.settle_alone(exchange)
+
     def _forget(self, exchange: Exchange) -> None:
         del self._exchanges[exchange.id]
         self._ready.pop(exchange.id, None)
+        self._sessions.forget_alone(exchange)
         if exchange.session is not None:
-            self._sessions.leave(exchange.session)
+            self._sessions.leave(exchange.session, exchange)
 
 
 class _Health:

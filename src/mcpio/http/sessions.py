@@ -7,23 +7,45 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from mcpio.engine.ledger import Held
+from mcpio.engine.outbox import BACKLOG
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
 from mcpio.events import IncomingId
 from mcpio.http.checks import Facts, Rejection, rejection_body
-from mcpio.http.model import Body, End, Headers, ResponseHead, ResponseItem
+from mcpio.http.model import Body, End, Headers, Reset, ResponseHead, ResponseItem
 from mcpio.http.options import Answers
-from mcpio.http.replay import ReplayBuffer
+from mcpio.http.replay import EventQueue, ReplayBuffer
 
 if TYPE_CHECKING:
     from mcpio.http.journal import Journal
 
-__all__ = ["JSON", "LISTENING", "Exchange", "HttpSession", "SessionClosed", "SessionOpened", "Stream"]
+__all__ = [
+    "EXCHANGE_COST",
+    "JSON",
+    "LISTENING",
+    "SESSION_COST",
+    "STREAM_COST",
+    "Exchange",
+    "HttpSession",
+    "SessionClosed",
+    "SessionOpened",
+    "Stream",
+]
 
 LISTENING: Final = 0
 """The stream of what belongs to no request of the client's, for which it listens with GET."""
 
 JSON: Final = (b"content-type", b"application/json")
+
+SESSION_COST: Final = 4096
+"""Bytes that an idle session takes beside what its client declared: its engine, and what the application remembers."""
+
+EXCHANGE_COST: Final = 2048
+"""Bytes that an exchange takes beside its header fields and bodies, with what its adapter remembers."""
+
+STREAM_COST: Final = 1024
+"""Bytes that a stream takes beside its events."""
 
 _ENDING: Final = (Phase.CLOSING, Phase.CLOSED)
 
@@ -49,7 +71,10 @@ class HttpSession:
 
     __slots__ = (
         "connection",
+        "declared",
+        "exchange_bytes",
         "exchanges",
+        "held",
         "id",
         "is_legacy",
         "journal",
@@ -57,8 +82,10 @@ class HttpSession:
         "next_stream",
         "principal",
         "replay",
+        "settled",
         "streams",
         "undelivered",
+        "unwritten",
         "used_at",
     )
 
@@ -76,10 +103,20 @@ class HttpSession:
     """Those that are not over, by number."""
     next_stream: int
     """The number of the next stream. None is used twice, so that event ids are unique (RESUME-01)."""
-    exchanges: int
-    """How many exchanges are open."""
+    exchanges: dict[Exchange, None]
+    """Those that are open, the oldest first."""
+    exchange_bytes: int
+    """Bytes that those take beside their bodies."""
+    declared: int
+    """Bytes that its client's first message took in memory: what it declares is kept."""
+    held: Held
+    """What is held for the client beside those: see ``weight``."""
+    unwritten: int
+    """Bytes that its engine gave out and the adapters did not take. The engine hears of it by ``tell_unwritten``."""
+    settled: int
+    """What the ledger was told last of its weight."""
     replay: ReplayBuffer | None
-    """What was sent, for clients that come back; ``None`` while there is nothing."""
+    """What was sent on streams that are over, for clients that come back; ``None`` while there is nothing."""
     journal: Journal | None
     """What is to be stored of it; ``None`` for one that ends with the process."""
     undelivered: int
@@ -95,7 +132,9 @@ class HttpSession:
         self.principal = principal
         self.streams = {}
         self.next_stream = LISTENING + 1
-        self.exchanges = 0
+        self.exchanges = {}
+        self.held = connection.held
+        self.settled = self.unwritten = self.exchange_bytes = self.declared = 0
         self.undelivered = 0
         self.used_at = now
         self.replay = None
@@ -116,6 +155,17 @@ class HttpSession:
         """Whether nothing of it is under way."""
         return not self.exchanges and not self.connection.pending.incoming
 
+    def tell_unwritten(self) -> None:
+        """Have the engine count what the adapters did not take: its client's requests wait while that is much."""
+        if self.unwritten != self.held.unwritten:
+            self.connection.set_unwritten(self.unwritten)
+
+    @property
+    def weight(self) -> int:
+        """Bytes that it takes in all."""
+        fixed = SESSION_COST + self.declared + self.exchange_bytes + len(self.streams) * STREAM_COST
+        return fixed + self.connection.held.total
+
     @property
     def is_stuck(self) -> bool:
         """Whether it cannot be stored at the moment."""
@@ -125,12 +175,14 @@ class HttpSession:
 class Stream:
     """What goes out by one POST, or by listening: messages in order, which may outlive the exchange they began by."""
 
-    __slots__ = ("exchange", "is_resumable", "next_number", "number", "requests", "sent_at", "unsent")
+    __slots__ = ("events", "exchange", "is_deferred", "is_resumable", "next_number", "number", "requests", "sent_at")
 
     number: int
     """Its name in the session, and the ``via`` of the messages that belong to it."""
     exchange: Exchange | None
     """What carries it at the moment."""
+    is_deferred: bool
+    """Whether a request that came by it may wait in the engine for room."""
     is_resumable: bool
     """Whether its events have ids: a client that lost the exchange may go on where it was."""
     next_number: int
@@ -139,27 +191,22 @@ class Stream:
     """The requests that came by it. Those that are over go out of it as soon as somebody looks."""
     sent_at: float
     """When it had something to send last, since an exchange carries it."""
-    unsent: list[bytes]
-    """Encoded events that wait for the exchange to take them."""
+    events: EventQueue
+    """Its events that wait for the exchange, and while it is not over those that were sent."""
 
-    def __init__(self, number: int, exchange: Exchange | None) -> None:
+    def __init__(self, number: int, exchange: Exchange | None, session: HttpSession) -> None:
         self.number = number
         self.exchange = exchange
-        self.is_resumable = False
+        self.is_deferred = self.is_resumable = False
         self.next_number = 1
         self.requests = set()
         self.sent_at = float("-inf")
-        self.unsent = []
+        self.events = EventQueue(session)
 
     @property
     def via(self) -> int | None:
         """Its name, as the engine calls it."""
         return None if self.number == LISTENING else self.number
-
-    @property
-    def unsent_bytes(self) -> int:
-        """How much waits for the exchange."""
-        return sum(map(len, self.unsent))
 
 
 class Exchange:
@@ -167,6 +214,7 @@ class Exchange:
 
     __slots__ = (
         "_headers",
+        "_offset",
         "_ready",
         "answers",
         "body",
@@ -180,6 +228,8 @@ class Exchange:
         "items",
         "principal",
         "session",
+        "settled",
+        "size",
         "stream",
         "was_looked_up",
     )
@@ -200,6 +250,10 @@ class Exchange:
     """The stream that it carries."""
     items: list[ResponseItem]
     """What waits for the adapter."""
+    size: int
+    """Bytes of bodies among them, until the last of each is taken."""
+    settled: int
+    """What the ledger was told last of it; 0 while it is counted with its session."""
     is_complete: bool
     """Whether all of the request came."""
     is_stream: bool
@@ -234,6 +288,7 @@ class Exchange:
         self.session = None
         self.stream = None
         self.items = []
+        self.size = self.settled = self._offset = 0
         self.is_complete = self.is_stream = self.is_answered = False
         self.gate = 0
         self.is_waiting = self.was_looked_up = False
@@ -249,8 +304,21 @@ class Exchange:
     def take_body(self) -> bytes:
         """Return what came of the body, and keep it no longer."""
         body = bytes(self.body)
-        self.body.clear()
+        self.drop_body()
         return body
+
+    def add_to_body(self, data: bytes) -> None:
+        """Collect a piece of the body."""
+        # In one piece: a list of many small ones would hold far more than their bytes.
+        self.body += data
+        if self.session is not None:
+            self.session.held.bodies += len(data)
+
+    def drop_body(self) -> None:
+        """Forget what came of the body."""
+        if self.session is not None:
+            self.session.held.bodies -= len(self.body)
+        self.body = bytearray()
 
     def reject(self, rejection: Rejection, id: int | str | None = None) -> None:
         """Answer what is not served; ``id`` is that of the request, where it was read."""
@@ -258,9 +326,75 @@ class Exchange:
 
     def take_back(self) -> None:
         """Forget a response that has not gone out."""
-        self.items.clear()
+        self.drop_items()
         self.gate = 0
         self.is_answered = False
+
+    def drop_items(self) -> None:
+        """Forget what waits for the adapter."""
+        self._count(-self.size)
+        self.items = []
+        self._offset = 0
+
+    def cut(self, rejection: Rejection) -> None:
+        """Break off a response, or answer with ``rejection`` where none of it has gone out."""
+        has_head = bool(self.items) and isinstance(self.items[0], ResponseHead)
+        has_begun = (self.is_stream or self.is_answered) and not has_head
+        self.drop_items()
+        if has_begun:
+            self.is_answered = True
+            self.items.append(Reset(self.id))
+            self.wake()
+        else:
+            self.is_stream = False
+            self.reject(rejection)
+
+    def take(self, max_bytes: int) -> list[ResponseItem]:
+        """Take out what waits for the adapter, about ``max_bytes`` of it."""
+        if self.size <= max_bytes:
+            # As mostly.
+            items, self.items = self.items, []
+            if self._offset:
+                items[0] = Body(self.id, items[0].data[self._offset :])  # type: ignore[union-attr]  # it is a body
+                self._offset = 0
+            if self.size:
+                self._count(-self.size)
+            return items
+        items = []
+        while self.items:
+            item = self.items[0]
+            if isinstance(item, Body):
+                if max_bytes <= 0:
+                    break
+                begin, size = self._offset, len(item.data)
+                self._offset = min(begin + max_bytes, size)
+                items.append(Body(self.id, item.data[begin : self._offset]))
+                max_bytes -= self._offset - begin
+                if self._offset < size:
+                    break
+                self._offset = 0
+                self._count(-size)
+            else:
+                items.append(item)
+            del self.items[0]
+        if self.items:
+            self.wake()
+        return items
+
+    @property
+    def cost(self) -> int:
+        """Bytes that it takes beside its bodies."""
+        return EXCHANGE_COST + self.facts.size
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the end of the response was taken."""
+        return self.is_answered and not self.items
+
+    def _count(self, size: int) -> None:
+        self.size += size
+        if self.session is not None:
+            self.session.unwritten += size
 
     @property
     def is_held(self) -> bool:
@@ -272,7 +406,7 @@ class Exchange:
         length = () if status == NO_CONTENT else ((b"content-length", b"%d" % len(body)),)
         self.items.append(ResponseHead(self.id, status, (*headers, *length, *self._headers)))
         if body:
-            self.items.append(Body(self.id, body))
+            self.send(body)
         self.finish()
 
     def begin_stream(self, headers: Headers) -> None:
@@ -283,7 +417,11 @@ class Exchange:
 
     def send(self, data: bytes) -> None:
         """Send some bytes of a stream. Whoever does that while nobody pulls calls ``wake``, or ``finish``."""
+        if self.session is not None and self.session.unwritten > BACKLOG:
+            # orjson gives texts in buffers that may be many times as large, which is nothing until many of them wait.
+            data = bytes(memoryview(data))
         self.items.append(Body(self.id, data))
+        self._count(len(data))
 
     def finish(self) -> None:
         """End the response."""

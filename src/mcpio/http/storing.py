@@ -124,7 +124,7 @@ class Storing:
 
     def open(self, session: HttpSession, id: str, *, is_new: bool) -> Journal:
         """Begin to keep a session under its id. Whoever it belongs to must be an ``Owner``."""
-        journal = session.journal = Journal(partial(self._note, session.key), self._limits, is_new=is_new)
+        journal = session.journal = Journal(session, partial(self._note, session.key), self._limits, is_new=is_new)
         self._kept[session.key] = _Kept(session, id, journal)
         return journal
 

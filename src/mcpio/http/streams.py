@@ -5,8 +5,9 @@ Messages wait in the engine, where its policies and limits hold, until the excha
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Final
 
 from mcpio.engine.limits import Limits
@@ -14,6 +15,7 @@ from mcpio.engine.outbox import Outgoing
 from mcpio.engine.timers import Timers
 from mcpio.errors import NoBackChannel
 from mcpio.framing.sse import encode_comment, encode_event
+from mcpio.http.checks import Rejection
 from mcpio.http.model import Headers
 from mcpio.http.options import HttpOptions
 from mcpio.http.replay import ReplayBuffer, SentEvent, event_id, parse_event_id
@@ -28,6 +30,10 @@ EVENT_STREAM: Final = (
     # Proxies that buffer would hold back each event until the answer is there.
     (b"x-accel-buffering", b"no"),
 )
+
+
+NOT_KEPT: Final = Rejection(410, "Gone: what comes after this event is not kept")
+"""Not 404, after which clients give up their session."""
 
 
 class Due(IntEnum):
@@ -63,15 +69,24 @@ class Streams:
 
     def open(self, session: HttpSession, exchange: Exchange) -> Stream:
         """Return a new stream for what a POST asks."""
-        stream = Stream(session.next_stream, exchange)
+        stream = Stream(session.next_stream, exchange, session)
         session.next_stream += 1
         session.streams[stream.number] = exchange.stream = stream
         if self._options.sse_after is not None and exchange.answers == "auto":
             self._arm(session, stream, self._options.sse_after)
         return stream
 
+    def finish(self, session: HttpSession, stream: Stream) -> None:
+        """Forget a stream that said all that it had to. What was sent on it may be asked for again."""
+        events = stream.events.clear() if stream.is_resumable else ()
+        self.close(session, stream)
+        if events:
+            self._remember(session, events)
+
     def close(self, session: HttpSession, stream: Stream) -> None:
-        """Forget a stream. What was sent on it may still be asked for again."""
+        """Forget a stream, and what was sent on it or waits."""
+        for event in stream.events.clear():
+            self._forget_event(session, event)
         session.streams.pop(stream.number, None)
         if not session.streams:
             session.streams = {}  # one that held something is larger than an idle session should be
@@ -98,7 +113,8 @@ class Streams:
         """End the streams whose requests the client has cancelled: nothing is to come on them (CANC-10)."""
         for stream in tuple(session.streams.values()):
             # One without requests is that of the cancellation itself, which is answered as what it is.
-            if stream.number != LISTENING and stream.requests and not is_running(session, stream):
+            has_asked = stream.is_deferred or stream.requests
+            if stream.number != LISTENING and has_asked and not is_running(session, stream):
                 self._advance(session, stream)
 
     def can_reach(self, session: HttpSession, via: Hashable) -> bool:
@@ -168,24 +184,57 @@ class Streams:
     # Events
 
     def pull(self, exchange: Exchange, max_bytes: int) -> None:
-        """Have an exchange take what its stream has for it."""
+        """Have an exchange take what its stream has for it, about ``max_bytes``."""
         session, stream = exchange.session, exchange.stream
         if session is None or stream is None or not exchange.is_stream or exchange.is_answered:
             return
-        self._fill(session, stream, max_bytes)
-        if stream.unsent:
-            exchange.send(b"".join(stream.unsent))
-            stream.unsent.clear()
+        pieces: list[bytes] = []
+        room = max_bytes - exchange.size
+        events = stream.events
+        while room > 0 and (events.unsent_bytes or self._fill(session, stream)):
+            piece, event = events.take(room)
+            pieces.append(piece)
+            room -= len(piece)
+            self._note_sent(session, stream, event)
+        if pieces:
+            exchange.send(b"".join(pieces))
             stream.sent_at = self.now
-        if not self._has_more(session, stream) and stream.number != LISTENING and not is_running(session, stream):
+        if events.unsent_bytes:
+            exchange.wake()
+        elif not self._has_more(session, stream) and stream.number != LISTENING and not is_running(session, stream):
             exchange.finish()
-            self.close(session, stream)
+            self.finish(session, stream)
 
-    def _fill(self, session: HttpSession, stream: Stream, max_bytes: int) -> None:
-        """Move what waits for a stream to where its exchange takes it, as far as there is room."""
-        size = stream.unsent_bytes
-        while size < max_bytes and (message := self._take(session, stream)) is not None:
-            size += self._put(session, stream, message.text)
+    def _fill(self, session: HttpSession, stream: Stream) -> bool:
+        """Move the next message for a stream to where its exchange takes it; return whether there was one."""
+        message = self._take(session, stream)
+        if message is None:
+            return False
+        self._put(session, stream, message.text)
+        return True
+
+    def _note_sent(self, session: HttpSession, stream: Stream, event: SentEvent | None) -> None:
+        """Keep an event that an exchange took, where it may be asked for again; ``None`` for a part of one.
+
+        While a stream is not over all of its events are kept. Listening is never over.
+        """
+        if event is None:
+            return
+        event.sent_at = self.now
+        if not stream.is_resumable:
+            stream.events.drop(event)
+        elif stream.number == LISTENING:
+            stream.events.drop(event)
+            self._remember(session, (event,))
+        else:
+            self._arm_sent(session)
+
+    def _hand_over(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
+        """Have an exchange that is about to end take all that waits on its stream."""
+        while stream.events.unsent_bytes:
+            piece, event = stream.events.take(float("inf"))
+            exchange.send(piece)
+            self._note_sent(session, stream, event)
 
     def _has_more(self, session: HttpSession, stream: Stream) -> bool:
         """Whether something waits for a stream. What may go out now wakes its exchange."""
@@ -202,34 +251,44 @@ class Streams:
             self._give_up(session, message)
         return None
 
-    def _put(self, session: HttpSession, stream: Stream, text: bytes) -> int:
-        """Make an event of a message, and keep it where it may be asked for again; return its size."""
+    def _put(self, session: HttpSession, stream: Stream, text: bytes) -> None:
+        """Make an event of a message, and let it wait for an exchange."""
+        del session
         if not stream.is_resumable:
-            data = encode_event(text, type="message")
-        else:
-            number = stream.next_number
-            stream.next_number += 1
-            data = encode_event(text, type="message" if text else None, id=event_id(stream.number, number))
-            self._remember(session, SentEvent(stream.number, number, data, self.now))
-        stream.unsent.append(data)
-        return len(data)
+            stream.events.append(SentEvent(stream.number, 0, encode_event(text, type="message")))
+            return
+        number = stream.next_number
+        stream.next_number += 1
+        data = encode_event(text, type="message" if text else None, id=event_id(stream.number, number))
+        stream.events.append(SentEvent(stream.number, number, data))
 
-    def _remember(self, session: HttpSession, event: SentEvent) -> None:
-        """Keep an event where it may be asked for again."""
+    def _remember(self, session: HttpSession, events: Sequence[SentEvent]) -> None:
+        """Keep events of a stream that is over, or of listening, within the limits."""
         if session.replay is None:
-            session.replay = self._new_replay(session)
-        session.replay.append(event)
+            forgotten = partial(self._forget_event, session)
+            limits = self._limits
+            session.replay = ReplayBuffer(limits.replay_events, limits.replay_bytes, session.held, forgotten)
+        session.replay.extend(events)
         self._arm_sent(session)
 
-    def _new_replay(self, session: HttpSession) -> ReplayBuffer:
-        """Return a buffer for what was sent in a session."""
-        del session
-        return ReplayBuffer(self._limits.replay_events, self._limits.replay_bytes)
+    def _forget_event(self, session: HttpSession, event: SentEvent) -> None:
+        """Take note that an event is not kept any more."""
+
+    def forget_sent(self, session: HttpSession) -> bool:
+        """Forget all that was sent, since memory is short; return whether there was any."""
+        forgotten = partial(self._forget_event, session)
+        found = session.replay is not None
+        if session.replay is not None:
+            session.replay.clear()
+            session.replay = None
+        for stream in session.streams.values():
+            found |= stream.events.forget_sent(forgotten)
+        return found
 
     def _put_aside(self, session: HttpSession, message: Outgoing) -> None:
         """Find another way for what the response has no place for: by listening, where the client does and reads."""
         listening = self._listener(session)
-        if listening is None or listening.exchange is None or listening.unsent_bytes > self._limits.high_water:
+        if listening is None or listening.exchange is None or listening.events.unsent_bytes > self._limits.high_water:
             self._give_up(session, message)
         else:
             self._put(session, listening, message.text)
@@ -251,35 +310,59 @@ class Streams:
     def listen(self, session: HttpSession, exchange: Exchange) -> None:
         """Carry what belongs to no request; or, for a client that names the last event it saw, what came after that.
 
-        Of events that are not kept any more nothing comes again: a client gets what comes from now on, and of a stream
-        that is over, nothing (RESUME-05).
+        Of events that are not kept any more nothing comes again: a client gets what is kept, and what comes from now
+        on. Where nothing of a stream is left, the client is told so (RESUME-05).
         """
         seen = parse_event_id(exchange.facts.last_event_id or "")
         number, place = (LISTENING, 0) if seen is None else seen
-        missed = () if session.replay is None else session.replay.after(number, place)
-        stream = self._listening(session) if number == LISTENING else session.streams.get(number)
-        if stream is not None and 1 <= place < stream.next_number:
-            stream.unsent.clear()
-            stream.unsent.extend(event.data for event in missed)
-            self._carry(session, stream, exchange, is_resumption=True)
-        elif number == LISTENING and stream is not None:
-            self._carry(session, stream, exchange)
+        if number == LISTENING:
+            self._listen(session, exchange, place)
+            return
+        stream = session.streams.get(number)
+        if stream is None:
+            stream = self._reopen(session, exchange, number, place)
+        elif 1 <= place < stream.next_number:
+            stream.events.rewind(place)
         else:
+            stream = None
+        if stream is not None:
+            self._carry(session, stream, exchange, is_resumption=True)
+        elif not exchange.is_answered:
+            exchange.reject(NOT_KEPT)
+
+    def _listen(self, session: HttpSession, exchange: Exchange, place: int) -> None:
+        stream = self._listening(session)
+        is_resumption = 1 <= place < stream.next_number
+        if is_resumption and session.replay is not None:
+            stream.events.put_back(session.replay.take(LISTENING, place))
+        self._carry(session, stream, exchange, is_resumption=is_resumption)
+
+    def _reopen(self, session: HttpSession, exchange: Exchange, number: int, place: int) -> Stream | None:
+        """Return a stream that was over, with what came after an event; ``None`` where there is nothing of it."""
+        kept = session.replay
+        if kept is None or number not in kept:
+            return None
+        events = kept.take(number, place)
+        if not events:
+            # Its client saw all of it.
             exchange.begin_stream((*EVENT_STREAM, *session_headers(session, exchange)))
-            for event in missed:
-                exchange.send(event.data)
             exchange.finish()
+            return None
+        stream = session.streams[number] = Stream(number, None, session)
+        stream.is_resumable = True
+        stream.next_number = events[-1].number + 1
+        stream.events.put_back(events)
+        return stream
 
     def open_channel(self, session: HttpSession, exchange: Exchange, endpoint: str) -> None:
         """Carry all that a server of 2024-11-05 has to say, after the address that the client is to POST to."""
-        stream = self._listening(session)
-        stream.unsent.append(encode_event(endpoint.encode(), type="endpoint"))
-        self._carry(session, stream, exchange)
+        self._carry(session, self._listening(session), exchange)
+        exchange.send(encode_event(endpoint.encode(), type="endpoint"))
 
     def _listening(self, session: HttpSession) -> Stream:
         stream = session.streams.get(LISTENING)
         if stream is None:
-            stream = session.streams[LISTENING] = Stream(LISTENING, None)
+            stream = session.streams[LISTENING] = Stream(LISTENING, None, session)
         return stream
 
     def _listener(self, session: HttpSession) -> Stream | None:
@@ -292,6 +375,7 @@ class Streams:
         if stream.exchange is not None:
             stream.exchange.finish()
             stream.exchange.stream = None
+            stream.events.rewind()
         self._disarm(session, stream)
         stream.exchange, exchange.stream = exchange, stream
         if is_resumption:
@@ -306,6 +390,7 @@ class Streams:
         if stream is None:
             return
         stream.exchange = exchange.stream = None
+        stream.events.rewind()
         self._disarm(session, stream)
         if stream.number == LISTENING:
             return
@@ -323,11 +408,9 @@ class Streams:
         if exchange is None or not self._may_interrupt(session, exchange):
             return False
         self.begin(session, stream)
+        self._hand_over(session, stream, exchange)
         if retry is not None:
-            stream.unsent.append(b"retry: %d\n\n" % round(retry * 1000))
-        if stream.unsent:
-            exchange.send(b"".join(stream.unsent))
-            stream.unsent.clear()
+            exchange.send(b"retry: %d\n\n" % round(retry * 1000))
         exchange.finish()
         self.detach(session, exchange)
         return True
@@ -348,20 +431,21 @@ class Streams:
             if stream.exchange is None:
                 self.close(session, stream)
 
-    def end(self, session: HttpSession) -> list[Exchange]:
-        """End every stream of a session; return the exchanges that had no response yet."""
+    def end(self, session: HttpSession, *, delivers: bool) -> list[Exchange]:
+        """End every stream of a session; return the exchanges that had no response yet.
+
+        ``delivers`` says whether what waits goes out before.
+        """
         unanswered = []
         for stream in tuple(session.streams.values()):
             exchange = stream.exchange
-            self.close(session, stream)
-            if exchange is None:
-                continue
-            if exchange.is_stream:
-                if stream.unsent:
-                    exchange.send(b"".join(stream.unsent))
+            if exchange is not None and exchange.is_stream:
+                if delivers:
+                    self._hand_over(session, stream, exchange)
                 exchange.finish()
-            else:
+            elif exchange is not None:
                 unanswered.append(exchange)
+            self.close(session, stream)
         self._timers.clear((_SENT, session.key, 0))
         return unanswered
 
@@ -386,22 +470,30 @@ class Streams:
         """Send a comment on a stream that was quiet for long enough."""
         longest = self._options.keep_alive or 0.0
         if stream.sent_at + longest <= self.now:
-            if not stream.unsent:
+            if not stream.events.unsent_bytes and not exchange.items:
                 # What waits for room is no silence.
-                stream.unsent.append(encode_comment())
+                exchange.send(encode_comment())
                 exchange.wake()
             stream.sent_at = self.now
         self._timers.set((_STREAM, session.key, stream.number), stream.sent_at + longest)
 
     def _forget_sent(self, session: HttpSession) -> None:
-        kept, window = session.replay, self._options.resume_within
-        if kept is None or window is None:
-            return
-        kept.expire(self.now, window)
-        if kept.oldest is None:
-            session.replay = None
-        else:
-            self._timers.set((_SENT, session.key, 0), kept.oldest + window)
+        """Forget what was sent too long ago, but for streams that nothing carries: those have a deadline of theirs."""
+        kept, window = session.replay, self._options.resume_within or 0.0
+        before = self.now - window
+        oldest: list[float | None] = []
+        if kept is not None:
+            kept.expire(before)
+            oldest.append(kept.oldest)
+            if kept.oldest is None:
+                session.replay = None
+        for stream in session.streams.values():
+            if stream.exchange is not None:
+                stream.events.forget_sent(partial(self._forget_event, session), before)
+                oldest.append(stream.events.oldest)
+        due = min((each for each in oldest if each is not None), default=None)
+        if due is not None:
+            self._timers.set((_SENT, session.key, 0), due + window)
 
     def _arm(self, session: HttpSession, stream: Stream, seconds: float) -> None:
         self._timers.set((_STREAM, session.key, stream.number), self.now + seconds)
@@ -424,7 +516,9 @@ class Streams:
 def is_running(session: HttpSession, stream: Stream) -> bool:
     """Whether a request that came by a stream is still to be answered."""
     stream.requests = {id for id in stream.requests if session.connection.owes(id)}
-    return bool(stream.requests)
+    if stream.is_deferred:
+        stream.is_deferred = session.connection.has_deferred(stream.via)
+    return stream.is_deferred or bool(stream.requests)
 
 
 def session_headers(session: HttpSession, exchange: Exchange) -> Headers:

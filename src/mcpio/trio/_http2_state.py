@@ -12,7 +12,7 @@ from h2.connection import H2Connection
 from h2.settings import SettingCodes, Settings
 
 from mcpio.http.model import RequestItem
-from mcpio.trio._http2_frames import PREFACE
+from mcpio.trio._http2_frames import FRAME_BYTES, PREFACE
 
 __all__ = ["Connection", "Stream"]
 
@@ -43,8 +43,10 @@ class Stream:
     """When the body has to be complete."""
     has_head: bool = False
     """Whether the head of the response is out."""
+    piece: int = FRAME_BYTES
+    """How much its client has yet to read in the time for a piece."""
     unsent: memoryview = attrs.field(factory=lambda: memoryview(b""))
-    """What was taken from the machine and did not find room."""
+    """What was taken from the machine and did not find room: no more than the window had when it was taken."""
     is_ending: bool = False
     """Whether that is the last of it."""
     is_stalled: bool = False

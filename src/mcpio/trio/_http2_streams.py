@@ -377,10 +377,11 @@ class Http2Streams:
         elif is_last:
             self._http.end_stream(stream.number)
         self._sent += size
-        if not stream.unsent:
-            self._timers.clear(stream.number)
-        if size == FRAME_BYTES or not stream.unsent:
+        stream.piece -= size
+        if size == FRAME_BYTES or is_last:
             self._allowance.earn()
+        if stream.piece <= 0:
+            self._begin_piece(stream)
         if is_last:
             self._finish(stream)
         else:
@@ -392,10 +393,14 @@ class Http2Streams:
         if stream.has_head and room <= 0:
             self._await_window(stream)
             return False
-        items = self._host.responses_to_send(stream.exchange, min(max(room, 1), PIECE))
+        # One frame, if there is a window for it. What is here is counted nowhere, and each of a hundred streams of each
+        # connection may be stalled; what stays in the machine counts in ``held.unwritten``.
+        items = self._host.responses_to_send(stream.exchange, max(0, min(room, FRAME_BYTES)))
         if not items:
+            if stream.piece < FRAME_BYTES:
+                self._allowance.earn()
+                self._begin_piece(stream)
             return False
-        self._timers.clear(stream.number)
         if isinstance(items[-1], Reset):
             self._cut(stream, ErrorCodes.INTERNAL_ERROR)
             return False
@@ -403,6 +408,7 @@ class Http2Streams:
         if not stream.is_bodiless:
             stream.unsent = memoryview(b"".join([item.data for item in items if isinstance(item, Body)]))
         if isinstance(items[0], ResponseHead):
+            self._timers.clear(stream.number)
             self._send_head(stream, items[0].status, items[0].headers)
         return stream.number in self._streams
 
@@ -436,10 +442,15 @@ class Http2Streams:
     def _await_window(self, stream: Stream) -> None:
         """Start the time that a client has to read a piece. Reading a part of the piece gives it no more."""
         stream.is_stalled = True
-        limit = self._timeouts.to_read(len(stream.unsent))
+        limit = self._timeouts.to_read(stream.piece)
         if self._timers.get(stream.number) is None and limit < inf:
             self._timers.set(stream.number, self._now + limit)
             stream.sent_before = self._sent
+
+    def _begin_piece(self, stream: Stream) -> None:
+        """Count anew what a client has to read in its time: it has read a piece, or all that there was."""
+        stream.piece = FRAME_BYTES
+        self._timers.clear(stream.number)
 
     def _has_earned_time(self, stream: Stream) -> bool:
         """Give a stream more time, for what its client read of others: all of them share the connection's window.

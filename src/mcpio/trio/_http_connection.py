@@ -319,7 +319,11 @@ class HttpConnection:
             self._may_write_at_once = True
 
     def _pull(self) -> bytes:
-        """Take something of the response from the machine, and return its bytes."""
+        """Take something of the response from the machine, and return its bytes.
+
+        That is about 64 KiB, the most that is held here beside what one read gave: the rest stays in the machine, and
+        counts in ``held.unwritten``.
+        """
         if self._exchange is None or self._is_answered:
             return b""
         try:

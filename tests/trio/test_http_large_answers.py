@@ -1,0 +1,113 @@
+"""A client of one session that asks for more at once than may wait for it loses nothing, as long as it reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from http2wire import Http2Client, http2_site, session
+from triowire import RawHttp, in_virtual_time, memory_site
+
+from mcpio import Limits, Options, Server
+from mcpio.http.model import Body
+from mcpio.http.options import HttpOptions
+
+COUNT = 20
+SIZE = 200_000
+LIMITS = Limits(high_water=2 * SIZE, queued_bytes=6 * SIZE)
+
+
+def large_server() -> Server:
+    server = Server("large", "1", options=Options(limits=LIMITS))
+
+    @server.tool
+    def large(text: str = "") -> str:
+        return "x" * SIZE
+
+    return server
+
+
+def call(id: int, **arguments: Any) -> bytes:
+    params = {"name": "large", "arguments": arguments}
+    return json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).encode()
+
+
+@pytest.mark.req("SEC-10")
+@pytest.mark.parametrize("answers", ["json", "sse"])
+@pytest.mark.parametrize("arguments", [{}, {"text": "y" * SIZE}], ids=["small", "large"])
+def test_over_many_connections_all_calls_are_answered(answers: Any, arguments: dict[str, Any]) -> None:
+    async def main() -> None:
+        options = HttpOptions(answers=answers)
+        async with memory_site(large_server(), options=options) as site, trio.open_nursery() as nursery:
+            first = site.connect()
+            await first.initialize()
+            answered: list[int] = []
+            (hosted,) = site.listening.host.machine.sessions
+            most = 0
+
+            async def ask(id: int) -> None:
+                # What is written waits until it is read.
+                client = RawHttp(site.listener.connect(trio.testing.lockstep_stream_pair))
+                client.session = first.session
+                await client.say(client.posted(call(id, **arguments)))
+                await trio.testing.wait_all_tasks_blocked()
+                nonlocal most
+                most = max(most, hosted.connection.held.unwritten)
+                heard = await client.hear()
+                assert heard.status == 200
+                assert len(heard.body) > SIZE
+                answered.append(id)
+
+            for id in range(COUNT):
+                nursery.start_soon(ask, id)
+        assert sorted(answered) == list(range(COUNT))
+        assert 0 < most < 4 * SIZE
+
+    in_virtual_time(main)
+
+
+@pytest.mark.req("SEC-10")
+def test_over_one_connection_of_http2_all_calls_are_answered() -> None:
+    async def main() -> None:
+        async with http2_site(large_server()) as (site, nursery):
+            client = await Http2Client(site.listener.connect()).begin(nursery)
+            headers = await session(client)
+            asked = []
+            for id in range(COUNT):
+                body = call(id)
+                pseudo = {":method": "POST", ":scheme": "http", ":path": "/mcp", ":authority": "localhost"}
+                number = client.http.get_next_available_stream_id()
+                client.http.send_headers(number, [*{**pseudo, **headers}.items()])
+                client.http.send_data(number, body, end_stream=True)
+                asked.append(client.expect(number))
+            await client.flush()
+            for each in asked:
+                await each.ended.wait()
+            assert [each.json["id"] for each in asked] == list(range(COUNT))
+            assert site.listening.host.machine.sessions
+
+    in_virtual_time(main)
+
+
+def test_large_answers_leave_the_machine_by_the_piece() -> None:
+    async def main() -> None:
+        async with memory_site(large_server()) as site:
+            pulled = []
+            pull = site.listening.host.responses_to_send
+
+            def seen(exchange: Any, max_bytes: int = 65536) -> Any:
+                items = pull(exchange, 4096)
+                pulled.append(sum(len(item.data) for item in items if isinstance(item, Body)))
+                return items
+
+            site.listening.host.responses_to_send = seen  # type: ignore[method-assign]  # to see what passes
+            client = site.connect()
+            await client.initialize()
+            heard = await client.post(call(1))
+            assert len(json.loads(heard.body)["result"]["content"][0]["text"]) == SIZE
+            assert max(pulled) == 4096
+
+    in_virtual_time(main)
