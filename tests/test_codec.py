@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from normal import normal
 from unchecked import unchecked
 
 import mcpio.types
@@ -139,7 +140,7 @@ def new_raw_objects(cls: type[Payload], revision: Revision) -> st.SearchStrategy
 
 
 def values_of(member: Member, revision: Revision) -> st.SearchStrategy[Any]:
-    if member.wire.check is not None:
+    if member.wire.check is not None and member.annotation.startswith("str"):
         return st.sampled_from([text for text in CHECKED if member.wire.check(text) is None])
     return st.deferred(lambda: raw_values(member.type_in(revision), revision))
 
@@ -165,7 +166,7 @@ def test_nothing_is_lost(feature: str, data: st.DataObject) -> None:
     raw = data.draw(raw_objects(cls, revision))
     odd: list[str] = []
     payload = codec(revision).decode(raw, cls, odd)
-    assert codec(revision).encode(payload) == normal(raw)
+    assert normal(codec(revision).encode(payload)) == normal(raw)
     assert odd == []
     assert codec(revision).decode(raw, cls) == payload
 
@@ -184,19 +185,7 @@ def test_nothing_that_comes_in_makes_it_fail_otherwise(revision: Revision, data:
         written = written_or_refused(payload, revision)
         always = {member.name for member in members(cls) if member.wire.always}
         kept = {name: value for name, value in normal(raw).items() if name not in always}
-        assert written is None or kept.items() <= written.items()
-
-
-def normal(raw: Any) -> Any:
-    """Return a message as it goes out again: an array of one block becomes the block."""
-    if isinstance(raw, list):
-        return [normal(item) for item in raw]
-    if not isinstance(raw, dict):
-        return raw
-    made = {name: normal(value) for name, value in raw.items()}
-    if "role" in made and isinstance(made.get("content"), list) and len(made["content"]) == 1:
-        made["content"] = made["content"][0]
-    return made
+        assert written is None or kept.items() <= normal(written).items()
 
 
 def read_or_refused(raw: Any, cls: type[Payload], revision: Revision) -> Payload | None:
