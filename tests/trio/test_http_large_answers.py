@@ -27,17 +27,22 @@ def large_server() -> Server:
     def large(text: str = "") -> str:
         return "x" * SIZE
 
+    @server.tool
+    async def later(text: str = "") -> str:
+        await trio.sleep(0.1)
+        return "x" * SIZE
+
     return server
 
 
-def call(id: int, **arguments: Any) -> bytes:
-    params = {"name": "large", "arguments": arguments}
+def call(id: int, name: str = "large", **arguments: Any) -> bytes:
+    params = {"name": name, "arguments": arguments}
     return json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).encode()
 
 
 @pytest.mark.req("SEC-10")
 @pytest.mark.parametrize("answers", ["json", "sse"])
-@pytest.mark.parametrize("arguments", [{}, {"text": "y" * SIZE}], ids=["small", "large"])
+@pytest.mark.parametrize("arguments", [{}, {"text": "y" * SIZE}, {"name": "later"}], ids=["small", "large", "async"])
 def test_over_many_connections_all_calls_are_answered(answers: Any, arguments: dict[str, Any]) -> None:
     async def main() -> None:
         options = HttpOptions(answers=answers)
@@ -57,6 +62,7 @@ def test_over_many_connections_all_calls_are_answered(answers: Any, arguments: d
                 nonlocal most
                 most = max(most, hosted.connection.held.unwritten)
                 heard = await client.hear()
+                most = max(most, hosted.connection.held.unwritten)
                 assert heard.status == 200
                 assert len(heard.body) > SIZE
                 answered.append(id)
@@ -70,14 +76,15 @@ def test_over_many_connections_all_calls_are_answered(answers: Any, arguments: d
 
 
 @pytest.mark.req("SEC-10")
-def test_over_one_connection_of_http2_all_calls_are_answered() -> None:
+@pytest.mark.parametrize("name", ["large", "later"])
+def test_over_one_connection_of_http2_all_calls_are_answered(name: str) -> None:
     async def main() -> None:
-        async with http2_site(large_server()) as (site, nursery):
+        async with http2_site(large_server(), options=HttpOptions(answers="json")) as (site, nursery):
             client = await Http2Client(site.listener.connect()).begin(nursery)
             headers = await session(client)
             asked = []
             for id in range(COUNT):
-                body = call(id)
+                body = call(id, name)
                 pseudo = {":method": "POST", ":scheme": "http", ":path": "/mcp", ":authority": "localhost"}
                 number = client.http.get_next_available_stream_id()
                 client.http.send_headers(number, [*{**pseudo, **headers}.items()])

@@ -75,6 +75,7 @@ class HttpHost:
             keeping=hooks,
             ledger=server.ledger,
             on_given_up=lambda: runtime.call_soon(self._process),
+            on_room=self._note_room,
         )
         self._keeping = None if store is None or hooks is None else self._keeping_of(store, hooks)
         self._unanswered = unanswered
@@ -157,6 +158,12 @@ class HttpHost:
         now = self.clock()
         for session in touched:
             self.machine.flush(session, now)
+
+    def _note_room(self, session: HttpSession) -> None:
+        """Let go on handlers whose results wait for their client to read what it has."""
+        found = self._sessions.get(session.key)
+        if found is not None:
+            found[0].note_room()
 
     def _tell(self) -> None:
         """Say which exchanges are ready. Whoever is told may write at once, after which there may be more to tell."""

@@ -119,6 +119,10 @@ class Session(TaskCalls):
 
     def settle(self) -> None:
         """Account for what is held for the peer. Drivers call it when that may have changed."""
+        self.note_room()
+
+    def note_room(self) -> None:
+        """Let go on what waits for room for its output, if there is some now."""
         if self._room is not None and self.connection.has_room:
             # One at a time: what it sends may be all that there is room for.
             self._room.ring_for_one()

@@ -37,6 +37,7 @@ class KeptSessions(Sessions):
         entropy: Callable[[int], bytes],
         ledger: Ledger,
         on_given_up: Callable[[], None],
+        on_room: Callable[[HttpSession], None],
         keeping: Keeping,
         admit_again: Callable[[Exchange, Rejection | None], None],
     ) -> None:
@@ -46,7 +47,7 @@ class KeptSessions(Sessions):
         """
         if not options.resumes:
             raise ValueError("a store of sessions needs sessions, resumable streams and listening")
-        super().__init__(options, limits, entropy, ledger, on_given_up)
+        super().__init__(options, limits, entropy, ledger, on_given_up, on_room)
         self.streams: KeptStreams = KeptStreams(options, limits, self.timers)
         self._keeping = keeping
         self._admit_again = admit_again

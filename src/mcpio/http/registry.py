@@ -62,8 +62,13 @@ class Sessions:
         entropy: Callable[[int], bytes],
         ledger: Ledger,
         on_given_up: Callable[[], None],
+        on_room: Callable[[HttpSession], None],
     ) -> None:
-        """``ledger`` counts what is held for clients; ``on_given_up`` is called when it has something freed."""
+        """``ledger`` counts what is held for clients; ``on_given_up`` is called when it has something freed.
+
+        ``on_room`` takes a session whose output may have become less.
+        """
+        self._on_room = on_room
         self._ledger = ledger
         self._on_given_up = on_given_up
         self._options = options
@@ -175,8 +180,10 @@ class Sessions:
         session.tell_unwritten()
         if session.may_end or session.connection.has_room_for_deferred:
             self.flush(session)
-        elif session.settled > LIGHT:
-            self.settle(session)
+        else:
+            if session.settled > LIGHT:
+                self.settle(session)
+            self._on_room(session)
 
     def is_open(self, session: HttpSession) -> bool:
         """Whether a session is not over."""
@@ -228,6 +235,7 @@ class Sessions:
         else:
             self._arm_engine(session)
             self.settle(session)
+            self._on_room(session)
 
     # What is held
 

@@ -45,12 +45,14 @@ class HttpServer:
         keeping: Keeping | None = None,
         ledger: Ledger | None = None,
         on_given_up: Callable[[], None] = lambda: None,
+        on_room: Callable[[HttpSession], None] = lambda _: None,
     ) -> None:
         """``connect`` makes the engine for a client with that principal; ``entropy`` gives unguessable bytes.
 
         ``ledger`` counts what is held for all clients, and may be shared with other transports: without one there is
         one for this server, of ``Limits.total_bytes``. Where it has something of this server's freed it calls
-        ``on_given_up``: drain the events, as after any other call.
+        ``on_given_up``: drain the events, as after any other call. ``on_room`` takes a session whose output may have
+        become less, for callers that hold answers back while ``connection.has_room`` is false.
 
         With ``keeping``, sessions outlive the process: carry out what ``next_effect`` gives, too.
         ``ValueError`` for options with one path for two things, and for sessions to keep that cannot be taken up.
@@ -59,12 +61,12 @@ class HttpServer:
         self._limits = limits or Limits()
         ledger = ledger or Ledger(self._limits.total_bytes)
         if keeping is None:
-            self._sessions = Sessions(self._options, self._limits, entropy, ledger, on_given_up)
+            self._sessions = Sessions(self._options, self._limits, entropy, ledger, on_given_up, on_room)
         else:
             from mcpio.http.kept_sessions import KeptSessions
 
             self._sessions = KeptSessions(
-                self._options, self._limits, entropy, ledger, on_given_up, keeping, self._admit_again
+                self._options, self._limits, entropy, ledger, on_given_up, on_room, keeping, self._admit_again
             )
         self._exchanges: dict[Hashable, Exchange] = {}
         self._ready: dict[Hashable, None] = {}
