@@ -15,7 +15,8 @@ from tree import ROOT
 import mcpio
 import mcpio.asyncio
 import mcpio.trio
-from mcpio import ClientConnection, ErrorCode, Event, ServerConnection, files
+from mcpio import ClientConnection, ErrorCode, Event, Limits, ServerConnection, files
+from mcpio._driving.connections import MAX_CONNECTIONS
 from mcpio.app import limiting, pages, pagination, tool_cache
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.context import Context
@@ -23,6 +24,7 @@ from mcpio.app.offering import completion, uri_template
 from mcpio.app.values.validation import MAX_STEPS, OWN_STEPS
 from mcpio.cli import pages as cli_pages
 from mcpio.engine.inbox import QUOTE
+from mcpio.engine.task_records import TaskLimits
 from mcpio.trio import default_environment, start_process
 from mcpio.trio._platform import INHERITED_VARIABLES
 from mcpio.trio._process import ProcessOptions
@@ -140,6 +142,14 @@ def test_the_environment_of_a_child_process_is_named() -> None:
 def test_a_fixed_bound_is_the_librarys(said: str, number: bool) -> None:
     assert said in section("limits.md", "What is fixed")
     assert number
+
+
+def test_the_most_memory_that_the_defaults_allow_is_the_sum_of_them() -> None:
+    limits, said = Limits(), section("limits.md", "All together")
+    connections = MAX_CONNECTIONS * 128 * 1024
+    tasks = TaskLimits().stored_bytes
+    parts = [size // 1024**2 for size in (limits.total_bytes, limits.peer_bytes, connections, tasks)]
+    assert [f"{part:,} MiB" in said for part in (*parts, sum(parts[:3]))] == [True] * 5
 
 
 def test_every_call_and_option_of_a_client_is_mentioned() -> None:

@@ -51,7 +51,7 @@ def record(**members: Any) -> TaskRecord:
         (5, "ada", 5),
         (100_000, "ada", 60_000),
         (100_000, None, 30_000),
-        (0.5, None, 0.5),
+        (0.5, None, 1),
         (10**400, "ada", 60_000),
     ],
 )

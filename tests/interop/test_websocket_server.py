@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
-from mcpio import Client, CreateMessageResult, RemoteProtocolError
+from mcpio import Client, CreateMessageResult, Limits, Options, RemoteProtocolError
 from mcpio.errors import ConnectFailed, ConnectionLost, RequestError, WebSocketClosed
 from mcpio.trio import open_websocket
 from mcpio.types import ElicitResult, TextContent
@@ -211,7 +211,7 @@ def test_a_message_that_is_too_long_for_the_server() -> None:
         assert isinstance(lost.value.__cause__, WebSocketClosed)
         assert lost.value.__cause__.code == 1009
 
-    talk(play)
+    talk(play, options=Options(limits=Limits(sent_message_bytes=32 * MIB)))
 
 
 def test_a_server_without_the_subprotocol_is_refused() -> None:

@@ -295,8 +295,9 @@ def test_what_waits_for_a_client_that_reads_nothing_is_bounded() -> None:
             await stalled.open()
             for n in range(5):
                 await call(stalled, n, "much", size=100_000)
-            await trio.sleep(2)
-            assert [end.reason for end in ENDED] == [CloseReason.SLOW_CONSUMER]
+            await trio.sleep(200)
+            # It answers no pings either, which ends it before its time to read so much is over.
+            assert [end.reason for end in ENDED] == [CloseReason.LOST]
 
     in_virtual_time(main)
 

@@ -89,16 +89,16 @@ def test_what_is_no_server_is_not_served(wrong: Any, tmp_path: Path) -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         for serving in (
-            serve(wrong, near),
-            serve_tcp(wrong),
-            serve_unix(wrong, tmp_path / "socket"),
-            serve_http(wrong, port=0),
-            serve_websocket(wrong, port=0),
-            run_tasks(wrong),
-            memory_client(wrong).__aenter__(),
+            lambda: serve(wrong, near),
+            lambda: serve_tcp(wrong),
+            lambda: serve_unix(wrong, tmp_path / "socket"),
+            lambda: serve_http(wrong, port=0),
+            lambda: serve_websocket(wrong, port=0),
+            lambda: run_tasks(wrong),
+            lambda: memory_client(wrong).__aenter__(),
         ):
             with pytest.raises(TypeError, match=r"^server= takes Server, not "):
-                await serving
+                await serving()
         assert await far.receive_some() == b""
 
     trio.run(main)

@@ -64,7 +64,6 @@ class Channel(ABC):
         "_held",
         "_inbox",
         "_limits",
-        "_most_sent",
         "_now",
         "_outbox",
         "_phase",
@@ -91,7 +90,6 @@ class Channel(ABC):
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._most_sent = limits.most_sent
         self._held = Held()
         self._taps = None  # see ``tap``
         self._inbox = Inbox(limits)
@@ -441,8 +439,11 @@ class Channel(ABC):
         size = outbox.size + self._held.unwritten
         if size <= limits.queued_bytes:
             return
-        # What a transport holds is a piece of a channel, or over HTTP responses.
-        if outbox.size - outbox.response_bytes > limits.queued_bytes or size > limits.peer_bytes:
+        others = outbox.size - outbox.response_bytes
+        if self.role is Role.CLIENT:
+            # A transport of a server holds responses, or a piece of a stream; that of a client, what it tells.
+            others += self._held.unwritten
+        if others > limits.queued_bytes or size > limits.peer_bytes:
             self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
         elif self._timers.get(STALL_TIMER) is None:
             self._stalled_at = None

@@ -379,8 +379,9 @@ class Connection(Stateful):
 
     def _fitting(self, text: bytes) -> bytes:
         """Return a message to send. Raises ``MessageTooLarge`` for one over the limit."""
-        if len(text) > self._most_sent:
-            raise MessageTooLarge(len(text), self._most_sent)
+        most = self._limits.most_sent
+        if len(text) > most:
+            raise MessageTooLarge(len(text), most)
         return text
 
     # Changes: all checks are behind
@@ -444,8 +445,7 @@ class Connection(Stateful):
         return True
 
     def _respond(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:
-        if len(text) > self._most_sent:
-            raise MessageTooLarge(len(text), self._most_sent)
+        self._fitting(text)
         self._incoming.finish(request, what)
         if self._batches is not None and request.id in self._batches:
             self._release(self._batches.settle(request.id, text))

@@ -39,7 +39,7 @@ def parsed_size(text: bytes | bytearray | str) -> int:
 class Held:
     """Bytes held for one peer, by what they are. Whoever holds something keeps its own count up to date."""
 
-    __slots__ = ("bodies", "input", "output", "own", "replay", "requests", "subscriptions", "tasks", "unwritten")
+    __slots__ = ("bodies", "input", "output", "own", "replay", "requests", "subscriptions", "unwritten")
 
     input: int
     """Input that was not acted on yet: unfinished lines, and requests that wait for room."""
@@ -55,20 +55,18 @@ class Held:
     """Requests of our own that the transport has pulled, and that wait for their turn to be sent."""
     replay: int
     """What was sent and is kept for a client that comes back for it."""
-    tasks: int
-    """Tasks and their results."""
     subscriptions: int
     """The resources that the peer is subscribed to."""
 
     def __init__(self) -> None:
         self.input = self.bodies = self.requests = self.output = self.unwritten = self.own = 0
-        self.replay = self.tasks = self.subscriptions = 0
+        self.replay = self.subscriptions = 0
 
     @property
     def total(self) -> int:
         """All of it."""
         waiting = self.input + self.bodies + self.output + self.unwritten + self.own
-        return waiting + self.requests + self.replay + self.tasks + self.subscriptions
+        return waiting + self.requests + self.replay + self.subscriptions
 
     def __repr__(self) -> str:
         parts = (f"{name}={size}" for name in self.__slots__ if (size := getattr(self, name)))

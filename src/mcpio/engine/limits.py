@@ -34,9 +34,9 @@ class Limits:
     batch_items: int = 1024
     """The longest batch (2025-03-26 only). Beyond: the whole batch is refused with -32600."""
     peer_bytes: int = 512 * MIB
-    """How much may be held for one peer: input, running requests, output, events kept for resumption, tasks and
+    """How much may be held for one peer: input, running requests, output, events kept for resumption and
     subscriptions, by their size in memory. While the requests that run take half of it, further ones wait; a message
-    that alone would take more is refused as too long; tasks and subscriptions beyond it are refused with -32603."""
+    that alone would take more is refused as too long. Tasks have a limit of their own (``TaskLimits.stored_bytes``)."""
     total_bytes: int = 1024 * MIB
     """How much may be held for all peers of one server. Above seven eighths of it, new sessions are refused (over HTTP
     with status 503). Beyond: the peer for which most is held is ended (``overloaded``)."""
