@@ -296,3 +296,13 @@ def test_a_schema_of_arguments_that_fits_the_function_is_taken(schema: dict[str,
     server = Server("s")
     server.tool(take, input_schema={**OBJECT, **schema})
     assert "take" in server.tools
+
+
+def test_a_function_that_takes_any_arguments_fits_a_schema_with_any_properties() -> None:
+    server = Server("s")
+
+    @server.tool(input_schema={"type": "object", "properties": {"name": {"type": "string"}}})
+    def take(**others: Any) -> str:
+        return str(others)
+
+    assert "take" in server.tools

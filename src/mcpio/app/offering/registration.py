@@ -245,8 +245,9 @@ def _check_fit(schema: Mapping[str, Any], binder: Binder) -> None:
     if not isinstance(described, Mapping):
         return
     taken = {parameter.name: parameter.required for parameter in binder.parameters}
+    is_closed = binder.input_schema.get("additionalProperties") is False  # unless it takes **others
     for name in described:
-        if name not in taken:
+        if name not in taken and is_closed:
             raise TypeError(f"{binder.name}(): input_schema has the property {name!r:.100}, which no parameter takes")
     if not _COMPOSING.isdisjoint(schema):
         return  # properties may be described elsewhere
