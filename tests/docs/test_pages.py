@@ -158,7 +158,7 @@ def test_every_call_and_option_of_a_client_is_mentioned() -> None:
     assert options <= {"info", "capabilities"}  # the reference has them
     calls = {name for name in public(Client) if not name.startswith("list_") and f"{name}(" not in said}
     drivers = {"begin_anew", "check_open", "connection", "driver", "ended", "fail_abandoned", "handle", "initialize"}
-    drivers |= {"account", "add_innermost", "forget_tools", "process", "report", "settle", "thread_pool"}
+    drivers |= {"account", "add_innermost", "forget_tools", "note_room", "process", "report", "settle", "thread_pool"}
     raw = {"notify", "send_progress"}  # of what has calls of its own
     assert calls - drivers - raw - {"server"} == set()
 

@@ -109,7 +109,7 @@ def test_any_number_of_concurrent_calls_is_answered_however_large_they_are(argum
         answered: list[str] = []
 
         async def ask(client: Any) -> None:
-            answered.append((await client.call_tool("text", arguments)).text)
+            answered.append((await client.call_tool("text", arguments, timeout=None)).text)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve, server, theirs)
@@ -178,3 +178,20 @@ def test_of_all_clients_the_one_for_which_most_is_held_is_ended(caplog: pytest.L
 
     run(main)
     assert "most was held for it" in caplog.text
+
+
+def test_what_cannot_even_say_that_the_result_is_too_large_is_an_internal_error() -> None:
+    async def main() -> None:
+        ours, theirs = trio.testing.memory_stream_pair()
+        server = a_server(Options(limits=Limits(sent_message_bytes=500)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, server, theirs)
+            id: Any = "i" * 380
+            await ours.send_all(lines(HELLO, {"method": "notifications/initialized"}, call(id, "text", size=5000)))
+            data = b""
+            while data.count(b"\n") < 2:
+                data += await ours.receive_some()
+            await ours.aclose()
+        assert json.loads(data.splitlines()[1])["error"]["message"] == "Internal error"
+
+    run(main)
