@@ -115,7 +115,7 @@ class TaskReceiver:
         """``resume`` says how to go on with a task that was cut off; without it, such tasks are lost."""
         self.options: TaskOptions = options
         self.thread_pool: ThreadPool = thread_pool
-        self.fault_reports = FaultReports()
+        self.fault_reports: FaultReports = FaultReports()
         self._page_size = page_size
         self.handlers = {
             "tasks/get": self._get,
