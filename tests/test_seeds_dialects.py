@@ -10,7 +10,6 @@ from wires import INFO, INITIALIZED, call, client, feed, new_server, note, one, 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
-from mcpio.erlmcp_codes import ErlmcpCode, ErlmcpExperimentalCode
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.events import (
     Answered,
@@ -23,7 +22,7 @@ from mcpio.events import (
     ResponseReceived,
 )
 from mcpio.methods import declares
-from mcpio.profiles import Profile
+from mcpio.profiles import ErlmcpCode, ErlmcpExperimentalCode, Profile
 from mcpio.types import (
     CallToolRequest,
     CallToolResult,

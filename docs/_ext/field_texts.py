@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from mcpio.erlmcp_codes import ErlmcpCode, ErlmcpExperimentalCode
+from mcpio.profiles import ErlmcpCode, ErlmcpExperimentalCode
 from mcpio.refusals import RefusalCode
 
 __all__ = ["FIELD_TEXTS", "FIELD_TEXTS_OF_ONE", "MEMBER_TEXTS", "field_text"]

@@ -160,7 +160,7 @@ def annotated(cls: type) -> set[str]:
         ("mcpio.types", "Tool.input_schema", "JSON Schema of the arguments."),
         ("mcpio.events", "CloseReason.LOST", "The channel broke."),
         ("mcpio.errors", "ErrorCode.PARSE_ERROR", "The message is no JSON."),
-        ("mcpio.erlmcp_codes", "ErlmcpCode.TOOL_NOT_FOUND", "Tool not found."),
+        ("mcpio.profiles", "ErlmcpCode.TOOL_NOT_FOUND", "Tool not found."),
         ("mcpio.types", "Tool.nothing", None),
         ("mcpio.types", "nothing", None),
     ],

@@ -105,7 +105,7 @@ MODULE_PATTERNS = list(module_patterns())
 
 def test_patterns_of_modules_are_found() -> None:
     places = {place for place, _, _ in MODULE_PATTERNS}
-    assert {"mcpio._printable._UNSAFE", "mcpio.app.icons._MAGIC", "mcpio.types._values._SIMPLE"} <= places
+    assert {"mcpio._printable._UNSAFE", "mcpio.app.icons._MAGIC", "mcpio.codec.values._SIMPLE"} <= places
 
 
 @pytest.mark.parametrize(("pattern", "method"), [(r"\s+x", "search"), (r"\beyJ[\w-]{8,}\.", "sub")])

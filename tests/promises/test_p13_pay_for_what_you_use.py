@@ -92,7 +92,7 @@ async def main():
     await serving
 asyncio.run(main())
 """
-UNUSED = {"app.middleware", "app.limiting", "app.retrying", "backoff", "erlmcp_codes", "refusals", "restarts"}
+UNUSED = {"app.middleware", "app.limiting", "app.retrying", "backoff", "profiles", "refusals", "restarts"}
 TASKS = {
     "app.peer_tasks.handle",
     "app.peer_tasks.watch",

@@ -97,7 +97,7 @@ def check_meta(members: Mapping[str, Any]) -> None:
         raise LocalProtocolError(f"_meta is an object, not {meta!r:.100}")
     if meta:
         # Few messages have any, and the others need not wait for the rules to load.
-        from mcpio.types.meta_keys import fault_in_meta
+        from mcpio.types.meta import fault_in_meta
 
         fault = fault_in_meta(meta)
         if fault is not None:

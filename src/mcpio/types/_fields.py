@@ -232,7 +232,7 @@ class Payload:  # noqa: PLW1641  # never hashable: there are mappings inside
 
     def __attrs_post_init__(self) -> None:
         """Check the kinds of the members: ``TypeError`` names the one that is wrong. Decoding does not pass here."""
-        from mcpio.types._kinds import kinds_check
+        from mcpio.types._members import kinds_check
 
         cls: Any = self.__class__
         cls.__attrs_post_init__ = check = kinds_check(cls)  # made when the first object of the class is

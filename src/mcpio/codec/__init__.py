@@ -25,10 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar, ge
 import attrs
 from cattrs import BaseConverter
 
-from mcpio.errors import InvalidMessage
-from mcpio.types._fields import Choice, Description, OneOrMore, Payload, Unknown
-from mcpio.types._members import Member, members
-from mcpio.types._objects import (
+from mcpio.codec.objects import (
     UNLIKE_ANY,
     InRow,
     OutRow,
@@ -39,7 +36,7 @@ from mcpio.types._objects import (
     object_encoder,
     sort_out,
 )
-from mcpio.types._values import (
+from mcpio.codec.values import (
     PLAIN,
     Decoder,
     Encoder,
@@ -48,14 +45,14 @@ from mcpio.types._values import (
     choices_hook,
     each_value,
     exact_class,
-    is_optional,
-    is_union,
     note,
     quoted,
     refuse,
     union_hook,
-    without_null,
 )
+from mcpio.errors import InvalidMessage
+from mcpio.types._fields import Choice, Description, OneOrMore, Payload, Unknown
+from mcpio.types._members import Member, is_optional, is_union, members, without_null
 from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
 from mcpio.types.messages import ResultPayload
 

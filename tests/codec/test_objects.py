@@ -9,6 +9,18 @@ import pytest
 from unchecked import unchecked
 
 from mcpio.codec import codec
+from mcpio.codec.objects import (
+    UNLIKE_ANY,
+    Check,
+    InRow,
+    OutRow,
+    checks_of,
+    itemwise_encoder,
+    object_decoder,
+    object_encoder,
+    sort_out,
+)
+from mcpio.codec.values import PLAIN, Fault, choices_hook
 from mcpio.errors import InvalidMessage
 from mcpio.revisions import REV_2025_06_18, REV_2025_11_25, REV_2026_07_28
 from mcpio.types import (
@@ -25,18 +37,6 @@ from mcpio.types import (
 )
 from mcpio.types._fields import EMPTY, Payload, payload
 from mcpio.types._members import members
-from mcpio.types._objects import (
-    UNLIKE_ANY,
-    Check,
-    InRow,
-    OutRow,
-    checks_of,
-    itemwise_encoder,
-    object_decoder,
-    object_encoder,
-    sort_out,
-)
-from mcpio.types._values import PLAIN, Fault, choices_hook
 
 
 @payload

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from types import NoneType, UnionType
-from typing import Any, NoReturn, Union, get_args, get_origin
+from typing import Any, NoReturn
+
+from mcpio.types._members import without_null
 
 __all__ = [
     "PLAIN",
@@ -16,13 +17,10 @@ __all__ = [
     "choices_hook",
     "each_value",
     "exact_class",
-    "is_optional",
-    "is_union",
     "note",
     "quoted",
     "refuse",
     "union_hook",
-    "without_null",
 ]
 
 # Faults
@@ -162,23 +160,6 @@ def exact_class(type_: Any) -> type | None:
     """Return the class whose values are of the type and JSON as they are; ``None`` when each needs its hook."""
     plain = PLAIN.get(without_null(type_))
     return None if plain is None else plain[0]
-
-
-def without_null(type_: Any) -> Any:
-    """Return the type without ``None``, which it may or may not have among its choices."""
-    if not is_optional(type_):
-        return type_
-    return Union[tuple(choice for choice in get_args(type_) if choice is not NoneType)]  # noqa: UP007  # from a tuple
-
-
-def is_optional(type_: Any) -> bool:
-    """Whether ``None`` is of the type."""
-    return NoneType in get_args(type_)
-
-
-def is_union(type_: Any) -> bool:
-    """Whether the type has several choices, ``None`` apart."""
-    return get_origin(type_) in (Union, UnionType) and not is_optional(type_)
 
 
 def each_value(value: Any, convert: Encoder) -> dict[str, Any]:

@@ -3,22 +3,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Optional, Union
+from typing import Any
 
 import pytest
 
-from mcpio.types._values import (
+from mcpio.codec.values import (
     PLAIN,
     Fault,
     choices_hook,
     each_value,
     exact_class,
-    is_optional,
-    is_union,
     quoted,
     refuse,
     union_hook,
-    without_null,
 )
 
 OBJECT = Mapping[str, Any]
@@ -119,19 +116,6 @@ def test_an_integer_may_be_written_with_a_point() -> None:
 
 def test_an_object_that_is_no_dict_goes_out_as_one() -> None:
     assert type(PLAIN[OBJECT][2](MappingProxyType({"a": 1}))) is dict
-
-
-def test_what_a_type_says() -> None:
-    assert is_optional(int | None)
-    assert is_optional(Optional[OBJECT])  # noqa: UP045  # the other form of the same
-    assert not is_optional(int | str)
-    assert without_null(int | None) is int
-    assert without_null(int) is int
-    assert without_null(int | str | None) == int | str
-    assert is_union(int | str)
-    assert is_union(Union[int, str])  # noqa: UP007  # the other form of the same
-    assert not is_union(int | None)
-    assert not is_union(int)
 
 
 def test_the_exact_class_of_a_type() -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
+from mcpio.codec.values import Decoder, Encoder, Fault, Oddities, note, refuse
 from mcpio.types._fields import EMPTY, MalformedItem, Payload
 from mcpio.types._members import Member, members
-from mcpio.types._values import Decoder, Encoder, Fault, Oddities, note, refuse
 
 if TYPE_CHECKING:
     from mcpio.revisions import Revision
