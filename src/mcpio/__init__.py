@@ -92,10 +92,8 @@ if TYPE_CHECKING:
         ResponseReceived,
         VersionMismatched,
     )
-    from mcpio.http.client_options import HttpClientOptions
-    from mcpio.http.model import Denied, RequestHead
-    from mcpio.http.options import Cors, HostPolicy, HttpOptions
-    from mcpio.http.session_records import (
+    from mcpio.http.client.options import HttpClientOptions
+    from mcpio.http.durable.records import (
         SessionDelete,
         SessionLoad,
         SessionSave,
@@ -103,6 +101,8 @@ if TYPE_CHECKING:
         StoredEvent,
         StoredSession,
     )
+    from mcpio.http.model import Denied, RequestHead
+    from mcpio.http.options import Cors, HostPolicy, HttpOptions
     from mcpio.profiles import Profile
     from mcpio.refusals import RefusalCode
     from mcpio.restarts import RestartPolicy, Restarts

@@ -93,7 +93,7 @@ def test_a_page_tells_that_a_visit_is_done_whoever_was_sent_there() -> None:
 
 
 def test_a_connection_goes_on_from_a_saved_session() -> None:
-    from mcpio.app.saving import SavedSession
+    from mcpio.app.session_snapshot import SavedSession
 
     server = Server("s")
     link = Link(server)

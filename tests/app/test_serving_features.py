@@ -8,8 +8,8 @@ import pytest
 from linked import Link
 
 from mcpio.app.context import Context
-from mcpio.app.saving import SavedSession
 from mcpio.app.server import Server
+from mcpio.app.session_snapshot import SavedSession
 from mcpio.errors import LocalProtocolError
 from mcpio.types import ClientCapabilities, ElicitationCapability, ElicitResult, Root, RootsCapability
 

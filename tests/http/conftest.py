@@ -8,7 +8,7 @@ from http2wire import OverHttp2
 from httpwire import Adapter, InMemory
 from triowire import PARSERS, OverTrio
 
-from mcpio.app.session_keeping import MemorySessionStore
+from mcpio.app.session_store import MemorySessionStore
 
 
 class SlowStore(MemorySessionStore):

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from mcpio.http.checks import (
-    HEALTH_LADDER,
-    LEGACY_LADDER,
-    MCP_LADDER,
-    Facts,
+    HEALTH_CHECKS,
+    LEGACY_CHECKS,
+    MCP_CHECKS,
+    Checks,
+    ParsedRequest,
     Rejection,
-    Rules,
     acceptable_answers,
-    first_broken,
+    first_failure,
     rejection_body,
     too_large,
 )
@@ -24,68 +24,72 @@ GOOD = {"content_type": "application/json", "accept": "application/json, text/ev
 LOCAL = HostPolicy.for_address("127.0.0.1", 8000)
 
 
-def facts(method: str = "POST", target: str = "/mcp", *more: tuple[str, str], head: Any = None, **fields: str) -> Facts:
+def request(
+    method: str = "POST", target: str = "/mcp", *more: tuple[str, str], head: Any = None, **fields: str
+) -> ParsedRequest:
     headers = [*fields.items(), *more]
     encoded = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers]
-    return Facts(RequestHead(1, method, target, encoded, **(head or {})))
+    return ParsedRequest(RequestHead(1, method, target, encoded, **(head or {})))
 
 
-def rules(ladder: Any = MCP_LADDER, **options: Any) -> Rules:
-    return Rules(ladder, ("POST", "GET", "DELETE"), HttpOptions(**options), 1000)
+def rules(ladder: Any = MCP_CHECKS, **options: Any) -> Checks:
+    return Checks(ladder, ("POST", "GET", "DELETE"), HttpOptions(**options), 1000)
 
 
-def broken(found: Facts, ladder: Any = MCP_LADDER, **options: Any) -> tuple[int, str] | None:
-    rejection = first_broken(found, rules(ladder, **options))
+def broken(found: ParsedRequest, ladder: Any = MCP_CHECKS, **options: Any) -> tuple[int, str] | None:
+    rejection = first_failure(found, rules(ladder, **options))
     return None if rejection is None else (rejection.status, rejection.message)
 
 
-def status(found: Facts, ladder: Any = MCP_LADDER, **options: Any) -> int:
+def status(found: ParsedRequest, ladder: Any = MCP_CHECKS, **options: Any) -> int:
     rejection = broken(found, ladder, **options)
     return 200 if rejection is None else rejection[0]
 
 
 def test_the_path_and_the_query_are_taken_apart() -> None:
-    found = facts("GET", "/mcp?a=1?b")
+    found = request("GET", "/mcp?a=1?b")
     assert (found.path, found.query) == ("/mcp", "a=1?b")
-    assert (facts("GET", "/mcp").query, facts("GET", "/mcp").host) == ("", None)
+    assert (request("GET", "/mcp").query, request("GET", "/mcp").host) == ("", None)
 
 
 def test_fields_that_nobody_asks_for_are_passed_over_and_those_that_come_twice_are_joined() -> None:
-    found = facts("POST", "/mcp", ("accept", "text/event-stream"), user_agent="x", accept="application/json")
+    found = request("POST", "/mcp", ("accept", "text/event-stream"), user_agent="x", accept="application/json")
     assert found.accept == "application/json, text/event-stream"
 
 
 @pytest.mark.parametrize("scheme", ["http", "HTTPS"])
 def test_a_target_may_be_a_whole_address_whose_host_is_the_one_that_counts(scheme: str) -> None:
-    found = facts("GET", f"{scheme}://localhost:8000/mcp?a=1", host="evil.example")
+    found = request("GET", f"{scheme}://localhost:8000/mcp?a=1", host="evil.example")
     assert (found.path, found.query, found.host) == ("/mcp", "a=1", "localhost:8000")
-    assert status(facts("POST", f"{scheme}://localhost:8000/mcp", host="evil.example", **GOOD), policy=LOCAL) == 200
-    assert status(facts("POST", f"{scheme}://evil.example/mcp", host="localhost:8000", **GOOD), policy=LOCAL) == 403
-    assert status(facts("POST", f"{scheme}://a@localhost:8000/mcp", host="localhost:8000", **GOOD), policy=LOCAL) == 403
+    assert status(request("POST", f"{scheme}://localhost:8000/mcp", host="evil.example", **GOOD), policy=LOCAL) == 200
+    assert status(request("POST", f"{scheme}://evil.example/mcp", host="localhost:8000", **GOOD), policy=LOCAL) == 403
+    assert (
+        status(request("POST", f"{scheme}://a@localhost:8000/mcp", host="localhost:8000", **GOOD), policy=LOCAL) == 403
+    )
 
 
 @pytest.mark.parametrize(("target", "path"), [("*", "*"), ("ftp://a/mcp", "ftp://a/mcp"), ("http://a", "/"), ("", "")])
 def test_a_target_of_another_form_is_no_place_of_ours(target: str, path: str) -> None:
-    assert facts("OPTIONS", target).path == path
+    assert request("OPTIONS", target).path == path
 
 
 @pytest.mark.req("HTTP-01")
 def test_other_methods_are_refused_and_told_which_there_are() -> None:
-    rejection = first_broken(facts("PUT"), rules())
+    rejection = first_failure(request("PUT"), rules())
     assert rejection is not None
     assert (rejection.status, rejection.headers) == (405, ((b"allow", b"POST, GET, DELETE"),))
-    assert status(facts("OPTIONS")) == 405
-    assert status(facts("OPTIONS"), cors=Cors()) == 200
-    assert status(facts("get")) == 405
-    assert len(broken(facts("X" * 10_000)) or ()) == 2
-    assert len((broken(facts("X" * 10_000)) or (0, ""))[1]) < 100
+    assert status(request("OPTIONS")) == 405
+    assert status(request("OPTIONS"), cors=Cors()) == 200
+    assert status(request("get")) == 405
+    assert len(broken(request("X" * 10_000)) or ()) == 2
+    assert len((broken(request("X" * 10_000)) or (0, ""))[1]) < 100
 
 
 @pytest.mark.req("HTTP-04", "HTTP-35")
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST:8000"])
 def test_a_name_of_ours_is_served(host: str) -> None:
-    assert status(facts(host=host, **GOOD), policy=LOCAL) == 200
-    assert status(facts(host=host, origin=f"http://{host}", **GOOD), policy=LOCAL) == 200
+    assert status(request(host=host, **GOOD), policy=LOCAL) == 200
+    assert status(request(host=host, origin=f"http://{host}", **GOOD), policy=LOCAL) == 200
 
 
 @pytest.mark.req("HTTP-02", "HTTP-03", "HTTP-04")
@@ -104,26 +108,26 @@ def test_a_name_of_ours_is_served(host: str) -> None:
     ],
 )
 def test_dns_rebinding_does_not_work(method: str, fields: dict[str, str]) -> None:
-    assert status(facts(method, **GOOD, **fields), policy=LOCAL, cors=Cors(origins=frozenset())) == 403
-    assert status(facts(method, **GOOD, **fields), LEGACY_LADDER, policy=LOCAL, cors=Cors(origins=frozenset())) == 403
+    assert status(request(method, **GOOD, **fields), policy=LOCAL, cors=Cors(origins=frozenset())) == 403
+    assert status(request(method, **GOOD, **fields), LEGACY_CHECKS, policy=LOCAL, cors=Cors(origins=frozenset())) == 403
 
 
 @pytest.mark.req("HTTP-02")
 @pytest.mark.parametrize("twice", ["host", "origin"])
 def test_a_field_that_comes_twice_is_nobodys(twice: str) -> None:
     fields = {"host": "localhost:8000", "origin": "http://localhost:8000", **GOOD}
-    assert status(facts("POST", "/mcp", (twice, fields[twice]), **fields), policy=LOCAL) == 403
+    assert status(request("POST", "/mcp", (twice, fields[twice]), **fields), policy=LOCAL) == 403
 
 
 @pytest.mark.req("HTTP-02")
 def test_without_a_policy_a_page_may_call_where_it_came_from() -> None:
-    assert status(facts(host="a.example", origin="https://A.example", **GOOD)) == 200
-    assert status(facts(host="a.example", origin="https://b.example", **GOOD)) == 403
-    assert status(facts(origin="https://b.example", **GOOD)) == 403
+    assert status(request(host="a.example", origin="https://A.example", **GOOD)) == 200
+    assert status(request(host="a.example", origin="https://b.example", **GOOD)) == 403
+    assert status(request(origin="https://b.example", **GOOD)) == 403
 
 
 def test_a_page_that_cors_welcomes_may_call() -> None:
-    page = facts(host="localhost:8000", origin="https://App.example", **GOOD)
+    page = request(host="localhost:8000", origin="https://App.example", **GOOD)
     assert status(page, policy=LOCAL, cors=Cors()) == 200
     assert status(page, policy=LOCAL, cors=Cors(origins=frozenset({"https://app.example"}))) == 200
     assert status(page, policy=LOCAL, cors=Cors(origins=frozenset({"https://b.example"}))) == 403
@@ -131,17 +135,17 @@ def test_a_page_that_cors_welcomes_may_call() -> None:
 
 
 def test_a_request_may_bring_the_policy_of_where_it_came_in() -> None:
-    assert status(facts(host="a", head={"policy": LOCAL}, **GOOD)) == 403
-    assert status(facts(host="a", head={"policy": HostPolicy(None, None)}, **GOOD), policy=LOCAL) == 200
+    assert status(request(host="a", head={"policy": LOCAL}, **GOOD)) == 403
+    assert status(request(host="a", head={"policy": HostPolicy(None, None)}, **GOOD), policy=LOCAL) == 200
 
 
 @pytest.mark.req("HTTP-05")
 def test_who_is_denied_hears_what_whoever_denied_says() -> None:
     denied = Denied(403, "not you", ((b"www-authenticate", b"Bearer"),))
-    rejection = first_broken(facts(head={"principal": denied}, **GOOD), rules())
+    rejection = first_failure(request(head={"principal": denied}, **GOOD), rules())
     assert rejection == Rejection(403, "not you", headers=((b"www-authenticate", b"Bearer"),))
-    assert status(facts("OPTIONS", head={"principal": denied}), cors=Cors()) == 200
-    unknown = first_broken(facts(head={"principal": Denied(500, "Internal error")}, **GOOD), rules())
+    assert status(request("OPTIONS", head={"principal": denied}), cors=Cors()) == 200
+    unknown = first_failure(request(head={"principal": Denied(500, "Internal error")}, **GOOD), rules())
     assert unknown == Rejection(500, "Internal error", -32603)
 
 
@@ -169,18 +173,18 @@ def test_who_is_denied_hears_what_whoever_denied_says() -> None:
     ],
 )
 def test_a_post_must_accept_both(accept: str, expected: int) -> None:
-    assert status(facts(**{**GOOD, "accept": accept})) == expected
+    assert status(request(**{**GOOD, "accept": accept})) == expected
     fields = {**GOOD}
     del fields["accept"]
     if expected == 406:
-        assert status(facts(**fields)) == 406
-    assert status(facts(**{**GOOD, "accept": accept}), LEGACY_LADDER) == 200
+        assert status(request(**fields)) == 406
+    assert status(request(**{**GOOD, "accept": accept}), LEGACY_CHECKS) == 200
 
 
 @pytest.mark.req("HTTP-07")
 def test_two_fields_accept_as_much_as_one() -> None:
     fields = {"content_type": "application/json", "accept": "application/json"}
-    assert status(facts("POST", "/mcp", ("accept", "text/event-stream"), **fields)) == 200
+    assert status(request("POST", "/mcp", ("accept", "text/event-stream"), **fields)) == 200
 
 
 @pytest.mark.req("HTTP-07")
@@ -196,19 +200,19 @@ def test_two_fields_accept_as_much_as_one() -> None:
     ],
 )
 def test_where_that_is_not_asked_a_client_gets_what_it_accepts(accept: str, answers: Answers) -> None:
-    found = facts(**{**GOOD, "accept": accept})
+    found = request(**{**GOOD, "accept": accept})
     assert status(found, strict_accept=False) == 200
     assert acceptable_answers(found, HttpOptions(strict_accept=False)) == answers
     assert acceptable_answers(found, HttpOptions()) == "auto"
-    assert acceptable_answers(facts(**{**GOOD, "accept": "text/html"}), HttpOptions(answers="json")) == "json"
-    assert status(facts(**{**GOOD, "accept": "text/html"}), strict_accept=False) == 406
+    assert acceptable_answers(request(**{**GOOD, "accept": "text/html"}), HttpOptions(answers="json")) == "json"
+    assert status(request(**{**GOOD, "accept": "text/html"}), strict_accept=False) == 406
 
 
 @pytest.mark.req("HTTP-26")
 def test_who_listens_must_accept_a_stream() -> None:
-    assert status(facts("GET", accept="text/event-stream")) == 200
-    assert status(facts("GET", accept="application/json")) == 406
-    assert status(facts("DELETE")) == 200
+    assert status(request("GET", accept="text/event-stream")) == 200
+    assert status(request("GET", accept="application/json")) == 406
+    assert status(request("DELETE")) == 200
 
 
 @pytest.mark.req("HTTP-08")
@@ -226,7 +230,7 @@ def test_who_listens_must_accept_a_stream() -> None:
     ],
 )
 def test_a_message_is_json(kind: str, expected: int) -> None:
-    assert status(facts(**{**GOOD, "content_type": kind})) == expected
+    assert status(request(**{**GOOD, "content_type": kind})) == expected
 
 
 @pytest.mark.req("HTTP-14")
@@ -235,7 +239,7 @@ def test_a_message_is_json(kind: str, expected: int) -> None:
     [("1000", 200), ("1001", 413), ("9" * 5000, 413), ("-1", 200), ("x", 200), ("\xb2", 200), ("5, 5", 200)],
 )
 def test_a_body_that_is_announced_as_too_long_need_not_come(length: str, expected: int) -> None:
-    assert status(facts(content_length=length, **GOOD)) == expected
+    assert status(request(content_length=length, **GOOD)) == expected
     assert too_large(1000).status == 413
 
 
@@ -253,13 +257,13 @@ def test_a_body_that_is_announced_as_too_long_need_not_come(length: str, expecte
     ],
 )
 def test_a_version_is_one_that_has_sessions(version: str, expected: int) -> None:
-    found = facts(mcp_protocol_version=version, **GOOD)
+    found = request(mcp_protocol_version=version, **GOOD)
     assert status(found) == expected
     assert len((broken(found) or (0, ""))[1]) < 200
 
 
 def test_who_watches_may_use_any_name() -> None:
-    assert status(facts("GET", host="evil.example", origin="x"), HEALTH_LADDER, policy=LOCAL) == 200
+    assert status(request("GET", host="evil.example", origin="x"), HEALTH_CHECKS, policy=LOCAL) == 200
 
 
 @pytest.mark.req("HTTP-03", "RPC-12")
@@ -272,6 +276,6 @@ def test_header_fields_of_any_bytes_do_no_harm() -> None:
     names = ("host", "origin", "accept", "content-type", "mcp-session-id", "last-event-id", "mcp-protocol-version")
     for value in (b"\xff\xfe\x00", b"\r\nx: y", b"," * 1000, b"x" * 1_000_000):
         head = RequestHead(1, "POST", "/\xff?\xff", [(name.encode(), value) for name in names])
-        rejection = first_broken(Facts(head), rules(policy=LOCAL))
+        rejection = first_failure(ParsedRequest(head), rules(policy=LOCAL))
         assert rejection is not None
         assert len(rejection_body(rejection)) < 1000

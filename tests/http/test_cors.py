@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio.http.checks import Facts
-from mcpio.http.cors import cors_headers, preflight_headers
+from mcpio.http.checks import ParsedRequest, cors_headers, preflight_headers
 from mcpio.http.model import RequestHead
 from mcpio.http.options import Cors, HttpOptions
 
 
 def headers(origin: str | None, cors: Cors | None) -> dict[bytes, bytes]:
     fields = [] if origin is None else [(b"origin", origin.encode())]
-    return dict(cors_headers(Facts(RequestHead(1, "POST", "/mcp", fields)), HttpOptions(cors=cors)))
+    return dict(cors_headers(ParsedRequest(RequestHead(1, "POST", "/mcp", fields)), HttpOptions(cors=cors)))
 
 
 def test_pages_of_other_origins_may_read_nothing_unless_that_is_wanted() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.session_keeping import MemorySessionStore
+from mcpio.app.session_store import MemorySessionStore
 from mcpio.engine.task_records import StorePut
-from mcpio.http.session_records import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
+from mcpio.http.durable.records import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
 from mcpio.stores import SqliteStore
 
 

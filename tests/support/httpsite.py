@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -13,12 +14,14 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.events import RequestReceived
+from mcpio.http.durable.queue import DurableHooks
+from mcpio.http.durable.records import SessionEffect, SessionLoad
+from mcpio.http.durable.sessions import DurableSessions
 from mcpio.http.model import Body, End, RequestHead, Reset
 from mcpio.http.options import HttpOptions
-from mcpio.http.server import HttpEvent, HttpServer
-from mcpio.http.session_records import SessionEffect, SessionLoad
-from mcpio.http.sessions import HttpSession
-from mcpio.http.storing import Keeping
+from mcpio.http.server.registry import Sessions
+from mcpio.http.server.server import HttpEvent, HttpServer
+from mcpio.http.server.sessions import HttpSession
 from mcpio.types import CallToolResult, TextContent
 from mcpio.types.lifecycle import Implementation, ServerCapabilities, ToolsCapability
 
@@ -56,7 +59,7 @@ class Site:
             entropy=entropy or (lambda size: next(self._drawn).to_bytes(size, "big")),
             options=options,
             limits=limits,
-            keeping=None if store is None else self._keeping(chosen),
+            new_sessions=Sessions if store is None else partial(DurableSessions, self._keeping(chosen)),
         )
 
     # Requests
@@ -189,11 +192,11 @@ class Site:
             exchange.take(item)
         self.settle()
 
-    def _keeping(self, engine: Options) -> Keeping:
+    def _keeping(self, engine: Options) -> DurableHooks:
         def restore(saved: Mapping[str, Any], principal: Any, now: float) -> ServerConnection:
             return ServerConnection.restore(saved["engine"], now, options=engine, principal=principal)
 
-        return Keeping(
+        return DurableHooks(
             save=lambda session: {"engine": session.connection.snapshot(self.now)},
             restore=restore,
             report=lambda message, error: None,

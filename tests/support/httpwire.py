@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from mcpio.app.hosting import HttpHost
+from mcpio.app.http_host import HttpHost
 from mcpio.app.server import Server
 from mcpio.framing.sse import ServerSentEvent, SseParser
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
 from httpsite import INFO, Site
 
-from mcpio.app.session_keeping import MemorySessionStore
+from mcpio.app.session_store import MemorySessionStore
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import LocalProtocolError
+from mcpio.http.durable.queue import DurableHooks
+from mcpio.http.durable.records import SessionEffect, SessionLoad
+from mcpio.http.durable.sessions import DurableSessions
 from mcpio.http.options import HttpOptions
-from mcpio.http.server import HttpServer
-from mcpio.http.session_records import SessionEffect, SessionLoad
-from mcpio.http.sessions import HttpSession
-from mcpio.http.storing import Keeping
+from mcpio.http.server.server import HttpServer
+from mcpio.http.server.sessions import HttpSession
 from mcpio.types.lifecycle import ServerCapabilities, ToolsCapability
 
 DRAWN = count(1)
@@ -55,7 +57,10 @@ class KeptSite(Site):
             entropy=lambda size: next(DRAWN).to_bytes(size, "big"),
             options=options,
             limits=limits,
-            keeping=Keeping(save=self._save, restore=self._restore, report=self._report, epoch=epoch),
+            new_sessions=partial(
+                DurableSessions,
+                DurableHooks(save=self._save, restore=self._restore, report=self._report, epoch=epoch),
+            ),
         )
 
     def next_process(self, options: HttpOptions | None = None, **more: Any) -> KeptSite:

@@ -17,7 +17,7 @@ import trustme
 from relay import Relay, hold_little, relaying
 
 from mcpio import Backoff, ClientOptions, Server
-from mcpio.http.client_options import HttpClientOptions
+from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.testing.transport_kit import Conversation, Ends, Harness
 from mcpio.trio import (

@@ -11,8 +11,8 @@ from mcpio.engine.client import ClientConnection
 from mcpio.engine.options import Options
 from mcpio.errors import McpError
 from mcpio.events import OutgoingId, RequestFailed, RequestReceived, ResponseReceived
-from mcpio.http.client import HttpClient
-from mcpio.http.client_options import HttpClientOptions
+from mcpio.http.client.client import HttpClient
+from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead
 from mcpio.types.lifecycle import ClientCapabilities, Implementation, RootsCapability

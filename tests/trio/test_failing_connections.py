@@ -64,9 +64,9 @@ REQUESTS = (
     "mcpio.trio._http_parsers:H11Parser.next_event",
 )
 EXCHANGES = (
-    "mcpio.app.hosting:HttpHost.receive",
-    "mcpio.app.hosting:HttpHost.responses_to_send",
-    "mcpio.app.hosting:HttpHost._flush",
+    "mcpio.app.http_host:HttpHost.receive",
+    "mcpio.app.http_host:HttpHost.responses_to_send",
+    "mcpio.app.http_host:HttpHost._flush",
     "mcpio.app.server:Server.connection",
     "mcpio.app.server:Server.session",
     "mcpio.trio._http_connection:HttpConnection.wake",

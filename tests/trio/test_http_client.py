@@ -18,7 +18,7 @@ from mcpio.errors import (
     LocalProtocolError,
     NoBackChannel,
 )
-from mcpio.http.client_options import HttpClientOptions
+from mcpio.http.client.options import HttpClientOptions
 from mcpio.trio import connect_http, open_http
 
 URL = "http://example.com/mcp"

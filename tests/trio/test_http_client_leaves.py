@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from mcpio import Server
-from mcpio.http.client_options import HttpClientOptions
+from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.options import HttpOptions
 from mcpio.trio import open_http, serve_http
 

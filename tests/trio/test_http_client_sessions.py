@@ -14,7 +14,7 @@ from mcpio.errors import (
     ConnectionLost,
     NoBackChannel,
 )
-from mcpio.http.client_options import HttpClientOptions
+from mcpio.http.client.options import HttpClientOptions
 from mcpio.trio import open_http
 from mcpio.types import SubscribeRequest, UnsubscribeRequest
 

@@ -20,8 +20,8 @@ from mcpio.engine.table import Phase
 from mcpio.errors import LocalProtocolError
 
 if TYPE_CHECKING:
-    from mcpio.app.saving import SavedSession, UnansweredPolicy
     from mcpio.app.server import Server
+    from mcpio.app.session_snapshot import SavedSession, UnansweredPolicy
 
 __all__ = [
     "Beginning",
@@ -128,7 +128,7 @@ def _saved(options: Any) -> SavedSession | None:
         return None
     if options.get("connection") is not None:
         raise TypeError("give either connection= or snapshot=")
-    from mcpio.app.saving import SavedSession
+    from mcpio.app.session_snapshot import SavedSession
 
     return SavedSession.read(snapshot)
 

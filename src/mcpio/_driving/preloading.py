@@ -28,7 +28,7 @@ _LATE: Final = (
     "mcpio.app.middleware",
     "mcpio.app.peer_faults",
     "mcpio.app.peer_tasks.watch",
-    "mcpio.app.saving",
+    "mcpio.app.session_snapshot",
     "mcpio.codec",
     "mcpio.engine.batches",
     "mcpio.engine.dialect",

@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from mcpio.app.result_checks import CheckResults
     from mcpio.app.retrying import Retry
     from mcpio.app.runtime import Driver, OneShot, Runtime, Spawned
-    from mcpio.app.saving import SavedSession, UnansweredPolicy
     from mcpio.app.server import Lifespan, NotificationHandler, Server
     from mcpio.app.serving import ServerSession
     from mcpio.app.session import Handler, ProgressCallback, Session
-    from mcpio.app.session_keeping import MemorySessionStore, SessionStore
+    from mcpio.app.session_snapshot import SavedSession, UnansweredPolicy
+    from mcpio.app.session_store import MemorySessionStore, SessionStore
     from mcpio.app.tasks.keeping import MemoryTaskStore, TaskStore
     from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
     from mcpio.app.tasks.runs import RunningTask, TaskPlace
@@ -181,11 +181,11 @@ _HOME = {
     "retrying": "Retry",
     "asking.roots": "root_of",
     "runtime": "Driver OneShot Runtime Spawned",
-    "saving": "SavedSession UnansweredPolicy",
+    "session_snapshot": "SavedSession UnansweredPolicy",
     "server": "Lifespan NotificationHandler Server",
     "serving": "ServerSession",
     "session": "Handler ProgressCallback Session",
-    "session_keeping": "MemorySessionStore SessionStore",
+    "session_store": "MemorySessionStore SessionStore",
     "peer_tasks.calls": "StatusCallback",
     "peer_tasks.handle": "TaskHandle",
     "offering.tools": "Tools",

@@ -52,7 +52,7 @@ from mcpio.types.tools import ListToolsRequest, ListToolsResult, ToolListChanged
 if TYPE_CHECKING:
     from mcpio.app.logs import LogFilter
     from mcpio.app.middleware import Middleware
-    from mcpio.app.saving import SavedSession
+    from mcpio.app.session_snapshot import SavedSession
     from mcpio.app.tasks.receiver import TaskOptions
     from mcpio.app.tasks.tools import ToolTasks
     from mcpio.types.logging import SetLevelRequest

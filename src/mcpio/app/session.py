@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from mcpio.app.health import SessionHealth
     from mcpio.app.middleware import Middleware
     from mcpio.app.peer_faults import PeerFaults
-    from mcpio.app.saving import SavedSession, UnansweredPolicy
+    from mcpio.app.session_snapshot import SavedSession, UnansweredPolicy
 
 __all__ = ["Handler", "ProgressCallback", "Session", "Waiter", "checked_callback"]
 
@@ -327,7 +327,7 @@ class Session(TaskCalls):
         requests that are being served are in it; whoever waits here for an answer of the peer's is not.
         ``LocalProtocolError`` while events or output are undrained, and after the end.
         """
-        from mcpio.app.saving import save
+        from mcpio.app.session_snapshot import save
 
         return save(self, {id: scope.raw for id, (scope, _) in self._running.items()}, self._save_state())
 
@@ -338,7 +338,7 @@ class Session(TaskCalls):
         nobody knows what the peer's requests were, and all of them fail. See ``UnansweredPolicy`` for the others. Our
         own requests, for which nobody waits any more, are cancelled. ``LocalProtocolError`` for a malformed snapshot.
         """
-        from mcpio.app.saving import resume
+        from mcpio.app.session_snapshot import resume
 
         self._load_state({} if saved is None else saved.state)
         resume(self, {} if saved is None else saved.running, unanswered)

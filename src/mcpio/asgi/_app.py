@@ -18,9 +18,9 @@ from mcpio.http.options import HostPolicy, HttpOptions
 
 if TYPE_CHECKING:
     from mcpio._driving import TapSource
-    from mcpio.app.saving import UnansweredPolicy
     from mcpio.app.server import Server
-    from mcpio.app.session_keeping import SessionStore
+    from mcpio.app.session_snapshot import UnansweredPolicy
+    from mcpio.app.session_store import SessionStore
     from mcpio.http.model import Denied
 
 __all__ = ["AsgiApp", "Identify", "app"]

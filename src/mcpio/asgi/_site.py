@@ -12,7 +12,7 @@ import attrs
 
 from mcpio._driving import TapSource, report, watch
 from mcpio._driving.places import LAST_STORED, Place, attached
-from mcpio.app.hosting import HttpHost
+from mcpio.app.http_host import HttpHost
 from mcpio.app.runtime import OneShot, Spawned
 from mcpio.asgi._calls import Call, CallTask, acting
 from mcpio.asgi._loops import Loop, loop_identity, running_loop
@@ -20,9 +20,9 @@ from mcpio.asgi._watch import Watch
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
 
 if TYPE_CHECKING:
-    from mcpio.app.saving import UnansweredPolicy
     from mcpio.app.server import Server
-    from mcpio.app.session_keeping import SessionStore
+    from mcpio.app.session_snapshot import UnansweredPolicy
+    from mcpio.app.session_store import SessionStore
     from mcpio.engine.server import ServerConnection
     from mcpio.http.options import HostPolicy, HttpOptions
 

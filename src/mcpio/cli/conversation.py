@@ -200,7 +200,7 @@ def _opened(options: argparse.Namespace, of_client: ConnectOptions) -> Opened[Cl
         from mcpio.trio import open_websocket
 
         return open_websocket(options.url, headers=dict(options.header), **of_client)
-    from mcpio.http.client_options import HttpClientOptions
+    from mcpio.http.client.options import HttpClientOptions
     from mcpio.trio import open_http
 
     return open_http(options.url, http=HttpClientOptions(headers=dict(options.header)), **of_client)
@@ -215,7 +215,7 @@ def _checked_url(text: str, options: argparse.Namespace) -> str:
             raise Failure(Exit.USAGE, f"--header is for servers over HTTP, not for {text}")
         sockets.target(text)
         return text
-    from mcpio.http.client_options import HttpClientOptions
+    from mcpio.http.client.options import HttpClientOptions
     from mcpio.http.location import Location
 
     try:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from mcpio._lazy import names_by_use
 
 if TYPE_CHECKING:
-    from mcpio.http.client import HttpClient
-    from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost
+    from mcpio.http.client.client import HttpClient
+    from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost
     from mcpio.http.location import Location
     from mcpio.http.model import Body, End, RequestItem, Reset, ResponseHead, ResponseItem
-    from mcpio.http.server import HttpServer
-    from mcpio.http.sessions import HttpSession, SessionClosed, SessionOpened
+    from mcpio.http.server.server import HttpServer
+    from mcpio.http.server.sessions import HttpSession, SessionClosed, SessionOpened
 
 __all__ = [
     "Body",
@@ -37,12 +37,12 @@ __all__ = [
 ]
 
 _HOME = {
-    "client": "HttpClient",
-    "client_events": "ListeningEnded MessageRefused SessionLost",
+    "client.client": "HttpClient",
+    "client.events": "ListeningEnded MessageRefused SessionLost",
     "location": "Location",
     "model": "Body End RequestItem Reset ResponseHead ResponseItem",
-    "server": "HttpServer",
-    "sessions": "HttpSession SessionClosed SessionOpened",
+    "server.server": "HttpServer",
+    "server.sessions": "HttpSession SessionClosed SessionOpened",
 }
 """The module of each name."""
 

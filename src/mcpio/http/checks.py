@@ -15,21 +15,23 @@ from mcpio.http.options import Answers, HostPolicy, HttpOptions
 from mcpio.revisions import HANDSHAKE_REVISIONS
 
 __all__ = [
-    "HEALTH_LADDER",
-    "LEGACY_LADDER",
-    "MCP_LADDER",
-    "UPGRADE_LADDER",
-    "Facts",
+    "HEALTH_CHECKS",
+    "LEGACY_CHECKS",
+    "MCP_CHECKS",
+    "UPGRADE_CHECKS",
+    "Checks",
+    "ParsedRequest",
     "Rejection",
-    "Rules",
     "acceptable_answers",
-    "first_broken",
+    "cors_headers",
+    "first_failure",
+    "preflight_headers",
     "rejection_body",
     "too_large",
 ]
 
 
-Rung: TypeAlias = "Callable[[Facts, Rules], Rejection | None]"
+Check: TypeAlias = "Callable[[ParsedRequest, Checks], Rejection | None]"
 """One check: why a request is not served, or ``None``."""
 
 
@@ -43,7 +45,7 @@ class Rejection:
     headers: Headers = ()
 
 
-class Facts:
+class ParsedRequest:
     """What the ladder looks at, found in one pass over the header fields.
 
     Fields that must be unique and are not count as what nobody serves: an attacker and a proxy may read different ones.
@@ -107,10 +109,10 @@ def _in_origin_form(target: str, host: str | None) -> tuple[str, str | None]:
 
 
 @attrs.frozen
-class Rules:
+class Checks:
     """What one endpoint asks of a request."""
 
-    ladder: tuple[Rung, ...]
+    ladder: tuple[Check, ...]
     """Its checks, in their order."""
     methods: tuple[str, ...]
     """The methods that it serves, beside OPTIONS where pages of other origins may ask."""
@@ -119,13 +121,13 @@ class Rules:
     """The longest body that is taken in."""
 
 
-def first_broken(facts: Facts, rules: Rules) -> Rejection | None:
+def first_failure(request: ParsedRequest, rules: Checks) -> Rejection | None:
     """Return the answer of the first rung that breaks, or ``None`` for a request that may go on.
 
     The rungs that need the body, or a session, are those of each endpoint.
     """
     for rung in rules.ladder:
-        rejection = rung(facts, rules)
+        rejection = rung(request, rules)
         if rejection is not None:
             return rejection
     return None
@@ -136,82 +138,112 @@ def rejection_body(rejection: Rejection, id: int | str | None = None) -> bytes:
     return jsonrpc.encode_error(id, rejection.code, rejection.message, with_null_id=False)
 
 
-def acceptable_answers(facts: Facts, options: HttpOptions) -> Answers:
+def acceptable_answers(request: ParsedRequest, options: HttpOptions) -> Answers:
     """Return how the answer to a POST may look that passed the ladder."""
-    if facts.accept == _USUAL_ACCEPT or options.strict_accept or not facts.accept:
+    if request.accept == _USUAL_ACCEPT or options.strict_accept or not request.accept:
         return options.answers
-    takes_json, takes_events = (_accepts(facts, kind) for kind in (_JSON, _EVENTS))
+    takes_json, takes_events = (_accepts(request, kind) for kind in (_JSON, _EVENTS))
     if takes_json and takes_events:
         return options.answers
     return "json" if takes_json else "sse"
 
 
+# CORS: what pages of other origins may read
+
+
+def cors_headers(request: ParsedRequest, options: HttpOptions) -> Headers:
+    """Return what every response to a page of a welcome origin carries."""
+    cors, origin = options.cors, request.origin
+    if cors is None or origin is None or (cors.origins != "*" and origin.lower() not in cors.origins):
+        return ()
+    allowed = b"*" if cors.origins == "*" else origin.encode("latin-1")
+    return (
+        (b"access-control-allow-origin", allowed),
+        (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version, www-authenticate"),
+        (b"vary", b"origin"),
+    )
+
+
+def preflight_headers(options: HttpOptions) -> Headers:
+    """Return what a browser that asks beforehand is told, beside ``cors_headers``."""
+    if options.cors is None:
+        return ()
+    return (
+        (b"access-control-allow-methods", b"POST, GET, DELETE"),
+        (
+            b"access-control-allow-headers",
+            b"authorization, content-type, accept, mcp-session-id, mcp-protocol-version, last-event-id",
+        ),
+        (b"access-control-max-age", b"%d" % options.cors.max_age),
+    )
+
+
 # The rungs
 
 
-def _host(facts: Facts, rules: Rules) -> Rejection | None:
+def _host(request: ParsedRequest, rules: Checks) -> Rejection | None:
     """Require that the client calls us by a name of ours (HTTP-04)."""
-    hosts = _policy(facts, rules).hosts
-    if hosts is None or (facts.host is not None and facts.host.lower() in hosts):
+    hosts = _policy(request, rules).hosts
+    if hosts is None or (request.host is not None and request.host.lower() in hosts):
         return None
     return Rejection(403, "Forbidden: this Host is not served here")
 
 
-def _origin(facts: Facts, rules: Rules) -> Rejection | None:
+def _origin(request: ParsedRequest, rules: Checks) -> Rejection | None:
     """Require that a page that calls is of a welcome origin (HTTP-02, HTTP-03)."""
-    origin, cors = facts.origin, rules.options.cors
-    if origin is None or origin.lower() in _welcome(facts, _policy(facts, rules)):
+    origin, cors = request.origin, rules.options.cors
+    if origin is None or origin.lower() in _welcome(request, _policy(request, rules)):
         return None
     if cors is not None and (cors.origins == "*" or origin.lower() in cors.origins):
         return None
     return Rejection(403, "Forbidden: this Origin is not welcome here")
 
 
-def _policy(facts: Facts, rules: Rules) -> HostPolicy:
-    return facts.policy or rules.options.policy
+def _policy(request: ParsedRequest, rules: Checks) -> HostPolicy:
+    return request.policy or rules.options.policy
 
 
-def _welcome(facts: Facts, policy: HostPolicy) -> frozenset[str] | tuple[str, ...]:
+def _welcome(request: ParsedRequest, policy: HostPolicy) -> frozenset[str] | tuple[str, ...]:
     if policy.origins is not None:
         return policy.origins
-    host = (facts.host or "").lower()
+    host = (request.host or "").lower()
     return (f"http://{host}", f"https://{host}")
 
 
-def _method(facts: Facts, rules: Rules) -> Rejection | None:
+def _method(request: ParsedRequest, rules: Checks) -> Rejection | None:
     """Require one of the methods of the endpoint (HTTP-01)."""
     allowed = rules.methods if rules.options.cors is None else (*rules.methods, "OPTIONS")
-    if facts.method in allowed:
+    if request.method in allowed:
         return None
     allow = ((b"allow", ", ".join(allowed).encode()),)
-    return Rejection(405, f"Method not allowed: {facts.method:.20}", headers=allow)
+    return Rejection(405, f"Method not allowed: {request.method:.20}", headers=allow)
 
 
-def _principal(facts: Facts, _: Rules) -> Rejection | None:
+def _principal(request: ParsedRequest, _: Checks) -> Rejection | None:
     """Require that whoever looked at the credentials did not refuse them. Browsers ask beforehand without any."""
-    denied = facts.principal
-    if not isinstance(denied, Denied) or facts.method == "OPTIONS":
+    denied = request.principal
+    if not isinstance(denied, Denied) or request.method == "OPTIONS":
         return None
     code = ErrorCode.INTERNAL_ERROR if denied.status >= 500 else ErrorCode.INVALID_REQUEST
     return Rejection(denied.status, denied.message, code, denied.headers)
 
 
-def _accept(facts: Facts, rules: Rules) -> Rejection | None:
+def _accept(request: ParsedRequest, rules: Checks) -> Rejection | None:
     """Require that the client can read what may be answered (HTTP-07, HTTP-26)."""
-    if facts.accept == _USUAL_ACCEPT:
+    if request.accept == _USUAL_ACCEPT:
         return None
-    wanted = {"POST": (_JSON, _EVENTS), "GET": (_EVENTS,)}.get(facts.method, ())
-    accepted = [_accepts(facts, kind) for kind in wanted]
-    if all(accepted) or (not rules.options.strict_accept and (any(accepted) or not facts.accept)):
+    wanted = {"POST": (_JSON, _EVENTS), "GET": (_EVENTS,)}.get(request.method, ())
+    accepted = [_accepts(request, kind) for kind in wanted]
+    if all(accepted) or (not rules.options.strict_accept and (any(accepted) or not request.accept)):
         return None
     return Rejection(406, f"Not acceptable: Accept must list {' and '.join(wanted)}")
 
 
-def _accepts(facts: Facts, kind: str) -> bool:
+def _accepts(request: ParsedRequest, kind: str) -> bool:
     """Whether ``Accept`` takes a media type: the most specific range says, and weight 0 is no (RFC 9110, 12.5.1)."""
     ranges = {"*/*": 0, f"{kind.partition('/')[0]}/*": 1, kind: 2}
     best, accepted = -1, False
-    for part in facts.accept.lower().split(","):
+    for part in request.accept.lower().split(","):
         name, *parameters = [piece.strip() for piece in part.split(";")]
         rank = ranges.get(name, -1)
         takes = not any(map(_NO_WEIGHT.fullmatch, parameters))
@@ -220,26 +252,26 @@ def _accepts(facts: Facts, kind: str) -> bool:
     return accepted
 
 
-def _content_type(facts: Facts, rules: Rules) -> Rejection | None:
+def _content_type(request: ParsedRequest, rules: Checks) -> Rejection | None:
     """Require that a message comes as JSON (HTTP-08)."""
-    if facts.method != "POST" or facts.content_type == _JSON:
+    if request.method != "POST" or request.content_type == _JSON:
         return None
-    if facts.content_type.partition(";")[0].strip().lower() == _JSON:
+    if request.content_type.partition(";")[0].strip().lower() == _JSON:
         return None
     return Rejection(415, "Unsupported media type: Content-Type must be application/json")
 
 
-def _content_encoding(facts: Facts, rules: Rules) -> Rejection | None:
+def _content_encoding(request: ParsedRequest, rules: Checks) -> Rejection | None:
     """Require that a message comes as it is: nothing is unpacked here (RFC 9110, 15.5.16)."""
-    if facts.method != "POST" or facts.content_encoding.lower() in ("", "identity"):
+    if request.method != "POST" or request.content_encoding.lower() in ("", "identity"):
         return None
-    message = f"Unsupported media type: Content-Encoding {facts.content_encoding!r:.60} is not supported"
+    message = f"Unsupported media type: Content-Encoding {request.content_encoding!r:.60} is not supported"
     return Rejection(415, message, headers=((b"accept-encoding", b"identity"),))
 
 
-def _length(facts: Facts, rules: Rules) -> Rejection | None:
+def _length(request: ParsedRequest, rules: Checks) -> Rejection | None:
     """Require that a body is not announced as too long: it need not come (HTTP-14)."""
-    length = facts.content_length
+    length = request.content_length
     if length is None or not (length.isascii() and length.isdigit()):
         return None
     return too_large(rules.max_bytes) if len(length) > _LENGTH_DIGITS or int(length) > rules.max_bytes else None
@@ -250,14 +282,14 @@ def too_large(max_bytes: int) -> Rejection:
     return Rejection(413, f"Invalid request: a message is longer than {max_bytes} bytes")
 
 
-def _version(facts: Facts, rules: Rules) -> Rejection | None:
+def _version(request: ParsedRequest, rules: Checks) -> Rejection | None:
     """Require that the revision that a client says it speaks is one that has sessions (HTTP-31)."""
-    if facts.version is None or facts.version in _WITH_SESSIONS:
+    if request.version is None or request.version in _WITH_SESSIONS:
         return None
-    return Rejection(400, f"Invalid request: MCP-Protocol-Version {facts.version!r:.60} is not supported")
+    return Rejection(400, f"Invalid request: MCP-Protocol-Version {request.version!r:.60} is not supported")
 
 
-MCP_LADDER: Final[tuple[Rung, ...]] = (
+MCP_CHECKS: Final[tuple[Check, ...]] = (
     _host,
     _origin,
     _method,
@@ -270,13 +302,13 @@ MCP_LADDER: Final[tuple[Rung, ...]] = (
 )
 """Who may ask comes before what they ask. The path comes before both, for each has its own rules."""
 
-LEGACY_LADDER: Final[tuple[Rung, ...]] = tuple(rung for rung in MCP_LADDER if rung is not _accept)
+LEGACY_CHECKS: Final[tuple[Check, ...]] = tuple(rung for rung in MCP_CHECKS if rung is not _accept)
 """The same for clients of 2024-11-05, who need not say what they accept."""
 
-UPGRADE_LADDER: Final[tuple[Rung, ...]] = (_host, _origin, _method, _principal)
+UPGRADE_CHECKS: Final[tuple[Check, ...]] = (_host, _origin, _method, _principal)
 """Those of whoever asks for another protocol on the same connection. The rest is for that protocol to check."""
 
-HEALTH_LADDER: Final[tuple[Rung, ...]] = (_method,)
+HEALTH_CHECKS: Final[tuple[Check, ...]] = (_method,)
 """Whoever watches over servers may call them by any name, and learns nothing but that they are there."""
 
 _FIELDS: Final = frozenset(

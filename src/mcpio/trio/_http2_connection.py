@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from mcpio._driving import report
-from mcpio.app.hosting import HttpHost
+from mcpio.app.http_host import HttpHost
 from mcpio.trio._halves import RECEIVE_SIZE
 from mcpio.trio._http2_frames import PREFACE
 from mcpio.trio._http2_streams import Http2Streams

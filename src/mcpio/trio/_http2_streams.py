@@ -17,7 +17,7 @@ from h2.exceptions import ProtocolError
 from hyperframe.frame import GoAwayFrame
 
 from mcpio._driving import report
-from mcpio.app.hosting import HttpHost
+from mcpio.app.http_host import HttpHost
 from mcpio.engine.timers import Timers
 from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead
 from mcpio.trio._http2_fields import request_head, response_fields

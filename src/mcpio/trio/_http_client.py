@@ -17,9 +17,9 @@ from mcpio.app.renewing import Renewal
 from mcpio.app.runtime import checked_grace
 from mcpio.engine.client import ClientConnection
 from mcpio.errors import LocalProtocolError
-from mcpio.http.client import HttpClient, HttpClientEvent
-from mcpio.http.client_events import ListeningEnded, MessageRefused, SessionLost
-from mcpio.http.client_options import HttpClientOptions
+from mcpio.http.client.client import HttpClient, HttpClientEvent
+from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost
+from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, RequestItem
 from mcpio.trio._beginnings import Beginning, ClientBeginning, begin_client

@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from mcpio._driving import report
-from mcpio.app.hosting import HttpHost
+from mcpio.app.http_host import HttpHost
 from mcpio.http.checks import Rejection
 from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 from mcpio.trio._halves import RECEIVE_SIZE

@@ -15,7 +15,7 @@ import trio
 
 from mcpio._checks import chosen
 from mcpio._driving.connections import MAX_CONNECTIONS
-from mcpio.app.hosting import HttpHost
+from mcpio.app.http_host import HttpHost
 from mcpio.app.server import Server
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._beginnings import TapSource
@@ -26,8 +26,8 @@ from mcpio.trio._listening import Door, address_of, listen_tcp, listen_unix, uni
 from mcpio.trio._site import run_site, until_signalled
 
 if TYPE_CHECKING:
-    from mcpio.app.saving import UnansweredPolicy
-    from mcpio.app.session_keeping import SessionStore
+    from mcpio.app.session_snapshot import UnansweredPolicy
+    from mcpio.app.session_store import SessionStore
     from mcpio.trio._http2_connection import Http2Connection
     from mcpio.trio._websocket_site import WebSocketTerms
     from mcpio.websocket.options import WebSocketOptions

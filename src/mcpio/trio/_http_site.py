@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from mcpio._driving import report
-from mcpio.app.hosting import HttpHost
+from mcpio.app.http_host import HttpHost
 from mcpio.engine.server import ServerConnection
 from mcpio.http.options import HttpOptions
 from mcpio.trio._beginnings import TapSource, watch
@@ -20,8 +20,8 @@ from mcpio.trio._listening import SocketPeer
 from mcpio.trio._site import Crowd, Ground
 
 if TYPE_CHECKING:
-    from mcpio.app.saving import UnansweredPolicy
-    from mcpio.app.session_keeping import SessionStore
+    from mcpio.app.session_snapshot import UnansweredPolicy
+    from mcpio.app.session_store import SessionStore
     from mcpio.trio._http2_connection import Http2Connection
     from mcpio.trio._websocket_site import WebSocketSite, WebSocketTerms
 

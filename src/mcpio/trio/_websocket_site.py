@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from mcpio.engine.table import Role
-from mcpio.http.checks import Facts, Rejection
+from mcpio.http.checks import ParsedRequest, Rejection
 from mcpio.http.model import RequestHead
 from mcpio.http.options import HttpOptions
 from mcpio.trio._beginnings import TapSource
@@ -51,7 +51,7 @@ class WebSocketSite:
 
         ``is_current`` says that it is of HTTP/1.1: an older client cannot ask for another protocol.
         """
-        if Facts(head).path != self._http.path:
+        if ParsedRequest(head).path != self._http.path:
             return None
         if not is_current:
             return Rejection(400, "Bad request: WebSocket begins with HTTP/1.1") if self._terms.is_alone else None

@@ -17,7 +17,7 @@ from mcpio.engine.limits import seconds
 from mcpio.engine.options import Options
 from mcpio.engine.table import Role
 from mcpio.errors import ConnectFailed
-from mcpio.http.client_options import HttpClientOptions
+from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.trio._drivers import Opened
 from mcpio.trio._halves import RECEIVE_SIZE

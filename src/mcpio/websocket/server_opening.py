@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 from wsproto.utilities import generate_accept_token
 
-from mcpio.http.checks import UPGRADE_LADDER, Facts, Rejection, Rules, first_broken
+from mcpio.http.checks import UPGRADE_CHECKS, Checks, ParsedRequest, Rejection, first_failure
 from mcpio.http.model import Headers, RequestHead
 from mcpio.http.options import HttpOptions
 from mcpio.websocket.deflate import accept_offer
@@ -49,7 +49,7 @@ def answer_opening(
     ``Denied`` (XPORT-04, HTTP-02, HTTP-04). The path is the caller's to look at. ``subprotocols`` are those that are
     spoken, the best first.
     """
-    rejection = first_broken(Facts(head), Rules(UPGRADE_LADDER, ("GET",), http, 0))
+    rejection = first_failure(ParsedRequest(head), Checks(UPGRADE_CHECKS, ("GET",), http, 0))
     if rejection is not None:
         return rejection
     fields = _gathered(head)

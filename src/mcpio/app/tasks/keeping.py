@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mcpio.app.store_work import carry_out
+from mcpio.app.store_effects import apply_effects
 from mcpio.engine.task_records import StoreDelete, StoreEffect, StoreLoad, StorePut, TaskEvent
 from mcpio.engine.tasks import TaskMachine
 from mcpio.errors import NoBackChannel
@@ -251,7 +251,7 @@ class TaskKeeping:
         return batch
 
     def _carry_out(self, batch: Sequence[StoreEffect]) -> list[Any]:
-        return carry_out(batch, self._read, self._store.write)
+        return apply_effects(batch, self._read, self._store.write)
 
     def _read(self, effect: StoreEffect) -> Callable[[], Any] | None:
         if not isinstance(effect, StoreLoad):

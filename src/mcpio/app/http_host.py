@@ -1,0 +1,323 @@
+"""A server behind HTTP: the sessions of the HTTP machine, each with its handlers, for any event loop's adapter.
+
+An adapter hands over what it reads and writes what an exchange has to send. It is told, by callbacks that do not wait,
+when an exchange has something, and when the next deadline is. Everything here happens in the loop's own thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mcpio.app.runtime import OneShot, Runtime, checked_grace
+from mcpio.engine.table import Phase
+from mcpio.http.model import End
+from mcpio.http.server.registry import Sessions
+from mcpio.http.server.server import HttpEvent, HttpServer, NewSessions
+from mcpio.http.server.sessions import HttpSession, SessionClosed, SessionOpened
+
+if TYPE_CHECKING:
+    from mcpio.app.server import Server
+    from mcpio.app.serving import ServerSession
+    from mcpio.app.session_snapshot import UnansweredPolicy
+    from mcpio.app.session_store import SessionStore, SessionStoreWorker
+    from mcpio.engine.server import ServerConnection
+    from mcpio.http.durable.queue import DurableHooks
+    from mcpio.http.durable.records import SessionEffect
+    from mcpio.http.model import RequestItem, ResponseItem
+    from mcpio.http.options import HttpOptions
+
+__all__ = ["HttpHost"]
+
+
+class HttpHost:
+    """Serves one ``Server`` to any number of HTTP clients.
+
+    After ``receive``, ``handle_timeout`` and ``close`` everything that follows from it is done, and the callbacks were
+    called.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        runtime: Runtime,
+        *,
+        clock: Callable[[], float],
+        on_ready: Callable[[Hashable], None],
+        on_deadline: Callable[[float | None], None],
+        report: Callable[[str, BaseException | None], None],
+        options: HttpOptions | None = None,
+        state: Any = None,
+        on_connection: Callable[[ServerConnection], None] | None = None,
+        store: SessionStore | None = None,
+        unanswered: UnansweredPolicy = "fail",
+    ) -> None:
+        """Serve a server.
+
+        ``on_ready`` takes an exchange that has something to send, ``on_deadline`` when to call ``handle_timeout``,
+        ``None`` for never. ``clock`` gives the time in seconds; ``state`` is what the server's lifespan gave.
+        ``on_connection`` takes the connection of each session before anything passes it: to put a tap on it.
+        With a ``store``, sessions outlive the process; ``unanswered`` says what becomes of requests whose handlers died
+        with it. ``ValueError`` for options that do not go with that.
+        """
+        self.server = server
+        self.runtime = runtime
+        self.clock = clock
+        self.report = report
+        self.state = state
+        hooks = None if store is None else self._new_hooks(unanswered)
+        self.machine: HttpServer = HttpServer(
+            self._connect,
+            entropy=runtime.entropy,
+            options=options,
+            limits=server.options.limits,
+            ledger=server.ledger,
+            on_given_up=lambda: runtime.call_soon(self._process),
+            on_room=self._note_room,
+            new_sessions=Sessions if hooks is None else self._durable(hooks),
+        )
+        self._keeping = None if store is None or hooks is None else self._keeping_of(store, hooks)
+        self._unanswered = unanswered
+        self._on_ready = on_ready
+        self._on_deadline = on_deadline
+        self._on_connection = on_connection
+        self._sessions: dict[int, tuple[ServerSession, HostedSession]] = {}
+        self._touched: dict[HttpSession, None] = {}
+        self._is_busy = self._is_telling = False
+        self._deadline: float | None = None
+
+    def now(self) -> float:
+        """Return the time."""
+        return self.clock()
+
+    def receive(self, *items: RequestItem) -> None:
+        """Take in what came of requests, in order."""
+        now = self.clock()
+        for item in items:
+            self.machine.receive(item, now)
+            if item.__class__ is End:
+                # A request may have to wait for what the one before it caused, even if both came in one read.
+                self._process()
+        if not items or items[-1].__class__ is not End:
+            self._process()
+
+    def responses_to_send(self, exchange: Hashable, max_bytes: int = 65536) -> list[ResponseItem]:
+        """Return what to send of a response. See ``HttpServer.responses_to_send``."""
+        items = self.machine.responses_to_send(exchange, max_bytes)
+        # What was waiting for room may have room by now, and what was last may have gone.
+        self._process()
+        return items
+
+    def handle_timeout(self) -> None:
+        """Let deadlines expire. The next one is told in any case."""
+        self._deadline = math.nan  # unlike any other
+        self.machine.handle_timeout(self.clock())
+        self._process()
+
+    def close(self, grace: float | None = 5.0) -> None:
+        """Serve nothing new, answer what runs for at most ``grace`` seconds, and end all streams."""
+        self.machine.close(self.clock(), grace)
+        self._process()
+
+    def fail_abandoned(self) -> None:
+        """Take note that handlers may have been cut off: their requests get an answer that says so (P4)."""
+        for served, hosted in tuple(self._sessions.values()):
+            served.fail_abandoned()
+            hosted.wake()
+
+    def touch(self, session: HttpSession) -> None:
+        """Take note that something was done to the connection of a session."""
+        self._touched[session] = None
+        self._process()
+
+    def _process(self) -> None:
+        """Do whatever there is to do, until there is nothing."""
+        if self._is_busy:
+            return  # whoever is at it sees this too
+        self._is_busy = True
+        try:
+            while True:
+                while (found := self.machine.next_event()) is not None:
+                    self._handle(*found)
+                if self._touched:
+                    self._flush()
+                elif self._keeping is None or not self._keeping.carry_on():
+                    break
+        finally:
+            self._is_busy = False
+        self._tell()
+        deadline = self.machine.next_deadline()
+        if deadline != self._deadline:
+            self._deadline = deadline
+            self._on_deadline(deadline)
+
+    def _flush(self) -> None:
+        """Have the machine see what was done to connections."""
+        touched, self._touched = self._touched, {}
+        now = self.clock()
+        for session in touched:
+            self.machine.flush(session, now)
+
+    def _note_room(self, session: HttpSession) -> None:
+        """Let go on handlers whose results wait for their client to read what it has."""
+        found = self._sessions.get(session.key)
+        if found is not None:
+            found[0].note_room()
+
+    def _tell(self) -> None:
+        """Say which exchanges are ready. Whoever is told may write at once, after which there may be more to tell."""
+        if self._is_telling:
+            return
+        self._is_telling = True
+        try:
+            while (exchange := self.machine.next_ready()) is not None:
+                self._on_ready(exchange)
+        finally:
+            self._is_telling = False
+
+    # Sessions that outlive the process
+
+    def _new_hooks(self, unanswered: UnansweredPolicy) -> DurableHooks:
+        from mcpio.app.session_snapshot import check_unanswered  # few servers keep sessions
+        from mcpio.http.durable.queue import DurableHooks
+
+        check_unanswered(unanswered)
+        return DurableHooks(
+            save=lambda session: self._sessions[session.key][0].snapshot(),
+            restore=self._restore,
+            # A client that names a damaged session again and again does not flood the log.
+            report=partial(self.server.fault_reports.report, self),
+        )
+
+    @staticmethod
+    def _durable(hooks: DurableHooks) -> NewSessions:
+        from mcpio.http.durable.sessions import DurableSessions  # as above
+
+        return partial(DurableSessions, hooks)
+
+    def _keeping_of(self, store: SessionStore, hooks: DurableHooks) -> SessionStoreWorker:
+        from mcpio.app.session_store import SessionStoreWorker  # as above
+
+        def next_effect() -> SessionEffect | None:
+            # Event loops have clocks that stand still, and people set theirs.
+            hooks.epoch = self.runtime.wall_clock() - self.clock()
+            return self.machine.next_effect()
+
+        return SessionStoreWorker(
+            store,
+            self.runtime,
+            next_effect=next_effect,
+            done=lambda token, value: self.machine.store_done(token, value, self.clock()),
+            process=self._process,
+            report=self.report,
+        )
+
+    def _restore(self, saved: Mapping[str, Any], principal: Hashable, now: float) -> ServerConnection:
+        from mcpio.app.session_snapshot import SavedSession  # as above
+
+        connection = self.server.connection(principal=principal, saved=SavedSession.read(saved), now=now)
+        if self._on_connection is not None:
+            self._on_connection(connection)
+        return connection
+
+    def _resume(self, session: HttpSession, served: ServerSession, saved: Mapping[str, Any]) -> None:
+        """See to the requests whose handlers died with another process."""
+        from mcpio.app.session_snapshot import SavedSession  # as above
+
+        try:
+            served.resume(SavedSession.read(saved), self._unanswered)
+        except Exception as error:
+            self.report("a stored session cannot go on", error)
+            session.connection.abort(error)
+        self._touched[session] = None
+
+    # The machine
+
+    def _connect(self, principal: Hashable) -> ServerConnection:
+        connection = self.server.connection(principal=principal)
+        if self._on_connection is not None:
+            self._on_connection(connection)
+        return connection
+
+    def _handle(self, session: HttpSession, event: HttpEvent) -> None:
+        try:
+            if isinstance(event, SessionOpened):
+                self._open(session, event)
+            elif session.key not in self._sessions:
+                return  # It could not be begun, and was reported.
+            elif isinstance(event, SessionClosed):
+                self._sessions.pop(session.key)[1].end()
+            else:
+                self._sessions[session.key][0].handle(event)
+                self._touched[session] = None
+        except Exception as error:
+            self.report("a session failed", error)
+            session.connection.abort(error)
+            self._touched[session] = None
+
+    def _open(self, session: HttpSession, event: SessionOpened) -> None:
+        hosted = HostedSession(self, session)
+        opened = self.server.session(session.connection, hosted, self.state)
+        self._sessions[session.key] = (opened, hosted)
+        if event.saved is not None:
+            self._resume(session, opened, event.saved)
+
+
+class HostedSession:
+    """The driver of one session: it wakes the host, and ends the session by it."""
+
+    __slots__ = ("_host", "_session", "_waiting")
+
+    def __init__(self, host: HttpHost, session: HttpSession) -> None:
+        self._host = host
+        self._session = session
+        self._waiting: tuple[OneShot, ...] = ()
+
+    @property
+    def runtime(self) -> Runtime:
+        """The event loop."""
+        return self._host.runtime
+
+    def now(self) -> float:
+        """Return the time."""
+        return self._host.clock()
+
+    def wake(self) -> None:
+        """Take note that there may be something to send."""
+        self._host.touch(self._session)
+
+    def close(self, grace: float) -> None:
+        """End the session in order, at the loop's next turn. Once it is over, its client gets 404.
+
+        ``LocalProtocolError`` for a grace that is no number of 0 or more.
+        """
+        limit = checked_grace(grace)
+        self.runtime.call_soon(lambda: self._close(limit))
+
+    async def wait_closed(self) -> None:
+        """Wait until the session has ended."""
+        if self._session.connection.phase is not Phase.CLOSED:
+            ended = self.runtime.one_shot()
+            self._waiting += (ended,)
+            await ended.wait()
+
+    def interrupt(self, via: Hashable, retry: float | None) -> bool:
+        """End the exchange of a request; its answer is fetched later. See ``HttpServer.interrupt``."""
+        done = self._host.machine.interrupt(self._session, via, self.now(), retry=retry)
+        self.wake()
+        return done
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Tell the operator something."""
+        self._host.report(message, error)
+
+    def end(self) -> None:
+        """Take note that the session has ended."""
+        for ended in self._waiting:
+            ended.set(None)
+
+    def _close(self, grace: float | None) -> None:
+        self._session.connection.close(self.now(), grace)
+        self.wake()

@@ -1,0 +1,1 @@
+"""The client's half of Streamable HTTP: messages become requests, responses become messages."""

@@ -1,0 +1,231 @@
+"""What a session that outlives its process remembers of the store: what is there, what waits for it, what is to go."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from mcpio.http.durable.records import SessionRecord, StoredEvent, StreamRecord, dump_session
+from mcpio.http.server.replay import EVENT_COST
+
+if TYPE_CHECKING:
+    from mcpio.engine.limits import Limits
+    from mcpio.http.server.sessions import Exchange, HttpSession, Stream
+
+__all__ = ["HeldEvent", "Journal", "Lane"]
+
+EVERYTHING: Final = 1 << 62
+"""A mark behind every other."""
+
+
+@attrs.frozen
+class HeldEvent:
+    """An event that no exchange took yet."""
+
+    event: StoredEvent
+    mark: int
+    """It may go out when the store has reached this."""
+
+
+class Lane:
+    """The events of one stream that no exchange took yet, in order."""
+
+    __slots__ = ("held", "leaves", "retry", "sent")
+
+    def __init__(self, sent: int = 0) -> None:
+        self.held: deque[HeldEvent] = deque()
+        self.sent: int = sent
+        """The last event that an exchange took."""
+        self.leaves: bool = False
+        """Whether the exchange is to end as soon as the client has an event to come back with."""
+        self.retry: float | None = None
+        """The seconds that the client is to wait then."""
+
+
+class Journal:
+    """The ledger of one session. Whatever goes out has a mark, and goes out when what it rests on is stored."""
+
+    __slots__ = (
+        "_changed",
+        "_forgotten",
+        "_held_bytes",
+        "_held_count",
+        "_lanes",
+        "_limits",
+        "_mark",
+        "_saved_at",
+        "_saved_value",
+        "_session",
+        "_unstored",
+        "_writing",
+        "gated",
+        "is_failing",
+        "is_new",
+        "stored",
+    )
+
+    stored: int
+    """The mark that the store has reached."""
+    gated: dict[Exchange, None]
+    """The responses in one piece that wait for the store."""
+    is_new: bool
+    """Whether the store has never heard of the session."""
+    is_failing: bool
+    """Whether the store failed when it was asked last."""
+
+    def __init__(self, session: HttpSession, changed: Callable[[], None], limits: Limits, *, is_new: bool) -> None:
+        """Call ``changed`` when there is something that wants to be stored; ``session`` counts what waits."""
+        self._session = session
+        self._changed = changed
+        self._limits = limits
+        self._mark = self.stored = 0
+        self._lanes: dict[int, Lane] = {}
+        self._held_count = self._held_bytes = 0
+        self._unstored: deque[StoredEvent] = deque()
+        self._forgotten: dict[tuple[int, int], None] = {}
+        self._writing: tuple[int, int, tuple[tuple[int, int], ...]] | None = None
+        self._saved_value: Any = None
+        self._saved_at = float("-inf")
+        self.gated = {}
+        self.is_new = is_new
+        self.is_failing = False
+
+    # What happens in the session
+
+    def mark(self) -> int:
+        """Return the mark for something that rests on the session as it is now."""
+        self._mark += 1
+        self._changed()
+        return self._mark
+
+    def lane(self, stream: Stream) -> Lane:
+        """Return the lane of a stream."""
+        found = self._lanes.get(stream.number)
+        if found is None:
+            found = self._lanes[stream.number] = Lane()
+        return found
+
+    def put(self, stream: Stream, data: bytes) -> None:
+        """Append an event to those that wait for the exchange of a stream, and for the store."""
+        event = StoredEvent(stream.number, stream.next_number, data)
+        stream.next_number += 1
+        self._unstored.append(event)
+        self.put_again(stream, event, self.mark())
+
+    def put_again(self, stream: Stream, event: StoredEvent, mark: int = 0) -> None:
+        """Append an event that came out of the store."""
+        self.lane(stream).held.append(HeldEvent(event, mark))
+        self._count(1, event)
+
+    def first(self, stream: Stream) -> StoredEvent | None:
+        """Return the next event of a stream, if it may go out."""
+        held = self.lane(stream).held
+        return held[0].event if held and held[0].mark <= self.stored else None
+
+    def take(self, stream: Stream) -> StoredEvent | None:
+        """Take out the next event of a stream, if it may go out."""
+        event = self.first(stream)
+        if event is not None:
+            lane = self.lane(stream)
+            lane.held.popleft()
+            lane.sent = event.number
+            self._count(-1, event)
+        return event
+
+    def drop(self, stream: Stream) -> None:
+        """Forget what waits on a stream that is over: nobody can come for it any more."""
+        for each in self._lanes.pop(stream.number, Lane()).held:
+            self._count(-1, each.event)
+            self.forget(each.event.stream, each.event.number)
+
+    def forget(self, stream: int, number: int) -> None:
+        """Take note that an event is not wanted any more; the store hears of it by and by."""
+        self._forgotten[stream, number] = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is room for what may also be left out (P6)."""
+        return self._held_count < self._limits.replay_events and self._held_bytes < self._limits.replay_bytes
+
+    def _count(self, sign: int, event: StoredEvent) -> None:
+        size = sign * (len(event.data) + EVENT_COST)
+        self._held_count += sign
+        self._held_bytes += size
+        self._session.unwritten += size
+
+    # The store
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the store was told something that it has not answered yet."""
+        return self._writing is not None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something waits that the store does not have."""
+        return self._mark > self.stored
+
+    def write(
+        self, session: HttpSession, saved: Mapping[str, Any], moment: float, refresh: float
+    ) -> tuple[bytes, tuple[StoredEvent, ...], tuple[tuple[int, int], ...]] | None:
+        """Return what the store is to be told: the record, events, and what is to go. ``None``: it knows all that.
+
+        ``saved`` is the session as JSON; what was told more than ``refresh`` seconds before ``moment`` is told again.
+        ``LocalProtocolError`` for what JSON cannot say.
+        """
+        # The client of a stream without events cannot come back for it.
+        streams = tuple(
+            StreamRecord(each.number, each.next_number, self.lane(each).sent)
+            for each in session.streams.values()
+            if each.next_number > 1
+        )
+        value = (_lasting(saved), [(each.number, each.next_number) for each in streams])
+        if not self._unstored and value == self._saved_value and moment - self._saved_at < refresh:
+            self.reach(self._mark)
+            return None
+        owner: Any = session.principal  # one that can be written down, or there would be no journal
+        text = dump_session(SessionRecord(owner, session.next_stream, streams, saved))
+        events, forgotten = tuple(self._unstored), tuple(self._forgotten)
+        self._writing = (self._mark, len(events), forgotten)
+        self._saved_value, self._saved_at = value, moment
+        return text, events, forgotten
+
+    def written(self) -> None:
+        """Take note that the store has what ``write`` returned last."""
+        if self._writing is not None:
+            mark, count, forgotten = self._writing
+            self._writing = None
+            for _ in range(count):
+                self._unstored.popleft()
+            for each in forgotten:
+                self._forgotten.pop(each, None)
+            self.is_new = self.is_failing = False
+            self.reach(mark)
+
+    def failed(self) -> None:
+        """Take note that it has not, or that there is no telling."""
+        self._writing = self._saved_value = None
+        self.is_failing = True
+
+    def reach(self, mark: int = EVERYTHING) -> None:
+        """Let go out what waits for the store up to a mark."""
+        self.stored = max(self.stored, mark)
+
+    def let_events_go(self) -> None:
+        """Let all events go out: the session is over, and nobody can ask for them again."""
+        for lane in self._lanes.values():
+            lane.held = deque(HeldEvent(each.event, 0) for each in lane.held)
+
+
+def _lasting(saved: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a session as JSON without what changes with each request, and may be counted anew after a restart."""
+    engine = saved.get("engine")
+    if not isinstance(engine, Mapping):
+        return saved
+    return {**saved, "engine": {name: value for name, value in engine.items() if name not in _COUNTERS}}
+
+
+_COUNTERS: Final = frozenset({"next_incoming", "answered"})

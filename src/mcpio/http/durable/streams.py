@@ -1,0 +1,142 @@
+"""The streams of sessions that outlive the process: each event is in the store before an exchange gets it.
+
+What belongs to such a stream does not wait in the engine, which could not be written down then, but in the session's
+journal, where the store hears of it.
+"""
+
+from __future__ import annotations
+
+from mcpio.engine.outbox import Outgoing
+from mcpio.framing.sse import encode_event
+from mcpio.http.durable.records import StoredEvent
+from mcpio.http.server.replay import SentEvent, event_id, parse_event_id
+from mcpio.http.server.sessions import LISTENING, Exchange, HttpSession, Stream
+from mcpio.http.server.streams import Streams
+
+__all__ = ["DurableStreams"]
+
+
+class DurableStreams(Streams):
+    """The streams of all sessions of one server, those with a journal among them."""
+
+    def advance(self, session: HttpSession) -> None:
+        """Move on what waits in the engine of a session, to the last message."""
+        if session.journal is not None and None in session.connection.waiting():
+            self._listening(session).is_resumable = True
+        super().advance(session)
+
+    def close(self, session: HttpSession, stream: Stream) -> None:
+        """Forget a stream, and what nobody came for."""
+        super().close(session, stream)
+        if session.journal is not None:
+            session.journal.drop(stream)
+
+    def listen(self, session: HttpSession, exchange: Exchange) -> None:
+        """Carry a stream, after the event that the client saw last."""
+        journal, seen = session.journal, parse_event_id(exchange.request.last_event_id or "")
+        stream = None if seen is None else session.streams.get(seen[0])
+        if journal is not None and seen is not None and stream is not None:
+            # A process that took the session over cannot know how much of it the one before it sent.
+            while (event := journal.first(stream)) is not None and event.number <= seen[1]:
+                journal.take(stream)
+                self._keep_sent(session, stream, event)
+        super().listen(session, exchange)
+
+    def interrupt(self, session: HttpSession, stream: Stream, retry: float | None) -> bool:
+        """End the exchange of a stream, as soon as the client has an event to come back with."""
+        journal, exchange = session.journal, stream.exchange
+        if journal is None or exchange is None or not self._may_interrupt(session, exchange):
+            return super().interrupt(session, stream, retry)
+        self.begin(session, stream)
+        lane = journal.lane(stream)
+        if lane.sent:
+            return super().interrupt(session, stream, retry)
+        lane.leaves, lane.retry = True, retry
+        return True
+
+    def end(self, session: HttpSession, *, delivers: bool) -> list[Exchange]:
+        """End every stream of a session, with all that may go out; return the exchanges that had no response yet."""
+        if session.journal is not None and delivers:
+            for stream in session.streams.values():
+                while self._fill(session, stream):
+                    pass
+        return super().end(session, delivers=delivers)
+
+    def put_again(self, session: HttpSession, event: StoredEvent) -> None:
+        """Take over an event out of the store: to be sent, where the stream goes on, or as one that was sent."""
+        journal, stream = session.journal, session.streams.get(event.stream)
+        if journal is not None and stream is not None and event.number > journal.lane(stream).sent:
+            journal.put_again(stream, event)
+        else:
+            self._keep_sent(session, stream, event)
+
+    def wait_for_client(self, session: HttpSession, stream: Stream) -> None:
+        """Give the client of a stream that nothing carries its time to come back."""
+        if stream.number != LISTENING and self._options.resume_within is not None:
+            self._arm(session, stream, self._options.resume_within)
+
+    # What the base class asks
+
+    def _advance(self, session: HttpSession, stream: Stream) -> None:
+        if session.journal is None:
+            super()._advance(session, stream)
+            return
+        exchange = stream.exchange
+        if exchange is not None and not exchange.is_stream:
+            self._answer(session, stream, exchange)
+        if stream.is_resumable:
+            while (message := self._take(session, stream)) is not None:
+                self._hold(session, stream, message)
+        if exchange is not None:
+            exchange.wake()
+
+    def _put(self, session: HttpSession, stream: Stream, text: bytes) -> None:
+        if session.journal is None or not stream.is_resumable:
+            super()._put(session, stream, text)
+            return
+        id = event_id(stream.number, stream.next_number)
+        session.journal.put(stream, encode_event(text, type="message" if text else None, id=id))
+
+    def _fill(self, session: HttpSession, stream: Stream) -> bool:
+        journal = session.journal
+        if journal is None or not stream.is_resumable:
+            return super()._fill(session, stream)
+        event = journal.take(stream)
+        if event is None:
+            return False
+        stream.events.append(SentEvent(event.stream, event.number, event.data))
+        return True
+
+    def _has_more(self, session: HttpSession, stream: Stream) -> bool:
+        journal, exchange = session.journal, stream.exchange
+        if journal is None:
+            return super()._has_more(session, stream)
+        lane = journal.lane(stream)
+        if lane.leaves and lane.sent:
+            lane.leaves = False
+            super().interrupt(session, stream, lane.retry)
+            return True
+        if exchange is not None and journal.first(stream) is not None:
+            exchange.wake()
+        return bool(lane.held)
+
+    def _forget_event(self, session: HttpSession, event: SentEvent) -> None:
+        if session.journal is not None:
+            session.journal.forget(event.stream, event.number)
+
+    def _hold(self, session: HttpSession, stream: Stream, message: Outgoing) -> None:
+        """Put a message where the store hears of it. What may be left out is, when too much waits (P6)."""
+        journal = session.journal
+        if journal is None or message.last or message.asked or journal.has_room:
+            self._put(session, stream, message.text)
+        else:
+            self._give_up(session, message)
+
+    def _keep_sent(self, session: HttpSession, stream: Stream | None, event: StoredEvent) -> None:
+        """Keep an event that the client saw, or that was sent by another process."""
+        sent = SentEvent(event.stream, event.number, event.data, self.now)
+        if stream is None or stream.number == LISTENING:
+            self._remember(session, (sent,))
+        else:
+            stream.events.append_sent(sent)
+            self._arm_sent(session)

@@ -1,0 +1,1 @@
+"""The server's half of Streamable HTTP: sessions, streams and exchanges."""

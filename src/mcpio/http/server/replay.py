@@ -1,0 +1,252 @@
+"""The events of a session's streams: those that wait for an exchange, and those that were sent and are kept.
+
+A client whose connection broke asks for what came after the last event that it saw.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from mcpio.engine.ledger import Held
+
+if TYPE_CHECKING:
+    from mcpio.http.server.sessions import HttpSession
+
+__all__ = ["EVENT_COST", "EventQueue", "ReplayBuffer", "SentEvent", "event_id", "parse_event_id"]
+
+EVENT_COST: Final = 200
+"""Bytes that an event costs beside its data."""
+
+Forgotten = Callable[["SentEvent"], None]
+"""Takes an event that is not kept any more."""
+
+
+class SentEvent:
+    """One event as it goes out."""
+
+    __slots__ = ("data", "number", "sent_at", "stream")
+
+    stream: int
+    """The stream that it belongs to."""
+    number: int
+    """Its place among the events of that stream, from 1; 0 for one without an id."""
+    data: bytes
+    """Its bytes."""
+    sent_at: float
+    """When an exchange took the last of it, on the caller's clock."""
+
+    def __init__(self, stream: int, number: int, data: bytes, sent_at: float = float("-inf")) -> None:
+        self.stream = stream
+        self.number = number
+        self.data = data
+        self.sent_at = sent_at
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in memory."""
+        return len(self.data) + EVENT_COST
+
+
+_NONE: Final[deque[SentEvent]] = deque()
+"""The events of a stream that has none, as most have that are answered in one piece."""
+
+
+class EventQueue:
+    """The events of one stream in order: first those that were sent and are kept, then those that wait.
+
+    Both are counted by the session.
+    """
+
+    __slots__ = ("_events", "_held", "_kept", "_offset", "_session", "unsent_bytes")
+
+    unsent_bytes: int
+    """Bytes that wait, by their size in memory."""
+
+    def __init__(self, session: HttpSession) -> None:
+        self._session = session
+        self._held = session.held
+        self._events = _NONE
+        self._kept = 0  # how many of them were sent
+        self._offset = 0  # how much of the next one
+        self.unsent_bytes = 0
+
+    def append(self, event: SentEvent) -> None:
+        """Let an event wait."""
+        self._own().append(event)
+        self._wait(event.size)
+
+    def put_back(self, events: list[SentEvent]) -> None:
+        """Let events wait again, before the others; none that was sent is kept here."""
+        for event in reversed(events):
+            self._own().appendleft(event)
+            self._wait(event.size)
+
+    def append_sent(self, event: SentEvent) -> None:
+        """Keep an event that was sent before those that wait."""
+        self._own().insert(self._kept, event)
+        self._kept += 1
+        self._held.replay += event.size
+
+    def take(self, max_bytes: float) -> tuple[bytes, SentEvent | None]:
+        """Return the next piece of what waits, and the event that it ends. Something waits."""
+        event = self._events[self._kept]
+        begin, size = self._offset, len(event.data)
+        if size - begin > max_bytes:
+            self._offset = begin + int(max_bytes)
+            return event.data[begin : self._offset], None
+        self._offset = 0
+        self._kept += 1
+        self._wait(-event.size)
+        self._held.replay += event.size
+        return event.data[begin:], event
+
+    def drop(self, event: SentEvent) -> None:
+        """Forget an event that was sent just now."""
+        self._kept -= 1
+        del self._events[self._kept]
+        self._held.replay -= event.size
+
+    def rewind(self, number: int | None = None) -> None:
+        """Let wait again what came after the event of that number, and what was sent in part."""
+        self._offset = 0
+        while number is not None and self._kept and self._events[self._kept - 1].number > number:
+            self._kept -= 1
+            size = self._events[self._kept].size
+            self._held.replay -= size
+            self._wait(size)
+
+    def forget_sent(self, forgotten: Forgotten, before: float | None = None) -> bool:
+        """Forget what was sent, up to that time if one is given; return whether there was any."""
+        found = False
+        while self._kept and (before is None or self._events[0].sent_at <= before):
+            event = self._events.popleft()
+            self._kept -= 1
+            self._held.replay -= event.size
+            forgotten(event)
+            found = True
+        return found
+
+    def clear(self) -> Sequence[SentEvent]:
+        """Take out all events."""
+        events, self._events = tuple(self._events), _NONE
+        self._wait(-self.unsent_bytes)
+        for index in range(self._kept):
+            self._held.replay -= events[index].size
+        self._kept = self._offset = 0
+        return events
+
+    @property
+    def oldest(self) -> float | None:
+        """When the oldest event that is kept was sent; ``None`` without any."""
+        return self._events[0].sent_at if self._kept else None
+
+    def _own(self) -> deque[SentEvent]:
+        if self._events is _NONE:
+            self._events = deque()
+        return self._events
+
+    def _wait(self, size: int) -> None:
+        self.unsent_bytes += size
+        self._session.unwritten += size
+
+
+class ReplayBuffer:
+    """The newest events of streams that are over, and of listening. The oldest go first, of whatever stream (P6)."""
+
+    __slots__ = ("_events", "_forgotten", "_held", "_most", "_most_bytes", "size")
+
+    size: int
+    """Bytes that are kept, by their size in memory."""
+
+    def __init__(self, most: int, most_bytes: int, held: Held, forgotten: Forgotten) -> None:
+        """Keep at most so many events, of so many bytes in all."""
+        self._events: deque[SentEvent] = deque()
+        self._most = most
+        self._most_bytes = most_bytes
+        self._held = held
+        self._forgotten = forgotten
+        self.size = 0
+
+    def extend(self, events: Sequence[SentEvent]) -> None:
+        """Keep events of one stream, in the order of their numbers.
+
+        Where one does not fit, it is forgotten with those before it, which are of no use then; other streams keep
+        theirs.
+        """
+        size = first = 0
+        for index in reversed(range(len(events))):
+            size += events[index].size
+            if size > self._most_bytes or len(events) - index > self._most:
+                first = index + 1
+                break
+        for event in events[:first]:
+            self._forgotten(event)
+        if first:
+            for event in self.take(events[0].stream):
+                self._forgotten(event)
+        for event in events[first:]:
+            self._append(event)
+
+    def _append(self, event: SentEvent) -> None:
+        self._events.append(event)
+        self._count(event.size)
+        while len(self._events) > self._most or self.size > self._most_bytes:
+            self._forget()
+
+    def __contains__(self, stream: int) -> bool:
+        return any(event.stream == stream for event in self._events)
+
+    def take(self, stream: int, number: int = 0) -> list[SentEvent]:
+        """Take out the events of a stream after the one of that number."""
+        found = [event for event in self._events if event.stream == stream and event.number > number]
+        if found:
+            taken = set(map(id, found))
+            self._events = deque(event for event in self._events if id(event) not in taken)
+            self._count(-sum(event.size for event in found))
+        return found
+
+    def expire(self, before: float) -> None:
+        """Forget what was sent at that time or earlier."""
+        while self._events and self._events[0].sent_at <= before:
+            self._forget()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        while self._events:
+            self._forget()
+
+    @property
+    def oldest(self) -> float | None:
+        """When the oldest event was sent; ``None`` without any."""
+        return self._events[0].sent_at if self._events else None
+
+    def __iter__(self) -> Iterator[SentEvent]:
+        return iter(self._events)
+
+    def _count(self, size: int) -> None:
+        self.size += size
+        self._held.replay += size
+
+    def _forget(self) -> None:
+        event = self._events.popleft()
+        self._count(-event.size)
+        self._forgotten(event)
+
+
+def event_id(stream: int, number: int) -> str:
+    """Return the id of an event: it names the stream and the place in it (RESUME-01, RESUME-02)."""
+    return f"{stream}-{number}"
+
+
+def parse_event_id(text: str) -> tuple[int, int] | None:
+    """Return the stream and the place that an id of ours names; ``None`` for what is none."""
+    stream, _, number = text.partition("-")
+    digits = stream + number
+    if len(digits) > _MOST_DIGITS or not (stream and number and digits.isascii() and digits.isdigit()):
+        return None
+    return int(stream), int(number)
+
+
+_MOST_DIGITS = 40

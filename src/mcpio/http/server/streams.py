@@ -1,0 +1,528 @@
+"""How messages get out: each on exactly one stream, as one JSON body or as events, once or again after a break.
+
+Messages wait in the engine, where its policies and limits hold, until the exchange that carries their stream has room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from enum import IntEnum
+from functools import partial
+from typing import Final
+
+from mcpio.engine.limits import Limits
+from mcpio.engine.outbox import Outgoing
+from mcpio.engine.timers import Timers
+from mcpio.errors import NoBackChannel
+from mcpio.framing.sse import encode_comment, encode_event
+from mcpio.http.checks import Rejection
+from mcpio.http.model import Headers
+from mcpio.http.options import HttpOptions
+from mcpio.http.server.replay import ReplayBuffer, SentEvent, event_id, parse_event_id
+from mcpio.http.server.sessions import JSON, LISTENING, Exchange, HttpSession, Stream
+from mcpio.revisions import REV_2025_11_25
+
+__all__ = ["Streams", "TimerKind", "session_headers"]
+
+EVENT_STREAM: Final = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    # Proxies that buffer would hold back each event until the answer is there.
+    (b"x-accel-buffering", b"no"),
+)
+
+
+NOT_KEPT: Final = Rejection(410, "Gone: what comes after this event is not kept")
+"""Not 404, after which clients give up their session."""
+
+
+class TimerKind(IntEnum):
+    """What a deadline is about."""
+
+    ENGINE = 0
+    """The engine of a session."""
+    STREAM = 1
+    """A stream: its answer is not ready, it is quiet, or nothing carries it."""
+    SENT = 2
+    """What was sent and is kept."""
+    IDLE = 3
+    """A session that nobody uses."""
+
+
+# By names of their own where every request passes: see the same in ``mcpio.engine.channel``.
+_STREAM, _SENT = TimerKind.STREAM, TimerKind.SENT
+
+
+class Streams:
+    """The streams of all sessions of one server."""
+
+    now: float
+    """The time. Whoever owns this keeps it."""
+
+    def __init__(self, options: HttpOptions, limits: Limits, timers: Timers[tuple[int, int, int]]) -> None:
+        self.now = float("-inf")
+        self._options = options
+        self._limits = limits
+        self._timers = timers
+
+    # A POST
+
+    def open(self, session: HttpSession, exchange: Exchange) -> Stream:
+        """Return a new stream for what a POST asks."""
+        stream = Stream(session.next_stream, exchange, session)
+        session.next_stream += 1
+        session.streams[stream.number] = exchange.stream = stream
+        if self._options.sse_after is not None and exchange.answers == "auto":
+            self._arm(session, stream, self._options.sse_after)
+        return stream
+
+    def finish(self, session: HttpSession, stream: Stream) -> None:
+        """Forget a stream that said all that it had to. What was sent on it may be asked for again."""
+        events = stream.events.clear() if stream.is_resumable else ()
+        self.close(session, stream)
+        if events:
+            self._remember(session, events)
+
+    def close(self, session: HttpSession, stream: Stream) -> None:
+        """Forget a stream, and what was sent on it or waits."""
+        for event in stream.events.clear():
+            self._forget_event(session, event)
+        session.streams.pop(stream.number, None)
+        if not session.streams:
+            session.streams = {}  # one that held something is larger than an idle session should be
+        if stream.exchange is not None:
+            # Without a circle, both go as soon as nobody has them.
+            stream.exchange.stream = None
+            stream.exchange = None
+        self._disarm(session, stream)
+
+    def advance(self, session: HttpSession) -> None:
+        """Move on what waits in the engine of a session.
+
+        What cannot get out any more fails, so there may be new events.
+        """
+        for via in session.connection.waiting():
+            stream = session.stream_of(via)
+            if stream is not None:
+                self._advance(session, stream)
+            elif via is not None:
+                # Its exchange broke, and cannot be taken up again.
+                self._discard(session, via)
+
+    def end_unasked(self, session: HttpSession) -> None:
+        """End the streams whose requests the client has cancelled: nothing is to come on them (CANC-10)."""
+        for stream in tuple(session.streams.values()):
+            # One without requests is that of the cancellation itself, which is answered as what it is.
+            has_asked = stream.is_deferred or stream.requests
+            if stream.number != LISTENING and has_asked and not is_running(session, stream):
+                self._advance(session, stream)
+
+    def can_reach(self, session: HttpSession, via: Hashable) -> bool:
+        """Whether a message can get to a client, now or later: by the exchange ``via``, or by none (HTTP-37, P11)."""
+        stream = session.stream_of(via)
+        if via is None:
+            return session.is_legacy or (session.id is not None and self._options.listening)
+        if stream is None:
+            return False
+        if stream.exchange is not None and stream.exchange.answers == "json":
+            return self._listener(session) is not None
+        return stream.exchange is not None or stream.is_resumable
+
+    def _advance(self, session: HttpSession, stream: Stream) -> None:
+        exchange = stream.exchange
+        if exchange is None:
+            return
+        if exchange.is_stream:
+            exchange.wake()
+        else:
+            self._answer(session, stream, exchange)
+
+    def _answer(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
+        """Decide how the response begins, as soon as that can be told."""
+        while (message := self._take(session, stream)) is not None:
+            if message.last and exchange.answers != "sse":
+                exchange.respond(200, (JSON, *session_headers(session, exchange)), message.text)
+                self.close(session, stream)
+                return
+            if exchange.answers != "json":
+                self._begin(session, stream, exchange)
+                self._put(session, stream, message.text)
+                return
+            self._put_aside(session, message)
+        if not is_running(session, stream):
+            # Its requests were cancelled. There is nothing to answer, but HTTP wants a response (CANC-10).
+            exchange.respond(200, (*EVENT_STREAM, *session_headers(session, exchange)))
+            self.close(session, stream)
+
+    def begin(self, session: HttpSession, stream: Stream) -> None:
+        """Answer with events from now on, whatever is still to come."""
+        exchange = stream.exchange
+        if exchange is not None and not exchange.is_stream:
+            self._begin(session, stream, exchange)
+
+    def _begin(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
+        self._disarm(session, stream)
+        exchange.begin_stream((*EVENT_STREAM, *session_headers(session, exchange)))
+        self._expect_silence(session, stream)
+        stream.is_resumable = self._options.resumes and session.id is not None and not session.is_legacy
+        if self._comes_back(session):
+            # Without a message in it, so that a client can go on from the very beginning (HTTP-18). Clients of older
+            # revisions may take it for a message.
+            self._put(session, stream, b"")
+
+    def _comes_back(self, session: HttpSession) -> bool:
+        """Whether a client knows that a stream may be cut on purpose, and takes it up again (HTTP-18, HTTP-19)."""
+        revision = session.connection.revision
+        return (
+            self._options.resumes
+            and session.id is not None
+            and not session.is_legacy
+            and revision is not None
+            and revision >= REV_2025_11_25
+        )
+
+    # Events
+
+    def pull(self, exchange: Exchange, max_bytes: int) -> None:
+        """Have an exchange take what its stream has for it, about ``max_bytes``."""
+        session, stream = exchange.session, exchange.stream
+        if session is None or stream is None or not exchange.is_stream or exchange.is_answered:
+            return
+        pieces: list[bytes] = []
+        room = max_bytes - exchange.size
+        events = stream.events
+        while room > 0 and (events.unsent_bytes or self._fill(session, stream)):
+            piece, event = events.take(room)
+            pieces.append(piece)
+            room -= len(piece)
+            self._note_sent(session, stream, event)
+        if pieces:
+            exchange.send(b"".join(pieces))
+            stream.sent_at = self.now
+        if events.unsent_bytes:
+            exchange.wake()
+        elif not self._has_more(session, stream) and stream.number != LISTENING and not is_running(session, stream):
+            exchange.finish()
+            self.finish(session, stream)
+
+    def _fill(self, session: HttpSession, stream: Stream) -> bool:
+        """Move the next message for a stream to where its exchange takes it; return whether there was one."""
+        message = self._take(session, stream)
+        if message is None:
+            return False
+        self._put(session, stream, message.text)
+        return True
+
+    def _note_sent(self, session: HttpSession, stream: Stream, event: SentEvent | None) -> None:
+        """Keep an event that an exchange took, where it may be asked for again; ``None`` for a part of one.
+
+        While a stream is not over all of its events are kept. Listening is never over.
+        """
+        if event is None:
+            return
+        event.sent_at = self.now
+        if not stream.is_resumable:
+            stream.events.drop(event)
+        elif stream.number == LISTENING:
+            stream.events.drop(event)
+            self._remember(session, (event,))
+        else:
+            self._arm_sent(session)
+
+    def _hand_over(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
+        """Have an exchange that is about to end take all that waits on its stream."""
+        while stream.events.unsent_bytes:
+            piece, event = stream.events.take(float("inf"))
+            exchange.send(piece)
+            self._note_sent(session, stream, event)
+
+    def _has_more(self, session: HttpSession, stream: Stream) -> bool:
+        """Whether something waits for a stream. What may go out now wakes its exchange."""
+        is_waiting = stream.via in session.connection.waiting()
+        if is_waiting and stream.exchange is not None:
+            stream.exchange.wake()
+        return is_waiting
+
+    def _take(self, session: HttpSession, stream: Stream) -> Outgoing | None:
+        """Take the next message of a stream from the engine, unless it asks what the client cannot answer."""
+        while (message := session.connection.next_message(via=stream.via)) is not None:
+            if not message.asked or session.id is not None:
+                return message
+            self._give_up(session, message)
+        return None
+
+    def _put(self, session: HttpSession, stream: Stream, text: bytes) -> None:
+        """Make an event of a message, and let it wait for an exchange."""
+        del session
+        if not stream.is_resumable:
+            stream.events.append(SentEvent(stream.number, 0, encode_event(text, type="message")))
+            return
+        number = stream.next_number
+        stream.next_number += 1
+        data = encode_event(text, type="message" if text else None, id=event_id(stream.number, number))
+        stream.events.append(SentEvent(stream.number, number, data))
+
+    def _remember(self, session: HttpSession, events: Sequence[SentEvent]) -> None:
+        """Keep events of a stream that is over, or of listening, within the limits."""
+        if session.replay is None:
+            forgotten = partial(self._forget_event, session)
+            limits = self._limits
+            session.replay = ReplayBuffer(limits.replay_events, limits.replay_bytes, session.held, forgotten)
+        session.replay.extend(events)
+        self._arm_sent(session)
+
+    def _forget_event(self, session: HttpSession, event: SentEvent) -> None:
+        """Take note that an event is not kept any more."""
+
+    def forget_sent(self, session: HttpSession) -> bool:
+        """Forget all that was sent, since memory is short; return whether there was any."""
+        forgotten = partial(self._forget_event, session)
+        found = session.replay is not None
+        if session.replay is not None:
+            session.replay.clear()
+            session.replay = None
+        for stream in session.streams.values():
+            found |= stream.events.forget_sent(forgotten)
+        return found
+
+    def _put_aside(self, session: HttpSession, message: Outgoing) -> None:
+        """Find another way for what the response has no place for: by listening, where the client does and reads."""
+        listening = self._listener(session)
+        if listening is None or listening.exchange is None or listening.events.unsent_bytes > self._limits.high_water:
+            self._give_up(session, message)
+        else:
+            self._put(session, listening, message.text)
+            listening.exchange.wake()
+
+    def _give_up(self, session: HttpSession, message: Outgoing) -> None:
+        """Drop a message that has no way to the client. What it asks for is not to be waited for (P4)."""
+        session.undelivered += 1
+        for id in message.asked:
+            error = NoBackChannel("the client was not there to be asked: the request went by no stream that it reads")
+            session.connection.fail_request(id, error, self.now)
+
+    def _discard(self, session: HttpSession, via: Hashable) -> None:
+        while (message := session.connection.next_message(via=via)) is not None:
+            self._give_up(session, message)
+
+    # Listening, and going on after a break
+
+    def listen(self, session: HttpSession, exchange: Exchange) -> None:
+        """Carry what belongs to no request; or, for a client that names the last event it saw, what came after that.
+
+        Of events that are not kept any more nothing comes again: a client gets what is kept, and what comes from now
+        on. Where nothing of a stream is left, the client is told so (RESUME-05).
+        """
+        seen = parse_event_id(exchange.request.last_event_id or "")
+        number, place = (LISTENING, 0) if seen is None else seen
+        if number == LISTENING:
+            self._listen(session, exchange, place)
+            return
+        stream = session.streams.get(number)
+        if stream is None:
+            stream = self._reopen(session, exchange, number, place)
+        elif 1 <= place < stream.next_number:
+            stream.events.rewind(place)
+        else:
+            stream = None
+        if stream is not None:
+            self._carry(session, stream, exchange, is_resumption=True)
+        elif not exchange.is_answered:
+            exchange.reject(NOT_KEPT)
+
+    def _listen(self, session: HttpSession, exchange: Exchange, place: int) -> None:
+        stream = self._listening(session)
+        is_resumption = 1 <= place < stream.next_number
+        if is_resumption and session.replay is not None:
+            stream.events.put_back(session.replay.take(LISTENING, place))
+        self._carry(session, stream, exchange, is_resumption=is_resumption)
+
+    def _reopen(self, session: HttpSession, exchange: Exchange, number: int, place: int) -> Stream | None:
+        """Return a stream that was over, with what came after an event; ``None`` where there is nothing of it."""
+        kept = session.replay
+        if kept is None or number not in kept:
+            return None
+        events = kept.take(number, place)
+        if not events:
+            # Its client saw all of it.
+            exchange.begin_stream((*EVENT_STREAM, *session_headers(session, exchange)))
+            exchange.finish()
+            return None
+        stream = session.streams[number] = Stream(number, None, session)
+        stream.is_resumable = True
+        stream.next_number = events[-1].number + 1
+        stream.events.put_back(events)
+        return stream
+
+    def open_channel(self, session: HttpSession, exchange: Exchange, endpoint: str) -> None:
+        """Carry all that a server of 2024-11-05 has to say, after the address that the client is to POST to."""
+        self._carry(session, self._listening(session), exchange)
+        exchange.send(encode_event(endpoint.encode(), type="endpoint"))
+
+    def _listening(self, session: HttpSession) -> Stream:
+        stream = session.streams.get(LISTENING)
+        if stream is None:
+            stream = session.streams[LISTENING] = Stream(LISTENING, None, session)
+        return stream
+
+    def _listener(self, session: HttpSession) -> Stream | None:
+        """Return the stream of what belongs to no request, if the client listens."""
+        stream = session.streams.get(LISTENING)
+        return None if stream is None or stream.exchange is None else stream
+
+    def _carry(self, session: HttpSession, stream: Stream, exchange: Exchange, *, is_resumption: bool = False) -> None:
+        """Let ``exchange`` carry a stream; what carried it before ends (HTTP-29)."""
+        if stream.exchange is not None:
+            stream.exchange.finish()
+            stream.exchange.stream = None
+            stream.events.rewind()
+        self._disarm(session, stream)
+        stream.exchange, exchange.stream = exchange, stream
+        if is_resumption:
+            exchange.begin_stream((*EVENT_STREAM, *session_headers(session, exchange)))
+            self._expect_silence(session, stream)
+        else:
+            self._begin(session, stream, exchange)
+
+    def detach(self, session: HttpSession, exchange: Exchange) -> None:
+        """Take note that the exchange that carried a stream broke. That is no cancellation (HTTP-24)."""
+        stream = exchange.stream
+        if stream is None:
+            return
+        stream.exchange = exchange.stream = None
+        stream.events.rewind()
+        self._disarm(session, stream)
+        if stream.number == LISTENING:
+            return
+        if not stream.is_resumable:
+            self.close(session, stream)
+        elif self._options.resume_within is not None:
+            self._arm(session, stream, self._options.resume_within)
+
+    def interrupt(self, session: HttpSession, stream: Stream, retry: float | None) -> bool:
+        """End the exchange of a stream, but not the stream: the client is to come for the rest (HTTP-19, HTTP-20).
+
+        ``retry`` is how many seconds it is to wait before that. Returns whether the stream can be taken up again.
+        """
+        exchange = stream.exchange
+        if exchange is None or not self._may_interrupt(session, exchange):
+            return False
+        self.begin(session, stream)
+        self._hand_over(session, stream, exchange)
+        if retry is not None:
+            exchange.send(b"retry: %d\n\n" % round(retry * 1000))
+        exchange.finish()
+        self.detach(session, exchange)
+        return True
+
+    def _may_interrupt(self, session: HttpSession, exchange: Exchange) -> bool:
+        return not exchange.is_answered and exchange.answers != "json" and self._comes_back(session)
+
+    # The end
+
+    def drop_unheard(self, session: HttpSession) -> None:
+        """Drop what belongs to no request, unless the client listens: the session is about to end."""
+        if self._listener(session) is None:
+            self._discard(session, None)
+
+    def abandon(self, session: HttpSession) -> None:
+        """Give up the streams that nothing carries: nobody can come for them any more."""
+        for stream in tuple(session.streams.values()):
+            if stream.exchange is None:
+                self.close(session, stream)
+
+    def end(self, session: HttpSession, *, delivers: bool) -> list[Exchange]:
+        """End every stream of a session; return the exchanges that had no response yet.
+
+        ``delivers`` says whether what waits goes out before.
+        """
+        unanswered = []
+        for stream in tuple(session.streams.values()):
+            exchange = stream.exchange
+            if exchange is not None and exchange.is_stream:
+                if delivers:
+                    self._hand_over(session, stream, exchange)
+                exchange.finish()
+            elif exchange is not None:
+                unanswered.append(exchange)
+            self.close(session, stream)
+        self._timers.clear((_SENT, session.key, 0))
+        return unanswered
+
+    # Deadlines
+
+    def handle_timeout(self, due: int, session: HttpSession, number: int) -> None:
+        """Act on a deadline of a stream, or of what was sent. There may be new events."""
+        stream = session.streams.get(number)
+        if due == _SENT:
+            self._forget_sent(session)
+        elif stream is None:
+            return
+        elif stream.exchange is None:
+            self.close(session, stream)
+            self._discard(session, number)
+        elif not stream.exchange.is_stream:
+            self.begin(session, stream)
+        else:
+            self._break_silence(session, stream, stream.exchange)
+
+    def _break_silence(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
+        """Send a comment on a stream that was quiet for long enough."""
+        longest = self._options.keep_alive or 0.0
+        if stream.sent_at + longest <= self.now:
+            if not stream.events.unsent_bytes and not exchange.items:
+                # What waits for room is no silence.
+                exchange.send(encode_comment())
+                exchange.wake()
+            stream.sent_at = self.now
+        self._timers.set((_STREAM, session.key, stream.number), stream.sent_at + longest)
+
+    def _forget_sent(self, session: HttpSession) -> None:
+        """Forget what was sent too long ago, but for streams that nothing carries: those have a deadline of theirs."""
+        kept, window = session.replay, self._options.resume_within or 0.0
+        before = self.now - window
+        oldest: list[float | None] = []
+        if kept is not None:
+            kept.expire(before)
+            oldest.append(kept.oldest)
+            if kept.oldest is None:
+                session.replay = None
+        for stream in session.streams.values():
+            if stream.exchange is not None:
+                stream.events.forget_sent(partial(self._forget_event, session), before)
+                oldest.append(stream.events.oldest)
+        due = min((each for each in oldest if each is not None), default=None)
+        if due is not None:
+            self._timers.set((_SENT, session.key, 0), due + window)
+
+    def _arm(self, session: HttpSession, stream: Stream, seconds: float) -> None:
+        self._timers.set((_STREAM, session.key, stream.number), self.now + seconds)
+
+    def _disarm(self, session: HttpSession, stream: Stream) -> None:
+        self._timers.clear((_STREAM, session.key, stream.number))
+
+    def _expect_silence(self, session: HttpSession, stream: Stream) -> None:
+        # One deadline at a time, looked at again when it comes: a stream that says something need not set it anew.
+        stream.sent_at = self.now
+        if self._options.keep_alive is not None:
+            self._arm(session, stream, self._options.keep_alive)
+
+    def _arm_sent(self, session: HttpSession) -> None:
+        window = self._options.resume_within
+        if window is not None and self._timers.get((_SENT, session.key, 0)) is None:
+            self._timers.set((_SENT, session.key, 0), self.now + window)
+
+
+def is_running(session: HttpSession, stream: Stream) -> bool:
+    """Whether a request that came by a stream is still to be answered."""
+    stream.requests = {id for id in stream.requests if session.connection.owes(id)}
+    if stream.is_deferred:
+        stream.is_deferred = session.connection.has_deferred(stream.via)
+    return stream.is_deferred or bool(stream.requests)
+
+
+def session_headers(session: HttpSession, exchange: Exchange) -> Headers:
+    """Return the header field that tells a client the name of its session, in answer to ``initialize`` (SESS-01)."""
+    if session.id is None or session.is_legacy or exchange.request.session_id is not None:
+        return ()
+    return ((b"mcp-session-id", session.id.encode()),)

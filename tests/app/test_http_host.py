@@ -1,0 +1,417 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from httpwire import Exchange, MemoryWire, RawClient
+
+from mcpio import Context, Server
+from mcpio.app.http_host import HttpHost
+from mcpio.app.session_store import MemorySessionStore
+from mcpio.engine.server import ServerConnection
+from mcpio.errors import LocalProtocolError
+from mcpio.events import ConnectionClosed, IncomingId
+from mcpio.http.model import Body, End, RequestHead
+from mcpio.http.options import HttpOptions
+from mcpio.revisions import REV_2025_11_25
+from mcpio.testing import ManualRuntime
+
+
+class Hosted:
+    """A server behind HTTP in virtual time, and a client that shook hands with it."""
+
+    def __init__(self, server: Server, options: HttpOptions | None = None) -> None:
+        self.wire = MemoryWire(server, options or HttpOptions())
+        self.client = RawClient(self.wire)
+        done(self.client.initialize())
+
+    def call(self, tool: str, id: Any = 1, *, progress: Any = None, **arguments: Any) -> Exchange:
+        exchange: Exchange = done(self.client.call(tool, id, progress=progress, **arguments))
+        return exchange
+
+    def wait(self, seconds: float) -> None:
+        done(self.wire.pass_time(seconds))
+
+
+def slow_server(seconds: float) -> Server:
+    server = Server("s", "1")
+
+    @server.tool
+    async def slow(ctx: Context) -> str:
+        """Take a while."""
+        await ctx.sleep(seconds)
+        return "done"
+
+    return server
+
+
+def done(coroutine: Any) -> Any:
+    """Run what waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")
+
+
+def text_of(answer: Any) -> str:
+    text: str = answer["result"]["content"][0]["text"]
+    return text
+
+
+def test_handlers_of_several_sessions_have_their_own_session_and_the_servers_state() -> None:
+    server = Server("s", "1")
+
+    @server.tool
+    def who(ctx: Context) -> str:
+        """Say who asks, and what there is."""
+        return f"{ctx.peer.principal} {ctx.state}"
+
+    runtime = ManualRuntime()
+    ready: list[Any] = []
+    host = HttpHost(
+        server,
+        runtime,
+        clock=lambda: runtime.now,
+        on_ready=ready.append,
+        on_deadline=lambda when: None,
+        report=lambda message, error: None,
+        options=HttpOptions(sessions=False),
+        state="the state",
+    )
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "who", "arguments": {}}}
+    fields = ((b"content-type", b"application/json"), (b"accept", b"*/*"))
+    for principal in ("me", "you"):
+        head = RequestHead(principal, "POST", "/mcp", fields, principal)
+        host.receive(head, Body(principal, json.dumps(call).encode()), End(principal))
+    runtime.run()
+    assert ready == ["me", "you"]
+    for principal in ready:
+        _, body, end = host.responses_to_send(principal)
+        assert isinstance(body, Body)
+        assert isinstance(end, End)
+        assert text_of(json.loads(body.data)) == f"{principal} the state"
+    assert host.machine.sessions == ()
+
+
+def test_whoever_wants_to_see_a_connection_sees_it_from_the_beginning() -> None:
+    server = Server("s", "1")
+    seen: list[ServerConnection] = []
+    runtime = ManualRuntime()
+    host = HttpHost(
+        server,
+        runtime,
+        clock=lambda: 0.0,
+        on_ready=lambda exchange: None,
+        on_deadline=lambda when: None,
+        report=lambda message, error: None,
+        on_connection=seen.append,
+    )
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    fields = ((b"content-type", b"application/json"), (b"accept", b"*/*"))
+    host.receive(RequestHead(1, "POST", "/mcp", fields), Body(1, json.dumps(message).encode()), End(1))
+    assert [connection.revision for connection in seen] == [REV_2025_11_25]
+
+
+def test_who_is_told_may_write_at_once_and_a_deadline_is_told_when_it_changes() -> None:
+    hosted = Hosted(slow_server(1), HttpOptions(sse_after=0.5))
+    told: list[float | None] = []
+    host = hosted.wire.host
+    inner = host._on_deadline
+
+    def tell(when: float | None) -> None:
+        told.append(when)
+        inner(when)
+
+    host._on_deadline = tell
+    exchange = hosted.call("slow")
+    assert told[-1] == 0.5
+    host.handle_timeout()
+    assert told[-1] == 0.5
+    hosted.wait(2)
+    assert text_of(exchange.new_messages()[-1]) == "done"
+    assert exchange.is_over
+
+
+def test_what_whoever_is_told_brings_about_is_told_in_its_turn() -> None:
+    server = Server("s", "1")
+
+    @server.tool
+    def fine() -> str:
+        """Work."""
+        return "fine"
+
+    hosted = Hosted(server)
+    host = hosted.wire.host
+    inner, told, depths = host._on_ready, 0, []
+
+    def tell(exchange: Any) -> None:
+        nonlocal told
+        told += 1
+        depths.append(told)
+        host.handle_timeout()
+        inner(exchange)
+        told -= 1
+
+    host._on_ready = tell
+    assert text_of(hosted.call("fine").json) == "fine"
+    assert set(depths) == {1}
+
+
+def test_what_a_session_has_to_say_is_for_the_operator_of_its_host() -> None:
+    server = Server("s", "1")
+
+    @server.tool
+    def fail() -> None:
+        """Fail."""
+        raise OSError("the disk is full")
+
+    hosted = Hosted(server)
+    assert hosted.call("fail").json["result"]["isError"]
+    (report,) = hosted.wire.reports
+    assert "fail" in report
+
+
+def test_a_session_that_fails_is_reported_and_ends_alone() -> None:
+    server = Server("s", "1")
+
+    @server.tool
+    def fine() -> str:
+        """Work."""
+        return "fine"
+
+    wire = MemoryWire(server, HttpOptions())
+    bad, good = RawClient(wire), RawClient(wire)
+    done(bad.initialize())
+    done(good.initialize())
+    served = wire.host._sessions[1][0]
+
+    inner = served.handle
+
+    def fail(event: Any) -> None:
+        if type(event) is not ConnectionClosed:
+            raise RuntimeError("a fault of the library's")
+        inner(event)
+
+    served.handle = fail  # type: ignore[method-assign]  # there is no such fault to be had otherwise
+    assert done(bad.call("fine")).status == 404
+    assert wire.reports == ["a session failed"]
+    assert text_of(done(good.call("fine")).json) == "fine"
+    assert done(bad.call("fine")).status == 404
+
+
+@pytest.mark.req("SESS-05")
+def test_a_handler_may_end_its_session_which_answers_before_it_ends() -> None:
+    server = Server("s", "1")
+    ended: list[str] = []
+
+    @server.tool
+    def leave(ctx: Context) -> str:
+        """End the session."""
+        driver = ctx.session.driver
+        with pytest.raises(LocalProtocolError):
+            driver.close(-1)
+
+        async def wait() -> None:
+            await driver.wait_closed()
+            ended.append("ended")
+            await driver.wait_closed()
+            ended.append("at once")
+
+        driver.runtime.spawn(wait())
+        driver.close(5.0)
+        return "bye"
+
+    hosted = Hosted(server)
+    assert text_of(hosted.call("leave").json) == "bye"
+    assert ended == ["ended", "at once"]
+    assert hosted.call("leave").status == 404
+
+
+@pytest.mark.req("HTTP-19", "HTTP-20")
+def test_a_handler_may_have_its_client_come_back_for_the_answer() -> None:
+    server = Server("s", "1")
+
+    @server.tool
+    async def later(ctx: Context) -> str:
+        """Say so later."""
+        assert ctx.interrupt_stream(retry=0.5)
+        await ctx.sleep(1)
+        return "later"
+
+    hosted = Hosted(server)
+    exchange = hosted.call("later")
+    assert exchange.is_over
+    assert [event.retry for event in exchange.new_events()] == [None, 500]
+    hosted.wait(2)
+    again = done(hosted.client.listen(last_event_id=exchange.last_event_id or ""))
+    assert text_of(again.new_messages()[0]) == "later"
+
+
+@pytest.mark.req("HTTP-24")
+def test_a_handler_goes_on_when_its_client_is_gone() -> None:
+    server = Server("s", "1")
+    finished: list[str] = []
+
+    @server.tool
+    async def slow(ctx: Context) -> str:
+        """Take a while."""
+        await ctx.sleep(1)
+        finished.append("yes")
+        return "done"
+
+    hosted = Hosted(server)
+    done(hosted.wire.leave(hosted.call("slow")))
+    hosted.wait(2)
+    assert finished == ["yes"]
+
+
+@pytest.mark.req("CANC-10")
+def test_a_handler_stops_when_its_request_is_cancelled() -> None:
+    hosted = Hosted(slow_server(10))
+    exchange = hosted.call("slow")
+    note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+    assert done(hosted.client.post(note)).status == 202
+    assert (exchange.status, exchange.is_over, exchange.data) == (200, True, b"")
+
+
+def test_what_was_cut_off_by_the_loop_gets_an_answer() -> None:
+    hosted = Hosted(slow_server(10))
+    exchange = hosted.call("slow")
+    served, _ = hosted.wire.host._sessions[1]
+    task: Any = served._running[IncomingId(1)][1]
+    task._coroutine.close()  # as event loops do with what is left
+    hosted.wire.host.fail_abandoned()
+    hosted.wire.run()
+    assert exchange.json["error"]["code"] == -32603
+    done(hosted.wire.close(0))
+    hosted.wait(0)
+    assert hosted.wire.host.machine.closed
+
+
+def test_what_a_cancelled_handler_logs_goes_to_the_general_stream() -> None:
+    server = Server("s", "1")
+
+    @server.tool
+    async def waits(ctx: Context) -> None:
+        try:
+            await ctx.sleep(100)
+        finally:
+            ctx.info("cleaned up")
+
+    hosted = Hosted(server)
+    hosted.call("waits", id=7)
+    listening: Exchange = done(hosted.client.listen())
+    done(hosted.client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}))
+    (message,) = listening.new_messages()
+    assert message["params"] == {"level": "info", "data": "cleaned up"}
+
+
+def test_what_every_client_is_told_goes_to_each_that_listens() -> None:
+    server = Server("s", "1")
+
+    @server.tool
+    def old() -> str:
+        """Be there before."""
+        return "old"
+
+    wire = MemoryWire(server, HttpOptions())
+    clients = [RawClient(wire), RawClient(wire)]
+    listening = []
+    for client in clients:
+        done(client.initialize())
+        listening.append(done(client.listen()))
+
+    @server.tool
+    def new() -> str:
+        """Be new."""
+        return "new"
+
+    wire.run()
+    for exchange in listening:
+        assert [each["method"] for each in exchange.new_messages()] == ["notifications/tools/list_changed"]
+
+
+def test_a_server_ends_in_order() -> None:
+    hosted = Hosted(slow_server(1))
+    listening = done(hosted.client.listen())
+    exchange = hosted.call("slow")
+    done(hosted.wire.close(5.0))
+    hosted.wait(2)
+    assert text_of(exchange.new_messages()[-1]) == "done"
+    assert exchange.is_over
+    assert listening.is_over
+    assert hosted.wire.host.machine.closed
+
+
+# Sessions that outlive the process
+
+
+def patient_server() -> Server:
+    server = Server("s", "1")
+
+    @server.tool
+    async def wait(ctx: Context) -> str:
+        """Say something, and take a second."""
+        ctx.progress(1)
+        await ctx.sleep(1.0)
+        return "waited"
+
+    return server
+
+
+@pytest.mark.parametrize("unanswered", ["again", "fail"])
+def test_a_stored_session_goes_on_in_another_host(unanswered: str) -> None:
+    store = MemorySessionStore()
+    first = MemoryWire(patient_server(), HttpOptions(), store=store)
+    client = RawClient(first)
+    done(client.initialize())
+    exchange: Exchange = done(client.call("wait", progress=1))
+    exchange.new_events()
+    second = MemoryWire(patient_server(), HttpOptions(), store=store, unanswered=unanswered)
+    seen: list[ServerConnection] = []
+    second.host._on_connection = seen.append
+    client.wire = second
+    rest: Exchange = done(client.listen(last_event_id=exchange.last_event_id or ""))
+    done(second.pass_time(2))
+    (answer,) = rest.new_messages()
+    if unanswered == "again":
+        assert text_of(answer) == "waited"
+    else:
+        assert answer["error"]["data"] == {"reason": "interrupted"}
+    assert (len(seen), rest.is_over) == (1, True)
+    for wire in (first, second):
+        wire.host.close(0)
+        wire.run()
+
+
+def test_a_policy_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="unanswered is 'again' or 'fail', not 'maybe'"):
+        MemoryWire(patient_server(), HttpOptions(), store=MemorySessionStore(), unanswered="maybe")
+
+
+@pytest.mark.parametrize(
+    ("broken", "report"),
+    [
+        ({"state": {"log_level": "loud"}}, "a stored session cannot go on"),
+        ({"engine": {}}, "a stored session cannot be taken up"),
+    ],
+)
+def test_a_stored_session_that_makes_no_sense_is_reported_and_gone(broken: dict[str, Any], report: str) -> None:
+    store = MemorySessionStore()
+    first = MemoryWire(patient_server(), HttpOptions(), store=store)
+    client = RawClient(first)
+    done(client.initialize())
+    (key,) = store._records
+    record, at = store._records[key]
+    said = json.loads(record)
+    said["saved"] |= broken
+    store._records[key] = (json.dumps(said).encode(), at)
+    client.wire = second = MemoryWire(patient_server(), HttpOptions(), store=store)
+    assert done(client.call("wait")).status == 404
+    assert second.reports == [report]
+    for wire in (first, second):
+        wire.host.close(0)
+        wire.run()

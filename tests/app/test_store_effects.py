@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from typing import Any
+
+from mcpio.app.store_effects import apply_effects
+
+
+def worked(effects: list[str], fails: str = "") -> tuple[list[Any], list[str]]:
+    """Carry out effects of one letter, of which capitals read; return the answers, and what was done."""
+    log: list[str] = []
+
+    def read(effect: str) -> Any:
+        return (lambda: done(effect)) if effect.isupper() else None
+
+    def write(changes: list[str]) -> None:
+        done("+".join(changes))
+
+    def done(what: str) -> str:
+        log.append(what)
+        if what == fails:
+            raise OSError(what)
+        return what.lower()
+
+    return apply_effects(effects, read, write), log
+
+
+def test_changes_that_follow_each_other_are_made_together() -> None:
+    assert worked([]) == ([], [])
+    assert worked(["a", "b", "C", "d", "E", "F"]) == ([None, None, "c", None, "e", "f"], ["a+b", "C", "d", "E", "F"])
+
+
+def test_what_is_raised_is_the_answer_to_all_that_it_concerns() -> None:
+    values, log = worked(["a", "b", "C", "d"], fails="a+b")
+    assert [repr(value) for value in values] == ["OSError('a+b')", "OSError('a+b')", "'c'", "None"]
+    assert log == ["a+b", "C", "d"]
+    assert repr(worked(["a", "B", "c"], fails="B")[0]) == "[None, OSError('B'), None]"

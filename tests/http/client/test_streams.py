@@ -1,0 +1,452 @@
+"""The HTTP client machine: streams that break and are taken up again, and sessions that the server forgets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from webtalk import CALL, NOTE, RESULT, Asked, WebTalk, hello
+
+from mcpio.errors import ConnectionLost, RequestTimeout, UnexpectedResponse
+from mcpio.events import CancelReceived, CloseReason, ConnectionClosed, Negotiated, NotificationReceived, OutgoingId
+from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost
+from mcpio.http.client.options import HttpClientOptions
+from mcpio.http.model import End
+from mcpio.types import (
+    ClientCapabilities,
+    CustomNotification,
+    ListRootsResult,
+    PingRequest,
+    RootsCapability,
+)
+
+QUICK = HttpClientOptions(reconnect_after=1.0, reconnect_at_most=4.0, reconnect_tries=3)
+
+
+def result(id: int) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "result": RESULT}
+
+
+def streaming(*lines: str, **options: Any) -> tuple[WebTalk, OutgoingId, Asked]:
+    """Return a talk with a request whose answer is a stream with one event."""
+    talk = WebTalk(**options)
+    talk.open(session="s-1")
+    id = talk.ask(CALL)
+    asked = talk.requests[-1]
+    talk.stream(asked)
+    talk.event(asked, None, *lines)
+    return talk, id, asked
+
+
+# Taking up
+
+
+@pytest.mark.req("HTTP-21", "HTTP-22", "HTTP-39", "RESUME-03", "RESUME-07")
+def test_a_stream_that_the_server_closes_is_taken_up_when_it_says() -> None:
+    talk, id, asked = streaming("id: e-1", "retry: 500", "data:")
+    assert talk.end(asked) == []
+    assert talk.advance(0.499) == []
+    (resumed,) = talk.advance(0.001)
+    assert (resumed.method, resumed.target, resumed.body) == ("GET", "/mcp", b"")
+    assert resumed.headers["last-event-id"] == "e-1"
+    assert resumed.headers["mcp-session-id"] == "s-1"
+    assert resumed.headers["mcp-protocol-version"] == "2025-11-25"
+    talk.stream(resumed)
+    talk.event(resumed, result(id))
+    assert talk.has_result(id)
+    talk.end(resumed)
+    assert talk.machine.next_deadline() is None
+
+
+@pytest.mark.req("HTTP-19", "RESUME-06")
+@pytest.mark.parametrize("breaks", [True, False])
+def test_without_a_word_of_the_servers_the_wait_grows_and_has_an_end(breaks: bool) -> None:
+    talk, id, asked = streaming("id: 1", "data:", http=QUICK)
+    for delay in (1.0, 2.0, 4.0):
+        if breaks:
+            talk.reset(asked, OSError("broken"))
+        else:
+            talk.end(asked)
+        assert talk.advance(delay - 0.5) == []
+        (asked,) = talk.advance(0.5)
+        if not breaks:
+            talk.stream(asked)
+    talk.reset(asked, OSError("broken"))
+    error = talk.error(id)
+    assert isinstance(error, ConnectionLost)
+    assert isinstance(error.__cause__, OSError)
+
+
+def test_a_server_that_ends_each_stream_at_once_is_not_asked_all_the_time() -> None:
+    talk, _, asked = streaming("id: 1", "retry: 0", "data:", http=QUICK)
+    for number in range(20):
+        talk.end(asked)
+        assert talk.advance(0.0625) == []
+        (asked,) = talk.advance(0.0625)
+        talk.stream(asked)
+        talk.event(asked, None, f"id: {number}", "retry: 0", "data:")
+
+
+def test_a_server_that_is_away_has_more_time_than_it_said() -> None:
+    talk, id, asked = streaming("id: 1", "retry: 250", "data:", http=QUICK)
+    for delay in (0.25, 1.0, 2.0):
+        talk.reset(asked, OSError("refused"))
+        assert talk.advance(delay - 0.125) == []
+        (asked,) = talk.advance(0.125)
+    talk.reset(asked, OSError("refused"))
+    assert isinstance(talk.error(id), ConnectionLost)
+
+
+def test_something_new_on_a_stream_makes_it_worth_more_tries() -> None:
+    talk, id, asked = streaming("id: 1", "data:", http=QUICK)
+    for number in range(20):
+        talk.end(asked)
+        (asked,) = talk.advance(1.0)
+        talk.stream(asked)
+        talk.event(asked, NOTE, f"id: {number}")
+    talk.event(asked, result(id))
+    assert talk.has_result(id)
+    assert len(talk.found(NotificationReceived)) == 20
+
+
+def test_a_stream_that_was_open_for_long_is_worth_more_tries() -> None:
+    talk, _, asked = streaming("id: 1", "data:", http=QUICK)
+    for _ in range(10):
+        talk.advance(4.0)
+        talk.reset(asked)
+        (asked,) = talk.advance(1.0)
+        talk.stream(asked)
+
+
+@pytest.mark.req("RESUME-06")
+@pytest.mark.parametrize("said", [[], ["id: 1", "id"], ["id: a\x01b"], ["id: " + "x" * 2000]])
+def test_a_stream_without_an_id_that_can_be_named_cannot_be_taken_up(said: list[str]) -> None:
+    talk, id, asked = streaming(*said, "data:")
+    assert talk.end(asked) == []
+    assert isinstance(talk.error(id), ConnectionLost)
+    assert talk.machine.next_deadline() is None
+
+
+@pytest.mark.req("RESUME-06")
+@pytest.mark.parametrize("status", [400, 405, 410])
+def test_a_server_that_does_not_let_a_stream_be_taken_up_costs_the_request(status: int) -> None:
+    talk, id, asked = streaming("id: 1", "data:")
+    talk.end(asked)
+    (resumed,) = talk.advance(1.0)
+    talk.answer(resumed, status, "text/plain", b"no")
+    error = talk.error(id)
+    assert isinstance(error, ConnectionLost)
+    assert isinstance(error.__cause__, UnexpectedResponse)
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "text/html"])
+def test_a_stream_that_goes_on_as_something_else_costs_the_request(media_type: str) -> None:
+    talk, id, asked = streaming("id: 1", "data:")
+    talk.end(asked)
+    (resumed,) = talk.advance(1.0)
+    talk.answer(resumed, 200, media_type, b"{}")
+    assert isinstance(talk.error(id), ConnectionLost)
+
+
+def test_a_server_that_is_away_for_a_while_is_tried_again() -> None:
+    talk, id, asked = streaming("id: 1", "data:")
+    talk.end(asked)
+    (resumed,) = talk.advance(1.0)
+    talk.answer(resumed, 503)
+    (resumed,) = talk.advance(2.0)
+    talk.answer(resumed, 429)
+    (resumed,) = talk.advance(4.0)
+    assert resumed.headers["last-event-id"] == "1"
+    talk.stream(resumed)
+    talk.event(resumed, result(id))
+    assert talk.has_result(id)
+
+
+def test_an_id_that_is_not_complete_does_not_count() -> None:
+    talk, _, asked = streaming("id: 1", "data:")
+    talk.body(asked, b"id: 2\ndata: {}")
+    talk.reset(asked)
+    (resumed,) = talk.advance(1.0)
+    assert resumed.headers["last-event-id"] == "1"
+
+
+def test_what_nobody_waits_for_is_not_taken_up() -> None:
+    talk, id, asked = streaming("id: 1", "data:")
+    talk.end(asked)
+    talk.connection.cancel_request(id)
+    (cancelled,) = talk.step()
+    talk.answer(cancelled, 202)
+    assert talk.advance(60.0) == []
+    assert talk.machine.next_deadline() is None
+
+
+def test_a_request_that_times_out_while_its_stream_is_away_has_one_outcome() -> None:
+    talk = WebTalk()
+    talk.open()
+    id = talk.ask(CALL, timeout=3.0)
+    asked = talk.requests[-1]
+    talk.stream(asked)
+    talk.event(asked, None, "id: 1", "retry: 10000", "data:")
+    talk.end(asked)
+    (cancelled,) = talk.advance(20.0)
+    assert cancelled.json["method"] == "notifications/cancelled"
+    assert isinstance(talk.error(id), RequestTimeout)
+
+
+@pytest.mark.parametrize("closing", [True, False])
+def test_nothing_is_taken_up_at_the_end(closing: bool) -> None:
+    talk, _, asked = streaming("id: 1", "data:", capabilities=ClientCapabilities(roots=RootsCapability()))
+    if closing:
+        talk.event(asked, {"jsonrpc": "2.0", "id": 1, "method": "roots/list"})
+        talk.connection.close(0.0)
+        talk.step()
+        talk.reset(asked)
+        assert talk.advance(4.0) == []
+    else:
+        talk.end(asked)
+        talk.connection.close(0.0)
+        (farewell,) = talk.step()
+        talk.answer(farewell, 200)
+        assert talk.advance(60.0) == []
+        assert talk.machine.closed
+
+
+def test_the_answer_to_initialize_may_be_taken_up_as_well() -> None:
+    talk = WebTalk()
+    hi = talk.begin()
+    talk.stream(hi, mcp_session_id="s-1")
+    talk.event(hi, None, "id: 1", "data:")
+    talk.end(hi)
+    (resumed,) = talk.advance(1.0)
+    assert resumed.headers["mcp-session-id"] == "s-1"
+    talk.stream(resumed)
+    (initialized,) = talk.event(resumed, {"jsonrpc": "2.0", "id": 1, "result": hello()})
+    assert initialized.headers["mcp-session-id"] == "s-1"
+
+
+@pytest.mark.req("RESUME-04")
+@pytest.mark.parametrize("cut", range(0, 260, 7))
+def test_a_stream_cut_anywhere_gives_everything_once(cut: int) -> None:
+    talk = WebTalk()
+    talk.open()
+    id = talk.ask(CALL)
+    asked = talk.requests[-1]
+    messages = [{"jsonrpc": "2.0", "method": "notifications/a", "params": {"n": n}} for n in range(2)] + [result(id)]
+    events = [b"id: 0\ndata:\n\n"]
+    for number, message in enumerate(messages, 1):
+        events.append(b"id: %d\ndata: %s\n\n" % (number, json.dumps(message).encode()))
+    talk.stream(asked)
+    talk.body(asked, b"".join(events)[:cut])
+    talk.step()
+    resumed = [each for each in (*talk.reset(asked), *talk.advance(1.0)) if each.method == "GET"]
+    if resumed:
+        seen = int(resumed[0].headers["last-event-id"])
+        talk.stream(resumed[0])
+        talk.body(resumed[0], b"".join(events[seen + 1 :]))
+        talk.end(resumed[0])
+    if cut < len(events[0]):
+        assert isinstance(talk.error(id), ConnectionLost)
+    else:
+        assert talk.has_result(id)
+        assert [each.raw["params"]["n"] for each in talk.found(NotificationReceived)] == [0, 1]
+
+
+# Listening again
+
+
+@pytest.mark.req("HTTP-29")
+def test_listening_goes_on_from_where_it_broke_off() -> None:
+    talk = WebTalk()
+    listening = talk.open(listen=True)
+    assert listening is not None
+    talk.event(listening, NOTE, "id: a", "retry: 100")
+    talk.end(listening)
+    (again,) = talk.advance(0.1)
+    assert (again.method, again.headers["last-event-id"]) == ("GET", "a")
+    talk.stream(again)
+    talk.reset(again)
+    (again,) = talk.advance(1.0)
+    assert again.headers["last-event-id"] == "a"
+
+
+def test_listening_without_ids_begins_afresh() -> None:
+    talk = WebTalk()
+    listening = talk.open(listen=True)
+    assert listening is not None
+    talk.reset(listening)
+    (again,) = talk.advance(1.0)
+    assert "last-event-id" not in again.headers
+
+
+def test_a_server_that_cannot_be_reached_for_listening_is_reported_and_tried_again_when_it_answers() -> None:
+    talk = WebTalk(http=QUICK)
+    listening = talk.open(listen=True)
+    assert listening is not None
+    for _ in range(3):
+        talk.reset(listening, OSError("refused"))
+        (listening,) = talk.advance(4.0)
+    talk.reset(listening, OSError("refused"))
+    (ended,) = talk.found(ListeningEnded)
+    assert isinstance(ended.error, ConnectionLost)
+    assert talk.advance(100.0) == []
+    talk.ask(PingRequest())
+    (again,) = talk.result(talk.requests[-1], {})
+    assert again.method == "GET"
+
+
+def test_a_server_that_no_longer_lets_us_listen_is_reported() -> None:
+    talk = WebTalk()
+    listening = talk.open(listen=True)
+    assert listening is not None
+    talk.end(listening)
+    (again,) = talk.advance(1.0)
+    assert talk.answer(again, 405) == []
+    assert len(talk.found(ListeningEnded)) == 1
+    assert talk.advance(100.0) == []
+
+
+# Sessions that the server forgets
+
+
+@pytest.mark.req("SESS-06", "SESS-05")
+def test_a_session_that_the_server_forgot_is_opened_anew_and_only_what_waits_fails() -> None:
+    talk = WebTalk(capabilities=ClientCapabilities(roots=RootsCapability()))
+    listening = talk.open(listen=True, session="old")
+    assert listening is not None
+    talk.event(listening, {"jsonrpc": "2.0", "id": 1, "method": "roots/list"})
+    first, second = talk.ask(CALL), talk.ask(CALL)
+    assert talk.answer(talk.requests[-1], 404, "text/plain", b"session not found") == []
+    assert isinstance(talk.error(first), ConnectionLost)
+    assert isinstance(talk.error(second), ConnectionLost)
+    assert talk.found(SessionLost) == [SessionLost(0.0)]
+    assert len(talk.cut) == 2
+    (given_up,) = talk.found(CancelReceived)
+    talk.connection.send_result(given_up.id, ListRootsResult(()))
+    hi = talk.begin()
+    assert hi.json["method"] == "initialize"
+    assert "mcp-session-id" not in hi.headers
+    assert "mcp-protocol-version" not in hi.headers
+    talk.open(session="new", hi=hi)
+    third = talk.ask(CALL)
+    assert talk.requests[-1].headers["mcp-session-id"] == "new"
+    talk.result(talk.requests[-1], RESULT)
+    assert talk.has_result(third)
+    assert len(talk.found(Negotiated)) == 2
+
+
+@pytest.mark.req("SESS-06")
+def test_whatever_names_the_session_may_find_that_it_is_gone() -> None:
+    talk = WebTalk()
+    listening = talk.open(listen=True, session="s")
+    assert listening is not None
+    talk.end(listening)
+    (again,) = talk.advance(1.0)
+    talk.answer(again, 404)
+    assert len(talk.found(SessionLost)) == 1
+    talk.open(session="t", hi=talk.begin())
+    talk.connection.send_notification(CustomNotification("a/b"))
+    talk.connection.send_notification(CustomNotification("c/d"))
+    (told,) = talk.step()
+    talk.answer(told, 404)
+    assert len(talk.found(SessionLost)) == 2
+    assert talk.found(MessageRefused) == []
+    talk.advance(5.0)
+    talk.open(session="u", hi=talk.begin())
+    id = talk.ask(CALL)
+    asked = talk.requests[-1]
+    talk.stream(asked)
+    talk.event(asked, None, "id: 1", "data:")
+    talk.end(asked)
+    (resumed,) = talk.advance(1.0)
+    talk.answer(resumed, 404)
+    assert len(talk.found(SessionLost)) == 3
+    assert isinstance(talk.error(id), ConnectionLost)
+
+
+@pytest.mark.req("SESS-07")
+def test_404_without_a_session_is_an_error_like_others() -> None:
+    talk = WebTalk()
+    talk.open()
+    id = talk.ask(CALL)
+    talk.answer(talk.requests[-1], 404)
+    assert isinstance(talk.error(id), UnexpectedResponse)
+    assert talk.found(SessionLost) == []
+
+
+@pytest.mark.req("SESS-06")
+def test_a_client_may_want_to_know_that_its_session_is_over() -> None:
+    talk = WebTalk(http=HttpClientOptions(reinitialize=False))
+    talk.open(session="s")
+    id = talk.ask(CALL)
+    talk.answer(talk.requests[-1], 404)
+    assert isinstance(talk.error(id), ConnectionLost)
+    (closed,) = talk.found(ConnectionClosed)
+    assert closed.reason is CloseReason.LOST
+    assert talk.found(SessionLost) == [SessionLost(None)]
+    assert talk.machine.closed
+
+
+def test_a_server_that_forgets_every_session_at_once_is_given_up() -> None:
+    talk = WebTalk(http=QUICK)
+    talk.open(session="s")
+    for wait in (0.0, 1.0, 2.0):
+        talk.connection.send_notification(CustomNotification("a/b"))
+        (told,) = talk.step()
+        talk.answer(told, 404)
+        assert talk.found(SessionLost)[-1] == SessionLost(wait)
+        talk.open(session="s", hi=talk.begin())
+    talk.connection.send_notification(CustomNotification("a/b"))
+    (told,) = talk.step()
+    talk.answer(told, 404)
+    assert talk.found(SessionLost)[-1] == SessionLost(None)
+    assert talk.machine.closed
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_session_that_was_of_use_is_worth_another(answered: bool) -> None:
+    talk = WebTalk(http=QUICK)
+    talk.open(session="s")
+    for _ in range(6):
+        if answered:
+            talk.ask(CALL)
+            talk.result(talk.requests[-1], RESULT)
+        else:
+            talk.advance(4.0)
+        talk.connection.send_notification(CustomNotification("a/b"))
+        (told,) = talk.step()
+        talk.answer(told, 404)
+        assert talk.found(SessionLost)[-1] == SessionLost(0.0)
+        talk.open(session="s", hi=talk.begin())
+
+
+def test_a_session_that_is_gone_before_its_first_message_arrived() -> None:
+    talk = WebTalk()
+    (initialized,) = talk.result(talk.begin(), hello(), mcp_session_id="s")
+    talk.answer(initialized, 404)
+    assert talk.found(SessionLost) == [SessionLost(0.0)]
+    hi = talk.begin()
+    assert hi.json["id"] == 2
+
+
+def test_a_session_that_is_gone_at_the_end_is_no_loss() -> None:
+    talk = WebTalk()
+    talk.open(session="s")
+    talk.connection.send_notification(CustomNotification("a/b"))
+    talk.connection.close(0.0)
+    (told,) = talk.step()
+    assert talk.answer(told, 404) == []
+    assert talk.machine.closed
+
+
+def test_messages_that_were_not_acted_on_yet_count_before_the_session_is_lost() -> None:
+    talk = WebTalk()
+    talk.open(session="s")
+    first, second = talk.ask(CALL), talk.ask(CALL)
+    one, two = talk.requests[-2:]
+    talk.head(one, 200, "application/json")
+    talk.body(one, json.dumps(result(first)).encode())
+    talk.machine.receive(End(one.number), 0.0)
+    talk.answer(two, 404)
+    assert talk.has_result(first)
+    assert isinstance(talk.error(second), ConnectionLost)

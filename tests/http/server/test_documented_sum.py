@@ -1,0 +1,31 @@
+"""The most memory that the defaults allow is what docs/limits.md says."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+from mcpio.engine.limits import Limits
+from mcpio.trio import serve_http
+
+ROOT = Path(__file__).parents[3]
+MIB = 1024 * 1024
+CONNECTION = 128 * 1024
+"""What a connection reads and writes at the moment."""
+
+
+def test_the_most_memory_that_the_defaults_allow_is_documented() -> None:
+    limits = Limits()
+    connections = inspect.signature(serve_http).parameters["max_connections"].default
+    parts = (limits.total_bytes, limits.peer_bytes, connections * CONNECTION)
+    total, peer, buffers = (size // MIB for size in parts)
+    said = " ".join((ROOT / "docs/limits.md").read_text().split())
+    assert (
+        f"at most {sum(parts) // MIB:,} MiB for its clients, and 256 MiB more where it has tasks: {total:,} MiB of "
+        f"`total_bytes`, {peer} MiB of `peer_bytes`, and {buffers} MiB for {connections} connections"
+    ) in said
+
+
+def test_an_answer_of_any_size_fits_among_what_is_kept() -> None:
+    limits = Limits()
+    assert limits.replay_bytes >= 2 * limits.message_bytes

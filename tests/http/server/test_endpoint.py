@@ -1,0 +1,576 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from httpsite import BOTH, Site, initialize, note, tool_call
+
+from mcpio.app.session_store import MemorySessionStore
+from mcpio.engine.limits import Limits
+from mcpio.engine.options import Options
+from mcpio.errors import LocalProtocolError, NoBackChannel, URLElicitationRequired
+from mcpio.events import RequestFailed, RequestReceived, ResponseReceived
+from mcpio.http.options import Cors, HttpOptions
+from mcpio.revisions import REV_2025_11_25
+from mcpio.types import (
+    ElicitURLRequest,
+    ListRootsRequest,
+    PingRequest,
+    PromptsCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+    ToolListChangedNotification,
+    ToolsCapability,
+)
+
+ALONE = HttpOptions(sessions=False)
+
+
+# Sessions
+
+
+@pytest.mark.req("SESS-01", "SESS-02", "HTTP-11")
+@pytest.mark.parametrize("answers", ["auto", "json", "sse"])
+def test_the_answer_to_initialize_names_the_session(answers: Any) -> None:
+    site = Site(HttpOptions(answers=answers))
+    response = site.post(initialize())
+    assert response.status == 200
+    assert response.headers["mcp-session-id"] == f"{1:032x}"
+    assert all(0x21 <= ord(character) <= 0x7E for character in response.headers["mcp-session-id"])
+    answer = response.new_messages()[0] if answers == "sse" else response.json
+    assert answer["result"]["protocolVersion"] == "2025-11-25"
+    assert response.is_over
+    assert site.kinds() == ["SessionOpened", "Negotiated"]
+
+
+@pytest.mark.req("SESS-02", "SESS-09")
+def test_session_id_spells_sixteen_random_bytes_and_nothing_else() -> None:
+    drawn: list[bytes] = []
+
+    def entropy(size: int) -> bytes:
+        drawn.append(bytes((0xFF - len(drawn) - 7 * each) % 256 for each in range(size)))
+        return drawn[-1]
+
+    site = Site(entropy=entropy)
+    ids = [site.open() for _ in range(3)]
+    assert [len(each) for each in drawn] == [16, 16, 16]
+    assert ids == [each.hex() for each in drawn]
+
+
+@pytest.mark.req("SESS-01")
+def test_sessions_have_different_ids_and_later_answers_name_none() -> None:
+    site = Site()
+    first, second = site.open(), site.open()
+    assert first != second
+    exchange, event = site.call(first)
+    site.answer(event)
+    assert "mcp-session-id" not in exchange.headers
+
+
+@pytest.mark.req("SESS-04")
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_nobody_listens_or_ends_without_a_session(method: str) -> None:
+    response = Site().ask(method, accept="text/event-stream")
+    assert (response.status, "initialize" in response.json["error"]["message"]) == (400, True)
+
+
+@pytest.mark.req("SESS-04", "BATCH-03")
+@pytest.mark.parametrize(
+    "message", [tool_call(), note("initialized"), {"jsonrpc": "2.0", "id": 1, "result": {}}, [initialize()], []]
+)
+def test_only_initialize_needs_no_session(message: Any) -> None:
+    site = Site()
+    response = site.post(message)
+    assert (response.status, response.json["error"]["code"]) == (400, -32600)
+    assert site.kinds() == []
+    assert site.machine.sessions == ()
+
+
+@pytest.mark.req("SESS-05")
+@pytest.mark.parametrize("id", ["", "x" * 100_000, "\xff", "0" * 32, "a, a"])
+def test_a_session_that_was_never_there_is_not_found(id: str) -> None:
+    site = Site()
+    site.open()
+    for response in (
+        site.post(tool_call(), id),
+        site.listen(id),
+        site.ask("DELETE", mcp_session_id=id),
+        site.post(initialize(), id),
+    ):
+        assert (response.status, response.json["error"]["code"]) == (404, -32600)
+
+
+@pytest.mark.req("SESS-05", "SESS-08", "HTTP-36")
+def test_a_session_that_its_client_ended_is_over_with_all_its_streams() -> None:
+    site = Site(HttpOptions(answers="sse"))
+    session = site.open()
+    listening = site.listen(session)
+    streaming, _ = site.call(session)
+    site.kinds()
+    ended = site.ask("DELETE", mcp_session_id=session)
+    assert (ended.status, ended.data) == (204, b"")
+    assert "content-length" not in ended.headers
+    assert listening.is_over
+    assert streaming.is_over
+    assert site.kinds() == ["ConnectionClosed", "SessionClosed"]
+    assert site.post(tool_call(), session).status == 404
+    assert site.ask("DELETE", mcp_session_id=session).status == 404
+
+
+@pytest.mark.req("SESS-05")
+def test_a_request_without_an_answer_yet_gets_404_when_its_session_ends() -> None:
+    site = Site()
+    session = site.open()
+    waiting, _ = site.call(session)
+    site.ask("DELETE", mcp_session_id=session)
+    assert (waiting.status, waiting.is_over) == (404, True)
+
+
+@pytest.mark.req("SESS-05")
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+def test_a_session_that_ends_while_a_request_comes_is_not_found(method: str) -> None:
+    site = Site()
+    session = site.open()
+    fields = {"accept": "application/json, text/event-stream", "content_type": "application/json"}
+    coming = site.ask(method, body=None, mcp_session_id=session, **fields)
+    site.ask("DELETE", mcp_session_id=session)
+    site.complete(coming, json.dumps(note("initialized")).encode())
+    assert coming.status == 404
+
+
+@pytest.mark.req("SESS-09", "SEC-04")
+def test_a_session_is_nobody_elses() -> None:
+    site = Site()
+    session = site.open(principal="me")
+    assert site.session().principal == site.session().connection.principal == "me"
+    for principal in ("you", None):
+        assert site.post(tool_call(), session, principal=principal).status == 404
+        assert site.listen(session, principal=principal).status == 404
+        assert site.ask("DELETE", mcp_session_id=session, principal=principal).status == 404
+    assert site.requests() == []
+    assert site.ask("DELETE", mcp_session_id=session, principal="me").status == 204
+
+
+def test_a_second_initialize_in_a_session_is_refused_and_the_session_goes_on() -> None:
+    site = Site()
+    session = site.open()
+    again = site.post(initialize(), session)
+    assert (again.status, again.json["error"]["code"]) == (200, -32600)
+    exchange, event = site.call(session)
+    site.answer(event)
+    assert exchange.status == 200
+
+
+def test_a_handshake_that_fails_leaves_no_session() -> None:
+    site = Site()
+    bad = initialize()
+    del bad["params"]["clientInfo"]
+    response = site.post(bad)
+    assert (response.status, response.json["error"]["code"]) == (200, -32602)
+    assert "mcp-session-id" not in response.headers
+    assert site.machine.sessions == ()
+    assert site.kinds() == ["SessionOpened", "Answered", "ConnectionClosed", "SessionClosed"]
+
+
+# Revisions
+
+
+@pytest.mark.req("HTTP-30", "HTTP-31", "LIFE-20")
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+def test_a_session_speaks_its_own_revision(method: str) -> None:
+    site = Site()
+    session = site.open("2025-06-18")
+    fields = {"accept": "*/*", "content_type": "application/json", "mcp_session_id": session}
+    body = json.dumps(note("initialized")).encode()
+    for version in ("2025-11-25", "2099-01-01", "x"):
+        assert site.ask(method, body=body, mcp_protocol_version=version, **fields).status == 400
+    assert site.ask(method, body=body, mcp_protocol_version="2025-06-18", **fields).status in (200, 202, 204)
+
+
+@pytest.mark.req("HTTP-32")
+def test_in_a_session_the_revision_is_known_without_saying() -> None:
+    site = Site()
+    session = site.open("2025-06-18")
+    _, event = site.call(session)
+    assert event.context.revision.name == "2025-06-18"
+
+
+@pytest.mark.req("HTTP-31")
+def test_a_revision_that_this_server_does_not_serve_is_refused() -> None:
+    for options in (HttpOptions(), ALONE):
+        site = Site(options, engine=Options(revisions=(REV_2025_11_25,)))
+        response = site.post(initialize(), mcp_protocol_version="2025-06-18")
+        assert (response.status, "2025-06-18 is not served" in response.json["error"]["message"]) == (400, True)
+        assert site.post(initialize(), mcp_protocol_version="2025-11-25").status == 200
+        assert site.post(initialize()).status == 200
+
+
+# Messages
+
+
+@pytest.mark.req("RPC-12", "HTTP-13", "SESS-04")
+@pytest.mark.parametrize("options", [HttpOptions(), ALONE])
+@pytest.mark.parametrize(
+    ("message", "id"),
+    [
+        ({"jsonrpc": "2.0", "id": "x", "method": 5}, "x"),
+        ({"id": 7, "method": "initialize"}, 7),
+        ({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": []}, 7),
+        ({"jsonrpc": "2.0", "id": None, "method": "initialize"}, None),
+        ({"jsonrpc": "2.0", "id": 7, "result": None}, None),
+        (b'{"id":7,', None),
+    ],
+)
+def test_malformed_first_message_is_answered_with_its_id(message: Any, id: Any, options: HttpOptions) -> None:
+    response = Site(options).post(message)
+    assert (response.status, response.json.get("id"), "id" in response.json) == (400, id, id is not None)
+
+
+@pytest.mark.req("RPC-12", "SESS-04")
+def test_request_without_its_session_is_refused_with_its_id() -> None:
+    assert Site().post(tool_call(7)).json["id"] == 7
+    assert "id" not in Site().post({"jsonrpc": "2.0", "id": 7, "result": {}}).json
+
+
+@pytest.mark.req("HTTP-10", "RPC-09", "RPC-10")
+@pytest.mark.parametrize("answer", [{"result": None}, {"error": {}}, {"result": {"roots": 5}}])
+def test_answer_that_makes_no_sense_gets_400_and_fails_the_request(answer: dict[str, Any]) -> None:
+    site = Site()
+    session = site.open(capabilities={"roots": {}})
+    asked = site.session().connection.send_request(ListRootsRequest(), now=0.0)
+    site.touch(site.session())
+    (request,) = site.listen(session).new_messages()
+    response = site.post({"jsonrpc": "2.0", "id": request["id"], **answer}, session)
+    assert (response.status, response.json["error"]["code"], "id" in response.json) == (400, -32600, False)
+    failed = site.events[-1][1]
+    assert isinstance(failed, RequestFailed)
+    assert failed.id == asked
+
+
+@pytest.mark.req("HTTP-09")
+def test_what_gets_no_answer_is_taken_note_of() -> None:
+    site = Site()
+    session = site.open(capabilities={"roots": {}})
+    asked = site.session().connection.send_request(PingRequest(), now=0.0)
+    site.touch(site.session())
+    listening = site.listen(session)
+    (ping,) = listening.new_messages()
+    for message in (note("roots/list_changed"), note("x"), {"jsonrpc": "2.0", "id": ping["id"], "result": {}}):
+        response = site.post(message, session)
+        assert (response.status, response.data, response.headers["content-length"]) == (202, b"", "0")
+    assert isinstance(site.events[-1][1], ResponseReceived)
+    assert site.events[-1][1].id == asked
+
+
+@pytest.mark.req("HTTP-10", "HTTP-13", "BATCH-02")
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", -32700),
+        (b"{", -32700),
+        (b"\xff", -32700),
+        (b"[" * 100_000, -32700),
+        (b"5", -32600),
+        (b"[]", -32600),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600),
+        (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":77,"result":{}}', -32600),
+        (b'{"jsonrpc":"2.0","method":"tools/list"}', -32600),
+        (b'{"jsonrpc":"2.0","method":"notifications/progress","params":5}', -32602),
+        (b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}', -32602),
+    ],
+)
+def test_what_is_no_acceptable_message_gets_status_400_and_the_session_goes_on(body: bytes, code: int) -> None:
+    site = Site()
+    session = site.open()
+    response = site.post(body, session)
+    assert (response.status, response.headers["content-type"]) == (400, "application/json")
+    assert response.json["error"]["code"] == code
+    assert response.json.get("id") is None
+    exchange, event = site.call(session)
+    site.answer(event)
+    assert exchange.json["id"] == 1
+    assert site.session().streams == {}
+
+
+@pytest.mark.req("HTTP-13")
+def test_what_is_no_message_needs_no_session_to_be_refused() -> None:
+    site = Site()
+    assert [site.post(body).json["error"]["code"] for body in (b"{", b"5")] == [-32700, -32600]
+    assert site.kinds() == []
+
+
+@pytest.mark.req("HTTP-11")
+def test_errors_of_well_formed_requests_have_status_200() -> None:
+    site = Site()
+    session = site.open()
+    for message, code in (
+        ({"jsonrpc": "2.0", "id": 7, "method": "no/such"}, -32601),
+        ({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {}}, -32602),
+    ):
+        response = site.post(message, session)
+        assert (response.status, response.json["id"], response.json["error"]["code"]) == (200, 7, code)
+
+
+@pytest.mark.req("RPC-07", "HTTP-33")
+def test_twelve_exchanges_may_use_one_id_at_a_time() -> None:
+    site = Site()
+    session = site.open()
+    calls = [site.call(session, 1) for _ in range(12)]
+    for number, (_, event) in reversed(list(enumerate(calls))):
+        site.answer(event, str(number))
+    assert [exchange.json["result"]["content"][0]["text"] for exchange, _ in calls] == [str(n) for n in range(12)]
+
+
+def test_a_session_has_a_number_of_requests_open_at_most() -> None:
+    site = Site(limits=Limits(streams=2))
+    session = site.open()
+    calls = [site.call(session) for _ in range(2)]
+    refused = site.post(note("initialized"), session)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+    for seen in (None, "1-1"):
+        assert site.listen(session, seen).status == 503
+    for _, event in calls:
+        site.answer(event)
+    assert site.post(note("initialized"), session).status == 202
+    assert site.listen(session).status == 200
+
+
+def test_requests_that_come_slowly_side_by_side_are_no_more_than_that() -> None:
+    site = Site(limits=Limits(streams=2))
+    session = site.open()
+    fields = {"content_type": "application/json", "accept": BOTH, "mcp_session_id": session}
+    calls = [site.ask("POST", body=None, **fields) for _ in range(5)]
+    for id, exchange in enumerate(calls):
+        site.complete(exchange, json.dumps(tool_call(id)).encode())
+    assert len(site.requests()) == 2
+    assert [exchange.status for exchange in calls[2:]] == [503] * 3
+
+
+def test_requests_without_a_session_count_until_they_are_answered() -> None:
+    """To go away is no cancellation, so it is no way round the limit either."""
+    site = Site(HttpOptions(sessions=False), limits=Limits(exchanges=3))
+    for _ in range(3):
+        site.reset(site.post(tool_call()))
+    refused = site.post(tool_call())
+    assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+    site.answer(site.requests()[0])
+    assert site.post(tool_call()).status == 0
+    assert len(site.requests()) == 4
+
+
+# Batches (2025-03-26)
+
+
+def batch(*messages: Any) -> list[Any]:
+    return list(messages)
+
+
+@pytest.mark.req("BATCH-01", "BATCH-05", "BATCH-06")
+@pytest.mark.parametrize("answers", ["auto", "json", "sse"])
+def test_the_answers_to_a_batch_are_one_array(answers: Any) -> None:
+    site = Site(HttpOptions(answers=answers))
+    session = site.open("2025-03-26")
+    ping = {"jsonrpc": "2.0", "id": 3, "method": "ping"}
+    exchange = site.post(batch(tool_call(1), note("x"), tool_call(2), ping), session)
+    first, second = site.requests()
+    site.answer(second)
+    assert exchange.new_messages() == [] if answers == "sse" else exchange.status == 0
+    site.answer(first)
+    (answer,) = exchange.new_messages() if answers == "sse" else [exchange.json]
+    assert [each["id"] for each in answer] == [3, 2, 1]
+    assert exchange.is_over
+
+
+@pytest.mark.req("BATCH-06")
+@pytest.mark.parametrize("messages", [[note("x"), note("y")], [note("x")]])
+def test_a_batch_without_requests_is_taken_note_of(messages: list[Any]) -> None:
+    site = Site()
+    response = site.post(messages, site.open("2025-03-26"))
+    assert (response.status, response.data) == (202, b"")
+
+
+@pytest.mark.req("BATCH-04", "BATCH-05")
+def test_a_batch_of_nothing_but_faults_gets_status_400() -> None:
+    site = Site()
+    session = site.open("2025-03-26")
+    response = site.post([1, {}], session)
+    assert (response.status, [each["error"]["code"] for each in response.json]) == (400, [-32600, -32600])
+    assert site.post([], session).status == 400
+
+
+@pytest.mark.req("BATCH-07")
+def test_a_request_of_a_batch_may_be_cancelled_and_the_others_are_answered() -> None:
+    site = Site()
+    session = site.open("2025-03-26")
+    exchange = site.post(batch(tool_call(1), tool_call(2)), session)
+    first, _ = site.requests()
+    site.post(note("cancelled", requestId=2), session)
+    assert exchange.status == 0
+    site.answer(first)
+    assert [each["id"] for each in exchange.json] == [1]
+    every = site.post(batch(tool_call(1), tool_call(2)), session)
+    site.post(batch(note("cancelled", requestId=1), note("cancelled", requestId=2)), session)
+    assert (every.status, every.data, every.is_over) == (200, b"", True)
+
+
+# Without sessions
+
+
+@pytest.mark.req("SESS-10")
+def test_without_sessions_each_request_stands_alone() -> None:
+    site = Site(ALONE)
+    hello = site.post(initialize())
+    assert hello.json["result"]["protocolVersion"] == "2025-11-25"
+    assert "mcp-session-id" not in hello.headers
+    assert site.post(note("initialized"), mcp_protocol_version="2025-11-25").status == 202
+    exchange, event = site.call(None, mcp_protocol_version="2025-11-25")
+    assert event.context.revision.name == "2025-11-25"
+    site.answer(event)
+    assert exchange.json["result"]["content"] == [{"type": "text", "text": "ok"}]
+    assert site.machine.sessions == ()
+    assert site.machine.next_deadline() is None
+
+
+@pytest.mark.req("SESS-10")
+def test_each_request_alone_opens_and_ends() -> None:
+    site = Site(ALONE)
+    exchange, event = site.call(None)
+    site.answer(event)
+    assert exchange.is_over
+    assert site.kinds() == ["SessionOpened", "RequestReceived", "ConnectionClosed", "SessionClosed"]
+
+
+EVERYTHING = ServerCapabilities(
+    tools=ToolsCapability(list_changed=True),
+    prompts=PromptsCapability(list_changed=True),
+    resources=ResourcesCapability(list_changed=True, subscribe=True),
+    logging={},
+    completions={},
+)
+
+
+@pytest.mark.req("SESS-10", "CAP-03", "CAP-07")
+@pytest.mark.parametrize("capabilities", [EVERYTHING, ServerCapabilities(logging={})])
+@pytest.mark.parametrize("sessions", [True, False])
+@pytest.mark.parametrize("listening", [True, False])
+def test_only_capabilities_that_the_transport_can_keep_are_declared(
+    sessions: bool, listening: bool, capabilities: ServerCapabilities
+) -> None:
+    site = Site(HttpOptions(sessions=sessions, listening=listening), capabilities=capabilities)
+    declared = site.post(initialize()).json["result"]["capabilities"]
+    feature = {"listChanged": True} if sessions and listening else {}
+    expected: dict[str, Any] = {"logging": {}} if sessions else {}
+    if capabilities is EVERYTHING:
+        resources = {**feature, "subscribe": True} if feature else {}
+        expected |= {"tools": feature, "prompts": feature, "resources": resources, "completions": {}}
+    assert declared == expected
+
+
+@pytest.mark.req("ELIC-17", "SESS-10")
+def test_alone_a_request_may_be_answered_with_the_address_of_a_visit() -> None:
+    site = Site(ALONE)
+    visit = URLElicitationRequired([ElicitURLRequest("Log in", "https://example.com/1", "1")])
+    exchange, event = site.call(None, mcp_protocol_version="2025-11-25")
+    site.session().connection.send_error(event.id, visit)
+    site.touch(site.session())
+    assert exchange.json["error"]["code"] == -32042
+    _, older = site.call(None, mcp_protocol_version="2025-06-18")
+    with pytest.raises(LocalProtocolError):
+        site.session().connection.send_error(older.id, visit)
+
+
+@pytest.mark.req("HTTP-32")
+def test_a_client_that_does_not_say_speaks_the_revision_that_had_no_field_for_it() -> None:
+    site = Site(ALONE)
+    _, event = site.call(None)
+    assert event.context.revision.name == "2025-03-26"
+    narrow = Site(ALONE, engine=Options(revisions=(REV_2025_11_25,)))
+    assert narrow.post(tool_call()).status == 400
+
+
+@pytest.mark.req("SESS-10", "HTTP-27")
+def test_without_sessions_there_is_only_post_and_ids_of_sessions_mean_nothing() -> None:
+    site = Site(ALONE)
+    for method in ("GET", "DELETE"):
+        response = site.ask(method, accept="text/event-stream")
+        assert (response.status, response.headers["allow"]) == (405, "POST")
+    exchange, event = site.call("whatever")
+    site.answer(event)
+    assert exchange.status == 200
+
+
+@pytest.mark.req("SESS-10", "HTTP-16")
+def test_alone_a_handler_may_tell_what_belongs_to_its_request_and_ask_nothing() -> None:
+    site = Site(ALONE)
+    exchange = site.post(tool_call(1, progressToken="p"))
+    (event,) = site.requests()
+    session = site.session()
+    session.connection.send_progress(event.id, 1)
+    with pytest.raises(LocalProtocolError, match=r"tools\.list_changed"):
+        session.connection.send_notification(ToolListChangedNotification())
+    with pytest.raises(NoBackChannel):
+        session.connection.send_request(PingRequest(), now=0.0)
+    session.connection.send_request(PingRequest(), now=0.0, related_to=event.id)
+    site.touch(session)
+    (failed,) = [each for _, each in site.events if isinstance(each, RequestFailed)]
+    assert isinstance(failed.error, NoBackChannel)
+    site.answer(event)
+    assert [each.get("id") for each in exchange.new_messages()] == [None, 1]
+    assert session.undelivered == 1
+
+
+@pytest.mark.req("SESS-10")
+def test_alone_what_is_no_request_is_refused_where_nobody_asked() -> None:
+    site = Site(ALONE)
+    assert site.post({"jsonrpc": "2.0", "id": 1, "result": {}}).status == 400
+    assert site.post(note("cancelled", requestId=1)).status == 202
+    assert site.post(b"{").status == 400
+    assert site.machine.sessions == ()
+
+
+@pytest.mark.req("HTTP-24", "SESS-10")
+def test_alone_a_handler_goes_on_when_its_client_is_gone_and_then_all_is_over() -> None:
+    site = Site(ALONE)
+    exchange, event = site.call(None)
+    site.reset(exchange)
+    assert [type(each) for _, each in site.events][-1] is RequestReceived
+    session = site.session()
+    site.answer(event)
+    assert (site.machine.sessions, session.undelivered) == ((), 1)
+
+
+# Sessions in a store
+
+
+def test_a_session_that_only_the_store_knows_is_found_and_one_that_cannot_be_stored_waits() -> None:
+    store = MemorySessionStore()
+    session = Site(store=store).open()
+    site = Site(store=store, first_id=100)
+    assert site.post(note("x"), session).status == 202
+    assert site.post(note("x"), "f" * 32).status == 404
+    site.is_store_failing = True
+    site.post(tool_call(1, progressToken="p"), session)
+    site.session().connection.send_progress(site.requests()[0].id, 1)
+    site.touch(site.session())
+    assert site.post(note("x"), session).status == 503
+    assert site.listen(session).status == 503
+
+
+def test_a_request_may_end_before_anybody_says_what_it_is() -> None:
+    site = Site(HttpOptions(cors=Cors()))
+    site.open()
+    exchange = site.ask("OPTIONS", body=None)
+    site.complete(exchange)
+    assert exchange.status == 204
+
+
+def test_a_first_message_may_come_too_late_or_find_no_room() -> None:
+    site = Site(limits=Limits(sessions=1))
+    site.listen(site.open())
+    assert site.post(initialize()).status == 503
+    coming = site.ask("POST", body=None, accept="*/*", content_type="application/json")
+    site.machine.close(site.now)
+    site.complete(coming, json.dumps(initialize()).encode())
+    assert (coming.status, "closing" in coming.json["error"]["message"]) == (503, True)

@@ -1,0 +1,462 @@
+"""What is held for clients over HTTP is counted, by its size in memory, and bounded: for each and for all."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from httpsaid import asked, progress, said
+from httpsite import BOTH, Site, initialize, note, tool_call
+from keptsite import KeptSite
+
+from mcpio.engine.ledger import Ledger
+from mcpio.engine.limits import Limits
+from mcpio.events import CancelReceived, CloseReason, ConnectionClosed, MessageIgnored, RequestReceived
+from mcpio.http.model import Body, Reset, ResponseHead
+from mcpio.http.options import HttpOptions
+from mcpio.http.server.server import HttpServer
+from mcpio.http.server.sessions import SESSION_COST
+from mcpio.types import CallToolResult, TextContent
+
+KIB = 1024
+
+
+def stalled_call(site: Site, session: str, id: int = 1, size: int = 0) -> Any:
+    """Call a tool, answer if a size is given, and read nothing of the response."""
+    exchange = site.ask("POST", body=None, content_type="application/json", accept=BOTH, mcp_session_id=session)
+    site.stall(exchange)
+    before = len(site.requests())
+    site.complete(exchange, json.dumps(tool_call(id)).encode())
+    if size:
+        (event,) = site.requests()[before:]
+        site.answer(event, "x" * size)
+    return exchange
+
+
+# Output
+
+
+def test_an_answer_that_is_not_read_counts_until_the_last_of_it_is_taken() -> None:
+    site = Site()
+    session = site.open()
+    exchange = stalled_call(site, session, size=100 * KIB)
+    held = site.session().connection.held
+    assert 100 * KIB < held.unwritten < 101 * KIB
+    name = site.name(exchange)
+    sizes = []
+    while items := site.machine.responses_to_send(name, 32 * KIB):
+        for item in items:
+            exchange.take(item)
+        sizes.append(sum(len(item.data) for item in items if isinstance(item, Body)))
+    assert (sizes[:3], len(sizes), held.unwritten) == ([32 * KIB] * 3, 4, 0)
+    assert len(exchange.json["result"]["content"][0]["text"]) == 100 * KIB
+    assert exchange.is_over
+
+
+def test_a_large_answer_names_its_exchange_until_all_of_it_was_taken() -> None:
+    site = Site()
+    exchange, event = site.call(site.open())
+    site.answer(event, "x" * 300 * KIB)
+    assert (exchange.is_over, len(exchange.data)) == (True, len(exchange.data))
+    assert len(exchange.json["result"]["content"][0]["text"]) == 300 * KIB
+
+
+def test_a_large_event_is_given_out_by_the_piece() -> None:
+    site = Site()
+    session = site.open()
+    exchange, event = asked(site, session)
+    progress(site, event, 1)
+    site.stall(exchange)
+    site.answer(event, "x" * 100 * KIB)
+    name = site.name(exchange)
+    pieces = 0
+    while items := site.machine.responses_to_send(name, 10 * KIB):
+        assert sum(len(item.data) for item in items if isinstance(item, Body)) <= 10 * KIB
+        for item in items:
+            exchange.take(item)
+        pieces += 1
+    assert (pieces, exchange.is_over) == (11, True)
+    assert said(exchange.new_messages()) == [1, "answer"]
+
+
+def test_requests_wait_while_answers_do_and_go_on_when_they_are_read() -> None:
+    site = Site(limits=Limits(high_water=10 * KIB))
+    session = site.open()
+    first = stalled_call(site, session, 1, size=20 * KIB)
+    waiting = [site.post(tool_call(id), session) for id in (2, 3, 4)]
+    assert [exchange.status for exchange in waiting] == [0, 0, 0]
+    assert len(site.requests()) == 1
+    # What makes no work passes.
+    assert site.post(note("x"), session).status == 202
+    site.unstall(first)
+    assert len(site.requests()) == 4
+    for event in site.requests()[1:]:
+        site.answer(event)
+    assert [exchange.json["id"] for exchange in waiting] == [2, 3, 4]
+
+
+def test_of_the_requests_that_waited_each_one_is_begun_after_the_one_before_was_acted_on() -> None:
+    site = Site(limits=Limits(high_water=10 * KIB, queued_bytes=40 * KIB))
+    session = site.open()
+    first = stalled_call(site, session, 1, size=20 * KIB)
+    waiting = [stalled_call(site, session, id) for id in range(2, 20)]
+    machine, name = site.machine, site.name(first)
+    while items := machine.responses_to_send(name):
+        for item in items:
+            first.take(item)
+    begun = 0
+    while (found := machine.next_event()) is not None:
+        # The handler is a plain function, and its answer is large.
+        site.events.append(found)
+        begun += 1
+        _, event = found
+        assert isinstance(event, RequestReceived)
+        found[0].connection.send_result(event.id, _result(8 * KIB))
+        machine.flush(found[0], 0.0)
+    assert begun == 2
+    site.settle()
+    site.stalled.clear()
+    while len(site.requests()) < 19 or not all(exchange.is_over for exchange in waiting):
+        before = len(site.requests())
+        for exchange in waiting:
+            site.unstall(exchange)
+        for event in site.requests()[before:]:
+            site.answer(event, "x" * 8 * KIB)
+    assert [exchange.json["id"] for exchange in waiting] == list(range(2, 20))
+
+
+def _result(size: int) -> Any:
+    return CallToolResult((TextContent("x" * size),))
+
+
+@pytest.mark.parametrize("answers", ["auto", "sse"])
+def test_a_request_that_waits_may_be_streamed_and_cancelled(answers: Any) -> None:
+    site = Site(HttpOptions(answers=answers), limits=Limits(high_water=10 * KIB))
+    session = site.open()
+    first = stalled_call(site, session, 1, size=20 * KIB)
+    second, third = (site.post(tool_call(id), session) for id in (2, 3))
+    site.advance(1)
+    # They are streams by now, and wait.
+    assert [(each.status, each.is_over) for each in (second, third)] == [(200, False)] * 2
+    assert site.post(note("cancelled", requestId=2), session).status == 202
+    assert (second.is_over, third.is_over, second.new_messages()) == (True, False, [])
+    assert any(isinstance(event, MessageIgnored) for _, event in site.events)
+    site.unstall(first)
+    assert not any(isinstance(event, CancelReceived) for _, event in site.events)
+    site.answer(site.requests()[-1])
+    assert said(third.new_messages()) == ["answer"]
+
+
+def test_answers_that_nobody_reads_end_the_session_and_are_not_kept() -> None:
+    site = Site(limits=Limits(high_water=100 * KIB, queued_bytes=100 * KIB))
+    session = site.open()
+    exchanges = [stalled_call(site, session, id, size=30 * KIB) for id in range(4)]
+    assert site.machine.sessions
+    site.advance(100)
+    ends = [event for _, event in site.events if isinstance(event, ConnectionClosed)]
+    assert [end.reason for end in ends] == [CloseReason.SLOW_CONSUMER]
+    for exchange in exchanges:
+        site.unstall(exchange)
+    assert [exchange.status for exchange in exchanges] == [404] * 4
+
+
+def test_answers_that_are_read_in_the_end_may_be_more_than_is_queued() -> None:
+    site = Site(limits=Limits(high_water=100 * KIB, queued_bytes=100 * KIB))
+    session = site.open()
+    calls = [stalled_call(site, session, id) for id in range(10)]
+    for event in site.requests():
+        site.answer(event, "x" * 30 * KIB)
+    for exchange in calls:
+        site.advance(20)
+        site.unstall(exchange)
+    assert [exchange.json["id"] for exchange in calls] == list(range(10))
+
+
+def test_an_answer_that_was_begun_is_broken_off_when_its_session_ends_for_what_it_holds() -> None:
+    site = Site(limits=Limits(high_water=200 * KIB, queued_bytes=200 * KIB))
+    session = site.open()
+    first = stalled_call(site, session, 1, size=150 * KIB)
+    (head, *_) = site.machine.responses_to_send(site.name(first), 10)
+    assert isinstance(head, ResponseHead)
+    stalled_call(site, session, 2, size=100 * KIB)
+    site.advance(200)
+    assert site.machine.responses_to_send(site.name(first)) == [Reset(site.name(first))]
+
+
+# What is kept
+
+
+@pytest.mark.req("RESUME-03", "RESUME-04")
+def test_an_answer_that_was_cut_off_in_the_middle_is_taken_up_whatever_its_size() -> None:
+    site = Site(limits=Limits(replay_bytes=KIB))
+    session = site.open()
+    other, kept = asked(site, session)
+    progress(site, kept, 1)
+    site.answer(kept)
+    exchange, event = asked(site, session)
+    progress(site, event, 1)
+    assert said(exchange.new_messages()) == [1]
+    last = exchange.last_event_id
+    site.stall(exchange)
+    site.answer(event, "x" * 200 * KIB)
+    site.machine.responses_to_send(site.name(exchange), 100 * KIB)
+    site.reset(exchange)
+    again = site.listen(session, last)
+    assert (said(again.new_messages()), again.is_over) == (["answer"], True)
+    # It is over and does not fit, which costs other streams nothing.
+    assert site.listen(session, last).status == 410
+    assert said(site.listen(session, "3-1").new_messages()) == [1, "answer"]
+    assert other.is_over
+
+
+def test_who_comes_back_again_and_again_and_reads_nothing_has_what_is_kept_counted_once() -> None:
+    site = Site()
+    session = site.open()
+    again, event = asked(site, session)
+    progress(site, event, 1)
+    site.answer(event, "x" * 100 * KIB)
+    before = site.session().connection.held.total
+    assert before > 100 * KIB
+    for _ in range(50):
+        again = site.ask("GET", body=None, accept="text/event-stream", mcp_session_id=session, last_event_id="3-1")
+        site.stall(again)
+        site.complete(again)
+    assert site.session().connection.held.total < before + 2 * KIB
+    assert len(site.session().streams) == 1
+    site.unstall(again)
+    assert (said(again.new_messages()), again.is_over) == ([1, "answer"], True)
+    assert said(site.listen(session, "3-1").new_messages()) == [1, "answer"]
+
+
+def test_who_saw_all_of_a_stream_gets_its_end() -> None:
+    site = Site()
+    session = site.open()
+    exchange, event = asked(site, session)
+    progress(site, event, 1)
+    site.answer(event)
+    assert said(exchange.new_messages()) == [1, "answer"]
+    again = site.listen(session, exchange.last_event_id)
+    assert (again.status, again.data, again.is_over) == (200, b"", True)
+
+
+@pytest.mark.parametrize("id", ["3-0", "3-99"])
+def test_who_names_an_event_that_never_was_of_a_stream_that_goes_on_is_told(id: str) -> None:
+    site = Site()
+    session = site.open()
+    _, event = asked(site, session)
+    progress(site, event, 1)
+    assert site.listen(session, id).status == 410
+
+
+def test_what_was_sent_on_a_stream_that_goes_on_is_forgotten_in_time() -> None:
+    site = Site(HttpOptions(resume_within=10, keep_alive=None))
+    session = site.open()
+    _, event = asked(site, session)
+    progress(site, event, 1)
+    site.advance(6)
+    progress(site, event, 2)
+    assert site.session().held.replay > 0
+    site.advance(6)
+    assert said(site.listen(session, "3-1").new_messages()) == [2]
+    site.advance(11)
+    assert site.session().held.replay == 0
+    site.answer(event)
+
+
+def test_what_was_sent_on_a_broken_stream_is_kept_until_its_client_may_not_come_back() -> None:
+    site = Site(HttpOptions(resume_within=10, keep_alive=None))
+    session = site.open()
+    exchange, event = asked(site, session)
+    progress(site, event, 1)
+    site.advance(6)
+    site.reset(exchange)
+    site.advance(6)
+    assert said(site.listen(session, "3-1").new_messages()) == [1]
+
+
+# Bodies, and all together
+
+
+def body_begun(site: Site, size: int, session: str | None = None) -> Any:
+    """Begin a POST, and send so much of its body."""
+    headers = {} if session is None else {"mcp_session_id": session}
+    exchange = site.ask("POST", body=None, content_type="application/json", accept=BOTH, **headers)
+    site.machine.receive(Body(site.name(exchange), b" " * size), site.now)
+    site.settle()
+    return exchange
+
+
+def ledger_of(site: Site) -> Ledger:
+    found: Ledger = site.machine._sessions._ledger
+    return found
+
+
+def test_bodies_count_with_their_session_or_alone() -> None:
+    site = Site()
+    ledger, session = ledger_of(site), site.open()
+    idle = ledger.total
+    assert SESSION_COST <= idle < SESSION_COST + 16 * KIB
+    in_session = body_begun(site, 50 * KIB, session)
+    assert site.session().connection.held.bodies == 50 * KIB
+    alone = body_begun(site, 30 * KIB)
+    assert 80 * KIB <= ledger.total - idle <= 120 * KIB
+    site.reset(alone)
+    site.reset(in_session)
+    assert ledger.total < idle + 16 * KIB
+    assert site.session().connection.held.total == 0
+
+
+def test_a_body_that_is_more_than_is_held_for_one_client_is_refused() -> None:
+    site = Site(limits=Limits(peer_bytes=100 * KIB))
+    session = site.open()
+    first = body_begun(site, 60 * KIB, session)
+    second = body_begun(site, 60 * KIB, session)
+    assert (first.status, second.status) == (0, 503)
+    site.machine.receive(Body(site.name(first), b" " * KIB), site.now)
+    site.complete(first, json.dumps(note("x")).encode())
+    assert first.status == 202
+
+
+def test_a_message_whose_values_would_take_too_much_is_refused_before_it_is_parsed() -> None:
+    site = Site(limits=Limits(peer_bytes=100 * KIB))
+    flood = json.dumps({"a": [{} for _ in range(2000)]}).encode()
+    assert len(flood) < 10 * KIB
+    assert site.post(flood).status == 413
+    assert site.post(flood, site.open()).status == 413
+
+
+def test_the_exchange_that_holds_most_is_refused_when_all_hold_too_much() -> None:
+    site = Site(limits=Limits(total_bytes=200 * KIB))
+    small = body_begun(site, 10 * KIB)
+    large = body_begun(site, 100 * KIB)
+    third = body_begun(site, 80 * KIB)
+    assert (small.status, large.status, third.status) == (0, 503, 0)
+    assert large.headers["retry-after"] == "5"
+    assert site.post(initialize()).status == 200
+
+
+def test_no_session_is_begun_and_no_body_is_taken_in_without_one_when_almost_all_is_used() -> None:
+    site = Site(limits=Limits(total_bytes=400 * KIB))
+    session = site.open()
+    body_begun(site, 360 * KIB, session)
+    for refused in (site.post(initialize()), body_begun(site, 1)):
+        assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+    _, event = site.call(session)
+    site.answer(event)
+    legacy = Site(HttpOptions(legacy=("/sse", "/messages")), limits=Limits(total_bytes=400 * KIB))
+    body_begun(legacy, 360 * KIB)
+    assert legacy.ask("GET", "/sse").status == 503
+
+
+def test_the_session_that_holds_most_forgets_what_it_keeps_and_then_ends() -> None:
+    site = Site(limits=Limits(total_bytes=400 * KIB))
+    heavy, light = site.open(), site.open()
+    exchange = site.post(tool_call(1, progressToken="p"), heavy)
+    event = site.requests()[-1]
+    found = site.session(heavy)
+    found.connection.send_progress(event.id, 1)
+    site.touch(found)
+    site.answer(event, "x" * 200 * KIB)
+    assert exchange.is_over
+    assert found.held.replay > 200 * KIB
+    unread = stalled_call(site, light, 1, size=190 * KIB)
+    assert found.held.replay == 0
+    assert len(site.machine.sessions) == 2
+    stalled_call(site, heavy, 2, size=200 * KIB)
+    ends = [(session.id, event.reason) for session, event in site.events if isinstance(event, ConnectionClosed)]
+    assert ends == [(heavy, CloseReason.OVERLOADED)]
+    site.unstall(unread)
+    assert unread.status == 200
+
+
+def test_what_a_session_left_unread_counts_when_it_is_over() -> None:
+    site = Site(limits=Limits(total_bytes=400 * KIB))
+    session = site.open()
+    unread = stalled_call(site, session, 1, size=200 * KIB)
+    assert site.ask("DELETE", mcp_session_id=session).status == 204
+    ledger = ledger_of(site)
+    assert 200 * KIB < ledger.total < 220 * KIB
+    other = stalled_call(site, site.open(), 1, size=190 * KIB)
+    site.unstall(unread)
+    assert unread.status == 503
+    site.unstall(other)
+    assert other.status == 200
+    assert ledger.total < 40 * KIB
+
+
+def test_a_ledger_may_be_shared_and_tells_who_is_to_look_at_what_was_given_up() -> None:
+    site = Site()
+    told: list[int] = []
+    ledger = Ledger(400 * KIB)
+    site.machine = HttpServer(
+        site.machine._endpoints["/mcp"]._connect,  # type: ignore[attr-defined]  # it is that of MCP
+        entropy=lambda size: b"x" * size,
+        ledger=ledger,
+        on_given_up=lambda: told.append(1),
+    )
+    session = site.open()
+    stalled_call(site, session, 1, size=200 * KIB)
+    ledger.settle("something else", 199 * KIB, lambda: None)
+    assert told == [1]
+    site.settle()
+    assert [event.reason for _, event in site.events if isinstance(event, ConnectionClosed)] == [CloseReason.OVERLOADED]
+    assert ledger.total < 210 * KIB
+
+
+def test_what_is_held_for_a_client_beyond_its_share_costs_what_is_kept() -> None:
+    site = Site(limits=Limits(peer_bytes=150 * KIB))
+    session = site.open()
+    _, event = asked(site, session)
+    progress(site, event, 1)
+    site.answer(event, "x" * 100 * KIB)
+    assert site.session().held.replay > 100 * KIB
+    stalled_call(site, session, 2, size=60 * KIB)
+    assert (site.session().held.replay, site.listen(session, "3-1").status) == (0, 410)
+
+
+def test_a_session_of_a_store_is_not_taken_up_when_almost_all_is_used() -> None:
+    site = KeptSite()
+    session = site.open()
+    following = site.next_process(limits=Limits(total_bytes=400 * KIB))
+    filler = body_begun(following, 360 * KIB)
+    assert following.post(note("x"), session).status == 503
+    following.reset(filler)
+    assert following.post(note("x"), session).status == 202
+
+
+def test_what_waits_for_a_store_counts_as_output() -> None:
+    site = KeptSite(limits=Limits(high_water=10 * KIB))
+    session = site.open()
+    exchange, event = asked(site, session)
+    site.stalled.add(site.name(exchange))
+    site.advance(1)
+    site.session().connection.send_progress(event.id, 1, message="x" * 20 * KIB)
+    site.touch(site.session())
+    assert site.session().connection.held.unwritten > 20 * KIB
+    second = site.post(tool_call(2), session)
+    assert len(site.requests()) == 1
+    site.unstall(exchange)
+    assert len(site.requests()) == 2
+    site.answer(site.requests()[1])
+    assert second.json["id"] == 2
+    assert site.session().connection.held.unwritten == 0
+
+
+@pytest.mark.parametrize("kind", [Site, KeptSite])
+def test_a_piece_that_ends_with_an_event_is_not_the_last(kind: Any) -> None:
+    site = kind()
+    session = site.open()
+    exchange, event = asked(site, session)
+    progress(site, event, 1)
+    before = len(exchange.data)
+    progress(site, event, 2)
+    size = len(exchange.data) - before
+    site.stall(exchange)
+    progress(site, event, 3)
+    site.answer(event)
+    (body,) = site.machine.responses_to_send(site.name(exchange), size)
+    exchange.take(body)
+    assert len(body.data) == size
+    site.unstall(exchange)
+    assert (said(exchange.new_messages()), exchange.is_over) == ([1, 2, 3, "answer"], True)
