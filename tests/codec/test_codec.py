@@ -46,8 +46,7 @@ from mcpio.types import (
     ToolUseContent,
     UnknownContent,
 )
-from mcpio.types._fields import Choice, OneOrMore, Payload, Unknown
-from mcpio.types._members import Member, members
+from mcpio.types._fields import Choice, Member, OneOrMore, Payload, Unknown, members
 
 D = codec(REV_2025_11_25)
 BLOCKS = "TextContent or ImageContent or AudioContent or ResourceLink or EmbeddedResource or UnknownContent"

@@ -35,8 +35,7 @@ from mcpio.types import (
     NumberSchema,
     Tool,
 )
-from mcpio.types._fields import EMPTY, Payload, payload
-from mcpio.types._members import members
+from mcpio.types._fields import EMPTY, Payload, members, payload
 
 
 @payload

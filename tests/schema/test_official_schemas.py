@@ -25,8 +25,7 @@ from mcpio.codec import codec
 from mcpio.errors import InvalidMessage
 from mcpio.methods import METHODS, Direction, Kind
 from mcpio.revisions import REVISIONS, Revision
-from mcpio.types._fields import Description
-from mcpio.types._members import Member, members
+from mcpio.types._fields import Description, Member, members
 from mcpio.types.messages import ResultPayload
 
 if TYPE_CHECKING:

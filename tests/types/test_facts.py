@@ -10,8 +10,7 @@ import pytest
 
 import mcpio.types
 from mcpio.revisions import REVISIONS
-from mcpio.types._fields import Payload
-from mcpio.types._members import Member, members
+from mcpio.types._fields import Member, Payload, members
 
 FACTS = tomllib.loads(Path(__file__).with_name("facts.toml").read_text(encoding="utf-8"))
 LETTERS = dict(zip("ABCDE", REVISIONS, strict=True))

@@ -31,8 +31,7 @@ from mcpio.types import (
     TextContent,
     Tool,
 )
-from mcpio.types._fields import Payload
-from mcpio.types._members import Member, is_optional, is_union, members, without_null
+from mcpio.types._fields import Member, Payload, is_optional, is_union, members, without_null
 
 
 def member(cls: type[Payload], attribute: str) -> Member:

@@ -51,8 +51,18 @@ from mcpio.codec.values import (
     union_hook,
 )
 from mcpio.errors import InvalidMessage
-from mcpio.types._fields import Choice, Description, OneOrMore, Payload, Unknown
-from mcpio.types._members import Member, is_optional, is_union, members, without_null
+from mcpio.types._fields import (
+    Choice,
+    Description,
+    Member,
+    OneOrMore,
+    Payload,
+    Unknown,
+    is_optional,
+    is_union,
+    members,
+    without_null,
+)
 from mcpio.types.custom import CustomNotification, CustomRequest, RawNotification, RawRequest
 from mcpio.types.messages import ResultPayload
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from mcpio.codec.values import Decoder, Encoder, Fault, Oddities, note, refuse
-from mcpio.types._fields import EMPTY, MalformedItem, Payload
-from mcpio.types._members import Member, members
+from mcpio.types._fields import EMPTY, MalformedItem, Member, Payload, members
 
 if TYPE_CHECKING:
     from mcpio.revisions import Revision
@@ -73,9 +72,9 @@ def object_decoder(cls: type[Payload], rows: list[InRow]) -> Decoder:
             filled[attribute] = f"v{place}"
     fill = ""
     for one in attrs.fields(cls):
-        # Slot by slot: ``__init__`` would check anew what the hooks have checked.
-        names |= {f"set_{one.name}": getattr(cls, one.name).__set__, f"default_{one.name}": one.default}
-        fill += f"    set_{one.name}(made, {filled.get(one.name, f'default_{one.name}')})\n"
+        # Attribute by attribute: ``__init__`` would check again what the hooks have checked.
+        names[f"default_{one.name}"] = one.default
+        fill += f"    made.{one.name} = {filled.get(one.name, f'default_{one.name}')}\n"
     return _made("decode", _DECODE.format(body=body, fill=fill), names, cls)
 
 

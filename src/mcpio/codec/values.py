@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from mcpio.types._members import without_null
+from mcpio.types._fields import without_null
 
 __all__ = [
     "PLAIN",
