@@ -28,12 +28,9 @@ if TYPE_CHECKING:
     from mcpio.engine.options import Options
     from mcpio.engine.outbox import Outgoing
     from mcpio.engine.pending import Pending, Unanswered
-    from mcpio.engine.recording import Recorder
-    from mcpio.engine.redaction import Redacting, Redactor
-    from mcpio.engine.replay import Replay, ReplayedCall, replay
     from mcpio.engine.server import ServerConnection
     from mcpio.engine.table import Phase
-    from mcpio.engine.tap import Observation, Tap, observe
+    from mcpio.engine.task_machine import TaskMachine
     from mcpio.engine.task_records import (
         StoreDelete,
         StoreLoad,
@@ -45,7 +42,6 @@ if TYPE_CHECKING:
         TaskReplied,
         TaskStoreFailed,
     )
-    from mcpio.engine.tasks import TaskMachine
     from mcpio.errors import (
         AuthorizationRequired,
         ConnectFailed,
@@ -103,6 +99,10 @@ if TYPE_CHECKING:
     )
     from mcpio.http.model import Denied, RequestHead
     from mcpio.http.options import Cors, HostPolicy, HttpOptions
+    from mcpio.observe.recording import Recorder
+    from mcpio.observe.redaction import Redacting, Redactor
+    from mcpio.observe.replayer import Replay, ReplayedCall, replay
+    from mcpio.observe.tap import Observation, Tap
     from mcpio.profiles import Profile
     from mcpio.refusals import RefusalCode
     from mcpio.restarts import RestartPolicy, Restarts
@@ -409,7 +409,6 @@ __all__ = [
     "VersionMismatched",
     "WebSocketClosed",
     "__version__",
-    "observe",
     "replay",
 ]
 
@@ -442,10 +441,10 @@ _HOME = {
     "engine.table": "Phase",
     "engine.outbox": "Outgoing",
     "engine.pending": "Pending Unanswered",
-    "engine.recording": "Recorder",
-    "engine.redaction": "Redacting Redactor",
-    "engine.replay": "Replay ReplayedCall replay",
-    "engine.tap": "Observation Tap observe",
+    "observe.recording": "Recorder",
+    "observe.redaction": "Redacting Redactor",
+    "observe.replayer": "Replay ReplayedCall replay",
+    "observe.tap": "Observation Tap",
     "http.client_options": "HttpClientOptions",
     "http.model": "Denied RequestHead",
     "http.options": "Cors HostPolicy HttpOptions",
@@ -457,7 +456,7 @@ _HOME = {
     "app.asking.elicited": "Accepted Declined Dismissed",
     "app.asking.forms": "Form",
     "app.tasks.receiver": "TaskOptions",
-    "engine.tasks": "TaskMachine",
+    "engine.task_machine": "TaskMachine",
     "engine.task_records": (
         "StoreDelete StoreLoad StorePut TaskChanged TaskLimits TaskOrphaned TaskOutcome TaskReplied TaskStoreFailed"
     ),

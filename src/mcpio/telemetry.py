@@ -25,9 +25,9 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from mcpio.app.middleware import Call
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
-from mcpio.engine.tap import Tap
 from mcpio.errors import RequestError
 from mcpio.events import ConnectionClosed, Event
+from mcpio.observe.tap import Tap
 from mcpio.types.custom import CustomRequest, RawRequest
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from mcpio.app.logs import LogFilter, redact_secrets
 from mcpio.app.server import Server
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
-from mcpio.engine.redaction import MARK
+from mcpio.observe.redaction import MARK
 from mcpio.types import LoggingMessageNotification
 
 

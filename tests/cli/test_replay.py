@@ -15,9 +15,9 @@ from mcpio.cli.recording import recorder
 from mcpio.cli.replay import show
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
-from mcpio.engine.recording import Recorder
 from mcpio.engine.table import Role
-from mcpio.engine.tap import observe
+from mcpio.observe.recording import Recorder
+from mcpio.observe.tap import add_tap
 from mcpio.testing import pair
 from mcpio.types import PingRequest
 
@@ -27,7 +27,7 @@ def recordings() -> dict[Role, list[str]]:
     lines: dict[Role, list[str]] = {Role.CLIENT: [], Role.SERVER: []}
     sides: tuple[Connection, ...] = (link.client, link.server)
     for side in sides:
-        observe(side, Recorder(lines[side.role].append))
+        add_tap(side, Recorder(lines[side.role].append))
     link.handshake()
     link.client.send_request(PingRequest(), now=link.now)
     link.advance(2.0)
@@ -116,7 +116,7 @@ def test_a_conversation_is_written_down_without_its_secrets(tmp_path: Path) -> N
     with recorder(str(path)) as tap:
         assert tap is not None
         connection = ClientConnection(pair().client.info)
-        observe(connection, tap)
+        add_tap(connection, tap)
         connection.receive_data(b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"password":"hunter2"}}\n', 0.0)
     lines = path.read_text(encoding="utf-8").splitlines()
     assert "hunter2" not in lines[1]

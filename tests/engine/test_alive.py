@@ -11,13 +11,13 @@ from wires import client, server
 from mcpio.engine.connection import Connection
 from mcpio.engine.keep_alive import KEEP_ALIVE, KeepAlive
 from mcpio.engine.limits import Limits
-from mcpio.engine.recording import Recorder
-from mcpio.engine.replay import Replay, replay
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase
-from mcpio.engine.tap import observe
 from mcpio.errors import ConnectionLost, RequestTimeout
 from mcpio.events import CloseReason, ConnectionClosed, Event, RequestFailed, ResponseReceived
+from mcpio.observe.recording import Recorder
+from mcpio.observe.replayer import Replay, replay
+from mcpio.observe.tap import add_tap
 from mcpio.types.lifecycle import PingRequest
 
 POLICY = KeepAlive(30.0, timeout=10.0, failures=2)
@@ -168,7 +168,7 @@ def test_a_client_that_opens_its_session_again_loses_only_the_session_of_a_silen
 def test_a_recording_of_pings_replays() -> None:
     connection = server(keep_alive=POLICY)
     lines: list[str] = []
-    observe(connection, Recorder(lines.append), now=0.0)
+    add_tap(connection, Recorder(lines.append), now=0.0)
     events = pass_time(connection, 30.0)
     written(connection)
     events += pass_time(connection, 40.0)

@@ -96,7 +96,7 @@ def test_messages_with_boundaries_come_with_their_exchange_and_answers_go_back_t
     assert isinstance(received, RequestReceived)
     assert (answered.via, received.context.via) == ("one", "two")
     server.send_result(received.id, CallToolResult(()))
-    assert server.waiting() == ["one", "two"]
+    assert server.pending_exchanges() == ["one", "two"]
     first, second = server.next_message(via="one"), server.next_message()
     assert first is not None
     assert second is not None
@@ -264,7 +264,7 @@ def test_a_grace_is_a_time_and_a_wrong_one_changes_nothing(grace: float) -> None
 def test_what_came_in_and_went_out_is_counted() -> None:
     connection = operating()
     counted = connection.received_bytes, connection.sent_bytes
-    assert (connection.heard_at, connection.queued_bytes) == (0.0, 0)
+    assert (connection.last_received_at, connection.queued_bytes) == (0.0, 0)
     connection.receive_data(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n', 3.0)
     list(connection.events())
     waiting = connection.queued_bytes
@@ -274,7 +274,7 @@ def test_what_came_in_and_went_out_is_counted() -> None:
     message = connection.next_message()
     assert chunk is not None
     assert message is not None
-    assert (connection.heard_at, waiting) == (4.0, len(chunk) - 1 + MESSAGE_COST)
+    assert (connection.last_received_at, waiting) == (4.0, len(chunk) - 1 + MESSAGE_COST)
     assert connection.received_bytes - counted[0] == 41 + 40
     assert connection.sent_bytes - counted[1] == len(chunk) - 1 + len(message.text)
-    assert new_server().heard_at is None
+    assert new_server().last_received_at is None

@@ -354,7 +354,7 @@ def test_a_session_that_the_server_forgot_is_opened_anew_and_nothing_of_it_is_le
     running = feed(client, {"jsonrpc": "2.0", "id": 8, "method": "roots/list"})
     asked = client.send_request(ListToolsRequest(), now=1.0, cookie="tools")
     client.receive_message('{"jsonrpc":"2.0","id":9,"method":"ping"}', 1.0)
-    client.start_anew(2.0)
+    client.reset_session(2.0)
     assert (client.phase, client.pending.outgoing, client.pending.incoming) == (Phase.NEW, (), ())
     events = list(client.events())
     (failed,) = [event for event in events if isinstance(event, RequestFailed)]
@@ -362,7 +362,7 @@ def test_a_session_that_the_server_forgot_is_opened_anew_and_nothing_of_it_is_le
     assert running != []
     assert sent(client) == []
     assert client.revision is REV_2025_11_25
-    client.start_anew(3.0)
+    client.reset_session(3.0)
     assert list(client.events()) == []
     assert client.send_initialize(now=3.0) == asked + 1
     (hello,) = sent(client)
@@ -377,7 +377,7 @@ def test_what_the_server_asked_in_a_session_that_it_forgot_is_given_up_and_answe
     feed(client, result(), {"jsonrpc": "2.0", "id": 8, "method": "roots/list"})
     client.data_to_send()
     (id,) = client.pending.incoming
-    client.start_anew(2.0)
+    client.reset_session(2.0)
     (given_up,) = client.events()
     assert isinstance(given_up, CancelReceived)
     assert given_up.id == id

@@ -20,12 +20,12 @@ def test_a_request_that_can_have_no_answer_ends_with_the_error_that_says_why() -
     lost = ConnectionLost("the answer was cut off")
     id = connection.send_request(PingRequest(), now=0.0, cookie="c")
     sent(connection)
-    assert connection.awaits(id)
+    assert connection.is_pending(id)
     assert connection.fail_request(id, lost, 1.0)
     (failed,) = connection.events()
     assert isinstance(failed, RequestFailed)
     assert (failed.id, failed.error, failed.cookie) == (id, lost, "c")
-    assert not connection.awaits(id)
+    assert not connection.is_pending(id)
     assert sent(connection) == []
     assert not connection.fail_request(id, lost, 2.0)
     assert not connection.fail_request(OutgoingId(99), lost, 2.0)
@@ -70,6 +70,6 @@ def test_what_cannot_get_out_is_refused_where_it_is_sent(act: Any) -> None:
 def test_what_is_owed_is_what_runs_here() -> None:
     connection = server()
     (asked,) = feed(connection, call(), via="exchange")
-    assert connection.owes(asked.id)
+    assert connection.is_pending(asked.id)
     connection.send_result(asked.id, CallToolResult(()))
-    assert not connection.owes(asked.id)
+    assert not connection.is_pending(asked.id)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcpio.engine.dialect import Accent, Translator
+from mcpio.engine.dialect import DialectDecoder, DialectEncoder
 from mcpio.errors import RequestError
 from mcpio.framing import jsonrpc
 from mcpio.profiles import Profile
@@ -22,7 +22,7 @@ ASKED = {1: "initialize", 2: "tools/call", 3: "prompts/get", 4: "acme/x"}
 def read(message: Any, profiles: frozenset[Profile] = ERLMCP, **more: Any) -> list[Any]:
     text = message if isinstance(message, bytes | str) else json.dumps(message)
     settings = {"to_server": True, "on_tasks_create": None, "most": 4, **more}
-    return Translator(profiles, **settings).read(text, ASKED.get)
+    return DialectDecoder(profiles, **settings).read(text, ASKED.get)
 
 
 def note(method: str, **params: Any) -> dict[str, Any]:
@@ -213,13 +213,13 @@ def test_other_messages_stay_what_they_are() -> None:
 
 
 def test_errors_have_other_codes() -> None:
-    translator = Translator(ERLMCP, True, None, 4)
+    translator = DialectDecoder(ERLMCP, True, None, 4)
     codes = [translator.code(reason) for reason in ("not initialized", "initialized already", "message too large")]
     assert codes == [-32005, -32005, -32012]
     assert translator.code("closing") == -32600
-    assert Translator(LSP, True, None, 4).code("not initialized") == -32600
+    assert DialectDecoder(LSP, True, None, 4).code("not initialized") == -32600
     assert translator.takes_batches
-    assert not Translator(LSP, True, None, 4).takes_batches
+    assert not DialectDecoder(LSP, True, None, 4).takes_batches
 
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
@@ -274,7 +274,7 @@ def test_any_objects_are_found(values: list[Any]) -> None:
 
 
 def test_what_goes_out_is_said_in_the_dialect() -> None:
-    accent = Accent(Profile.ERLMCP)
+    accent = DialectEncoder(Profile.ERLMCP)
     assert accent.name("notifications/resources/updated") == "resources/updated"
     assert accent.name("notifications/progress") == "progress"
     assert accent.name("notifications/cancelled") == "notifications/cancelled"

@@ -70,7 +70,7 @@ def test_no_id_of_ours_goes_out_twice_whatever_becomes_of_the_requests() -> None
     list(connection.events())
     connection = type(connection).restore(connection.snapshot(2.0), 2.0)
     ask()
-    connection.start_anew(2.0)
+    connection.reset_session(2.0)
     list(connection.events())
     used.append(int(connection.send_initialize(now=2.0)))
     assert used == list(range(1, len(used) + 1))

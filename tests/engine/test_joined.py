@@ -273,7 +273,7 @@ class Joined(RuleBasedStateMachine):
     @invariant()
     def every_request_runs_or_has_its_outcome(self) -> None:
         for side in self.sides:
-            if side.connection.closed or not side.connection.undrained:
+            if side.connection.closed or not side.connection.has_events:
                 running = set(side.connection.pending.outgoing)
                 assert running | set(side.outcomes) == set(side.asked)
                 assert not running & set(side.outcomes)

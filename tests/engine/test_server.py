@@ -293,20 +293,20 @@ def test_who_was_authenticated_is_given_again_to_a_restored_server() -> None:
 def test_a_handshake_that_another_connection_had_is_taken_for_done() -> None:
     connection = server()
     with pytest.raises(LocalProtocolError, match="revision 2026-07-28 is not spoken here"):
-        connection.assume(REV_2026_07_28)
-    connection.assume(REV_2025_06_18, capabilities=ClientCapabilities(roots=RootsCapability()), info=INFO)
+        connection.skip_handshake(REV_2026_07_28)
+    connection.skip_handshake(REV_2025_06_18, capabilities=ClientCapabilities(roots=RootsCapability()), info=INFO)
     assert (connection.revision, connection.phase) == (REV_2025_06_18, Phase.OPERATING)
     assert connection.peer is not None
     assert (connection.peer.info, connection.peer.capabilities) == (INFO, ClientCapabilities(roots=RootsCapability()))
     with pytest.raises(LocalProtocolError, match="cannot assume a handshake in phase operating"):
-        connection.assume(REV_2025_06_18)
+        connection.skip_handshake(REV_2025_06_18)
     (again,) = feed(connection, initialize("2025-06-18"))
     assert (again.error.code, connection.phase) == (-32600, Phase.OPERATING)
 
 
 def test_nothing_need_be_known_of_a_client_without_a_handshake() -> None:
     connection = server()
-    connection.assume(REV_2025_06_18)
+    connection.skip_handshake(REV_2025_06_18)
     (event,) = feed(connection, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
     assert isinstance(event, RequestReceived)
     assert (event.context.info.name, event.context.capabilities) == ("unknown", ClientCapabilities())

@@ -187,7 +187,7 @@ def act(connection: Connection, what: Input) -> None:
                 raise LocalProtocolError("a server has no such verb")
         case Input.SEND_ASSUMPTION:
             if isinstance(connection, ServerConnection):
-                connection.assume(REV_2025_11_25)
+                connection.skip_handshake(REV_2025_11_25)
             else:
                 raise LocalProtocolError("a client has no such verb")
         case Input.SEND_PING:
@@ -271,7 +271,7 @@ def test_whatever_comes_in_has_a_reaction_in_every_phase(role: Role, phase: Phas
         connection.connection_lost(None, 0.0)
     elif what is Input.RECV_SESSION_LOSS:
         if isinstance(connection, ClientConnection):
-            connection.start_anew(0.0)
+            connection.reset_session(0.0)
     elif what is Input.RECV_END:
         connection.receive_data(None, 0.0)
     else:

@@ -105,7 +105,7 @@ def test_requests_that_wait_come_before_what_is_read_next() -> None:
     assert not server.wants_read
     read(server)
     assert not server.wants_read
-    assert server.undrained
+    assert server.has_events
     events = feed(server, call(4))
     assert [event.raw["id"] for event in events] == [2, 3, 4]
     assert server.wants_read

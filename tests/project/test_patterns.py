@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import mcpio
-from mcpio.engine.redaction import SECRET_PATTERNS
+from mcpio.observe.redaction import SECRET_PATTERNS
 
 TAILS = ("", "aaaaaaaa-", "aaaaaaaa.", "a", "A", "0", *'-._ \n"\\%:/@=&\0')
 """What follows a word of the pattern, over and over, in a hostile text."""

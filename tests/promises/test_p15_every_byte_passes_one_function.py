@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
 from mcpio.engine.limits import Timeout
-from mcpio.engine.recording import Recorder
-from mcpio.engine.redaction import Redactor
-from mcpio.engine.replay import Replay
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase, Role
-from mcpio.engine.tap import Tap, observe
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import Event, IncomingId, OutgoingId
+from mcpio.observe.recording import Recorder
+from mcpio.observe.redaction import Redactor
+from mcpio.observe.replayer import Replay
+from mcpio.observe.tap import Tap, add_tap
 from mcpio.testing import Pair, at_random, pair
 from mcpio.types import (
     CallToolRequest,
@@ -90,7 +90,7 @@ def test_an_observer_changes_nothing_even_if_it_fails(steps: list[Any], seed: in
     link = pair(*_engines(), chunk=at_random(seed))
     reports: list[str] = []
     for connection in (link.client, link.server):
-        observe(connection, Failing(failing), report=lambda message, _: reports.append(message))
+        add_tap(connection, Failing(failing), report=lambda message, _: reports.append(message))
     _walk(link, steps)
     assert link.tap == alone.tap
     assert [_plain(event) for event in link.client_events] == [_plain(event) for event in alone.client_events]
@@ -110,7 +110,7 @@ def test_a_tap_hears_of_every_byte_in_both_directions() -> None:
 
     client, server = _engines()
     link = pair(client, server, chunk=at_random(1))
-    observe(server, Bytes())
+    add_tap(server, Bytes())
     link.handshake()
     client.send_request(CallToolRequest("t", {"text": "é"}), now=0.0)
     link.run()
@@ -124,7 +124,7 @@ def test_a_tap_hears_of_every_byte_in_both_directions() -> None:
 def test_the_class_of_an_observed_engine_is_that_of_the_engine(engine: int) -> None:
     connection = _engines()[engine]
     cls = type(connection)
-    observe(connection, Tap())
+    add_tap(connection, Tap())
     assert isinstance(connection, cls)
     restored = type(connection).restore(connection.snapshot(0.0), 0.0)
     assert list(restored.events()) == []
@@ -158,7 +158,7 @@ def _recorded(
     recordings: dict[Role, list[str]] = {Role.CLIENT: [], Role.SERVER: []}
     if taps:
         for connection in (link.client, link.server):
-            observe(connection, Recorder(recordings[connection.role].append, redactor=redactor))
+            add_tap(connection, Recorder(recordings[connection.role].append, redactor=redactor))
     _walk(link, steps)
     return link, recordings
 

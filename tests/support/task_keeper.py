@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mcpio.engine.task_machine import TaskMachine
 from mcpio.engine.task_records import (
     Owner,
     StoreDelete,
@@ -18,7 +19,6 @@ from mcpio.engine.task_records import (
     TaskOutcome,
     TaskReplied,
 )
-from mcpio.engine.tasks import TaskMachine
 from mcpio.errors import RequestError
 
 EPOCH = 1_000_000.0

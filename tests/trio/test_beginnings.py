@@ -12,8 +12,8 @@ from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.server import ServerConnection
-from mcpio.engine.tap import Tap
 from mcpio.errors import LocalProtocolError, RequestError
+from mcpio.observe.tap import Tap
 from mcpio.testing import pair
 from mcpio.trio import connect, memory_client, open_transport, serve
 from mcpio.types import CallToolRequest, Implementation

@@ -14,7 +14,7 @@ from mcpio._printable import printable
 if TYPE_CHECKING:
     from mcpio.app.server import Server
     from mcpio.engine.connection import Connection
-    from mcpio.engine.tap import Tap
+    from mcpio.observe.tap import Tap
 
 __all__ = [
     "ForABlock",
@@ -59,13 +59,13 @@ def watch(connection: Connection, tap: TapSource | None, now: float) -> None:
     """Put a tap on a connection. ``TypeError`` for what is none; raises what ``Tap.opened`` does."""
     if tap is None:
         return
-    from mcpio.engine.tap import Tap, observe
+    from mcpio.observe.tap import Tap, add_tap
 
     given: Any = tap
     made = given() if callable(given) and not isinstance(given, Tap) else given
     if not isinstance(made, Tap):
         raise TypeError(f"a tap is an mcpio.Tap, or a function that returns one, not {made!r:.100}")
-    observe(connection, made, now=now, report=report)
+    add_tap(connection, made, now=now, report=report)
 
 
 def checked_server(server: Server) -> Server:

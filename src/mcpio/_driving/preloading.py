@@ -33,9 +33,9 @@ _LATE: Final = (
     "mcpio.engine.batches",
     "mcpio.engine.dialect",
     "mcpio.engine.outgoing_tasks",
-    "mcpio.engine.redaction",
+    "mcpio.observe.redaction",
     "mcpio.engine.snapshot",
-    "mcpio.engine.tap",
+    "mcpio.observe.tap",
     "mcpio.profiles",
     "mcpio.refusals",
 )

@@ -36,7 +36,7 @@ class SessionHealth:
 
 def health_of(connection: Connection, now: float, began: float) -> SessionHealth:
     """Return the health of the session of a connection; ``began`` is when the session did, on the clock of ``now``."""
-    heard, pending = connection.heard_at, connection.pending
+    heard, pending = connection.last_received_at, connection.pending
     return SessionHealth(
         phase=connection.phase,
         age=now - began,

@@ -16,8 +16,8 @@ from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
 
 if TYPE_CHECKING:
     from mcpio.app.serving import ServerSession
-    from mcpio.engine.redaction import Redactor
     from mcpio.events import IncomingId
+    from mcpio.observe.redaction import Redactor
 
 __all__ = ["LogFilter", "LogOutlet", "redact_secrets"]
 
@@ -73,7 +73,7 @@ class LogOutlet:
         if message is None:
             return
         # What a handler logs while it is being cancelled belongs to no request any more, but the client may want it.
-        is_over = related_to is not None and not session.connection.owes(related_to)
+        is_over = related_to is not None and not session.connection.is_pending(related_to)
         session.tell(message, related_to=None if is_over else related_to)
 
 
@@ -87,6 +87,6 @@ def _sayable(data: Any) -> Any:
 
 @cache
 def _redactor() -> Redactor:
-    from mcpio.engine.redaction import Redactor  # for those who log
+    from mcpio.observe.redaction import Redactor  # for those who log
 
     return Redactor()

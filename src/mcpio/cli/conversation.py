@@ -17,8 +17,8 @@ from mcpio.cli.console import Console
 from mcpio.cli.failures import Exit, Failure, explained
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
-from mcpio.engine.tap import Tap
 from mcpio.errors import McpError
+from mcpio.observe.tap import Tap
 from mcpio.trio import open_stdio, run_until_signalled
 from mcpio.types.lifecycle import Implementation
 

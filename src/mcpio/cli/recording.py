@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from mcpio.cli.failures import Exit, Failure
-from mcpio.engine.tap import Tap
+from mcpio.observe.tap import Tap
 
 __all__ = ["add_option", "recorder"]
 
@@ -27,8 +27,8 @@ def recorder(path: str | None) -> Iterator[Tap | None]:
     if path is None:
         yield None
         return
-    from mcpio.engine.recording import Recorder
-    from mcpio.engine.redaction import Redactor
+    from mcpio.observe.recording import Recorder
+    from mcpio.observe.redaction import Redactor
 
     try:
         # Line by line, so that what led to a sudden end is there.

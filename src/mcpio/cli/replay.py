@@ -9,10 +9,10 @@ from math import inf
 
 from mcpio.cli.demo.view import View
 from mcpio.cli.failures import Exit, Failure
-from mcpio.engine.replay import Replay
 from mcpio.engine.table import Role
-from mcpio.engine.tap import Tap, observe
 from mcpio.errors import LocalProtocolError
+from mcpio.observe.replayer import Replay
+from mcpio.observe.tap import Tap, add_tap
 
 __all__ = ["add_arguments", "run", "show"]
 
@@ -45,7 +45,7 @@ def show(lines: Iterable[str], view: View) -> int:
     """Show a recording. ``Failure`` where it comes out differently this time."""
     replay = Replay(lines)
     heard = _Messages(replay.role, view)
-    observe(replay.connection, heard)
+    add_tap(replay.connection, heard)
     began, ended, differs = inf, -inf, []
     for call in replay:
         began, ended = min(began, call.at), max(ended, call.at)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 from mcpio.engine.inbox import Inbox
 from mcpio.engine.ledger import Held
@@ -20,10 +20,7 @@ from mcpio.errors import LocalProtocolError
 from mcpio.events import CloseReason, ConnectionClosed, Event
 from mcpio.framing.lines import Overlong
 
-if TYPE_CHECKING:
-    from mcpio.engine.tap import Observation
-
-__all__ = ["Channel"]
+__all__ = ["Channel", "Observer"]
 
 ANY: Final = object()
 """Whatever exchange it may be."""
@@ -45,6 +42,14 @@ READ_RATE: Final = 4096
 
 # By names of their own where every message passes: before Python 3.12 an enumeration finds its members by a slow path.
 _CLOSING, _CLOSED = Phase.CLOSING, Phase.CLOSED
+
+
+class Observer(Protocol):
+    """Hears of what passes a connection. ``mcpio.observe`` has the ones that programs use."""
+
+    def tell(self, what: str, *arguments: Any) -> None:
+        """Hear of one thing, by its name."""
+
 
 _ROWS = {
     (role, phase): {each: to for (who, where, each), to in TABLE.items() if (who, where) == (role, phase)}
@@ -81,7 +86,7 @@ class Channel(ABC):
 
     _phase: Phase
     _row: dict[Input, Phase]
-    _taps: tuple[Observation, ...] | None
+    _taps: tuple[Observer, ...] | None
 
     received_bytes: int
     """How many bytes were fed, since the connection was made or restored. Of text, its characters count."""
@@ -210,7 +215,7 @@ class Channel(ABC):
             self.sent_bytes += len(message.text)
         return message
 
-    def waiting(self) -> list[Hashable]:
+    def pending_exchanges(self) -> list[Hashable]:
         """Return the exchanges that ``next_message`` has something for, ``None`` among them for what goes by none."""
         return self._outbox.vias()
 
@@ -298,10 +303,10 @@ class Channel(ABC):
     @property
     def closed(self) -> bool:
         """Whether everything is over: the last event was given. Write what was pulled, then close the channel."""
-        return self._phase is _CLOSED and not self.undrained
+        return self._phase is _CLOSED and not self.has_events
 
     @property
-    def undrained(self) -> bool:
+    def has_events(self) -> bool:
         """Whether events wait that ``next_event`` gives without being fed, requests that were put aside among them."""
         return bool(self._events or self._ready) or self.has_room_for_deferred
 
@@ -328,7 +333,7 @@ class Channel(ABC):
         return ConnectionClosed(self._reason, self._cause) if self._phase is _CLOSED else None
 
     @property
-    def heard_at(self) -> float | None:
+    def last_received_at(self) -> float | None:
         """When something came in last, on the caller's clock; ``None`` before that."""
         return None if self._heard_at == float("-inf") else self._heard_at
 

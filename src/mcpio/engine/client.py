@@ -86,7 +86,7 @@ class ClientConnection(Alive):
             self._step(Input.SEND_INITIALIZE)
         return id
 
-    def start_anew(self, now: float) -> None:
+    def reset_session(self, now: float) -> None:
         """Forget the session: the server does not know it any more (SESS-06). ``send_initialize`` may follow.
 
         For transports whose sessions end by themselves. Requests of our own end as lost; those of the peer's are given
@@ -99,7 +99,7 @@ class ClientConnection(Alive):
     def connection_lost(self, cause: BaseException | None, now: float) -> None:
         """Note that the channel broke. What was fed before still counts; nothing more goes out.
 
-        With ``Options.reopens`` it takes the session with it, as ``start_anew`` says, and the connection goes on: with
+        With ``Options.reopens`` the session ends with it, as ``reset_session`` says, and the connection goes on: with
         another channel, or by this verb once more, to end it. Drain the events, re-arm the deadline.
         """
         if not self._options.reopens or not self._lose_session(cause, now):

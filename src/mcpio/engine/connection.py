@@ -172,13 +172,10 @@ class Connection(Stateful):
             self._fail(request, RequestInput.RECV_LOSS, error)
         return request is not None
 
-    def awaits(self, id: OutgoingId) -> bool:
-        """Whether a request of our own has no outcome yet."""
-        return self._outgoing.get(id) is not None
-
-    def owes(self, id: IncomingId) -> bool:
-        """Whether a request of the peer's waits for its answer, and the peer for it."""
-        return self._incoming.get(id) is not None
+    def is_pending(self, id: OutgoingId | IncomingId) -> bool:
+        """Return whether a request has no outcome yet: one of our own, or one of the peer's by an ``IncomingId``."""
+        table = self._incoming if isinstance(id, IncomingId) else self._outgoing
+        return table.get(id) is not None
 
     # Answers
 

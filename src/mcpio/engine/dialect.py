@@ -1,7 +1,7 @@
 """Messages of other dialects, taken for those of the protocol, and the way back: see ``mcpio.profiles``.
 
-``Translator`` is the one place where what comes in is understood, ``Accent`` the one where what goes out is said. A
-connection has neither unless its options ask for it.
+``DialectDecoder`` reads what comes in, ``DialectEncoder`` writes what goes out. A connection has neither unless its
+options ask for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mcpio.errors import ErrorCode, RequestError
 from mcpio.framing import jsonrpc
 from mcpio.profiles import DIALECTS, Alias, Profile
 
-__all__ = ["Accent", "Step", "TasksHook", "Translator"]
+__all__ = ["DialectDecoder", "DialectEncoder", "Step", "TasksHook"]
 
 TasksHook: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 """Takes the params of ``tasks/create`` and returns those of ``tools/call``, or ``None``: there is no such method."""
@@ -29,7 +29,7 @@ NameOf: TypeAlias = Callable[[Any], str | None]
 
 
 @attrs.frozen
-class Translator:
+class DialectDecoder:
     """Understands some dialects. ``raw`` of what it returns is the message as it came."""
 
     profiles: frozenset[Profile]
@@ -133,7 +133,7 @@ class Translator:
         return {**members, "capabilities": found}
 
 
-class Accent:
+class DialectEncoder:
     """Says what goes out in a dialect."""
 
     __slots__ = ("_names", "_types")

@@ -15,7 +15,7 @@ from mcpio.framing import jsonrpc
 
 if TYPE_CHECKING:
     from mcpio.engine.batches import JoinedAnswers
-    from mcpio.engine.dialect import Step, Translator
+    from mcpio.engine.dialect import DialectDecoder, Step
     from mcpio.engine.options import Options
 
 __all__ = ["Groups"]
@@ -98,13 +98,13 @@ class Groups(Inbound):
         from mcpio.engine import dialect
 
         if options.profiles:
-            self._translator = dialect.Translator(
+            self._translator = dialect.DialectDecoder(
                 options.profiles, self.role is Role.SERVER, options.on_tasks_create, options.limits.batch_items
             )
         if options.emit_profile is not None:
-            self._accent = dialect.Accent(options.emit_profile)
+            self._accent = dialect.DialectEncoder(options.emit_profile)
 
-    def _receive_translated(self, translator: Translator, text: bytes | str, via: Hashable) -> None:
+    def _receive_translated(self, translator: DialectDecoder, text: bytes | str, via: Hashable) -> None:
         for step in translator.read(text, self._name_of):
             if self._phase is not Phase.CLOSED:
                 self._take(step, text, via)

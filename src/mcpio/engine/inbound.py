@@ -44,7 +44,7 @@ from mcpio.types.meta import META_RELATED_TASK
 
 if TYPE_CHECKING:
     from mcpio.engine.batches import Batches, JoinedAnswers
-    from mcpio.engine.dialect import Accent, Translator
+    from mcpio.engine.dialect import DialectDecoder, DialectEncoder
     from mcpio.engine.outgoing_tasks import OutgoingTasks
 
 __all__ = ["Inbound"]
@@ -101,8 +101,8 @@ class Inbound(Channel):
         self._receivable: Mapping[str, tuple[Method, tuple[str, ...]]] = {}
         self._instructions: str | None = None
         self._batches: Batches | None = None
-        self._translator: Translator | None = None
-        self._accent: Accent | None = None
+        self._translator: DialectDecoder | None = None
+        self._accent: DialectEncoder | None = None
         if options.profiles or options.emit_profile is not None:
             self._set_dialects(options)
 
@@ -189,7 +189,7 @@ class Inbound(Channel):
         """Act on an array, which is a message in some revisions only."""
 
     @abstractmethod
-    def _receive_translated(self, translator: Translator, text: bytes | str, via: Hashable) -> None:
+    def _receive_translated(self, translator: DialectDecoder, text: bytes | str, via: Hashable) -> None:
         """Act on a text that may be in the words of a dialect."""
 
     @abstractmethod

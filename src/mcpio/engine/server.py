@@ -61,7 +61,7 @@ class ServerConnection(Alive):
         self.instructions = instructions
         self.principal = principal
 
-    def assume(
+    def skip_handshake(
         self,
         revision: Revision,
         *,

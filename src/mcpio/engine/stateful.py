@@ -41,7 +41,7 @@ class Stateful(Groups):
 
         if self._phase is Phase.CLOSED:
             raise LocalProtocolError("a closed connection has no state worth keeping")
-        if self.undrained or self._inbox.pending or (self._inbox.ended and not self._end_received):
+        if self.has_events or self._inbox.pending or (self._inbox.ended and not self._end_received):
             raise LocalProtocolError("drain the events before taking a snapshot")
         if self.wants_write:
             raise LocalProtocolError("write the output before taking a snapshot")

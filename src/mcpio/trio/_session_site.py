@@ -99,7 +99,7 @@ class _SilenceTimer:
             due.append(self._began + self._first)
         if self._idle is not None:
             is_busy = bool(connection.pending.outgoing or connection.pending.incoming)
-            due.append((now if is_busy else max(self._began, connection.heard_at or self._began)) + self._idle)
+            due.append((now if is_busy else max(self._began, connection.last_received_at or self._began)) + self._idle)
         if due and min(due) <= now:
             self._session.close()
         elif due:

@@ -156,14 +156,14 @@ def test_a_broken_stream_that_nobody_takes_up_is_given_up_in_time_with_what_it_a
     connection = site.session().connection
     connection.send_request(ListRootsRequest(), now=site.now, timeout=1000, related_to=event.id)
     site.advance(59)
-    assert connection.waiting() == [3]
+    assert connection.pending_exchanges() == [3]
     site.advance(2)
     (failed,) = [each for _, each in site.events if isinstance(each, RequestFailed)]
     assert isinstance(failed.error, NoBackChannel)
     with pytest.raises(NoBackChannel):
         connection.send_request(ListRootsRequest(), now=site.now, related_to=event.id)
     site.answer(event)
-    assert (connection.waiting(), site.session().undelivered) == ([], 2)
+    assert (connection.pending_exchanges(), site.session().undelivered) == ([], 2)
     assert site.session().replay is None
     assert site.listen(session, "3-1").status == 410
 

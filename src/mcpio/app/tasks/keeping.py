@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mcpio.app.store_effects import apply_effects
+from mcpio.engine.task_machine import TaskMachine
 from mcpio.engine.task_records import StoreDelete, StoreEffect, StoreLoad, StorePut, TaskEvent
-from mcpio.engine.tasks import TaskMachine
 from mcpio.errors import NoBackChannel
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Tasks as the application has them: requests that are answered at once, and whose work goes on (2025-11-25).
 
-The rules are those of ``mcpio.engine.tasks``. Here is what its effects and events lead to: a store that is written to,
-work that is run, asked for and stopped, and the requests about tasks that are served. It is the same on both sides: a
-server whose tools run as tasks, and a client that is asked for a message or a form (TASK-31).
+The rules are those of ``mcpio.engine.task_machine``. Here is what its effects and events lead to: a store that is
+written to, work that is run, asked for and stopped, and the requests about tasks that are served. It is the same on
+both sides: a server whose tools run as tasks, and a client that is asked for a message or a form (TASK-31).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mcpio.app.tasks.keeping import MemoryTaskStore, TaskKeeping, TaskStore
 from mcpio.app.tasks.runs import RunningTask, TaskPlace, related
 from mcpio.codec import codec
 from mcpio.engine.payloads import encode
+from mcpio.engine.task_machine import TaskMachine
 from mcpio.engine.task_records import (
     Owner,
     TaskChanged,
@@ -31,7 +32,6 @@ from mcpio.engine.task_records import (
     TaskOutcome,
     TaskReplied,
 )
-from mcpio.engine.tasks import TaskMachine
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.methods import METHODS, declares
 from mcpio.revisions import REV_2025_11_25

@@ -224,7 +224,7 @@ class HttpClient:
         if not message.asked:
             self._telling = self._exchanges.new(Purpose.TELL, text=message.text)
             self._request(self._telling)
-        elif any(map(self.connection.awaits, message.asked)):  # others were given up before they could go
+        elif any(map(self.connection.is_pending, message.asked)):  # others were given up before they could go
             call = self._exchanges.new(Purpose.ASK, text=message.text, asked=message.asked)
             call.is_handshake = not self._is_open
             self._has_asked = True
@@ -399,7 +399,7 @@ class HttpClient:
             self.connection.connection_lost(error, self._exchanges.now)
             self._events.append(SessionLost(None))
             return
-        self.connection.start_anew(self._exchanges.now)
+        self.connection.reset_session(self._exchanges.now)
         wait = self._options.delay(self._fruitless - 1) if self._fruitless else 0.0
         self._fruitless += 1
         self._events.append(SessionLost(wait))
@@ -426,7 +426,7 @@ class HttpClient:
         for call in owing:
             if call.purpose is Purpose.LEGACY:
                 self._fail(call, call.lost(None))
-            elif call.purpose is Purpose.LISTEN or any(map(self.connection.awaits, call.asked)):
+            elif call.purpose is Purpose.LISTEN or any(map(self.connection.is_pending, call.asked)):
                 if call.purpose is not Purpose.ASK or call.last_id is not None:
                     self._take_up(call, None)
                 else:

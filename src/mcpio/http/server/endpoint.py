@@ -144,7 +144,7 @@ class Mcp:
             if revision is None or revision not in connection.options.revisions:
                 return Rejection(400, f"Invalid request: revision {revision} is not served here")
             if not is_initialize:
-                connection.assume(revision)
+                connection.skip_handshake(revision)
         return self._sessions.begin(connection, exchange.principal)
 
     def _feed(self, exchange: Exchange, session: HttpSession, body: bytes) -> None:
@@ -167,7 +167,7 @@ class Mcp:
             self._sessions.name(session)
         if faults and len(faults) == len(events):
             self._refuse(exchange, session, stream, faults[0])
-        elif not is_running(session, stream) and stream.via not in connection.waiting():
+        elif not is_running(session, stream) and stream.via not in connection.pending_exchanges():
             # Notifications and responses (HTTP-09).
             exchange.respond(202, session_headers(session, exchange))
             streams.close(session, stream)

@@ -228,7 +228,7 @@ class Sessions:
         self.streams.advance(session)
         if connection.phase is _CLOSING:
             self._see_out(session)
-        if connection.undrained and (connection.phase is _CLOSED or session not in self._deferring):
+        if connection.has_events and (connection.phase is _CLOSED or session not in self._deferring):
             self.drain(session)
         if connection.phase is _CLOSED:
             self._forget(session)
@@ -316,7 +316,7 @@ class Sessions:
     def _see_out(self, session: HttpSession) -> None:
         """Let a session that is closing end as soon as everything is out."""
         self.streams.drop_unheard(session)
-        if not session.connection.waiting():
+        if not session.connection.pending_exchanges():
             # Asking for more is how the engine hears of it.
             session.connection.next_message()
 

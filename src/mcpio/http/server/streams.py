@@ -101,7 +101,7 @@ class Streams:
 
         What cannot get out any more fails, so there may be new events.
         """
-        for via in session.connection.waiting():
+        for via in session.connection.pending_exchanges():
             stream = session.stream_of(via)
             if stream is not None:
                 self._advance(session, stream)
@@ -238,7 +238,7 @@ class Streams:
 
     def _has_more(self, session: HttpSession, stream: Stream) -> bool:
         """Whether something waits for a stream. What may go out now wakes its exchange."""
-        is_waiting = stream.via in session.connection.waiting()
+        is_waiting = stream.via in session.connection.pending_exchanges()
         if is_waiting and stream.exchange is not None:
             stream.exchange.wake()
         return is_waiting
@@ -515,7 +515,7 @@ class Streams:
 
 def is_running(session: HttpSession, stream: Stream) -> bool:
     """Whether a request that came by a stream is still to be answered."""
-    stream.requests = {id for id in stream.requests if session.connection.owes(id)}
+    stream.requests = {id for id in stream.requests if session.connection.is_pending(id)}
     if stream.is_deferred:
         stream.is_deferred = session.connection.has_deferred(stream.via)
     return stream.is_deferred or bool(stream.requests)

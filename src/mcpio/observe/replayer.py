@@ -15,12 +15,12 @@ from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.keep_alive import KeepAlive
 from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.options import Options
-from mcpio.engine.recording import VERSION, said_bytes
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase, Role
 from mcpio.errors import ConnectionLost, LocalProtocolError, McpError, RequestError
 from mcpio.events import CloseReason, Event, IncomingId, OutgoingId
 from mcpio.framing.json import JsonError, dumps, loads
+from mcpio.observe.recording import VERSION, said_bytes
 from mcpio.revisions import Revision
 from mcpio.types.custom import RawNotification, RawRequest
 from mcpio.types.lifecycle import ClientCapabilities, Implementation
@@ -269,12 +269,12 @@ def _fail(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outc
     return _NOTHING
 
 
-def _assume(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+def _skip_handshake(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
     if not isinstance(connection, ServerConnection):
         raise TypeError("only a server assumes a handshake")
     (revision,) = _read_revisions([entry["revision"]])
     decode, capabilities, info = codec(revision).decode, entry["capabilities"], entry["info"]
-    connection.assume(
+    connection.skip_handshake(
         revision,
         capabilities=None if capabilities is None else decode(capabilities, ClientCapabilities),
         info=None if info is None else decode(info, Implementation),
@@ -282,11 +282,11 @@ def _assume(connection: Connection, entry: Mapping[str, Any], now: float) -> _Ou
     return _NOTHING
 
 
-def _start_anew(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
+def _reset_session(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
     del entry
     if not isinstance(connection, ClientConnection):
         raise TypeError("only a client starts anew")
-    connection.start_anew(now)
+    connection.reset_session(now)
     return _NOTHING
 
 
@@ -335,8 +335,10 @@ _VERBS: Final[Mapping[str, Callable[[Connection, dict[str, Any], float], _Outcom
     "send_request": _ask,
     "send_batch": _ask_together,
     "fail_request": _fail,
-    "assume": _assume,
-    "start_anew": _start_anew,
+    "skip_handshake": _skip_handshake,
+    "assume": _skip_handshake,  # its name in recordings of version 0.1
+    "reset_session": _reset_session,
+    "start_anew": _reset_session,
     "cancel_request": _cancel,
     "respond": _respond,
     "send_progress": _report,

@@ -10,11 +10,11 @@ from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.options import Options
-from mcpio.engine.recording import Recorder
-from mcpio.engine.redaction import Redactor
-from mcpio.engine.replay import Replay, replay
-from mcpio.engine.tap import observe
 from mcpio.errors import LocalProtocolError, RequestError
+from mcpio.observe.recording import Recorder
+from mcpio.observe.redaction import Redactor
+from mcpio.observe.replayer import Replay, replay
+from mcpio.observe.tap import add_tap
 from mcpio.profiles import Profile
 from mcpio.revisions import REV_2025_06_18
 from mcpio.types import CallToolRequest, CallToolResult, CustomNotification
@@ -24,7 +24,7 @@ DIALECTS: Any = frozenset({Profile.ERLMCP})
 
 def recorded(connection: Any, *, redactor: Redactor | None = None, now: float = 0.0) -> list[str]:
     lines: list[str] = []
-    observe(connection, Recorder(lines.append, redactor=redactor), now=now)
+    add_tap(connection, Recorder(lines.append, redactor=redactor), now=now)
     return lines
 
 
@@ -196,6 +196,6 @@ def test_a_file_that_cannot_be_written_ends_the_recording_alone() -> None:
             raise OSError("disk full")
         lines.append(line)
 
-    observation = observe(connection, Recorder(write))
+    observation = add_tap(connection, Recorder(write))
     assert len(feed(connection, call(1))) == 1
     assert str(observation.error) == "disk full"

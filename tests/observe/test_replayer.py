@@ -10,13 +10,13 @@ from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.options import Options
-from mcpio.engine.recording import Recorder
-from mcpio.engine.redaction import Redactor
-from mcpio.engine.replay import Replay, replay
 from mcpio.engine.table import Phase, Role
-from mcpio.engine.tap import observe
 from mcpio.errors import ConnectionLost, LocalProtocolError, RequestError
 from mcpio.events import CloseReason, ConnectionClosed, RequestFailed
+from mcpio.observe.recording import Recorder
+from mcpio.observe.redaction import Redactor
+from mcpio.observe.replayer import Replay, replay
+from mcpio.observe.tap import add_tap
 from mcpio.profiles import Profile
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import CallToolRequest, CallToolResult, ClientCapabilities, CustomNotification, RootsCapability
@@ -25,7 +25,7 @@ from mcpio.types import CallToolRequest, CallToolResult, ClientCapabilities, Cus
 def recording() -> list[str]:
     connection = server()
     lines: list[str] = []
-    observe(connection, Recorder(lines.append), now=0.0)
+    add_tap(connection, Recorder(lines.append), now=0.0)
     (event,) = feed(connection, call(1))
     connection.send_result(event.id, CallToolResult(()))
     connection.data_to_send()
@@ -89,7 +89,7 @@ def test_an_answer_that_is_written_in_another_way_is_answered_all_the_same() -> 
 def test_every_verb_is_called_again() -> None:
     connection = client()
     lines: list[str] = []
-    observe(connection, Recorder(lines.append), now=0.0)
+    add_tap(connection, Recorder(lines.append), now=0.0)
     related = feed(connection, request("roots/list", 1, _meta={"progressToken": 1}))[0].id
     first = connection.send_request(CallToolRequest("x"), now=1.0, timeout=Timeout(5, 1), related_to=related)
     connection.cancel_request(first, "enough")
@@ -111,7 +111,7 @@ def test_every_verb_is_called_again() -> None:
     list(connection.events())
     fresh = ClientConnection(INFO)
     more: list[str] = []
-    observe(fresh, Recorder(more.append), now=0.0)
+    add_tap(fresh, Recorder(more.append), now=0.0)
     fresh.send_initialize(now=0.0)
     fresh.receive_data(None, 1.0)
     list(fresh.events())
@@ -122,7 +122,7 @@ def test_every_verb_is_called_again() -> None:
 def test_requests_wait_in_a_replay_as_they_did_and_it_ends_for_the_same_reason() -> None:
     connection = server(limits=Limits(high_water=1000))
     lines: list[str] = []
-    observe(connection, Recorder(lines.append), now=0.0)
+    add_tap(connection, Recorder(lines.append), now=0.0)
     connection.set_unwritten(10)
     connection.set_unwritten(2000)
     assert feed(connection, call(1)) == []
@@ -139,7 +139,7 @@ def test_requests_wait_in_a_replay_as_they_did_and_it_ends_for_the_same_reason()
 def test_a_batch_is_sent_again() -> None:
     connection = client("2025-03-26")
     lines: list[str] = []
-    observe(connection, Recorder(lines.append), now=0.0)
+    add_tap(connection, Recorder(lines.append), now=0.0)
     items = [BatchItem(CallToolRequest("x"), Timeout(5.0), "c", True), CustomNotification("a/b", {"c": 1})]
     connection.send_batch(items, now=1.0)
     connection.data_to_send()
@@ -151,7 +151,7 @@ def test_a_batch_is_sent_again() -> None:
 def test_batches_and_what_transports_do_come_along() -> None:
     connection = client("2025-03-26")
     lines: list[str] = []
-    observe(connection, Recorder(lines.append, redactor=Redactor()), now=0.0)
+    add_tap(connection, Recorder(lines.append, redactor=Redactor()), now=0.0)
     batch = [
         BatchItem(CallToolRequest("x", {"token": "y"}), 5, "c"),
         CustomNotification("a/b", {"c": 1}),
@@ -174,11 +174,11 @@ def test_batches_and_what_transports_do_come_along() -> None:
 def test_a_handshake_that_was_assumed_is_assumed_again(known: bool) -> None:
     connection = new_server()
     lines: list[str] = []
-    observe(connection, Recorder(lines.append), now=0.0)
+    add_tap(connection, Recorder(lines.append), now=0.0)
     if known:
-        connection.assume(REV_2025_11_25, capabilities=ClientCapabilities(roots=RootsCapability()), info=INFO)
+        connection.skip_handshake(REV_2025_11_25, capabilities=ClientCapabilities(roots=RootsCapability()), info=INFO)
     else:
-        connection.assume(REV_2025_11_25)
+        connection.skip_handshake(REV_2025_11_25)
     feed(connection, call(1))
     played = Replay(lines)
     assert [step.differs for step in played if step.differs] == []
@@ -260,7 +260,7 @@ def test_a_malformed_line_is_named(entry: str, fault: str) -> None:
 
 def test_only_a_server_assumes_a_handshake() -> None:
     lines: list[str] = []
-    observe(ClientConnection(INFO), Recorder(lines.append), now=0.0)
+    add_tap(ClientConnection(INFO), Recorder(lines.append), now=0.0)
     with pytest.raises(LocalProtocolError, match="only a server assumes a handshake"):
         replay([*lines, '{"at": 0, "do": "assume"}'])
 
@@ -268,15 +268,15 @@ def test_only_a_server_assumes_a_handshake() -> None:
 def test_a_client_that_started_anew_does_so_again() -> None:
     connection = client()
     lines: list[str] = []
-    observe(connection, Recorder(lines.append), now=0.0)
+    add_tap(connection, Recorder(lines.append), now=0.0)
     connection.send_request(CallToolRequest("x"), now=1.0)
-    connection.start_anew(2.0)
+    connection.reset_session(2.0)
     events = [type(event) for event in connection.events()]
     played = Replay(lines)
     assert [type(event) for event in played.events()] == events == [RequestFailed]
     assert played.connection.phase is Phase.NEW
     with pytest.raises(LocalProtocolError, match="only a client starts anew"):
-        replay([recording()[0], '{"at": 0, "do": "start_anew"}'])
+        replay([recording()[0], '{"at": 0, "do": "reset_session"}'])
 
 
 def test_a_request_of_a_recording_may_be_refused() -> None:

@@ -11,9 +11,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from mcpio.engine.connection import Connection
-from mcpio.engine.tap import Tap
 from mcpio.events import ConnectionClosed, Event
 from mcpio.framing.json import JsonError, dumps, loads
+from mcpio.observe.tap import Tap
 
 __all__ = ["MARK", "SECRET_NAMES", "SECRET_PATTERNS", "Redacting", "Redactor"]
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from task_keeper import BAD, EPOCH, GOOD, WRONG, Keeper, refusal, said
 
+from mcpio.engine.task_machine import ID_BYTES, TaskMachine
 from mcpio.engine.task_records import (
     StoreDelete,
     StorePut,
@@ -18,7 +19,6 @@ from mcpio.engine.task_records import (
     TaskReplied,
     TaskStoreFailed,
 )
-from mcpio.engine.tasks import ID_BYTES, TaskMachine
 from mcpio.errors import LocalProtocolError, RequestError
 from mcpio.types.tasks import Task
 

@@ -29,7 +29,7 @@ from mcpio.methods import Kind
 from mcpio.revisions import Revision
 from mcpio.types.lifecycle import ClientCapabilities, Implementation
 
-__all__ = ["Observation", "Reporter", "Tap", "observe"]
+__all__ = ["Observation", "Reporter", "Tap", "add_tap"]
 
 Reporter: TypeAlias = Callable[[str, BaseException | None], None]
 """Tells an operator something, with the exception behind it."""
@@ -73,7 +73,7 @@ class Tap:
 
 
 class Observation:
-    """A tap on a connection. Made by ``observe``."""
+    """A tap on a connection. Made by ``add_tap``."""
 
     tap: Tap
     """What observes."""
@@ -104,7 +104,7 @@ class Observation:
                     self._report(f"a tap failed in {what}, and is switched off", error)
 
 
-def observe(connection: Connection, tap: Tap, *, now: float = 0.0, report: Reporter | None = None) -> Observation:
+def add_tap(connection: Connection, tap: Tap, *, now: float = 0.0, report: Reporter | None = None) -> Observation:
     """Let a tap hear of everything that passes a connection from here on.
 
     ``now`` is the time on the connection's clock: a recording begins there. ``report`` is called once if the tap fails;
@@ -334,10 +334,10 @@ class TappedClient(Tapped, _ClientBase):
         self._told("send_initialize", timeout=timeout, cookie=cookie)
         return id
 
-    def start_anew(self, now: float) -> None:
+    def reset_session(self, now: float) -> None:
         """Do it, and tell the taps."""
-        super().start_anew(now)
-        self._told("start_anew")
+        super().reset_session(now)
+        self._told("reset_session")
 
 
 class TappedServer(Tapped, _ServerBase):
@@ -345,7 +345,7 @@ class TappedServer(Tapped, _ServerBase):
 
     __slots__ = ()
 
-    def assume(
+    def skip_handshake(
         self,
         revision: Revision,
         *,
@@ -353,12 +353,12 @@ class TappedServer(Tapped, _ServerBase):
         info: Implementation | None = None,
     ) -> None:
         """Do it, and tell the taps."""
-        super().assume(revision, capabilities=capabilities, info=info)
+        super().skip_handshake(revision, capabilities=capabilities, info=info)
         said = {
             "capabilities": None if capabilities is None else encode(self._codec, capabilities),
             "info": None if info is None else encode(self._codec, info),
         }
-        self._told("assume", revision=revision.name, **said)
+        self._told("skip_handshake", revision=revision.name, **said)
 
 
 @cache

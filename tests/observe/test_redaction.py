@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from mcpio.engine.redaction import MARK, Redacting, Redactor
-from mcpio.engine.tap import Tap, observe
 from mcpio.events import Event
+from mcpio.observe.redaction import MARK, Redacting, Redactor
+from mcpio.observe.tap import Tap, add_tap
 from mcpio.testing import pair
 
 REDACTOR = Redactor()
@@ -183,8 +183,8 @@ class Heard(Tap):
 def test_another_tap_hears_of_messages_without_their_secrets() -> None:
     link = pair()
     taps = [Heard(), Heard()]
-    observe(link.client, Redacting(taps[0]))
-    observe(link.server, Redacting(taps[1], REDACTOR))
+    add_tap(link.client, Redacting(taps[0]))
+    add_tap(link.server, Redacting(taps[1], REDACTOR))
     link.handshake()
     link.server.receive_data(b'{"jsonrpc":"2.0","method":"a/b","params":{"token":"x"}}\n', 0.0)
     link.server.receive_message('{"jsonrpc":"2.0","method":"a/b","params":{"pin":"x"}}', 0.0)

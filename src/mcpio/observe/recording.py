@@ -3,7 +3,7 @@
 A recording is JSON, one value on each line. The first line is the header: the version of the layout, the role, the
 options, and the connection's snapshot where the recording begins. Each further line is one call on the connection, by
 the name of the verb, with the time ``at`` and what the call took: what was fed, what was pulled and came out, what the
-program did. Of an event only the name is written: ``mcpio.engine.replay`` makes the events again.
+program did. Of an event only the name is written: ``mcpio.observe.replayer`` makes the events again.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import attrs
 from mcpio.engine.connection import Connection, Default
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
-from mcpio.engine.tap import Tap
 from mcpio.errors import LocalProtocolError
 from mcpio.events import Event
 from mcpio.framing.json import dumps
 from mcpio.framing.lines import LineFramer, Overlong
+from mcpio.observe.tap import Tap
 from mcpio.revisions import Revision
 
 if TYPE_CHECKING:
-    from mcpio.engine.redaction import Redactor
+    from mcpio.observe.redaction import Redactor
 
 __all__ = ["VERSION", "Recorder"]
 

@@ -9,9 +9,9 @@ from wires import INFO, call, client, feed, new_server, request, result, server
 from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.limits import Limits
-from mcpio.engine.tap import Observation, Tap, observe
 from mcpio.errors import ConnectionLost, LocalProtocolError, RequestError
 from mcpio.events import IncomingId, OutgoingId
+from mcpio.observe.tap import Observation, Tap, add_tap
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import CallToolRequest, CallToolResult, ClientCapabilities, CustomNotification, CustomRequest
 from mcpio.types.logging import LoggingMessageNotification
@@ -30,13 +30,13 @@ class Heard(Tap):
 
 def observed(connection: Any) -> Heard:
     tap = Heard()
-    observe(connection, tap)
+    add_tap(connection, tap)
     return tap
 
 
 def test_a_tap_does_nothing_unless_it_is_told_to() -> None:
     connection = server()
-    observe(connection, Tap())
+    add_tap(connection, Tap())
     (event,) = feed(connection, call(1))
     connection.send_result(event.id, CallToolResult(()))
     assert len(connection.data_to_send()) == 1
@@ -81,8 +81,8 @@ def test_what_transports_do_is_told() -> None:
     id = connection.send_request(CallToolRequest("x"), now=1.0)
     lost = ConnectionLost("the stream ended")
     assert connection.fail_request(id, lost, 2.0)
-    connection.start_anew(3.0)
-    assert tap.calls[1:] == [("fail_request", {"id": id, "error": lost}), ("start_anew", {})]
+    connection.reset_session(3.0)
+    assert tap.calls[1:] == [("fail_request", {"id": id, "error": lost}), ("reset_session", {})]
     cases: list[tuple[Any, Any]] = [
         ({}, {"capabilities": None, "info": None}),
         (
@@ -93,8 +93,8 @@ def test_what_transports_do_is_told() -> None:
     for options, said in cases:
         fresh = new_server()
         tap = observed(fresh)
-        fresh.assume(REV_2025_11_25, **options)
-        assert tap.calls == [("assume", {"revision": "2025-11-25", **said})]
+        fresh.skip_handshake(REV_2025_11_25, **options)
+        assert tap.calls == [("skip_handshake", {"revision": "2025-11-25", **said})]
 
 
 def test_what_is_refused_is_not_told() -> None:
@@ -205,7 +205,7 @@ class Awaitable:
 def test_a_tap_that_fails_is_switched_off_and_reported_once(fail: Any) -> None:
     connection = server()
     reports: list[tuple[str, BaseException | None]] = []
-    observation = observe(connection, Broken(fail), report=lambda *words: reports.append(words))
+    observation = add_tap(connection, Broken(fail), report=lambda *words: reports.append(words))
     other = observed(connection)
     feed(connection, request("ping", 1), request("ping", 2))
     assert [message for message, _ in reports] == ["a tap failed in event, and is switched off"]
@@ -220,7 +220,7 @@ def test_a_report_that_fails_harms_nobody() -> None:
         raise RuntimeError("nor this")
 
     for reporter in (report, None):
-        observation = observe(connection, Broken(raising), report=reporter)
+        observation = add_tap(connection, Broken(raising), report=reporter)
         assert len(feed(connection, request("ping", 1))) == 1
         assert isinstance(observation.error, RuntimeError)
 
@@ -239,7 +239,7 @@ def test_bytes_are_told_in_both_directions() -> None:
             heard.append(text)
 
     connection = server()
-    observe(connection, Bytes())
+    add_tap(connection, Bytes())
     connection.receive_data(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n', 0.0)
     connection.receive_data(None, 0.0)
     list(connection.events())
@@ -251,7 +251,7 @@ def test_bytes_are_told_in_both_directions() -> None:
 def test_a_tap_can_be_taken_off() -> None:
     connection = server()
     tap = Heard()
-    observation = observe(connection, tap)
+    observation = add_tap(connection, tap)
     observation.stop()
     observation.stop()
     feed(connection, call(1))
@@ -268,7 +268,7 @@ def test_a_tap_that_does_not_open_does_not_observe() -> None:
     connection = client()
     tap = Closed()
     with pytest.raises(ValueError, match="not now"):
-        observe(connection, tap)
+        add_tap(connection, tap)
     feed(connection, result(99))
     assert tap.calls == []
 
