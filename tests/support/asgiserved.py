@@ -9,7 +9,7 @@ from httpwire import RawClient
 
 from mcpio import Context, Server
 from mcpio.asgi import app
-from mcpio.asgi._site import Site
+from mcpio.asgi._server import AsgiServer
 from mcpio.errors import RequestTimeout
 from mcpio.http.options import HttpOptions
 from mcpio.types import PingRequest
@@ -62,7 +62,7 @@ class Served:
         self.began = 0.0
 
     @property
-    def site(self) -> Site:
+    def site(self) -> AsgiServer:
         site = self.application._site
         assert site is not None
         return site

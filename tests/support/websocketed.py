@@ -17,7 +17,7 @@ from triowire import MemoryListener, Pair, RawHttp
 from mcpio import Context, Event, Server, Tap
 from mcpio.events import ConnectionClosed
 from mcpio.trio import serve_http, serve_websocket
-from mcpio.trio._http_parsers import ParserName
+from mcpio.trio._http.parsers import ParserName
 from mcpio.websocket import WebSocketOptions
 
 __all__ = [

@@ -55,13 +55,13 @@ LINES = (
     "mcpio.trio._socket_server:StreamWire",
 )
 REQUESTS = (
-    "mcpio.trio._http_site:HttpSite._recognise",
-    "mcpio.trio._http_site:new_parser",
-    "mcpio.trio._http_connection:HttpConnection.run",
-    "mcpio.trio._http_connection:HttpConnection._begin",
-    "mcpio.trio._http_connection:HttpConnection._receive",
-    "mcpio.trio._http_parsers:H11Parser.feed",
-    "mcpio.trio._http_parsers:H11Parser.next_event",
+    "mcpio.trio._http.connection_handler:HttpConnectionHandler._recognise",
+    "mcpio.trio._http.connection_handler:new_parser",
+    "mcpio.trio._http.connection:HttpConnection.run",
+    "mcpio.trio._http.connection:HttpConnection._begin",
+    "mcpio.trio._http.connection:HttpConnection._receive",
+    "mcpio.trio._http.parsers:H11Parser.feed",
+    "mcpio.trio._http.parsers:H11Parser.next_event",
 )
 EXCHANGES = (
     "mcpio.app.http_host:HttpHost.receive",
@@ -69,15 +69,15 @@ EXCHANGES = (
     "mcpio.app.http_host:HttpHost._flush",
     "mcpio.app.server:Server.connection",
     "mcpio.app.server:Server.session",
-    "mcpio.trio._http_connection:HttpConnection.wake",
-    "mcpio.trio._http_connection:HttpConnection._finish",
-    "mcpio.trio._http_writing:ResponseWriter.head",
+    "mcpio.trio._http.connection:HttpConnection.wake",
+    "mcpio.trio._http.connection:HttpConnection._finish",
+    "mcpio.trio._http.responses:ResponseWriter.head",
 )
 UPGRADES = (
     "mcpio.trio._websocket_site:WebSocketSite.answer",
     "mcpio.trio._websocket_site:WebSocketSite.carry",
     "mcpio.trio._websocket_site:WebSocketWire",
-    "mcpio.trio._http_writing:ResponseWriter.upgrade",
+    "mcpio.trio._http.responses:ResponseWriter.upgrade",
 )
 STEPS = {
     "tcp": ACCEPTING + LINES + SESSION,
@@ -475,7 +475,7 @@ def test_a_response_that_cannot_be_written_costs_no_other_session_anything() -> 
                 await client.initialize()
                 await client.say(client.posted(client.call("wait")))
             await trio.testing.wait_all_tasks_blocked()
-            fault = Fault("mcpio.trio._http_connection:HttpConnection.wake")
+            fault = Fault("mcpio.trio._http.connection:HttpConnection.wake")
             with fault.planted():
                 go_on.set()
                 await trio.testing.wait_all_tasks_blocked()
@@ -492,7 +492,7 @@ def test_a_response_that_cannot_be_written_costs_no_other_session_anything() -> 
 
 def test_a_deadline_of_http2_that_cannot_be_acted_on_ends_that_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        listener, fault = MemoryListener(), Fault("mcpio.trio._http2_streams:Http2Streams.handle_timeout")
+        listener, fault = MemoryListener(), Fault("mcpio.trio._http.http2.streams:Http2Streams.handle_timeout")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(serve_http, make_server(), listeners=[listener], http2=True))
             with fault.planted():
@@ -524,7 +524,7 @@ def test_a_connection_that_cannot_be_closed_in_order_costs_no_other_its_answer(
             await busy.initialize()
             await busy.say(busy.posted(busy.call("wait")))
             await trio.testing.wait_all_tasks_blocked()
-            with Fault("mcpio.trio._http_connection:HttpConnection.close").planted():
+            with Fault("mcpio.trio._http.connection:HttpConnection.close").planted():
                 site.scope.cancel()
                 assert (await busy.hear()).json["result"]["content"][0]["text"] == "waited"
 

@@ -13,7 +13,7 @@ from mcpio._driving import checked_server, lifespan_of
 from mcpio._driving.preloading import preload
 from mcpio.app.runtime import checked_grace
 from mcpio.app.settling import is_awaitable
-from mcpio.asgi._site import Receive, Scope, Send, Site, SiteOptions
+from mcpio.asgi._server import AsgiConfig, AsgiServer, Receive, Scope, Send
 from mcpio.http.options import HostPolicy, HttpOptions
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def app(
     outlive the process, and ``unanswered`` says what becomes of requests that died with it. ``ValueError`` for options
     that do not go with that, and ``TypeError`` for what is no server and for what are no options.
     """
-    served = SiteOptions(chosen("options", options, HttpOptions), tap, store, unanswered)
+    served = AsgiConfig(chosen("options", options, HttpOptions), tap, store, unanswered)
     preload()
     return AsgiApp(checked_server(server), served, principal)
 
@@ -58,7 +58,7 @@ def app(
 class AsgiApp:
     """An ASGI 3 application, in one event loop at a time. Made by ``app``."""
 
-    def __init__(self, server: Server, options: SiteOptions, principal: Identify | None) -> None:
+    def __init__(self, server: Server, options: AsgiConfig, principal: Identify | None) -> None:
         self._server = server
         self._options = options
         self._principal = principal
@@ -95,7 +95,7 @@ class AsgiApp:
         self._is_entered = True
         try:
             async with lifespan_of(self._server) as state:
-                self._site = site = Site(self._server, self._options, state)
+                self._site = site = AsgiServer(self._server, self._options, state)
                 async with site.living():
                     yield
         finally:
@@ -113,11 +113,11 @@ class AsgiApp:
         if self._site is not None:
             self._site.close(limit)
 
-    def _new_site(self) -> Site | None:
+    def _new_site(self) -> AsgiServer | None:
         """Return where requests are served outside of a lifespan, ``None`` where that cannot be."""
         if self._server.lifespan is not None:
             return None
-        return Site(self._server, self._options, None)
+        return AsgiServer(self._server, self._options, None)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()

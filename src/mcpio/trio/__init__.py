@@ -19,10 +19,10 @@ from mcpio._lazy import names_by_use
 
 if TYPE_CHECKING:
     from mcpio.trio._drivers import connect, open_transport, serve
-    from mcpio.trio._http_client import connect_http, open_http
-    from mcpio.trio._http_exchange import HttpClientTimeouts
-    from mcpio.trio._http_server import HttpListening, serve_http
-    from mcpio.trio._http_terms import HttpTimeouts
+    from mcpio.trio._http.client import connect_http, open_http
+    from mcpio.trio._http.client_pool import HttpClientTimeouts
+    from mcpio.trio._http.config import HttpTimeouts
+    from mcpio.trio._http.server import HttpListening, serve_http
     from mcpio.trio._listening import SocketPeer
     from mcpio.trio._memory import memory_client
     from mcpio.trio._process import ChildProcess, default_environment, open_process_stream, start_process
@@ -79,10 +79,10 @@ __all__ = [
 
 _HOME = {
     "_drivers": "connect open_transport serve",
-    "_http_client": "connect_http open_http",
-    "_http_terms": "HttpTimeouts",
-    "_http_exchange": "HttpClientTimeouts",
-    "_http_server": "HttpListening serve_http",
+    "_http.client": "connect_http open_http",
+    "_http.config": "HttpTimeouts",
+    "_http.client_pool": "HttpClientTimeouts",
+    "_http.server": "HttpListening serve_http",
     "_listening": "SocketPeer",
     "_memory": "memory_client",
     "_process": "ChildProcess default_environment open_process_stream start_process",

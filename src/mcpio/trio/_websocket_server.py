@@ -16,10 +16,10 @@ from mcpio.app.server import Server
 from mcpio.engine.limits import seconds
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._beginnings import TapSource
-from mcpio.trio._http_parsers import ParserName, new_parser
-from mcpio.trio._http_server import HttpListening, bound_to, run_http
-from mcpio.trio._http_site import HttpSiteOptions
-from mcpio.trio._http_terms import FindPrincipal, HttpTimeouts
+from mcpio.trio._http.config import FindPrincipal, HttpTimeouts
+from mcpio.trio._http.connection_handler import HttpConnectionConfig
+from mcpio.trio._http.parsers import ParserName, new_parser
+from mcpio.trio._http.server import HttpListening, bound_to, run_http
 from mcpio.trio._listening import Door
 from mcpio.trio._site import until_signalled
 from mcpio.trio._websocket_site import WebSocketTerms
@@ -83,7 +83,7 @@ async def serve_websocket(
     new_parser(parser, head_bytes)  # To fail now, and not at the first client.
     times, choices = chosen("timeouts", timeouts, HttpTimeouts), chosen("options", options, WebSocketOptions)
     terms = WebSocketTerms(choices, is_alone=True, idle_timeout=seconds(idle_timeout))
-    told = HttpSiteOptions(times, head_bytes, parser, None, principal, tap, None, "fail", terms)
+    told = HttpConnectionConfig(times, head_bytes, parser, None, principal, tap, None, "fail", terms)
     door = Door(
         max_connections=max_connections,
         max_per_address=max_per_address,

@@ -17,21 +17,21 @@ from mcpio.http.model import Headers
 
 __all__ = [
     "BadRequest",
-    "Fed",
     "H11Parser",
     "HeadBuffer",
-    "HeadRead",
-    "Mark",
+    "ParsedHead",
     "Parser",
+    "ParserEvent",
+    "ParserMark",
     "ParserName",
-    "head_read",
     "new_parser",
+    "parsed_head",
 ]
 
 ParserName: TypeAlias = Literal["h11", "httptools"]
 
 
-class Mark(Enum):
+class ParserMark(Enum):
     """What is neither a head nor a piece of a body."""
 
     END = "end"
@@ -41,7 +41,7 @@ class Mark(Enum):
 
 
 @attrs.define  # Frozen would cost more than all the rest of it.
-class HeadRead:
+class ParsedHead:
     """The head of a request."""
 
     method: str
@@ -55,8 +55,8 @@ class HeadRead:
     """Whether the client waits for leave to send the body (RFC 9110 section 10.1.1)."""
 
 
-Fed: TypeAlias = HeadRead | bytes | Mark
-"""An event: a head, then pieces of a body, then ``Mark.END``; or ``Mark.CLOSED``."""
+ParserEvent: TypeAlias = ParsedHead | bytes | ParserMark
+"""An event: a head, then pieces of a body, then ``ParserMark.END``; or ``ParserMark.CLOSED``."""
 
 
 class BadRequest(Exception):
@@ -73,10 +73,10 @@ class Parser(Protocol):
     def feed(self, data: bytes) -> None:
         """Take in what arrived; ``b""`` is the end of it."""
 
-    def next_event(self) -> Fed | None:
+    def next_event(self) -> ParserEvent | None:
         """Return what comes next of the request that is being read; ``None`` for "feed me".
 
-        After ``Mark.END`` nothing comes before ``next_cycle``. Raises ``BadRequest``.
+        After ``ParserMark.END`` nothing comes before ``next_cycle``. Raises ``BadRequest``.
         """
 
     @property
@@ -84,7 +84,7 @@ class Parser(Protocol):
         """Whether something was fed that no event told of yet."""
 
     def next_cycle(self) -> None:
-        """Begin with the next request, after ``Mark.END`` of one that keeps the connection alive."""
+        """Begin with the next request, after ``ParserMark.END`` of one that keeps the connection alive."""
 
     def take_rest(self) -> bytes:
         """Take what was fed after the head that was read last, of a request for another protocol and without a body.
@@ -102,14 +102,14 @@ def new_parser(name: ParserName, head_bytes: int) -> Parser:
         return H11Parser(head_bytes)
     if name == "httptools":
         try:
-            from mcpio.trio._httptools import HttptoolsParser
+            from mcpio.trio._http.httptools_parser import HttptoolsParser
         except ModuleNotFoundError as error:
             raise ImportError("this parser needs httptools: pip install 'mcpio[httptools]'", name=error.name) from error
         return HttptoolsParser(head_bytes)
     raise ValueError(f"there is no HTTP parser {name!r:.100}: there are 'h11' and 'httptools'")
 
 
-def head_read(method: bytes, target: bytes, headers: Headers, version: bytes) -> HeadRead:
+def parsed_head(method: bytes, target: bytes, headers: Headers, version: bytes) -> ParsedHead:
     """Return a head; names are in lower case. ``BadRequest`` for what this server does not do, whoever parsed it."""
     is_current = version == b"1.1"
     keeps_alive, expects, hosts = is_current, False, 0
@@ -122,7 +122,7 @@ def head_read(method: bytes, target: bytes, headers: Headers, version: bytes) ->
             expects = is_current and value.lower() == b"100-continue"
     if hosts != 1 and (is_current or hosts):
         raise BadRequest(400, "there must be one Host")
-    return HeadRead(method.decode("ascii"), target.decode("latin-1"), headers, is_current, keeps_alive, expects)
+    return ParsedHead(method.decode("ascii"), target.decode("latin-1"), headers, is_current, keeps_alive, expects)
 
 
 class HeadBuffer:
@@ -241,7 +241,7 @@ class H11Parser:
         self._http.receive_data(data)
         self._is_empty = False
 
-    def next_event(self) -> Fed | None:
+    def next_event(self) -> ParserEvent | None:
         """Return what comes next."""
         if self._fault is not None:
             raise self._fault
@@ -253,12 +253,12 @@ class H11Parser:
             raise BadRequest(error.error_status_hint, str(error)) from error
         if isinstance(event, h11.Request):
             headers = tuple([(name.lower(), value) for name, value in event.headers.raw_items()])
-            return head_read(event.method, event.target, headers, event.http_version)
+            return parsed_head(event.method, event.target, headers, event.http_version)
         if isinstance(event, h11.Data):
             return bytes(event.data)
         if isinstance(event, h11.EndOfMessage):
-            return Mark.END
-        return Mark.CLOSED if isinstance(event, h11.ConnectionClosed) else None
+            return ParserMark.END
+        return ParserMark.CLOSED if isinstance(event, h11.ConnectionClosed) else None
 
     @property
     def has_more(self) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from h2.errors import ErrorCodes
 from http2frames import CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, frame
 
-from mcpio.trio._http2_frames import PREFACE, Allowance, Frame, Frames, Unacceptable, cost
+from mcpio.trio._http.http2.frames import PREFACE, ConnectionFault, Frame, FrameBudget, FrameReader, cost
 
 SAID = [
     frame(PING, 0, b"12345678"),
@@ -16,7 +16,7 @@ SAID = [
 ]
 
 
-def fed(frames: Frames, data: bytes) -> list[bytes]:
+def fed(frames: FrameReader, data: bytes) -> list[bytes]:
     frames.feed(data)
     found = []
     while (each := frames.next_frame()) is not None:
@@ -26,34 +26,34 @@ def fed(frames: Frames, data: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("size", [1, 2, 9, 10, 24, 25, 1000])
 def test_any_split_gives_the_same_frames(size: int) -> None:
-    frames, data = Frames(1000), PREFACE + b"".join(SAID)
+    frames, data = FrameReader(1000), PREFACE + b"".join(SAID)
     found = [each for place in range(0, len(data), size) for each in fed(frames, data[place : place + size])]
     assert found == SAID
 
 
 @pytest.mark.parametrize("said", [b"G", b"PRI * HTTP/1.1", b"\x16\x03\x01", PREFACE[:-1] + b"x"])
 def test_another_beginning_is_refused_by_the_first_byte_that_differs(said: bytes) -> None:
-    with pytest.raises(Unacceptable) as caught:
-        fed(Frames(1000), said)
+    with pytest.raises(ConnectionFault) as caught:
+        fed(FrameReader(1000), said)
     assert caught.value.code is ErrorCodes.PROTOCOL_ERROR
-    assert fed(Frames(1000), PREFACE[: len(said) - 1]) == []
+    assert fed(FrameReader(1000), PREFACE[: len(said) - 1]) == []
 
 
 def test_a_frame_that_is_too_long_is_refused_by_its_head() -> None:
-    frames = Frames(1000)
+    frames = FrameReader(1000)
     assert fed(frames, PREFACE + b"\x00\x40\x00" + frame(DATA, 1)[3:]) == []
-    with pytest.raises(Unacceptable, match="a frame is too long"):
-        fed(Frames(1000), PREFACE + b"\x00\x40\x01" + frame(DATA, 1)[3:])
+    with pytest.raises(ConnectionFault, match="a frame is too long"):
+        fed(FrameReader(1000), PREFACE + b"\x00\x40\x01" + frame(DATA, 1)[3:])
 
 
 def test_a_head_is_followed_to_its_end() -> None:
-    frames = Frames(1000)
+    frames = FrameReader(1000)
     fed(frames, PREFACE + frame(HEADERS, 1, b"x" * 500))
     began = frames.is_in_head
     fed(frames, frame(CONTINUATION, 1, b"x" * 500, END_HEADERS))
     assert (began, frames.is_in_head) == (True, False)
     fed(frames, frame(HEADERS, 3, b"x" * 500))
-    with pytest.raises(Unacceptable, match="the head of a request is too long"):
+    with pytest.raises(ConnectionFault, match="the head of a request is too long"):
         fed(frames, frame(CONTINUATION, 3, b"x" * 501))
 
 
@@ -73,7 +73,7 @@ def test_what_asks_for_nothing_costs_something(kind: int, flags: int, size: int,
 
 
 def test_an_allowance_comes_back_with_time_and_by_what_is_read() -> None:
-    allowance = Allowance(5.0)
+    allowance = FrameBudget(5.0)
     assert all(allowance.spend(1, 5.0) for _ in range(1000))
     assert not allowance.spend(1, 5.0)
     assert allowance.spend(0, 5.0)

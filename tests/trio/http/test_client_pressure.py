@@ -9,7 +9,8 @@ import trio
 from rawsite import RawRequest, RawSite, Wire, result_of, run_site
 
 from mcpio import Client, Limits, Options, RequestTimeout
-from mcpio.trio import _http_exchange, open_http
+from mcpio.trio import open_http
+from mcpio.trio._http import client_pool as _http_exchange
 
 URL = "http://example.com/mcp"
 PING = b'data: {"jsonrpc":"2.0","id":1,"method":"ping"}\n\n'

@@ -17,7 +17,7 @@ from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError
 from mcpio.http.location import Location
 from mcpio.http.model import End, RequestHead, Reset, ResponseItem
 from mcpio.trio import open_http
-from mcpio.trio._http_exchange import HttpClientTimeouts, HttpPool
+from mcpio.trio._http.client_pool import HttpClientTimeouts, HttpPool
 
 
 async def listen(site: RawSite, nursery: trio.Nursery, context: ssl.SSLContext | None = None) -> int:

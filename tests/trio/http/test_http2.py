@@ -364,7 +364,7 @@ def test_what_h2_fails_to_read_ends_the_connection_and_is_reported(
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):
             client = await Http2Client(site.listener.connect()).begin(nursery)
-            monkeypatch.setattr("mcpio.trio._http2_streams.request_head", fail)
+            monkeypatch.setattr("mcpio.trio._http.http2.streams.request_head", fail)
             await client.ask("GET", "/mcp", {})
             await client.settle()
             assert client.farewells == [2]
@@ -417,8 +417,8 @@ def test_tls_settles_the_version(offers: list[str]) -> None:
 
 
 def test_where_h2_is_missing_that_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "mcpio.trio._http2_connection", raising=False)
-    for name in [name for name in sys.modules if name.startswith(("mcpio.trio._http2", "h2."))]:
+    monkeypatch.delitem(sys.modules, "mcpio.trio._http.http2.connection", raising=False)
+    for name in [name for name in sys.modules if name.startswith(("mcpio.trio._http.http2", "h2."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "h2", None)
     with pytest.raises(ImportError, match=r"HTTP/2 needs h2: pip install 'mcpio\[http2\]'"):

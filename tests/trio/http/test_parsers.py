@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mcpio.trio._http_parsers import BadRequest, Fed, HeadRead, Mark, Parser, ParserName, new_parser
+from mcpio.trio._http.parsers import BadRequest, ParsedHead, Parser, ParserEvent, ParserMark, ParserName, new_parser
 
 UPGRADE = b"GET /a HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n"
 NEXT = b"POST /b HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nok"
@@ -17,11 +17,11 @@ NEXT = b"POST /b HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nok"
 both = pytest.mark.parametrize("name", ["h11", "httptools"])
 
 
-def events(parser: Parser) -> list[Fed | str]:
-    found: list[Fed | str] = []
+def events(parser: Parser) -> list[ParserEvent | str]:
+    found: list[ParserEvent | str] = []
     while (event := parser.next_event()) is not None:
-        found.append(event.target if isinstance(event, HeadRead) else event)
-        if isinstance(event, Mark):
+        found.append(event.target if isinstance(event, ParsedHead) else event)
+        if isinstance(event, ParserMark):
             break
     return found
 
@@ -35,7 +35,7 @@ def test_what_follows_the_head_can_be_taken(name: ParserName, cuts: tuple[int, .
     for start, end in itertools.pairwise(ends):
         parser.feed(data[start:end])
         head = head or parser.next_event()
-    assert isinstance(head, HeadRead)
+    assert isinstance(head, ParsedHead)
     assert parser.take_rest() == b"\x81\x85frames"
 
 
@@ -43,9 +43,9 @@ def test_what_follows_the_head_can_be_taken(name: ParserName, cuts: tuple[int, .
 def test_what_follows_the_second_of_two_requests_is_not_that_of_the_first(name: ParserName) -> None:
     parser = new_parser(name, 1000)
     parser.feed(NEXT + UPGRADE.replace(b"\r\n\r\n", b"\r\ncontent-length: 0\r\n\r\n") + b"\x81\x85frames")
-    assert events(parser) == ["/b", b"ok", Mark.END]
+    assert events(parser) == ["/b", b"ok", ParserMark.END]
     parser.next_cycle()
-    assert isinstance(parser.next_event(), HeadRead)
+    assert isinstance(parser.next_event(), ParsedHead)
     assert parser.take_rest() == b"\x81\x85frames"
 
 
@@ -53,7 +53,7 @@ def test_what_follows_the_second_of_two_requests_is_not_that_of_the_first(name: 
 def test_nothing_follows_the_head(name: ParserName) -> None:
     parser = new_parser(name, 1000)
     parser.feed(UPGRADE)
-    assert isinstance(parser.next_event(), HeadRead)
+    assert isinstance(parser.next_event(), ParsedHead)
     assert parser.take_rest() == b""
 
 
@@ -66,16 +66,16 @@ def test_whoever_does_not_take_it_reads_on(name: ParserName, at_once: bool, clos
         parser.feed(data)
     if closes:
         parser.feed(b"")
-    assert events(parser) == ["/a", Mark.END]
+    assert events(parser) == ["/a", ParserMark.END]
     assert parser.has_more
     parser.next_cycle()
-    assert events(parser) == ["/b", b"ok", Mark.END]
+    assert events(parser) == ["/b", b"ok", ParserMark.END]
     parser.next_cycle()
-    assert events(parser) == ([Mark.CLOSED] if closes else [])
+    assert events(parser) == ([ParserMark.CLOSED] if closes else [])
 
 
 def test_a_parser_that_is_not_installed_is_refused_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "mcpio.trio._httptools", raising=False)
+    monkeypatch.delitem(sys.modules, "mcpio.trio._http.httptools_parser", raising=False)
     monkeypatch.setitem(sys.modules, "httptools", None)
     with pytest.raises(ImportError, match=r"this parser needs httptools: pip install 'mcpio\[httptools\]'"):
         new_parser("httptools", 1000)
@@ -86,17 +86,23 @@ def test_a_parser_that_is_not_installed_is_refused_with_the_way_to_get_it(monkey
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_empty_lines_before_a_request_are_none_of_it(name: ParserName, line_end: bytes, size: int) -> None:
     parser, data = new_parser(name, 1000), line_end + NEXT + line_end + NEXT + line_end
-    found: list[Fed | str] = []
+    found: list[ParserEvent | str] = []
     for start in range(0, len(data), size):
         parser.feed(data[start : start + size])
         while new := events(parser):
             found += new
-            if new[-1] is Mark.END:
+            if new[-1] is ParserMark.END:
                 parser.next_cycle()
     assert not parser.has_more
     parser.feed(b"")
     found += events(parser)
-    assert [event for event in found if not isinstance(event, bytes)] == ["/b", Mark.END, "/b", Mark.END, Mark.CLOSED]
+    assert [event for event in found if not isinstance(event, bytes)] == [
+        "/b",
+        ParserMark.END,
+        "/b",
+        ParserMark.END,
+        ParserMark.CLOSED,
+    ]
 
 
 # One answer, whichever library reads (RFC 9110, RFC 9112)
@@ -155,17 +161,17 @@ def reading(name: ParserName, data: bytes, cuts: tuple[int, ...]) -> list[object
     return told
 
 
-def _told(parser: Parser, pieces: list[bytes]) -> Iterator[Fed]:
+def _told(parser: Parser, pieces: list[bytes]) -> Iterator[ParserEvent]:
     keeps_alive = True
     for piece in pieces:
         parser.feed(piece)
         while (event := parser.next_event()) is not None:
             yield event
-            if isinstance(event, HeadRead):
+            if isinstance(event, ParsedHead):
                 keeps_alive = event.keeps_alive
-            elif event is Mark.END and keeps_alive:
+            elif event is ParserMark.END and keeps_alive:
                 parser.next_cycle()
-            elif isinstance(event, Mark):
+            elif isinstance(event, ParserMark):
                 return
 
 

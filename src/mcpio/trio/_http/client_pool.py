@@ -18,7 +18,7 @@ from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
 from mcpio.trio._groups import reason_of
 from mcpio.trio._halves import RECEIVE_SIZE
-from mcpio.trio._http_proxy import Proxy, open_tunnel
+from mcpio.trio._http.proxy import Proxy, open_tunnel
 from mcpio.trio._listening import BROKEN, TCP_KEEP_ALIVE, keep_tcp_alive
 from mcpio.trio._timekeeper import Signal
 
@@ -43,7 +43,7 @@ class HttpClientTimeouts:
     """From one piece of a response to the next, for servers that keep quiet streams alive by comments."""
 
 
-class Job:
+class ClientExchange:
     """One exchange: what to send, and whether it was given up."""
 
     __slots__ = ("body", "exchange", "head", "scope")
@@ -86,12 +86,12 @@ class HttpPool:
         if ssl_context is None and location.scheme == "https":
             ssl_context = ssl.create_default_context()
         self._ssl_context = ssl_context if location.scheme == "https" else None
-        self._jobs: dict[object, Job] = {}
+        self._jobs: dict[object, ClientExchange] = {}
         self._spare: list[_Worker] = []
 
     def add(self, head: RequestHead) -> None:
         """Begin an exchange; ``run`` starts it when it is whole."""
-        self._jobs[head.exchange] = Job(head)
+        self._jobs[head.exchange] = ClientExchange(head)
 
     def add_body(self, body: Body) -> None:
         """Give an exchange its body."""
@@ -120,12 +120,12 @@ class HttpPool:
 
     # For the workers
 
-    async def room(self, job: Job) -> None:
+    async def room(self, job: ClientExchange) -> None:
         """Wait until there is room for more of a response."""
         while not self._wants_read(job.exchange):
             await self._paused.park()
 
-    def finish(self, job: Job, worker: _Worker) -> None:
+    def finish(self, job: ClientExchange, worker: _Worker) -> None:
         """Forget an exchange that is over, and remember that there is a connection to spare."""
         self._jobs.pop(job.exchange, None)
         self._spare.append(worker)
@@ -170,7 +170,7 @@ class HttpPool:
             raise
         return secured
 
-    def request(self, http: h11.Connection, job: Job) -> bytes:
+    def request(self, http: h11.Connection, job: ClientExchange) -> bytes:
         """Return a request as bytes. h11 refuses what would be more than one field (HTTP-35)."""
         head = job.head
         headers = [(b"host", self.location.authority.encode()), *head.headers]
@@ -193,10 +193,10 @@ class _Worker:
         self._stream: trio.abc.Stream | None = None
         self._http = h11.Connection(h11.CLIENT)
         self._has_response = self._is_sent = False
-        self._job: Job | None = None
+        self._job: ClientExchange | None = None
         self._wake = Signal()
 
-    def take(self, job: Job) -> None:
+    def take(self, job: ClientExchange) -> None:
         """Carry this next."""
         self._job = job
         self._wake.set()
@@ -224,7 +224,7 @@ class _Worker:
             with trio.CancelScope(shield=True):
                 await self._drop()
 
-    async def _carry(self, job: Job) -> ResponseItem:
+    async def _carry(self, job: ClientExchange) -> ResponseItem:
         """Carry one exchange. Returns the last of it, which the machine was not told yet."""
         error: McpError
         try:
@@ -252,7 +252,7 @@ class _Worker:
         await self._drop()
         return Reset(job.exchange, error)
 
-    async def _succeeds_with(self, stream: trio.abc.Stream, job: Job) -> bool:
+    async def _succeeds_with(self, stream: trio.abc.Stream, job: ClientExchange) -> bool:
         """Try a connection that was used before. Its end may be on its way, and then another is worth a try.
 
         That is so where the whole request was not sent, or it may be repeated, and nothing came back.
@@ -265,7 +265,7 @@ class _Worker:
             return False
         return True
 
-    async def _exchange(self, stream: trio.abc.Stream, job: Job) -> None:
+    async def _exchange(self, stream: trio.abc.Stream, job: ClientExchange) -> None:
         self._has_response = self._is_sent = False
         try:
             await stream.send_all(self._pool.request(self._http, job))
@@ -279,7 +279,7 @@ class _Worker:
         self._is_sent = True
         await self._read(stream, job)
 
-    async def _read(self, stream: trio.abc.Stream, job: Job) -> None:
+    async def _read(self, stream: trio.abc.Stream, job: ClientExchange) -> None:
         pool, http, receive = self._pool, self._http, self._pool.receive
         # Some send the head of a stream that nothing was said on with the first comment.
         limit = pool.timeouts.idle if job.head.method == "GET" else pool.timeouts.head

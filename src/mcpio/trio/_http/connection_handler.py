@@ -13,26 +13,26 @@ from mcpio.app.http_host import HttpHost
 from mcpio.engine.server import ServerConnection
 from mcpio.http.options import HttpOptions
 from mcpio.trio._beginnings import TapSource, watch
-from mcpio.trio._http_connection import HttpConnection
-from mcpio.trio._http_parsers import ParserName, new_parser
-from mcpio.trio._http_terms import FindPrincipal, HttpTimeouts
+from mcpio.trio._http.config import FindPrincipal, HttpTimeouts
+from mcpio.trio._http.connection import HttpConnection
+from mcpio.trio._http.parsers import ParserName, new_parser
 from mcpio.trio._listening import SocketPeer
 from mcpio.trio._site import Crowd, Ground
 
 if TYPE_CHECKING:
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
-    from mcpio.trio._http2_connection import Http2Connection
+    from mcpio.trio._http.http2.connection import Http2Connection
     from mcpio.trio._websocket_site import WebSocketSite, WebSocketTerms
 
-__all__ = ["HttpSite", "HttpSiteOptions"]
+__all__ = ["HttpConnectionConfig", "HttpConnectionHandler"]
 
 Carrier: TypeAlias = "HttpConnection | Http2Connection"
 """A connection, which carries the exchanges that it names."""
 
 
 @attrs.frozen
-class HttpSiteOptions:
+class HttpConnectionConfig:
     """What ``serve_http`` was told about connections. See there."""
 
     timeouts: HttpTimeouts
@@ -46,10 +46,10 @@ class HttpSiteOptions:
     websocket: WebSocketTerms | None = None
 
 
-class HttpSite:
+class HttpConnectionHandler:
     """The connections of one server, and the host of all sessions."""
 
-    def __init__(self, ground: Ground, http: HttpOptions, options: HttpSiteOptions) -> None:
+    def __init__(self, ground: Ground, http: HttpOptions, options: HttpConnectionConfig) -> None:
         self._options = options
         self._timekeeper = ground.timekeeper
         self._connections: Crowd[Carrier] = Crowd()

@@ -12,7 +12,7 @@ from h2.connection import H2Connection
 from h2.settings import SettingCodes, Settings
 
 from mcpio.http.model import RequestItem
-from mcpio.trio._http2_frames import FRAME_BYTES, PREFACE
+from mcpio.trio._http.http2.frames import FRAME_BYTES, PREFACE
 
 __all__ = ["Connection", "Stream"]
 

@@ -6,7 +6,7 @@ from collections import deque
 
 import httptools
 
-from mcpio.trio._http_parsers import BadRequest, Fed, HeadBuffer, Mark, head_read
+from mcpio.trio._http.parsers import BadRequest, HeadBuffer, ParserEvent, ParserMark, parsed_head
 
 __all__ = ["HttptoolsParser"]
 
@@ -17,7 +17,7 @@ class HttptoolsParser:
     def __init__(self, head_bytes: int) -> None:
         self._head_bytes = head_bytes
         self._head = HeadBuffer(head_bytes)
-        self._events: deque[Fed | BadRequest] = deque()
+        self._events: deque[ParserEvent | BadRequest] = deque()
         self._since_event = 0
         self._is_over = self._is_paused = False
         # The request that is being parsed, which may be ahead of the one that events tell of.
@@ -45,7 +45,7 @@ class HttptoolsParser:
         if not data:
             self._is_over = True
             is_whole = self._is_between and not self._head
-            self._events.append(Mark.CLOSED if is_whole else BadRequest(400, "the request broke off"))
+            self._events.append(ParserMark.CLOSED if is_whole else BadRequest(400, "the request broke off"))
             return
         known = len(self._events)
         self._parse(data)
@@ -56,14 +56,14 @@ class HttptoolsParser:
         if self._since_event > self._head_bytes:
             self._fail(BadRequest(431, "a line of the body of the request is too long"))
 
-    def next_event(self) -> Fed | None:
+    def next_event(self) -> ParserEvent | None:
         """Return what comes next."""
         if self._is_paused or not self._events:
             return None
         event = self._events.popleft()
         if isinstance(event, BadRequest):
             raise event
-        self._is_paused = event is Mark.END
+        self._is_paused = event is ParserMark.END
         return event
 
     @property
@@ -110,7 +110,7 @@ class HttptoolsParser:
             return
         parser, fields = self._parser, tuple(self._fields)
         try:
-            head = head_read(parser.get_method(), self._target, fields, parser.get_http_version().encode())
+            head = parsed_head(parser.get_method(), self._target, fields, parser.get_http_version().encode())
         except BadRequest as error:
             self._fail(error)
             return
@@ -130,7 +130,7 @@ class HttptoolsParser:
         """Hand over the end of a request. One that would change protocols only seems to have none."""
         if not self._framing:
             self._is_between = True
-            self._events.append(Mark.END)
+            self._events.append(ParserMark.END)
 
     def _parse(self, data: bytes) -> None:
         """Give httptools what arrived, cut where a request ends: the next head is looked at before it goes on."""

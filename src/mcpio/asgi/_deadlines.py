@@ -5,37 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mcpio.app.runtime import Runtime, Spawned
-from mcpio.asgi._calls import Call
+from mcpio.asgi._requests import AsgiRequest
 from mcpio.engine.timers import Timers
 
-__all__ = ["Alarm", "Watch"]
+__all__ = ["DeadlineWatch", "ScheduledCall"]
 
 
-class Watch:
+class DeadlineWatch:
     """The deadline of the host, and functions that are to be called later."""
 
     def __init__(self, now: Callable[[], float], expire: Callable[[], None]) -> None:
         """``now`` gives the time; ``expire`` lets the deadlines of the host expire."""
         self._now = now
         self._expire = expire
-        self._watching: dict[Call, None] = {}
+        self._watching: dict[AsgiRequest, None] = {}
         self._deadline: float | None = None
         self._timers: Timers[int] = Timers()
         self._alarms: dict[int, Callable[[], None]] = {}
         self._last = 0
-        self._sleeper: tuple[Call, float, Spawned] | None = None
+        self._sleeper: tuple[AsgiRequest, float, Spawned] | None = None
 
     @property
-    def somebody(self) -> Call | None:
+    def somebody(self) -> AsgiRequest | None:
         """A call that watches, or would."""
         return next(iter(self._watching), None)
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: AsgiRequest) -> None:
         """Have a call watch, which is open, if none does."""
         self._watching[call] = None
         self._arm()
 
-    def end(self, call: Call) -> None:
+    def end(self, call: AsgiRequest) -> None:
         """Have another watch from here on."""
         del self._watching[call]
         if self._sleeper is not None and self._sleeper[0] is call:
@@ -58,13 +58,13 @@ class Watch:
         self._deadline = deadline
         self._arm()
 
-    def set(self, when: float, function: Callable[[], None]) -> Alarm:
+    def set(self, when: float, function: Callable[[], None]) -> ScheduledCall:
         """Call a function at a time, unless what is returned is cancelled before."""
         self._last += 1
         self._timers.set(self._last, when)
         self._alarms[self._last] = function
         self._arm()
-        return Alarm(self, self._last)
+        return ScheduledCall(self, self._last)
 
     def clear(self, number: int) -> None:
         """Do not call a function."""
@@ -91,12 +91,12 @@ class Watch:
         self.look()
 
 
-class Alarm:
+class ScheduledCall:
     """A function that is to be called later."""
 
     __slots__ = ("_number", "_watch")
 
-    def __init__(self, watch: Watch, number: int) -> None:
+    def __init__(self, watch: DeadlineWatch, number: int) -> None:
         self._watch = watch
         self._number = number
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from mcpio.http.model import Headers, RequestHead
-from mcpio.trio._http_writing import LINE_END, http_date
+from mcpio.trio._http.responses import LINE_END, http_date
 
 __all__ = ["request_head", "response_fields"]
 

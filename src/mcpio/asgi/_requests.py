@@ -8,10 +8,10 @@ from typing import Any
 
 from mcpio.app.runtime import OneShot, Runtime, Spawned
 
-__all__ = ["Call", "CallTask", "acting"]
+__all__ = ["AsgiRequest", "RequestTask", "current_request"]
 
 
-class Call:
+class AsgiRequest:
     """One call of the application, or the lifespan around all of them: what begins in it lives in it.
 
     Tasks need a group of the event loop. Requests that are answered at once begin none, so a call does without until
@@ -44,9 +44,9 @@ class Call:
     """Whether the response is complete, or nobody is there to read it."""
     is_done: bool
     """Whether it has returned: nothing can begin in it any more."""
-    queue: list[CallTask]
+    queue: list[RequestTask]
     """The tasks that wait for ``open``."""
-    running: dict[CallTask, None]
+    running: dict[RequestTask, None]
     """The tasks that are not over."""
     runtime: Runtime | None
     """The event loop with the call's own group of tasks."""
@@ -60,7 +60,7 @@ class Call:
         self.runtime = None
         self._waiting: OneShot | None = None
 
-    def add(self, task: CallTask) -> None:
+    def add(self, task: RequestTask) -> None:
         """Let a task run in this call."""
         if self.runtime is None:
             self.queue.append(task)
@@ -91,11 +91,11 @@ class Call:
         self._is_ready = False
 
 
-acting: ContextVar[Call | None] = ContextVar("mcpio.asgi.acting", default=None)
+current_request: ContextVar[AsgiRequest | None] = ContextVar("mcpio.asgi.current_request", default=None)
 """The call in which the present code runs."""
 
 
-class CallTask:
+class RequestTask:
     """A coroutine that runs in a call, from the time on when the call can run it."""
 
     __slots__ = ("_coroutine", "_is_cancelled", "_task", "call")
@@ -104,7 +104,7 @@ class CallTask:
         self._coroutine = coroutine
         self._is_cancelled = False
         self._task: Spawned | None = None
-        self.call: Call | None = None
+        self.call: AsgiRequest | None = None
 
     def cancel(self) -> None:
         """Ask it to stop at its next wait."""
@@ -112,7 +112,7 @@ class CallTask:
         if self._task is not None:
             self._task.cancel()
 
-    def start(self, call: Call, runtime: Runtime) -> None:
+    def start(self, call: AsgiRequest, runtime: Runtime) -> None:
         """Run it in a call."""
         self.call = call
         call.running[self] = None
@@ -120,8 +120,8 @@ class CallTask:
         if self._is_cancelled:
             self._task.cancel()
 
-    async def _run(self, call: Call) -> None:
-        acting.set(call)  # whoever spawned it may have acted in another one
+    async def _run(self, call: AsgiRequest) -> None:
+        current_request.set(call)  # whoever spawned it may have acted in another one
         try:
             await self._coroutine
         finally:

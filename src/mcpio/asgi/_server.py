@@ -14,9 +14,9 @@ from mcpio._driving import TapSource, report, watch
 from mcpio._driving.places import LAST_STORED, Place, attached
 from mcpio.app.http_host import HttpHost
 from mcpio.app.runtime import OneShot, Spawned
-from mcpio.asgi._calls import Call, CallTask, acting
-from mcpio.asgi._loops import Loop, loop_identity, running_loop
-from mcpio.asgi._watch import Watch
+from mcpio.asgi._deadlines import DeadlineWatch
+from mcpio.asgi._event_loop import EventLoop, loop_identity, running_loop
+from mcpio.asgi._requests import AsgiRequest, RequestTask, current_request
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mcpio.engine.server import ServerConnection
     from mcpio.http.options import HostPolicy, HttpOptions
 
-__all__ = ["Receive", "Scope", "Send", "Site", "SiteOptions"]
+__all__ = ["AsgiConfig", "AsgiServer", "Receive", "Scope", "Send"]
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 
 @attrs.frozen
-class SiteOptions:
+class AsgiConfig:
     """How a server is served."""
 
     http: HttpOptions
@@ -46,27 +46,27 @@ class SiteOptions:
     unanswered: UnansweredPolicy
 
 
-class Site:
+class AsgiServer:
     """Serves one ``Server``, in one event loop at a time.
 
     Sessions outlive an event loop in which nothing is open any more, and go on in the next one.
     """
 
-    def __init__(self, server: Server, options: SiteOptions, state: Any) -> None:
+    def __init__(self, server: Server, options: AsgiConfig, state: Any) -> None:
         """``state`` is what the server's lifespan gave."""
         self._server = server
         self._tap = options.tap
         self._state = state
-        self._loop: Loop | None = None
+        self._loop: EventLoop | None = None
         self._now = self._offset = 0.0
-        self._calls: dict[Hashable, Call] = {}
+        self._calls: dict[Hashable, AsgiRequest] = {}
         self._last = 0
-        self._home: Call | None = None
-        self._queue: list[CallTask] = []
-        self._watch = Watch(self.now, self._expire)
+        self._home: AsgiRequest | None = None
+        self._queue: list[RequestTask] = []
+        self._watch = DeadlineWatch(self.now, self._expire)
         self._host = HttpHost(
             server,
-            SiteRuntime(self),
+            AsgiRuntime(self),
             clock=self.now,
             on_ready=self._wake,
             on_deadline=self._watch.take_deadline,
@@ -92,8 +92,8 @@ class Site:
         """Serve one request; return when everything that it began is done, whether its client is there or not."""
         self._enter()
         self._last += 1
-        call = self._calls[self._last] = Call(self._last, is_head=scope["method"] == "HEAD")
-        token = acting.set(call)
+        call = self._calls[self._last] = AsgiRequest(self._last, is_head=scope["method"] == "HEAD")
+        token = current_request.set(call)
         try:
             call.queue, self._queue = self._queue, []
             self._watch.look()
@@ -103,16 +103,16 @@ class Site:
             if call.is_read and not call.queue:
                 await self._send_ready(call, send)
             if call.queue or not call.is_over:
-                await self._see_out(call, receive, send)
+                await self._drain(call, receive, send)
         except BaseException:
             call.is_done = True  # nothing can run in it any more, but in others
             self._cut_off(call)
             raise
         finally:
-            acting.reset(token)
+            current_request.reset(token)
             self._finish(call)
 
-    async def _read(self, call: Call, receive: Receive) -> None:
+    async def _read(self, call: AsgiRequest, receive: Receive) -> None:
         """Read the request, as far as nothing wants to run. One that is answered before is not read any further."""
         while not (call.is_read or call.has_response or call.is_over or call.queue):
             message = await receive()
@@ -125,7 +125,7 @@ class Site:
                 call.is_read = True
                 self._host.receive(End(call.exchange))
 
-    async def _see_out(self, call: Call, receive: Receive, send: Send) -> None:
+    async def _drain(self, call: AsgiRequest, receive: Receive, send: Send) -> None:
         """Run what the request began, and send the response as it comes."""
         loop = self.loop
         async with loop.group() as runtime:
@@ -144,19 +144,19 @@ class Site:
                 if listener is not None:
                     listener.cancel()
 
-    async def _listen(self, call: Call, receive: Receive) -> None:
+    async def _listen(self, call: AsgiRequest, receive: Receive) -> None:
         """Notice a client that goes away. What else it sends was answered already, and is passed over."""
         while (await receive())["type"] != "http.disconnect":
             pass
         self._lose(call)
         call.wake()
 
-    def _lose(self, call: Call) -> None:
+    def _lose(self, call: AsgiRequest) -> None:
         if not call.is_over:
             call.is_over = True
             self._host.receive(Reset(call.exchange))
 
-    async def _send_ready(self, call: Call, send: Send) -> None:
+    async def _send_ready(self, call: AsgiRequest, send: Send) -> None:
         """Send what there is of the response, about 64 KiB at a time: ``send`` waits until the server takes more."""
         while not call.is_over and (items := self._host.responses_to_send(call.exchange)):
             call.is_over = isinstance(items[-1], End)
@@ -169,14 +169,14 @@ class Site:
                 self._lose(call)
                 call.is_over = True
 
-    def _cut_off(self, call: Call) -> None:
+    def _cut_off(self, call: AsgiRequest) -> None:
         """Take note that a call was cancelled, or failed: what ran in it was cut off, and its sessions go on."""
         self._lose(call)
         self._host.fail_abandoned()
         if self._server.tasks is not None:
-            self._server.tasks.abandon(lambda handle: isinstance(handle, CallTask) and handle.call is call)
+            self._server.tasks.abandon(lambda handle: isinstance(handle, RequestTask) and handle.call is call)
 
-    def _finish(self, call: Call) -> None:
+    def _finish(self, call: AsgiRequest) -> None:
         call.is_done = True
         del self._calls[call.exchange]
         self._queue += call.queue
@@ -207,7 +207,7 @@ class Site:
         """Have a place, for the length of a block, for what outlives its calls; at the end, end all sessions."""
         self._enter()
         async with self.loop.group() as runtime:
-            self._home = home = Call(0)
+            self._home = home = AsgiRequest(0)
             home.open(runtime)
             self._watch.begin(home)
             try:
@@ -226,17 +226,17 @@ class Site:
                 for task in tuple(home.running):
                     task.cancel()
 
-    def _with_tasks(self, home: Call) -> contextlib.AbstractAsyncContextManager[None]:
+    def _with_tasks(self, home: AsgiRequest) -> contextlib.AbstractAsyncContextManager[None]:
         """Let tasks that outlive their requests run, for a block, in the lifespan."""
         tasks = self._server.tasks
         if tasks is None:
             return contextlib.nullcontext()
-        return attached(tasks, Place(SiteRuntime(self, home), self.now), self._state, self.loop.last_moment)
+        return attached(tasks, Place(AsgiRuntime(self, home), self.now), self._state, self.loop.last_moment)
 
     # The event loop
 
     @property
-    def loop(self) -> Loop:
+    def loop(self) -> EventLoop:
         """The event loop. ``RuntimeError`` before the first call."""
         if self._loop is None:
             raise RuntimeError("no request has come yet: there is no event loop")
@@ -257,12 +257,12 @@ class Site:
         self._loop = running_loop()
         self._offset = self._now - self._loop.clock()
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None], call: Call | None = None) -> CallTask:
-        """Run a coroutine in a call, or in the one that is acting.
+    def spawn(self, coroutine: Coroutine[Any, Any, None], call: AsgiRequest | None = None) -> RequestTask:
+        """Run a coroutine in a call, or in the one that is current_request.
 
         What nobody acts for runs in the lifespan, or in a call that is open, or in the next one.
         """
-        task = CallTask(coroutine)
+        task = RequestTask(coroutine)
         chosen = call or self._acting()
         if chosen is None:
             self._queue.append(task)
@@ -270,8 +270,8 @@ class Site:
             chosen.add(task)
         return task
 
-    def _acting(self) -> Call | None:
-        call = acting.get()
+    def _acting(self) -> AsgiRequest | None:
+        call = current_request.get()
         if call is not None and not call.is_done and self._calls.get(call.exchange) is call:
             return call
         return self._home or self._watch.somebody
@@ -286,14 +286,14 @@ class Site:
         self._host.handle_timeout()
 
 
-class SiteRuntime:
-    """The seam to the event loop, whichever it is: tasks live in the call that is acting, or in one that is given."""
+class AsgiRuntime:
+    """The seam to the event loop, whichever it is: tasks live in the current request, or in a given one."""
 
-    def __init__(self, site: Site, call: Call | None = None) -> None:
+    def __init__(self, site: AsgiServer, call: AsgiRequest | None = None) -> None:
         self._site = site
         self._call = call
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> CallTask:
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> RequestTask:
         """Run a coroutine as a task of its own."""
         return self._site.spawn(coroutine, self._call)
 

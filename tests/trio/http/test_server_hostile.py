@@ -14,7 +14,7 @@ from triowire import RawHttp, each_parser, in_virtual_time, memory_site
 from mcpio import Context, Limits, Options, Server
 from mcpio.http.options import Cors, HttpOptions
 from mcpio.trio import HttpTimeouts
-from mcpio.trio._http_writing import ResponseWriter
+from mcpio.trio._http.responses import ResponseWriter
 
 
 def small_server(**limits: Any) -> Server:

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 from h2.errors import ErrorCodes
 
-__all__ = ["FRAME_BYTES", "PREFACE", "Allowance", "Frame", "Frames", "Kind", "Unacceptable", "cost"]
+__all__ = ["FRAME_BYTES", "PREFACE", "ConnectionFault", "Frame", "FrameBudget", "FrameReader", "Kind", "cost"]
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """What every client says first (RFC 9113 section 3.4)."""
@@ -54,7 +54,7 @@ class Frame:
         return bool(self.flags & _END_STREAM)
 
 
-class Unacceptable(Exception):
+class ConnectionFault(Exception):
     """What came ends the connection."""
 
     def __init__(self, code: ErrorCodes, message: str) -> None:
@@ -62,7 +62,7 @@ class Unacceptable(Exception):
         self.code = code
 
 
-class Frames:
+class FrameReader:
     """Cuts bytes into frames, after the preface. It keeps less than one frame and what was fed last."""
 
     is_in_head: bool
@@ -81,7 +81,7 @@ class Frames:
         self._data += data
 
     def next_frame(self) -> Frame | None:
-        """Return the next frame; ``None`` for "feed me". Raises ``Unacceptable``."""
+        """Return the next frame; ``None`` for "feed me". Raises ``ConnectionFault``."""
         if self._preface:
             self._skip_preface()
         data = self._data
@@ -89,7 +89,7 @@ class Frames:
             return None
         size, kind, flags = int.from_bytes(data[:3], "big"), data[3], data[4]
         if size > FRAME_BYTES:
-            raise Unacceptable(ErrorCodes.FRAME_SIZE_ERROR, "a frame is too long")
+            raise ConnectionFault(ErrorCodes.FRAME_SIZE_ERROR, "a frame is too long")
         if len(data) < _HEADER + size:
             return None
         self._follow_head(kind, flags, size)
@@ -100,7 +100,7 @@ class Frames:
     def _skip_preface(self) -> None:
         seen = bytes(self._data[: len(self._preface)])
         if not self._preface.startswith(seen):
-            raise Unacceptable(ErrorCodes.PROTOCOL_ERROR, "this is no HTTP/2")
+            raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "this is no HTTP/2")
         self._preface = self._preface[len(seen) :]
         del self._data[: len(seen)]
 
@@ -109,7 +109,7 @@ class Frames:
             return
         self._head_size = size if kind == Kind.HEADERS else self._head_size + size
         if self._head_size > self._head_bytes:
-            raise Unacceptable(ErrorCodes.ENHANCE_YOUR_CALM, "the head of a request is too long")
+            raise ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, "the head of a request is too long")
         self.is_in_head = not flags & _END_HEADERS
 
 
@@ -123,7 +123,7 @@ def cost(frame: Frame) -> int:
     return 0 if frame.kind in (Kind.HEADERS, Kind.CONTINUATION) else 1
 
 
-class Allowance:
+class FrameBudget:
     """How many frames a client may send that ask for nothing: some at once, more as time passes, and for what it reads.
 
     It bounds what is not bounded by the requests that may be open at once: those that are reset as soon as they are

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mcpio.http.location import Location
-from mcpio.trio._http_proxy import Proxy, find_proxy
+from mcpio.trio._http.proxy import Proxy, find_proxy
 
 HERE = Location.parse("http://a.example.com:8000/mcp")
 

@@ -11,11 +11,11 @@ import attrs
 
 from mcpio.app.runtime import Runtime
 
-__all__ = ["Loop", "loop_identity", "running_loop"]
+__all__ = ["EventLoop", "loop_identity", "running_loop"]
 
 
 @attrs.frozen
-class Loop:
+class EventLoop:
     """An event loop that runs."""
 
     identity: object
@@ -40,7 +40,7 @@ def loop_identity() -> object:
     return asyncio.get_running_loop()
 
 
-def running_loop() -> Loop:
+def running_loop() -> EventLoop:
     """Return the loop in which this is called."""
     return _trio_loop() if _is_in_trio() else _asyncio_loop()
 
@@ -57,7 +57,7 @@ def _is_in_trio() -> bool:
     return True
 
 
-def _trio_loop() -> Loop:
+def _trio_loop() -> EventLoop:
     import trio
 
     from mcpio.trio._groups import last_moment, ungrouped
@@ -69,10 +69,10 @@ def _trio_loop() -> Loop:
             async with trio.open_nursery() as nursery:
                 yield TrioRuntime(nursery)
 
-    return Loop(loop_identity(), trio.current_time, TrioRuntime(None), group, last_moment)
+    return EventLoop(loop_identity(), trio.current_time, TrioRuntime(None), group, last_moment)
 
 
-def _asyncio_loop() -> Loop:
+def _asyncio_loop() -> EventLoop:
     import asyncio
 
     from mcpio.asyncio._groups import last_moment, ungrouped
@@ -91,4 +91,4 @@ def _asyncio_loop() -> Loop:
                     raise
 
     loop = asyncio.get_running_loop()
-    return Loop(loop, loop.time, AsyncioRuntime(None), group, last_moment)
+    return EventLoop(loop, loop.time, AsyncioRuntime(None), group, last_moment)

@@ -15,9 +15,9 @@ from mcpio.app.http_host import HttpHost
 from mcpio.http.checks import Rejection
 from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
 from mcpio.trio._halves import RECEIVE_SIZE
-from mcpio.trio._http_parsers import BadRequest, HeadRead, Mark, Parser
-from mcpio.trio._http_terms import LINGER, FindPrincipal, HttpTimeouts, Stage, principal_of
-from mcpio.trio._http_writing import ResponseWriter, plain_text
+from mcpio.trio._http.config import LINGER, FindPrincipal, HttpTimeouts, Stage, principal_of
+from mcpio.trio._http.parsers import BadRequest, ParsedHead, Parser, ParserMark
+from mcpio.trio._http.responses import ResponseWriter, plain_text
 from mcpio.trio._listening import BROKEN, SocketPeer
 from mcpio.trio._timekeeper import Signal
 from mcpio.trio._wire import quickened
@@ -69,7 +69,7 @@ class HttpConnection:
         self._exchange: Hashable = None
         self._items: list[RequestItem] = []
         # How it stands with the exchange.
-        self._request: HeadRead | None = None
+        self._request: ParsedHead | None = None
         self._expects = self._is_read = self._has_head = self._is_answered = False
         # How it stands with the connection.
         self._is_closing = self._is_over = False
@@ -81,7 +81,7 @@ class HttpConnection:
         # What the reader waits for, and until when.
         self._turn = Signal()
         self._stage = Stage.HEAD
-        self._patience = trio.CancelScope()
+        self._idle_timer = trio.CancelScope()
 
     # From the site
 
@@ -117,7 +117,7 @@ class HttpConnection:
     def abort(self) -> None:
         """End the connection."""
         self._is_over = True
-        self._patience.cancel()
+        self._idle_timer.cancel()
 
     # The reader
 
@@ -129,9 +129,9 @@ class HttpConnection:
         try:
             async with trio.open_nursery() as self._nursery:
                 try:
-                    with self._patience:
+                    with self._idle_timer:
                         await self._serve()
-                    if self._patience.cancelled_caught and not self._is_over:
+                    if self._idle_timer.cancelled_caught and not self._is_over:
                         await self._give_up()
                 finally:
                     # Handlers that go on may say something before this nursery is left, which takes no task any more.
@@ -152,14 +152,14 @@ class HttpConnection:
                 elif isinstance(event, bytes):
                     self._expects = False
                     items.append(Body(self._exchange, event))
-                elif isinstance(event, HeadRead):
+                elif isinstance(event, ParsedHead):
                     await self._begin(event)
-                elif event is Mark.END:
+                elif event is ParserMark.END:
                     items.append(End(self._exchange))
                     self._is_read = True
                     self._hand_over()
                     await self._write_all()
-                    await self._see_out()
+                    await self._drain()
                 else:
                     return
         except BadRequest as error:
@@ -167,7 +167,7 @@ class HttpConnection:
         except BROKEN:
             return
 
-    async def _begin(self, head: HeadRead) -> None:
+    async def _begin(self, head: ParsedHead) -> None:
         self._requests += 1
         exchange = (self, self._requests)
         item = RequestHead(exchange, head.method, head.target, head.headers, self._principal)
@@ -186,7 +186,7 @@ class HttpConnection:
         self._items.append(item)
 
     async def _leave_http(
-        self, websockets: WebSocketSite, head: HeadRead, answer: Accepted | Rejection, principal: Hashable
+        self, websockets: WebSocketSite, head: ParsedHead, answer: Accepted | Rejection, principal: Hashable
     ) -> None:
         """Answer a request for a WebSocket. The connection is one then, or over."""
         self._is_over = True
@@ -219,9 +219,9 @@ class HttpConnection:
         if self._expects:
             self._expects = False
             await self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._patience.deadline += await self._receive() / self._timeouts.rate
+        self._idle_timer.deadline += await self._receive() / self._timeouts.rate
 
-    async def _see_out(self) -> None:
+    async def _drain(self) -> None:
         """Wait until the response is out. The client may go away meanwhile, or ask for more, which waits its turn."""
         while self._exchange is not None and not self._is_over:
             self._enter(Stage.ANSWER)
@@ -280,7 +280,7 @@ class HttpConnection:
 
     def _set_deadline(self, timeout: float | None) -> None:
         self._since = trio.current_time()
-        self._patience.deadline = inf if timeout is None else self._since + timeout
+        self._idle_timer.deadline = inf if timeout is None else self._since + timeout
 
     # Writing
 
@@ -352,7 +352,7 @@ class HttpConnection:
         if self._is_closing or not self._is_read or self._writer.closes:
             self._is_over = True
             if not self._is_busy:
-                self._patience.cancel()
+                self._idle_timer.cancel()
             return
         self._parser.next_cycle()
         # Where nothing had to be waited for, a deadline of a moment ago will do: setting one costs more than this.

@@ -20,11 +20,11 @@ from mcpio._driving import report
 from mcpio.app.http_host import HttpHost
 from mcpio.engine.timers import Timers
 from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead
-from mcpio.trio._http2_fields import request_head, response_fields
-from mcpio.trio._http2_frames import FRAME_BYTES, Allowance, Frame, Frames, Kind, Unacceptable, cost
-from mcpio.trio._http2_state import Connection, Stream
-from mcpio.trio._http_terms import HttpTimeouts, Stage
-from mcpio.trio._http_writing import plain_text
+from mcpio.trio._http.config import HttpTimeouts, Stage
+from mcpio.trio._http.http2.fields import request_head, response_fields
+from mcpio.trio._http.http2.frames import FRAME_BYTES, ConnectionFault, Frame, FrameBudget, FrameReader, Kind, cost
+from mcpio.trio._http.http2.state import Connection, Stream
+from mcpio.trio._http.responses import plain_text
 
 __all__ = ["Http2Streams"]
 
@@ -74,8 +74,8 @@ class Http2Streams:
         self._body_bytes = host.server.options.limits.message_bytes
         self._http = Connection(head_bytes)
         self._now = trio.current_time()
-        self._frames = Frames(head_bytes)
-        self._allowance = Allowance(self._now)
+        self._frames = FrameReader(head_bytes)
+        self._allowance = FrameBudget(self._now)
         self._streams: dict[int, Stream] = {}
         self._ready: dict[int, None] = {}
         self._items: list[RequestItem] = []
@@ -103,7 +103,7 @@ class Http2Streams:
         try:
             while (frame := self._frames.next_frame()) is not None and self._take(frame):
                 pass
-        except Unacceptable as error:
+        except ConnectionFault as error:
             self._fail(error.code)
         except ProtocolError:
             # h2 has said so to the client.
@@ -225,7 +225,7 @@ class Http2Streams:
 
     def _spend(self, count: int) -> None:
         if not self._allowance.spend(count, self._now):
-            raise Unacceptable(ErrorCodes.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
+            raise ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
 
     def _handle(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.RequestReceived):

@@ -11,7 +11,7 @@ from asgiserved import Served, raw
 from asgiwire import Called, EventLoop, as_call
 from httpwire import RawClient
 
-from mcpio.asgi._site import Site
+from mcpio.asgi._server import AsgiServer
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.http.model import Reset
@@ -23,7 +23,7 @@ from mcpio.http.options import HttpOptions
 def test_what_is_answered_at_once_runs_no_task(loop: EventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         served = Served(loop)
-        monkeypatch.setattr(Site, "_see_out", None)  # where tasks would begin
+        monkeypatch.setattr(AsgiServer, "_drain", None)  # where tasks would begin
         await served.client.initialize()
         assert (await served.client.call("echo", text="x")).json["result"]["content"][0]["text"] == "x"
         assert [message["type"] for message in served.wire.calls[-1].messages] == [

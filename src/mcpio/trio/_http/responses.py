@@ -9,7 +9,7 @@ from typing import Final
 
 from mcpio.http.checks import Rejection, rejection_body
 from mcpio.http.model import Headers
-from mcpio.trio._http_parsers import HeadRead
+from mcpio.trio._http.parsers import ParsedHead
 
 __all__ = ["LINE_END", "ResponseWriter", "http_date", "plain_text"]
 
@@ -26,7 +26,7 @@ class ResponseWriter:
         self.closes = False
         self._is_bodiless = self._is_chunked = False
 
-    def head(self, request: HeadRead | None, status: int, headers: Headers, *, closes: bool) -> bytes:
+    def head(self, request: ParsedHead | None, status: int, headers: Headers, *, closes: bool) -> bytes:
         """Return the head of the response to a request; ``None`` for what is no request.
 
         Without ``content-length`` the body comes in chunks, or for a client of HTTP/1.0 to the end of the connection.
@@ -51,7 +51,7 @@ class ResponseWriter:
             raise ValueError(LINE_END)
         return head + b"\r\n\r\n"
 
-    def rejection(self, request: HeadRead, rejection: Rejection) -> bytes:
+    def rejection(self, request: ParsedHead, rejection: Rejection) -> bytes:
         """Return the whole response to a request that is not served, which is the last one. ``ValueError`` likewise."""
         body = rejection_body(rejection)
         length = (b"content-length", b"%d" % len(body))

@@ -19,16 +19,16 @@ from mcpio.app.http_host import HttpHost
 from mcpio.app.server import Server
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._beginnings import TapSource
-from mcpio.trio._http_parsers import ParserName, new_parser
-from mcpio.trio._http_site import HttpSite, HttpSiteOptions
-from mcpio.trio._http_terms import FindPrincipal, HttpTimeouts
+from mcpio.trio._http.config import FindPrincipal, HttpTimeouts
+from mcpio.trio._http.connection_handler import HttpConnectionConfig, HttpConnectionHandler
+from mcpio.trio._http.parsers import ParserName, new_parser
 from mcpio.trio._listening import Door, address_of, listen_tcp, listen_unix, unix_path_of
 from mcpio.trio._site import run_site, until_signalled
 
 if TYPE_CHECKING:
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
-    from mcpio.trio._http2_connection import Http2Connection
+    from mcpio.trio._http.http2.connection import Http2Connection
     from mcpio.trio._websocket_site import WebSocketTerms
     from mcpio.websocket.options import WebSocketOptions
 
@@ -116,7 +116,7 @@ async def serve_http(
     new_parser(parser, head_bytes)  # To fail now, and not at the first client.
     http = chosen("options", options, HttpOptions)
     newer, terms = _http2_for(ssl_context) if http2 else None, _terms(websocket)
-    told = HttpSiteOptions(
+    told = HttpConnectionConfig(
         chosen("timeouts", timeouts, HttpTimeouts), head_bytes, parser, newer, principal, tap, store, unanswered, terms
     )
     door = Door(
@@ -138,7 +138,7 @@ async def run_http(
     bound: Sequence[trio.abc.Listener[Any]],
     name: str | None,
     options: HttpOptions,
-    told: HttpSiteOptions,
+    told: HttpConnectionConfig,
     door: Door,
     scheme: str,
     grace: float,
@@ -149,10 +149,12 @@ async def run_http(
     chosen = _policed(options, place)
     url = _url(scheme, place, chosen.path)
 
-    def tell(site: HttpSite) -> None:
+    def tell(site: HttpConnectionHandler) -> None:
         started(HttpListening(url, place[1] if isinstance(place, tuple) else None, site.host))
 
-    await run_site(server, partial(HttpSite, http=chosen, options=told), door, bound, grace=grace, started=tell)
+    await run_site(
+        server, partial(HttpConnectionHandler, http=chosen, options=told), door, bound, grace=grace, started=tell
+    )
 
 
 def _terms(websocket: WebSocketOptions | None) -> WebSocketTerms | None:
@@ -167,7 +169,7 @@ def _terms(websocket: WebSocketOptions | None) -> WebSocketTerms | None:
 def _http2_for(ssl_context: ssl.SSLContext | None) -> type[Http2Connection]:
     """Return what speaks HTTP/2, and have TLS offer it. ``ImportError`` where h2 is not installed."""
     try:
-        from mcpio.trio._http2_connection import Http2Connection
+        from mcpio.trio._http.http2.connection import Http2Connection
     except ModuleNotFoundError as error:
         raise ImportError("HTTP/2 needs h2: pip install 'mcpio[http2]'", name=error.name) from error
     if ssl_context is not None:

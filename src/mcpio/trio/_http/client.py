@@ -25,8 +25,8 @@ from mcpio.http.model import Body, End, RequestHead, RequestItem
 from mcpio.trio._beginnings import Beginning, ClientBeginning, begin_client
 from mcpio.trio._drivers import Opened, shake_hands
 from mcpio.trio._groups import ungrouped
-from mcpio.trio._http_exchange import HttpClientTimeouts, HttpPool
-from mcpio.trio._http_proxy import Proxy, find_proxy
+from mcpio.trio._http.client_pool import HttpClientTimeouts, HttpPool
+from mcpio.trio._http.proxy import Proxy, find_proxy
 from mcpio.trio._interrupts import uninterruptible
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Timekeeper

@@ -1,0 +1,1 @@
+"""HTTP/2 connections of a server, on h2."""
