@@ -3,7 +3,8 @@
     python benchmarks/large_messages.py
     python benchmarks/large_messages.py --calls 100 --size 100000
 
-Client and server are processes of their own, on each transport in turn. Both are ours.
+Client and server run in separate processes, on each transport in turn. Both are ours, except the client of HTTP/2, a
+plain h2 client (the extra http2): one connection, as many streams at once as the server allows.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from harness import Figures, Rounds, arguments, run_program
 
 from mcpio import Client, McpError, Server
 
-TRANSPORTS = ("HTTP", "TCP", "stdio")
+TRANSPORTS = ("HTTP", "HTTP/2", "WebSocket", "TCP", "stdio")
 HERE = str(Path(__file__))
 
 
@@ -59,7 +60,7 @@ def main() -> int:
 
 def serve(transport: str) -> None:
     """Serve until the process is ended; say where on standard output, but for stdio."""
-    from mcpio.trio import serve_http, serve_stdio, serve_tcp
+    from mcpio.trio import serve_http, serve_stdio, serve_tcp, serve_websocket
 
     server = Server("large", "1.0")
 
@@ -74,12 +75,14 @@ def serve(transport: str) -> None:
     async def listen(start: Any) -> None:
         async with trio.open_nursery() as nursery:
             listening = await nursery.start(start)
-            print(json.dumps([listening.url] if transport == "HTTP" else [listening.host, listening.port]), flush=True)
+            print(json.dumps([listening.host, listening.port] if transport == "TCP" else [listening.url]), flush=True)
 
     if transport == "stdio":
         trio.run(serve_stdio, server)
-    elif transport == "HTTP":
-        trio.run(listen, partial(serve_http, server, port=0))
+    elif transport in ("HTTP", "HTTP/2"):
+        trio.run(listen, partial(serve_http, server, port=0, http2=transport == "HTTP/2"))
+    elif transport == "WebSocket":
+        trio.run(listen, partial(serve_websocket, server, port=0))
     else:
         trio.run(listen, partial(serve_tcp, server))
 
@@ -127,10 +130,14 @@ async def call(transport: str, calls: int, size: int) -> Figures:
     return figures
 
 
-def _opened(transport: str, place: list[Any]) -> AbstractAsyncContextManager[Client]:
-    from mcpio.trio import open_http, open_tcp
+def _opened(transport: str, place: list[Any]) -> AbstractAsyncContextManager[Any]:
+    from http2_client import open_http2
 
-    return open_http(*place) if transport == "HTTP" else open_tcp(*place)
+    from mcpio.trio import open_http, open_tcp, open_websocket
+
+    openers: dict[str, Any] = {"HTTP": open_http, "HTTP/2": open_http2, "WebSocket": open_websocket, "TCP": open_tcp}
+    opened: AbstractAsyncContextManager[Any] = openers[transport](*place)
+    return opened
 
 
 async def _all_at_once(calls: int, ask: Any) -> None:

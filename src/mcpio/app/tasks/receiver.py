@@ -116,6 +116,7 @@ class TaskReceiver:
         self.options: TaskOptions = options
         self.thread_pool: ThreadPool = thread_pool
         self.fault_reports: FaultReports = FaultReports()
+        """Where failing tasks are reported to the operator, throttled."""
         self._page_size = page_size
         self.handlers = {
             "tasks/get": self._get,
