@@ -30,8 +30,9 @@ OTHER_MODULES = {
 AT_THE_START = {
     ("_driving/__init__.py", "checked_server"): "asked before anything is served",
     ("_driving/preloading.py", "preload"): "this is it",
-    ("app/hosting.py", "_keeping_of"): "of a store, when the host is made",
-    ("app/hosting.py", "_new_hooks"): "of a store, when the host is made",
+    ("app/http_host.py", "_durable"): "of a store, when the host is made",
+    ("app/http_host.py", "_keeping_of"): "of a store, when the host is made",
+    ("app/http_host.py", "_new_hooks"): "of a store, when the host is made",
     ("app/server.py", "_keep_tasks"): "when the server is made",
     ("app/offering/registration.py", "_validator"): "when a tool is registered",
     ("app/values/records.py", "_dataclass_fields"): "when a tool is registered",
@@ -40,8 +41,7 @@ AT_THE_START = {
     ("engine/replay.py", "_read_profile"): "of recordings that are replayed",
     ("framing/json.py", "_orjson"): "chosen by preload",
     ("framing/json.py", "_stdlib"): "chosen by preload",
-    ("http/server.py", "__init__"): "when the host is made",
-    ("http/server.py", "_all_endpoints"): "when the host is made",
+    ("http/server/server.py", "_all_endpoints"): "when the host is made",
     ("trio/_http_parsers.py", "new_parser"): "serve_http makes one before it listens",
 }
 """Imports inside of functions that come before anything is served, or never for a server, and why."""
