@@ -3,7 +3,7 @@
     python benchmarks/schema_validators.py                  times, for whatever is importable
     python benchmarks/schema_validators.py --suite DIR      also the official test-suite: DIR holds draft2020-12/*.json
 
-Knows jsonschema, fastjsonschema and jsonschema-rs, and ``mcpio.app.values.validation``, which bounds the work of the
+Knows jsonschema, fastjsonschema and jsonschema-rs, and ``mcpio.app.schema.validation``, which bounds the work of the
 first.
 Times are the best of several rounds.
 """
@@ -60,7 +60,7 @@ def _jsonschema(schema: Any) -> Check:
 
 
 def _mcpio(schema: Any) -> Check:
-    from mcpio.app.values.validation import Validator
+    from mcpio.app.schema.validation import Validator
     from mcpio.errors import InvalidMessage
 
     # A tool's schema is an object; the suite also has true and false.
@@ -113,7 +113,7 @@ def main() -> None:
     for name, (module, build) in libraries.items():
         small, large = build(ONE_TEXT), build(ITEMS)
         figures = [
-            _import_time("mcpio.app.values.validation, jsonschema" if build is _mcpio else module) * 1e3,
+            _import_time("mcpio.app.schema.validation, jsonschema" if build is _mcpio else module) * 1e3,
             _best(partial(build, ITEMS), 20),
             _best(partial(small, {"text": "x"}), 5000),
             _best(partial(large, TWENTY), 100),

@@ -25,7 +25,7 @@ contents_pages = ["index", "reference/index", "decisions/README"]
 exclude_patterns = ["_build", "_ext", "examples"]
 nitpicky = True
 # The variable in the bases of a generic class is no name that anybody looks up.
-nitpick_ignore = [("py:obj", "mcpio.app.pages.T")]
+nitpick_ignore = [("py:obj", "mcpio.app.pagination.T")]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

@@ -157,7 +157,7 @@ FIELD_TEXTS_OF_ONE: Final = {
     "Constraints.multiple_of": "What the value is a multiple of.",
     "Constraints.pattern": "A regular expression that is found in the text.",
     "Declined.action": "``decline``.",
-    "Dismissed.action": "``cancel``.",
+    "Cancelled.action": "``cancel``.",
     "AuthorizationRequired.challenges": "The ``WWW-Authenticate`` fields of the answer.",
     "Check.function": "The check.",
     "Conversation.client": "The client of the conversation.",

@@ -10,9 +10,9 @@ import trio
 
 from mcpio import (
     Accepted,
+    Cancelled,
     Context,
     Declined,
-    Dismissed,
     ElicitResult,
     Form,
     RequestScope,
@@ -52,7 +52,7 @@ async def book(ctx: Context) -> str:
             return f"{people} to {to}, {seat.value} seat"
         case Declined():
             return "nothing booked"
-        case Dismissed():
+        case Cancelled():
             return "nothing booked yet: ask again later"
 
 

@@ -13,13 +13,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mcpio.app.asking.elicited import Accepted, Declined, Dismissed
-    from mcpio.app.asking.forms import Form
     from mcpio.app.client import CallOptions, Client, ClientOptions
     from mcpio.app.context import Context, RequestScope
-    from mcpio.app.peer_tasks.handle import TaskHandle
+    from mcpio.app.elicitation import Accepted, Cancelled, Declined
+    from mcpio.app.forms import Form
     from mcpio.app.server import Lifespan, Server
     from mcpio.app.tasks.receiver import TaskOptions
+    from mcpio.app.tasks.requester import TaskHandle
     from mcpio.backoff import Backoff
     from mcpio.engine.batches import BatchItem
     from mcpio.engine.client import ClientConnection
@@ -240,6 +240,7 @@ __all__ = [
     "CallToolRequest",
     "CallToolResult",
     "CancelReceived",
+    "Cancelled",
     "Client",
     "ClientCapabilities",
     "ClientConnection",
@@ -262,7 +263,6 @@ __all__ = [
     "CustomRequest",
     "Declined",
     "Denied",
-    "Dismissed",
     "ElicitFormRequest",
     "ElicitRequest",
     "ElicitResult",
@@ -452,9 +452,9 @@ _HOME = {
     "app.server": "Lifespan Server",
     "app.client": "CallOptions Client ClientOptions",
     "app.context": "Context RequestScope",
-    "app.peer_tasks.handle": "TaskHandle",
-    "app.asking.elicited": "Accepted Declined Dismissed",
-    "app.asking.forms": "Form",
+    "app.tasks.requester": "TaskHandle",
+    "app.elicitation": "Accepted Declined Cancelled",
+    "app.forms": "Form",
     "app.tasks.receiver": "TaskOptions",
     "engine.task_machine": "TaskMachine",
     "engine.task_records": (

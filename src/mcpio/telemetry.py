@@ -22,7 +22,7 @@ from opentelemetry import context as contexts
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
-from mcpio.app.middleware import Call
+from mcpio.app.middleware import OutgoingCall
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
 from mcpio.errors import RequestError
@@ -97,11 +97,11 @@ class Telemetry:
 
     async def __call__(self, scope: Any, request: Any, call_next: CallNext) -> Any:
         """Be the middleware."""
-        if isinstance(scope, Call):
+        if isinstance(scope, OutgoingCall):
             return await self._send(scope, request, call_next)
         return await self._serve(scope, request, call_next)
 
-    async def _send(self, call: Call, request: Any, call_next: CallNext) -> Any:
+    async def _send(self, call: OutgoingCall, request: Any, call_next: CallNext) -> Any:
         attributes = {**self._attributes, **_described(call.method, request)}
         revision = call.session.connection.revision
         if revision is not None:

@@ -87,7 +87,7 @@ def test_a_request_that_makes_no_sense_is_refused(method: str, params: dict[str,
     assert report.startswith("the peer broke a rule: a response to id 'bad', which was never sent")
 
 
-Call = Callable[[Client], Coroutine[Any, Any, Any]]
+OutgoingCall = Callable[[Client], Coroutine[Any, Any, Any]]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ Call = Callable[[Client], Coroutine[Any, Any, Any]]
     ],
 )
 @pytest.mark.req("TOOL-20")
-def test_an_answer_that_makes_no_sense_costs_one_call(call: Call, result: Any, fault: str) -> None:
+def test_an_answer_that_makes_no_sense_costs_one_call(call: OutgoingCall, result: Any, fault: str) -> None:
     link = Link(everything())
     link.pair.stall(Role.CLIENT)  # the server hears nothing, and the test answers in its place
     asked = link.start(call(link.client))

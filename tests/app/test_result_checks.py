@@ -7,9 +7,9 @@ import pytest
 from linked import Link
 
 from mcpio.app.client import client_connection
-from mcpio.app.result_checks import CheckResults, ResultChecks
+from mcpio.app.client_tools import CheckResults, ResultChecks
+from mcpio.app.schema.validation import ValidatorMissing
 from mcpio.app.server import Server
-from mcpio.app.values.validation import ValidatorMissing
 from mcpio.errors import InvalidMessage
 from mcpio.types import CallToolResult, ListToolsResult, TextContent, Tool
 

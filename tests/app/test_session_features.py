@@ -8,8 +8,8 @@ import pytest
 from linked import Link
 
 from mcpio.app.middleware import CallNext
+from mcpio.app.reporting import SLOW
 from mcpio.app.server import Server
-from mcpio.app.session import SLOW
 from mcpio.app.session_snapshot import SavedSession
 from mcpio.engine.keep_alive import KeepAlive
 from mcpio.engine.options import Options

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 from linked import Link
 
-from mcpio.app import tool_cache
+from mcpio.app import client_tools
+from mcpio.app.client_tools import ToolCache
 from mcpio.app.server import Server
-from mcpio.app.tool_cache import ToolCache
 from mcpio.errors import RequestError
 from mcpio.testing import ManualRuntime
 from mcpio.testing.runtime import ManualOneShot
@@ -74,7 +74,7 @@ def test_of_two_tools_of_one_name_the_first_counts() -> None:
 
 
 def test_a_list_is_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_cache, "MOST_TOOLS", 2)
+    monkeypatch.setattr(client_tools, "MOST_TOOLS", 2)
     shop = Shop("a", "b", "c")
     assert [shop.find("b"), shop.find("c")] == ["b", None]
 

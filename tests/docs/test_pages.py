@@ -17,11 +17,12 @@ import mcpio.asyncio
 import mcpio.trio
 from mcpio import ClientConnection, ErrorCode, Event, Limits, ServerConnection, files
 from mcpio._driving.connections import MAX_CONNECTIONS
-from mcpio.app import limiting, pages, pagination, tool_cache
+from mcpio.app import client_tools, pagination
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.context import Context
-from mcpio.app.offering import completion, uri_template
-from mcpio.app.values.validation import MAX_STEPS, OWN_STEPS
+from mcpio.app.middleware import limiting
+from mcpio.app.registry import completion, uri_template
+from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS
 from mcpio.cli import pages as cli_pages
 from mcpio.engine.inbox import QUOTE
 from mcpio.engine.task_records import TaskLimits
@@ -122,13 +123,13 @@ def test_the_environment_of_a_child_process_is_named() -> None:
         ("| values in an answer to `completion/complete` | 100 |", completion.MOST_VALUES == 100),
         (
             "| malformed items of one list that a client keeps | 1,000, and 1 MiB of JSON |",
-            (pages.MOST_MALFORMED, pages.MALFORMED_BYTES) == (1000, 1 << 20),
+            (pagination.MOST_MALFORMED, pagination.MALFORMED_BYTES) == (1000, 1 << 20),
         ),
         (
             "| one list that `mcpio list`, `call`, `read` or `prompt` collects | 100,000 items, and 32 MiB of JSON |",
             (cli_pages.MAX_ITEMS, cli_pages.MAX_BYTES) == (100_000, 32 << 20),
         ),
-        ("| tools of one server that a client looks up by name | 10,000 |", tool_cache.MOST_TOOLS == 10_000),
+        ("| tools of one server that a client looks up by name | 10,000 |", client_tools.MOST_TOOLS == 10_000),
         ("| entries in the listing of a shared directory | 1,000 |", files.MOST_ENTRIES == 1000),
         ("| a URI that a template is compared with | 65,536 characters |", uri_template.MAX_URI == 65_536),
         ("| steps of a check of arguments against a hand-written schema | 10,000 |", MAX_STEPS == 10_000),

@@ -13,7 +13,7 @@ import sys
 import trio
 
 from mcpio import Context, Revision, Server, ToolError
-from mcpio.app.serving import ServerSession
+from mcpio.app.server_session import ServerSession
 from mcpio.engine.options import Options
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.revisions import HANDSHAKE_REVISIONS

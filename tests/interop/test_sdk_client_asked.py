@@ -87,7 +87,7 @@ async def text(client: Client, tool: str) -> str:
         ),
         ("accept", {"to": "Oslo"}, "Accepted(value=Booking(to='Oslo', extras=(), people=1, note=None))"),
         ("decline", None, "Declined()"),
-        ("cancel", None, "Dismissed()"),
+        ("cancel", None, "Cancelled()"),
     ],
 )
 def test_a_form_is_filled_in(action: str, content: Any, meaning: str) -> None:

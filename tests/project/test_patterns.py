@@ -28,7 +28,7 @@ SHORT, LONG = 750, 6000
 QUICK = 0.003
 """Seconds that are never too slow for the longer text: a quadratic pattern takes several times that."""
 
-AUTHORS_OWN = {"mcpio.app.values.docstring"}
+AUTHORS_OWN = {"mcpio.app.schema.docstring"}
 """Modules whose patterns read the program itself, and never what a peer sends."""
 
 SEARCHES = ("fullmatch", "match", "search", "sub", "subn", "split", "findall", "finditer")

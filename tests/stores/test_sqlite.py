@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.tasks.keeping import MemoryTaskStore
+from mcpio.app.tasks.store import MemoryTaskStore
 from mcpio.engine.task_records import StoreDelete, StorePut
 from mcpio.stores import SqliteStore
 

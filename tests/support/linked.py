@@ -9,7 +9,7 @@ from waits import Wait
 
 from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.server import Server
-from mcpio.app.serving import ServerSession
+from mcpio.app.server_session import ServerSession
 from mcpio.engine.connection import Connection
 from mcpio.engine.options import Options
 from mcpio.events import ConnectionClosed, Event

@@ -8,7 +8,7 @@ from rawpeer import Played, played_client
 from waits import Wait
 
 from mcpio.app.client import Client
-from mcpio.app.peer_tasks.handle import TaskHandle
+from mcpio.app.tasks.requester import TaskHandle
 from mcpio.types import CallToolRequest
 
 RELATED = "io.modelcontextprotocol/related-task"

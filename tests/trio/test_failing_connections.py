@@ -46,7 +46,7 @@ SESSION = (
     "mcpio.trio._session_site:carry",
     "mcpio.app.server:Server.connection",
     "mcpio.app.server:Server.session",
-    "mcpio.app.serving:ServerSession.handle",
+    "mcpio.app.server_session:ServerSession.handle",
     "mcpio.trio._session_site:_SilenceTimer.stop",
 )
 LINES = (

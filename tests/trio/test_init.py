@@ -29,7 +29,7 @@ def test_a_name_that_there_is_not() -> None:
     [
         ("import mcpio.trio", {"trio", "mcpio.trio._drivers", "mcpio.app"}),
         ("from mcpio.trio import serve", {"mcpio.trio._process", "mcpio.trio._memory", "mcpio.app.server"}),
-        ("from mcpio.trio import open_stdio", {"mcpio.app.server", "mcpio.app.values.signature", "mcpio.trio._memory"}),
+        ("from mcpio.trio import open_stdio", {"mcpio.app.server", "mcpio.app.schema.signature", "mcpio.trio._memory"}),
     ],
 )
 def test_nothing_is_loaded_before_it_is_used(statement: str, unwanted: set[str]) -> None:

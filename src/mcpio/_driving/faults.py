@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import attrs
 
 from mcpio import _driving
-from mcpio.app.fault_reports import FaultReports
+from mcpio.app.reporting import FaultReports
 
 __all__ = ["FaultLog"]
 

@@ -12,18 +12,26 @@ from typing import TYPE_CHECKING
 from mcpio._lazy import names_by_use
 
 if TYPE_CHECKING:
-    from mcpio.app.answering import Elicitor, Rooter, Sampler
-    from mcpio.app.asking.elicited import Accepted, Declined, Dismissed, ElicitAnswer
-    from mcpio.app.asking.form_content import check_content, defaults_of
-    from mcpio.app.asking.forms import Form
-    from mcpio.app.asking.models import choose_model
-    from mcpio.app.asking.roots import root_of
-    from mcpio.app.asking.web_address import WebAddress, web_address
     from mcpio.app.client import CallOptions, Client, ClientOptions, client_connection
+    from mcpio.app.client_handlers import Elicitor, RootsProvider, Sampler
+    from mcpio.app.client_tools import CheckResults
     from mcpio.app.context import AskOptions, Context, RequestScope
+    from mcpio.app.elicitation import (
+        Accepted,
+        Cancelled,
+        Declined,
+        ElicitAnswer,
+        WebAddress,
+        check_content,
+        defaults_of,
+        web_address,
+    )
+    from mcpio.app.forms import Form
     from mcpio.app.health import SessionHealth
     from mcpio.app.icons import icon_fault, icon_redirect_fault, icon_type_of
-    from mcpio.app.limiting import (
+    from mcpio.app.logs import LogFilter, redact_secrets
+    from mcpio.app.middleware import CallNext, Middleware, OutgoingCall
+    from mcpio.app.middleware.limiting import (
         ConcurrencyLimit,
         LimitKey,
         RateLimit,
@@ -34,42 +42,39 @@ if TYPE_CHECKING:
         per_principal,
         per_session,
     )
-    from mcpio.app.logs import LogFilter, redact_secrets
-    from mcpio.app.middleware import Call, CallNext, Middleware
-    from mcpio.app.offering.completion import best_matches
-    from mcpio.app.offering.paths import PathClimbs, UnsafePath, path_segments
-    from mcpio.app.offering.prompts import Prompts
-    from mcpio.app.offering.registration import PromptOptions, RegistrationOptions, ResourceOptions, ToolOptions
-    from mcpio.app.offering.registry import Registry
-    from mcpio.app.offering.resources import Resources
-    from mcpio.app.offering.tools import Tools
-    from mcpio.app.offering.uri_template import UriTemplate, UriTemplateError
-    from mcpio.app.pages import Items
-    from mcpio.app.pagination import PageGuard
-    from mcpio.app.peer_tasks.calls import StatusCallback
-    from mcpio.app.peer_tasks.handle import TaskHandle
-    from mcpio.app.result_checks import CheckResults
-    from mcpio.app.retrying import Retry
+    from mcpio.app.middleware.retrying import Retry
+    from mcpio.app.pagination import Items, PageGuard
+    from mcpio.app.registry.base import Registry
+    from mcpio.app.registry.completion import best_matches
+    from mcpio.app.registry.paths import PathClimbs, UnsafePath, path_segments
+    from mcpio.app.registry.prompts import Prompts
+    from mcpio.app.registry.registration import PromptOptions, RegistrationOptions, ResourceOptions, ToolOptions
+    from mcpio.app.registry.resources import Resources
+    from mcpio.app.registry.tools import Tools
+    from mcpio.app.registry.uri_template import UriTemplate, UriTemplateError
+    from mcpio.app.roots import root_of
     from mcpio.app.runtime import Driver, OneShot, Runtime, Spawned
+    from mcpio.app.sampling import choose_model
+    from mcpio.app.schema.constraints import Constraints
+    from mcpio.app.schema.foreign import ForeignType, register_type
+    from mcpio.app.schema.validation import SchemaError, Validator, ValidatorMissing
     from mcpio.app.server import Lifespan, NotificationHandler, Server
-    from mcpio.app.serving import ServerSession
+    from mcpio.app.server_session import ServerSession
     from mcpio.app.session import Handler, ProgressCallback, Session
     from mcpio.app.session_snapshot import SavedSession, UnansweredPolicy
     from mcpio.app.session_store import MemorySessionStore, SessionStore
-    from mcpio.app.tasks.keeping import MemoryTaskStore, TaskStore
-    from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
-    from mcpio.app.tasks.runs import RunningTask, TaskPlace
-    from mcpio.app.tasks.tools import ToolTasks
-    from mcpio.app.values.constraints import Constraints
-    from mcpio.app.values.foreign import ForeignType, register_type
-    from mcpio.app.values.validation import SchemaError, Validator, ValidatorMissing
+    from mcpio.app.tasks.calls import StatusCallback
+    from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver, ToolTasks
+    from mcpio.app.tasks.requester import TaskHandle
+    from mcpio.app.tasks.running import RunningTask, TaskHost
+    from mcpio.app.tasks.store import MemoryTaskStore, TaskStore
 
 __all__ = [
     "Accepted",
     "AskOptions",
-    "Call",
     "CallNext",
     "CallOptions",
+    "Cancelled",
     "CheckResults",
     "Client",
     "ClientOptions",
@@ -77,7 +82,6 @@ __all__ = [
     "Constraints",
     "Context",
     "Declined",
-    "Dismissed",
     "Driver",
     "ElicitAnswer",
     "Elicitor",
@@ -93,6 +97,7 @@ __all__ = [
     "Middleware",
     "NotificationHandler",
     "OneShot",
+    "OutgoingCall",
     "PageGuard",
     "PathClimbs",
     "ProgressCallback",
@@ -105,7 +110,7 @@ __all__ = [
     "ResourceOptions",
     "Resources",
     "Retry",
-    "Rooter",
+    "RootsProvider",
     "RunningTask",
     "Runtime",
     "Sampler",
@@ -119,8 +124,8 @@ __all__ = [
     "Spawned",
     "StatusCallback",
     "TaskHandle",
+    "TaskHost",
     "TaskOptions",
-    "TaskPlace",
     "TaskReceiver",
     "TaskStore",
     "ToolOptions",
@@ -155,47 +160,45 @@ __all__ = [
 ]
 
 _HOME = {
-    "answering": "Elicitor Rooter Sampler",
     "client": "CallOptions Client ClientOptions client_connection",
-    "offering.completion": "best_matches",
-    "values.constraints": "Constraints",
+    "client_handlers": "Elicitor RootsProvider Sampler",
+    "client_tools": "CheckResults",
     "context": "AskOptions Context RequestScope",
-    "asking.elicited": "Accepted Declined Dismissed ElicitAnswer",
-    "values.foreign": "ForeignType register_type",
-    "asking.form_content": "check_content defaults_of",
-    "asking.forms": "Form",
-    "icons": "icon_fault icon_redirect_fault icon_type_of",
-    "limiting": ("ConcurrencyLimit LimitKey RateLimit allow for_all per_method per_name per_principal per_session"),
-    "logs": "LogFilter redact_secrets",
+    "elicitation": "Accepted Cancelled Declined ElicitAnswer WebAddress check_content defaults_of web_address",
+    "forms": "Form",
     "health": "SessionHealth",
-    "middleware": "Call CallNext Middleware",
-    "asking.models": "choose_model",
-    "pages": "Items",
-    "pagination": "PageGuard",
-    "offering.paths": "PathClimbs UnsafePath path_segments",
-    "offering.prompts": "Prompts",
-    "offering.registration": "PromptOptions RegistrationOptions ResourceOptions ToolOptions",
-    "offering.registry": "Registry",
-    "offering.resources": "Resources",
-    "result_checks": "CheckResults",
-    "retrying": "Retry",
-    "asking.roots": "root_of",
+    "icons": "icon_fault icon_redirect_fault icon_type_of",
+    "logs": "LogFilter redact_secrets",
+    "middleware": "CallNext Middleware OutgoingCall",
+    "middleware.limiting": (
+        "ConcurrencyLimit LimitKey RateLimit allow for_all per_method per_name per_principal per_session"
+    ),
+    "middleware.retrying": "Retry",
+    "pagination": "Items PageGuard",
+    "registry.base": "Registry",
+    "registry.completion": "best_matches",
+    "registry.paths": "PathClimbs UnsafePath path_segments",
+    "registry.prompts": "Prompts",
+    "registry.registration": "PromptOptions RegistrationOptions ResourceOptions ToolOptions",
+    "registry.resources": "Resources",
+    "registry.tools": "Tools",
+    "registry.uri_template": "UriTemplate UriTemplateError",
+    "roots": "root_of",
     "runtime": "Driver OneShot Runtime Spawned",
-    "session_snapshot": "SavedSession UnansweredPolicy",
+    "sampling": "choose_model",
+    "schema.constraints": "Constraints",
+    "schema.foreign": "ForeignType register_type",
+    "schema.validation": "SchemaError Validator ValidatorMissing",
     "server": "Lifespan NotificationHandler Server",
-    "serving": "ServerSession",
+    "server_session": "ServerSession",
     "session": "Handler ProgressCallback Session",
+    "session_snapshot": "SavedSession UnansweredPolicy",
     "session_store": "MemorySessionStore SessionStore",
-    "peer_tasks.calls": "StatusCallback",
-    "peer_tasks.handle": "TaskHandle",
-    "offering.tools": "Tools",
-    "offering.uri_template": "UriTemplate UriTemplateError",
-    "values.validation": "SchemaError Validator ValidatorMissing",
-    "asking.web_address": "WebAddress web_address",
-    "tasks.keeping": "MemoryTaskStore TaskStore",
-    "tasks.runs": "RunningTask TaskPlace",
-    "tasks.receiver": "TaskOptions TaskReceiver",
-    "tasks.tools": "ToolTasks",
+    "tasks.calls": "StatusCallback",
+    "tasks.receiver": "TaskOptions TaskReceiver ToolTasks",
+    "tasks.requester": "TaskHandle",
+    "tasks.running": "RunningTask TaskHost",
+    "tasks.store": "MemoryTaskStore TaskStore",
 }
 """The module of each name."""
 

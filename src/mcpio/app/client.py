@@ -10,8 +10,15 @@ import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
 from mcpio._checks import checked, chosen
-from mcpio.app.answering import Elicitor, Rooter, Sampler, elicitation_handler, roots_handler, sampling_handler
-from mcpio.app.pages import Items
+from mcpio.app.client_handlers import (
+    Elicitor,
+    RootsProvider,
+    Sampler,
+    elicitation_handler,
+    roots_handler,
+    sampling_handler,
+)
+from mcpio.app.pagination import Items
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Handler, ProgressCallback, Session, Waiter, checked_callback
 from mcpio.engine.client import ClientConnection
@@ -33,10 +40,9 @@ from mcpio.types.lifecycle import (
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest, ListToolsResult, Tool
 
 if TYPE_CHECKING:
+    from mcpio.app.client_tools import CheckResults, ResultChecks, ToolCache
     from mcpio.app.middleware import Middleware
-    from mcpio.app.result_checks import CheckResults, ResultChecks
     from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
-    from mcpio.app.tool_cache import ToolCache
     from mcpio.backoff import Backoff
     from mcpio.events import IncomingId
     from mcpio.types.completion import CompleteResult, PromptReference, ResourceTemplateReference
@@ -73,7 +79,7 @@ class ClientOptions(TypedDict, total=False):
     elicitation: Elicitor | None
     """Answers ``elicitation/create``: what the user filled in, or that they would not. It is asked for forms only,
     unless ``capabilities`` declare ``elicitation.url``."""
-    roots: Collection[Root] | Rooter | None
+    roots: Collection[Root] | RootsProvider | None
     """Answers ``roots/list``: the roots, or a function that returns them."""
     on_log: Callable[[LoggingMessageNotification], None] | None
     """Hears of the server's log messages. A plain function, called without waiting."""
@@ -149,7 +155,7 @@ def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
 def _tasks_capability(options: TaskOptions | None, given: set[str]) -> ClientTasksCapability | None:
     if options is None:
         return None
-    from mcpio.app.tasks.client import client_tasks_capability
+    from mcpio.app.tasks.receiver import client_tasks_capability
 
     return client_tasks_capability(options, sampling="sampling" in given, elicitation="elicitation" in given)
 
@@ -163,7 +169,7 @@ def _middleware_of(options: ClientOptions) -> tuple[tuple[Middleware, ...], tupl
 
     layers = checked_middleware(own or ())
     if policy is not None:
-        from mcpio.app.retrying import Retry
+        from mcpio.app.middleware.retrying import Retry
 
         layers += (Retry(policy),)
     return layers, checked_middleware(served or ())
@@ -172,7 +178,7 @@ def _middleware_of(options: ClientOptions) -> tuple[tuple[Middleware, ...], tupl
 def _result_checks(policy: CheckResults | None, report: Callable[[str], object]) -> ResultChecks | None:
     if policy is None:
         return None
-    from mcpio.app.result_checks import ResultChecks
+    from mcpio.app.client_tools import ResultChecks
 
     return ResultChecks(policy, report)
 
@@ -210,7 +216,7 @@ class Client(Session):
         self._receiver: TaskReceiver | None = None
         tasks = options.get("tasks")
         if tasks is not None:
-            from mcpio.app.tasks.client import ClientTasks
+            from mcpio.app.tasks.receiver import ClientTasks
 
             self._receiver = ClientTasks(tasks, self.thread_pool, self._handlers, self._handler_middleware)
             self._handlers.update(self._receiver.handlers)
@@ -254,7 +260,7 @@ class Client(Session):
         it is asked for again when the name is not in it.
         """
         if self._tool_cache is None:
-            from mcpio.app.tool_cache import ToolCache
+            from mcpio.app.client_tools import ToolCache
 
             offered: Any = self.server.capabilities
             announced = offered.tools is not None and offered.tools.list_changed is True
@@ -299,12 +305,12 @@ class Client(Session):
                 if not refusal.is_error or task is False or known is not None or offered.tasks is None:
                     return refusal
                 # Servers on the official TypeScript SDK refuse like this what they should refuse by an error.
-        from mcpio.app.peer_tasks.support import call_as_task
+        from mcpio.app.tasks.requester import call_as_task
 
         return await call_as_task(self, request, task, call, refusal)
 
     async def _fault_in_task(self, request: Any) -> str | None:
-        from mcpio.app.peer_tasks.support import fault_in_task
+        from mcpio.app.tasks.requester import fault_in_task
 
         return await fault_in_task(self, request)
 
@@ -402,7 +408,7 @@ class Client(Session):
         """Tell the server that the roots changed (ROOT-03). Raises as ``notify`` does."""
         self.notify(types.RootsListChangedNotification())
 
-    def set_roots(self, roots: Collection[Root] | Rooter) -> None:
+    def set_roots(self, roots: Collection[Root] | RootsProvider) -> None:
         """Give the server other roots from now on, and tell it so, unless this client declared that it would not.
 
         A session that is yet to begin asks for them by itself.

@@ -7,20 +7,19 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
 
-from mcpio.app.asking.rules import fault_in_sampled
-from mcpio.app.failures import is_only_the_end
+from mcpio.app.reporting import is_only_the_end
 from mcpio.engine.connection import DEFAULT, Default
 from mcpio.errors import InvalidMessage, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
 from mcpio.methods import official_name
 
 if TYPE_CHECKING:
-    from mcpio.app.asking.elicited import ElicitAnswer
-    from mcpio.app.asking.forms import Form
+    from mcpio.app.elicitation import ElicitAnswer
+    from mcpio.app.forms import Form
     from mcpio.app.runtime import Runtime
-    from mcpio.app.serving import ServerSession
+    from mcpio.app.server_session import ServerSession
     from mcpio.app.session import ProgressCallback, Session
-    from mcpio.app.tasks.runs import RunningTask
+    from mcpio.app.tasks.running import RunningTask
     from mcpio.engine.limits import Timeout
     from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
     from mcpio.types.logging import LoggingLevel
@@ -240,7 +239,7 @@ class Context(RequestScope):
         they raise. After ``rounds`` rounds of them it is asked for its answer without (SAMP-15). Otherwise as
         ``sample``; ``TypeError`` and ``ValueError`` are those of ``Server.tool``.
         """
-        from mcpio.app.asking.tool_loop import sample_with_tools
+        from mcpio.app.sampling import sample_with_tools
 
         return sample_with_tools(self, _sampling_request(request), functions, rounds, options)
 
@@ -258,14 +257,14 @@ class Context(RequestScope):
         """Ask the client's user to fill in a form, never for secrets (ELIC-13).
 
         With a message and a class (or a ``Form``), the class says what the form has, and the answer is ``Accepted``
-        with a value of the class, ``Declined`` or ``Dismissed``; with a request of your own, it is the plain result.
+        with a value of the class, ``Declined`` or ``Cancelled``; with a request of your own, it is the plain result.
         All three actions call for different handling (ELIC-11). What is accepted fits the form, or
         ``InvalidMessage`` is raised (ELIC-12).
 
         ``LocalProtocolError`` when the client did not declare what it takes (see ``ctx.peer.capabilities``), or speaks
         a revision without such fields. ``TypeError`` says why a class is no form.
         """
-        from mcpio.app.asking.eliciting import ask_by_form, ask_user
+        from mcpio.app.elicitation import ask_by_form, ask_user
 
         ask, revision = partial(self._ask, options=options), self.peer.revision
         if form is None:
@@ -289,7 +288,7 @@ class Context(RequestScope):
         Whoever opens the address may be somebody else: compare their login with ``ctx.peer.principal`` (ELIC-20).
         ``LocalProtocolError`` when the client did not declare ``elicitation.url``, ``ValueError`` for no web address.
         """
-        from mcpio.app.asking.eliciting import ask_by_url
+        from mcpio.app.elicitation import ask_by_url
 
         id = elicitation_id or self._session.driver.runtime.entropy(16).hex()
         return ask_by_url(message, url, id, partial(self._ask, options=options), self._session)
@@ -331,6 +330,10 @@ class Context(RequestScope):
             raise
 
 
+def _way_to(task: bool | float | None, session: Session) -> Callable[..., Coroutine[Any, Any, Any]]:
+    return session.sender(task)
+
+
 def _sampling_request(request: Any) -> CreateMessageRequest:
     """Return what the client's model is asked with. ``TypeError`` for anything else, text included."""
     from mcpio.types.sampling import CreateMessageRequest
@@ -344,16 +347,9 @@ def _sampling_request(request: Any) -> CreateMessageRequest:
     )
 
 
-def _way_to(task: Any, session: Session) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Return what asks the peer of a session: it answers at once, or does it as a task."""
-    if task is None or task is False:
-        return session.request
-    from mcpio.app.peer_tasks.watch import run_task
-
-    return partial(run_task, session, task)
-
-
 async def _sampled(asked: Coroutine[Any, Any, Any], request: CreateMessageRequest) -> CreateMessageResult:
+    from mcpio.app.sampling import fault_in_sampled
+
     result: CreateMessageResult = await asked
     fault = fault_in_sampled(result, request)
     if fault is not None:

@@ -20,7 +20,7 @@ from mcpio.http.server.sessions import HttpSession, SessionClosed, SessionOpened
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
-    from mcpio.app.serving import ServerSession
+    from mcpio.app.server_session import ServerSession
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore, SessionStoreWorker
     from mcpio.engine.server import ServerConnection

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
-from mcpio.app.throttle import Throttle
-from mcpio.app.values.plain import to_json
+from mcpio.app.reporting import Throttle
+from mcpio.app.schema.plain import to_json
 from mcpio.errors import InvalidMessage
 from mcpio.types._fields import EMPTY
 from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
 
 if TYPE_CHECKING:
-    from mcpio.app.serving import ServerSession
+    from mcpio.app.server_session import ServerSession
     from mcpio.events import IncomingId
     from mcpio.observe.redaction import Redactor
 

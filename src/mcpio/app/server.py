@@ -12,11 +12,10 @@ import attrs
 from mcpio import types  # what belongs to one feature is loaded when a server has it
 from mcpio._checks import checked, chosen, is_count, required
 from mcpio.app.context import Context
-from mcpio.app.fault_reports import FaultReports
-from mcpio.app.offering.completion import Completions
-from mcpio.app.offering.endpoint import Endpoint
-from mcpio.app.offering.prompts import Prompts
-from mcpio.app.offering.registration import (
+from mcpio.app.registry.completion import Completions
+from mcpio.app.registry.function import RegisteredFunction
+from mcpio.app.registry.prompts import Prompts
+from mcpio.app.registry.registration import (
     PromptOptions,
     ResourceOptions,
     ToolOptions,
@@ -26,10 +25,11 @@ from mcpio.app.offering.registration import (
     make_template,
     make_tool,
 )
-from mcpio.app.offering.resources import Resources, not_found
-from mcpio.app.offering.tools import Tools
+from mcpio.app.registry.resources import Resources, not_found
+from mcpio.app.registry.tools import Tools
+from mcpio.app.reporting import FaultReports
 from mcpio.app.runtime import Driver
-from mcpio.app.serving import ServerSession, checked_level
+from mcpio.app.server_session import ServerSession, checked_level
 from mcpio.app.session import Handler, checked_callback
 from mcpio.app.thread_pool import ThreadPool
 from mcpio.engine.ledger import Ledger
@@ -53,8 +53,7 @@ if TYPE_CHECKING:
     from mcpio.app.logs import LogFilter
     from mcpio.app.middleware import Middleware
     from mcpio.app.session_snapshot import SavedSession
-    from mcpio.app.tasks.receiver import TaskOptions
-    from mcpio.app.tasks.tools import ToolTasks
+    from mcpio.app.tasks.receiver import TaskOptions, ToolTasks
     from mcpio.types.logging import SetLevelRequest
     from mcpio.types.prompts import ListPromptsRequest, ListPromptsResult
     from mcpio.types.resources import (
@@ -271,7 +270,7 @@ class Server:
             raise TypeError("give either prompt= or resource=")
 
         def register(function: F) -> F:
-            endpoint = Endpoint(function, blocking=blocking)
+            endpoint = RegisteredFunction(function, blocking=blocking)
             if prompt is not None:
                 self.completions.add_to_prompt(prompt, argument, endpoint)
             else:
@@ -312,8 +311,7 @@ class Server:
         return function
 
     def _keep_tasks(self, options: TaskOptions | None = None) -> None:
-        from mcpio.app.tasks.receiver import TaskOptions
-        from mcpio.app.tasks.tools import ToolTasks
+        from mcpio.app.tasks.receiver import TaskOptions, ToolTasks
 
         call = self.handlers["tools/call"]
         self.tasks = ToolTasks(

@@ -14,13 +14,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import attrs
 
-from mcpio.app.callbacks import ProgressCallback, check_nothing_waits, checked_callback
+from mcpio.app.awaitables import (
+    ProgressCallback,
+    cancellation_of,
+    check_nothing_waits,
+    checked_callback,
+    is_awaitable,
+    is_stopping,
+)
 from mcpio.app.context import RequestScope
-from mcpio.app.failures import alone, internal_error, is_only_the_end, named, said_by_author
-from mcpio.app.fault_reports import FaultReports
-from mcpio.app.peer_tasks.calls import TaskCalls
+from mcpio.app.reporting import (
+    SLOW,
+    FaultReports,
+    PeerFaults,
+    alone,
+    internal_error,
+    is_only_the_end,
+    named,
+    said_by_author,
+)
 from mcpio.app.runtime import Driver, OneShot, Spawned
-from mcpio.app.settling import cancellation_of, is_awaitable, is_stopping
+from mcpio.app.tasks.calls import TaskCalls
 from mcpio.app.thread_pool import ThreadPool
 from mcpio.engine.connection import DEFAULT, Connection, Default
 from mcpio.engine.keep_alive import KEEP_ALIVE
@@ -61,11 +75,10 @@ from mcpio.types.custom import CustomNotification, CustomRequest, RawNotificatio
 from mcpio.types.messages import NotificationPayload, RequestPayload
 
 if TYPE_CHECKING:
-    from mcpio.app.asking.visits import Visits
-    from mcpio.app.bell import Bell
+    from mcpio.app.broadcast import BroadcastEvent
+    from mcpio.app.elicitation import UrlElicitations
     from mcpio.app.health import SessionHealth
     from mcpio.app.middleware import Middleware
-    from mcpio.app.peer_faults import PeerFaults
     from mcpio.app.session_snapshot import SavedSession, UnansweredPolicy
 
 __all__ = ["Handler", "ProgressCallback", "Session", "Waiter", "checked_callback"]
@@ -74,9 +87,6 @@ Handler: TypeAlias = Callable[[Any, Any], Any]
 """Takes the scope and the typed request; returns the typed result, or a coroutine that does."""
 
 _NUMBERS: Final = count()
-
-SLOW = 0.05
-"""Seconds that a plain function may take in the loop's thread before it is reported."""
 
 
 class Session(TaskCalls):
@@ -100,9 +110,9 @@ class Session(TaskCalls):
         self._number = next(_NUMBERS)
         self._thread_pool: ThreadPool | None = None
         self._running: dict[IncomingId, tuple[RequestScope, Spawned]] = {}
-        self._visits: Visits | None = None
+        self._visits: UrlElicitations | None = None
         self._faults: PeerFaults | None = None
-        self._room: Bell | None = None
+        self._room: BroadcastEvent | None = None
         self._fault_reports = FaultReports()
 
     # For the driver
@@ -225,9 +235,9 @@ class Session(TaskCalls):
     async def _wait_for_room(self, seconds: float | None) -> bool:
         """Wait for the peer to read, at most so many seconds; return whether it did, or the connection ended."""
         if self._room is None:
-            from mcpio.app.bell import Bell  # few sessions ever hold that much
+            from mcpio.app.broadcast import BroadcastEvent  # few sessions ever hold that much
 
-            self._room = Bell(self.driver.runtime)
+            self._room = BroadcastEvent(self.driver.runtime)
         try:
             return await self._room.wait(seconds)
         except BaseException:
@@ -284,9 +294,9 @@ class Session(TaskCalls):
     def _begin_visit(self, id: str) -> bool:
         """Remember an elicitation at a web address by its id; return whether it is news."""
         if self._visits is None:
-            from mcpio.app.asking.visits import Visits
+            from mcpio.app.elicitation import UrlElicitations
 
-            self._visits = Visits()
+            self._visits = UrlElicitations()
         return self._visits.begin(id)
 
     def _note_visits(self, error: Exception) -> None:
@@ -399,8 +409,6 @@ class Session(TaskCalls):
     def _peer_faults(self) -> PeerFaults:
         """Where to report what the peer does wrong: a flood of it does not become a flood in the log."""
         if self._faults is None:
-            from mcpio.app.peer_faults import PeerFaults
-
             self._faults = PeerFaults(self.driver)
         return self._faults
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from mcpio._checks import chosen
 from mcpio._driving import checked_server, lifespan_of
 from mcpio._driving.preloading import preload
+from mcpio.app.awaitables import is_awaitable
 from mcpio.app.runtime import checked_grace
-from mcpio.app.settling import is_awaitable
 from mcpio.asgi._server import AsgiConfig, AsgiServer, Receive, Scope, Send
 from mcpio.http.options import HostPolicy, HttpOptions
 

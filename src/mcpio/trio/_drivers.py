@@ -19,7 +19,7 @@ from mcpio._driving import ForABlock, lifespan_of
 from mcpio._driving.beginnings import ConnectOptions, parted
 from mcpio._driving.places import store_tasks
 from mcpio.app.client import Client
-from mcpio.app.renewing import Renewal
+from mcpio.app.reconnection import SessionReconnector
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
@@ -54,7 +54,7 @@ for _kind in {*ClientConnection.__mro__, *ServerConnection.__mro__}:
 # They call functions of users.
 interruptible(Session._serve)  # noqa: SLF001  # users do not call it
 interruptible(Session._call_back)  # noqa: SLF001  # users do not call it
-interruptible(Renewal.tell)
+interruptible(SessionReconnector.tell)
 
 
 async def serve(

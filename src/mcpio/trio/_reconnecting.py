@@ -10,9 +10,9 @@ import attrs
 import trio
 
 from mcpio._checks import chosen
-from mcpio.app.callbacks import checked_callback
+from mcpio.app.awaitables import checked_callback
 from mcpio.app.client import Client
-from mcpio.app.renewing import Renewal
+from mcpio.app.reconnection import SessionReconnector
 from mcpio.backoff import Backoff
 from mcpio.engine.connection import Connection
 from mcpio.engine.options import Options
@@ -84,7 +84,7 @@ class ReconnectingWire:
         """Return the client, which ``make`` makes with this wire. Call it once."""
         client = make(connection, driver, **options)
         self._client: Client = client
-        self._renewal = Renewal(client, self._on_lost)
+        self._renewal = SessionReconnector(client, self._on_lost)
         client.add_innermost(self._renewal)
         self._has_client = True
         return client

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from mcpio._driving import report
-from mcpio.app.serving import ServerSession
+from mcpio.app.server_session import ServerSession
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 from mcpio.trio._beginnings import ServerBeginning, TapSource, begin_server

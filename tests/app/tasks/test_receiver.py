@@ -10,8 +10,8 @@ from tasked import Host, Mine, Wire
 
 from mcpio.app.context import Context
 from mcpio.app.server import Server
-from mcpio.app.tasks.keeping import MemoryTaskStore
 from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
+from mcpio.app.tasks.store import MemoryTaskStore
 from mcpio.app.thread_pool import ThreadPool
 from mcpio.engine.limits import Limits
 from mcpio.engine.table import Role

@@ -7,19 +7,27 @@ both sides: a server whose tools run as tasks, and a client that is asked for a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import attrs
 
-from mcpio.app.failures import alone, internal_error, named, said_by_author
-from mcpio.app.fault_reports import FaultReports
+from mcpio.app.awaitables import checked_callback, is_awaitable, is_stopping
+from mcpio.app.middleware import Middleware, wrapped
 from mcpio.app.pagination import page_of
-from mcpio.app.session import SLOW, checked_callback
-from mcpio.app.settling import is_awaitable, is_stopping
-from mcpio.app.tasks.keeping import MemoryTaskStore, TaskKeeping, TaskStore
-from mcpio.app.tasks.runs import RunningTask, TaskPlace, related
+from mcpio.app.reporting import SLOW, FaultReports, alone, internal_error, named, said_by_author
+from mcpio.app.tasks.running import (
+    DisconnectedSession,
+    RunningTask,
+    TaskContext,
+    TaskHost,
+    TaskScope,
+    event_of,
+    related,
+)
+from mcpio.app.tasks.store import MemoryTaskStore, TaskStorage, TaskStore
 from mcpio.codec import codec
 from mcpio.engine.payloads import encode
 from mcpio.engine.task_machine import TaskMachine
@@ -32,37 +40,49 @@ from mcpio.engine.task_records import (
     TaskOutcome,
     TaskReplied,
 )
-from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
+from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, NoBackChannel, RequestError
+from mcpio.events import IncomingId, RequestContext, RequestReceived
 from mcpio.methods import METHODS, declares
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types._fields import EMPTY
+from mcpio.types.lifecycle import ClientCapabilities, Implementation
 from mcpio.types.meta import META_MODEL_IMMEDIATE_RESPONSE, META_PROGRESS_TOKEN
 from mcpio.types.tasks import (
     CancelTaskRequest,
     CancelTaskResult,
+    ClientTaskRequestsCapability,
+    ClientTasksCapability,
     CreateTaskResult,
+    ElicitationTasksCapability,
     GetTaskPayloadRequest,
     GetTaskPayloadResult,
     GetTaskRequest,
     GetTaskResult,
     ListTasksRequest,
     ListTasksResult,
+    SamplingTasksCapability,
+    ServerTaskRequestsCapability,
+    ServerTasksCapability,
     Task,
     TaskStatusNotification,
+    ToolTasksCapability,
 )
+from mcpio.types.tools import CallToolRequest
 
 if TYPE_CHECKING:
-    from mcpio.app.context import RequestScope
+    from mcpio.app.context import Context, RequestScope
+    from mcpio.app.registry.tools import Tools
     from mcpio.app.session import Handler, Session
     from mcpio.app.thread_pool import ThreadPool
 
-__all__ = ["TaskOptions", "TaskReceiver"]
+__all__ = ["ClientTasks", "TaskOptions", "TaskReceiver", "ToolTasks", "client_tasks_capability"]
+
 
 T = TypeVar("T")
 
 Work: TypeAlias = Callable[[RunningTask], Any]
 """Does a task: returns the typed result of its request, or something to await for it."""
-Resume: TypeAlias = Callable[[TaskOrphaned, RunningTask], "tuple[Work, str] | None"]
+Resume: TypeAlias = Callable[[TaskOrphaned, RunningTask], tuple[Work, str] | None]
 """Takes a task that was cut off, and returns its work and the method of its request; ``None`` when nobody knows how."""
 
 FINAL: Final = ("completed", "failed", "cancelled")
@@ -103,6 +123,8 @@ class TaskReceiver:
 
     handlers: dict[str, Handler]
     """What serves the requests about tasks, by method."""
+    fault_reports: FaultReports
+    """Reports the failures of tasks to the operator."""
 
     def __init__(
         self,
@@ -115,8 +137,7 @@ class TaskReceiver:
         """``resume`` says how to go on with a task that was cut off; without it, such tasks are lost."""
         self.options: TaskOptions = options
         self.thread_pool: ThreadPool = thread_pool
-        self.fault_reports: FaultReports = FaultReports()
-        """Where failing tasks are reported to the operator, throttled."""
+        self.fault_reports = FaultReports()
         self._page_size = page_size
         self.handlers = {
             "tasks/get": self._get,
@@ -126,15 +147,15 @@ class TaskReceiver:
         }
         self._resume = resume
         store: Any = options.store or MemoryTaskStore()
-        self._keeping = TaskKeeping(store, self._act, limits=options.limits, poll_interval=options.poll_interval)
-        self._places: dict[TaskPlace, tuple[Any, Session | None]] = {}
-        self._host: TaskPlace | None = None
+        self._keeping = TaskStorage(store, self._act, limits=options.limits, poll_interval=options.poll_interval)
+        self._places: dict[TaskHost, tuple[Any, Session | None]] = {}
+        self._host: TaskHost | None = None
         self._runs: dict[str, RunningTask] = {}
         self._orphans: dict[str, TaskOrphaned] = {}
 
     # Where tasks run
 
-    def attach(self, place: TaskPlace, state: Any = None, session: Session | None = None) -> None:
+    def attach(self, place: TaskHost, state: Any = None, session: Session | None = None) -> None:
         """Let tasks run at a place: those of a session at its driver; without ``session`` the place is a host for all.
 
         ``state`` is what the lifespan around the place gave.
@@ -148,12 +169,12 @@ class TaskReceiver:
             self._act(event)
         self._keeping.pump()
 
-    def detach(self, place: TaskPlace) -> None:
+    def detach(self, place: TaskHost) -> None:
         """Let nothing run at a place any more. Its tasks are lost, or go on at another place. Twice does nothing."""
         self.stop(place)
         self._keeping.detach(place)
 
-    def stop(self, place: TaskPlace) -> None:
+    def stop(self, place: TaskHost) -> None:
         """Stop what runs at a place, and begin nothing there. Until it is detached, a store may be written from it."""
         if self._places.pop(place, None) is None:
             return
@@ -166,7 +187,7 @@ class TaskReceiver:
             self._machine.orphan(run.id, "What the task ran in has ended", now=self._keeping.now())
         self._keeping.pump()
 
-    async def flush(self, place: TaskPlace) -> None:
+    async def flush(self, place: TaskHost) -> None:
         """Wait until all that is known is stored, or could not be."""
         await self._keeping.flush(place)
 
@@ -389,7 +410,7 @@ class TaskReceiver:
         else:
             self._start(run, *resumed)
 
-    def _place_for(self, scope: RequestScope) -> tuple[TaskPlace, Any, Session]:
+    def _place_for(self, scope: RequestScope) -> tuple[TaskHost, Any, Session]:
         """Return where a request becomes a task, the state there, and the session that it came in."""
         session = scope.session
         place = self._host or session.driver
@@ -442,3 +463,134 @@ def _token(scope: RequestScope) -> int | str | None:
     """Return what progress is reported under, ``None`` where nobody asked for it."""
     token: int | str | None = scope.meta.get(META_PROGRESS_TOKEN)
     return token
+
+
+_CALL = "tools/call"
+
+
+class ToolTasks(TaskReceiver):
+    """The tasks of a server: ``Server.tasks``."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        call: Handler,
+        work: Handler,
+        options: TaskOptions,
+        *,
+        page_size: int | None,
+        thread_pool: ThreadPool,
+    ) -> None:
+        """``call`` serves a call that is no task, ``work`` does that of one that is."""
+        super().__init__(options, thread_pool, page_size=page_size, resume=self._resumed)
+        self.handlers[_CALL] = self._call
+        self._tools = tools
+        self._plain_call = call
+        self._work_call = work
+
+    def capability(self, *, told_apart: bool) -> ServerTasksCapability:
+        """Return what is declared (TASK-01). ``told_apart`` says that no client sees another's tasks (TASK-35)."""
+        lists = told_apart if self.options.list is None else self.options.list
+        takes = any(_support(tool) != "forbidden" for tool in self._tools.everything())
+        requests = ServerTaskRequestsCapability(ToolTasksCapability({})) if takes else None
+        return ServerTasksCapability({} if lists else None, {}, requests)
+
+    def _call(self, scope: Context, request: CallToolRequest) -> Any:
+        """Serve ``tools/call``: as a task where that is asked for, and as ever where it is not (TASK-07)."""
+        tool = self._tools.find(request.name)
+        support = "optional" if tool is None else _support(tool)
+        if tool is None or not self.wants_task(scope, request):
+            if support == "required":
+                raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"The tool {request.name} only runs as a task")
+            return self._plain_call(scope, request)
+        if support == "forbidden":
+            raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"The tool {request.name} does not run as a task")
+        saved = _saved(scope) if tool.resumes else None
+        work = self._work(request, scope.session, event_of(scope))
+        return self.begin(scope, request, work, saved=saved, immediate=tool.immediate_response)
+
+    def _work(self, request: CallToolRequest, session: Any, event: RequestReceived) -> Work:
+        def work(run: RunningTask) -> Any:
+            run.scope = scope = TaskContext(run, session, event)
+            return self._work_call(scope, request)
+
+        return work
+
+    def _resumed(self, orphan: TaskOrphaned, run: RunningTask) -> tuple[Work, str] | None:
+        """Return the work of a call that was cut off: the same function, with the same arguments."""
+        try:
+            params = orphan.request["params"]
+            request = _CODEC.decode(params, CallToolRequest)
+            context = RequestContext(
+                REV_2025_11_25.era,
+                REV_2025_11_25,
+                _CODEC.decode(orphan.request["capabilities"], ClientCapabilities),
+                _CODEC.decode(orphan.request["info"], Implementation),
+                None,
+                orphan.owner,
+                None,
+            )
+        except (InvalidMessage, KeyError):
+            return None
+        tool = self._tools.find(request.name)
+        if tool is None or not tool.resumes:
+            return None
+        raw = {"method": _CALL, "params": params}
+        event = RequestReceived(IncomingId(0), request, context, raw, False)
+        return self._work(request, run.session or DisconnectedSession(), event), _CALL
+
+
+def _support(tool: Any) -> str:
+    execution = tool.description.execution
+    return "forbidden" if execution is None else execution.task_support or "forbidden"
+
+
+def _saved(scope: Context) -> dict[str, Any]:
+    """Return what it takes to call again, as JSON."""
+    event = event_of(scope)
+    return {
+        "params": event.raw["params"],
+        "capabilities": encode(_CODEC, event.context.capabilities),
+        "info": encode(_CODEC, event.context.info),
+    }
+
+
+_METHODS: Final = ("sampling/createMessage", "elicitation/create")
+
+
+def client_tasks_capability(options: TaskOptions, *, sampling: bool, elicitation: bool) -> ClientTasksCapability:
+    """Return what a client declares that answers such questions. It has one server, so that nothing is mixed up."""
+    requests = ClientTaskRequestsCapability(
+        SamplingTasksCapability({}) if sampling else None,
+        ElicitationTasksCapability({}) if elicitation else None,
+    )
+    return ClientTasksCapability(None if options.list is False else {}, {}, requests)
+
+
+class ClientTasks(TaskReceiver):
+    """The tasks of a client."""
+
+    def __init__(
+        self,
+        options: TaskOptions,
+        thread_pool: ThreadPool,
+        handlers: Mapping[str, Handler],
+        layers: Sequence[Middleware],
+    ) -> None:
+        """``handlers`` serve what is no task, ``layers`` stand around the work of what is one too."""
+        super().__init__(options, thread_pool)
+        for method in _METHODS:
+            if method in handlers:
+                self.handlers[method] = partial(self._serve, handlers[method])
+        self._layers = layers
+
+    def _serve(self, handler: Handler, scope: RequestScope, request: Any) -> Any:
+        """Serve a question: as a task where that is asked for."""
+        if not self.wants_task(scope, request):
+            return handler(scope, request)
+
+        def work(run: RunningTask) -> Any:
+            run.scope = TaskScope(run, scope.session, event_of(scope))
+            return wrapped(handler, self._layers)(run.scope, request)
+
+        return self.begin(scope, request, work)

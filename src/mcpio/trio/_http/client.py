@@ -11,9 +11,9 @@ import trio
 
 from mcpio._checks import check_options, checked, chosen
 from mcpio._driving import report
-from mcpio.app.callbacks import checked_callback
+from mcpio.app.awaitables import checked_callback
 from mcpio.app.client import Client, ClientOptions
-from mcpio.app.renewing import Renewal
+from mcpio.app.reconnection import SessionReconnector
 from mcpio.app.runtime import checked_grace
 from mcpio.engine.client import ClientConnection
 from mcpio.errors import LocalProtocolError
@@ -114,7 +114,7 @@ async def _carry(
                     connection, location, timekeeper, runtime, carriers, proxy, transport, _session_id(begun)
                 )
                 client = Client(connection, actor, **options)
-                actor.attach(client, Renewal(client, transport.get("on_session_lost")))
+                actor.attach(client, SessionReconnector(client, transport.get("on_session_lost")))
                 begun.take_up(client)
                 task_status.started(client)
                 await actor.run()
@@ -181,7 +181,7 @@ class HttpActor:
         self._over = trio.Event()
         self._start(timekeeper.run)
 
-    def attach(self, client: Client, renewal: Renewal) -> None:
+    def attach(self, client: Client, renewal: SessionReconnector) -> None:
         """Say who acts on events."""
         self._client = client
         self._renewal = renewal

@@ -1,0 +1,108 @@
+"""How a client answers what its server asks: by callbacks, whose answers are checked.
+
+The engine has refused what the client did not declare before a callback is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import attrs
+
+from mcpio import types  # those of a feature are loaded when a server asks for it
+from mcpio.app.awaitables import settle
+from mcpio.app.context import RequestScope
+from mcpio.errors import InvalidMessage
+
+if TYPE_CHECKING:
+    from mcpio.app.session import Handler
+    from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
+    from mcpio.types.roots import ListRootsResult, Root
+    from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
+
+__all__ = ["Elicitor", "RootsProvider", "Sampler", "elicitation_handler", "roots_handler", "sampling_handler"]
+
+Sampler: TypeAlias = (
+    "Callable[[RequestScope, CreateMessageRequest], CreateMessageResult | Awaitable[CreateMessageResult]]"
+)
+"""Takes the scope of the request and what the server asks the model for, and returns the model's message."""
+Elicitor: TypeAlias = (
+    "Callable[[RequestScope, ElicitFormRequest | ElicitURLRequest], ElicitResult | Awaitable[ElicitResult]]"
+)
+"""Takes the scope of the request and what the server asks the user for, and returns what the user did."""
+RootsProvider: TypeAlias = "Callable[[], Iterable[Root] | Awaitable[Iterable[Root]]]"
+"""Returns the roots as they are now."""
+
+
+def sampling_handler(sample: Sampler) -> Handler:
+    """Return the handler of ``sampling/createMessage``. It checks the model's message (SAMP-08)."""
+
+    def create_message(scope: RequestScope, request: CreateMessageRequest) -> Any:
+        return settle(sample(scope, request), lambda result: _sampled(result, request))
+
+    return create_message
+
+
+def elicitation_handler(elicit: Elicitor, visited: Callable[[str], object]) -> Handler:
+    """Return the handler of ``elicitation/create``.
+
+    An accepted form goes out with the defaults of what is missing in it (ELIC-09), and only if it fits (ELIC-12).
+    ``visited`` hears the id of each web address before the user does.
+    """
+
+    def ask_user(scope: RequestScope, request: Any) -> Any:
+        if isinstance(request, types.ElicitURLRequest):
+            visited(str(request.elicitation_id))
+        return settle(elicit(scope, request), lambda result: _elicited(result, request))
+
+    return ask_user
+
+
+def roots_handler(roots: Collection[Root] | RootsProvider) -> Handler:
+    """Return what serves ``roots/list``. ``ValueError`` and ``TypeError`` for a list of what are no roots."""
+    if callable(roots):
+        current = roots
+        return lambda _, __: settle(current(), _roots_result)
+    if not isinstance(roots, Collection):
+        raise TypeError(f"roots are a list, or a function that returns one, not {roots!r:.100}")
+    result = _roots_result(roots)
+    return lambda _, __: result
+
+
+def _sampled(result: Any, request: CreateMessageRequest) -> Any:
+    from mcpio.app.sampling import fault_in_sampled
+
+    fault = fault_in_sampled(result, request) if isinstance(result, types.CreateMessageResult) else None
+    if fault is not None:
+        raise ValueError(f"the answer to sampling/createMessage: {fault}")
+    return result
+
+
+def _elicited(result: Any, request: Any) -> Any:
+    if not isinstance(result, types.ElicitResult):
+        return result  # the engine says what is wrong with it
+    from mcpio.app.elicitation import check_content, defaults_of, fault_in_elicited
+
+    fault = fault_in_elicited(result, request)
+    if fault is not None:
+        raise ValueError(f"the answer to elicitation/create: {fault}")
+    if result.action != "accept" or request.mode != "form":
+        return result
+    content = {**defaults_of(request.requested_schema), **(result.content or {})}
+    try:
+        check_content(request.requested_schema, content)
+    except InvalidMessage as error:
+        raise ValueError(f"the answer to elicitation/create: {error}") from None
+    return attrs.evolve(result, content=content)
+
+
+def _roots_result(roots: Iterable[Root]) -> ListRootsResult:
+    """Return the result for roots. ``ValueError`` for one that is no ``file://`` URI (ROOT-02)."""
+    found = tuple(roots)
+    for root in found:
+        if not isinstance(root, types.Root):
+            raise TypeError(f"roots are Root objects, not {root!r:.100}")
+        if not root.uri.startswith("file://"):
+            raise ValueError(f"the URI of a root begins with file://, not {root.uri!r:.100}")
+    return types.ListRootsResult(found)

@@ -1,0 +1,139 @@
+"""What a client knows of its server's tools: listed when somebody asks for one, and again after they changed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from mcpio.app.schema.validation import SchemaError, Validator
+from mcpio.errors import InvalidMessage
+
+if TYPE_CHECKING:
+    from mcpio.app.runtime import OneShot, Runtime
+    from mcpio.types.tools import CallToolResult, Tool
+
+__all__ = ["MOST_TOOLS", "CheckResults", "ResultChecks", "ToolCache"]
+
+
+MOST_TOOLS: Final = 10_000
+"""How many tools of one server are kept. Those behind them in its list are as good as unknown (P6)."""
+_WALKS: Final = 3
+"""How often one caller asks anew because the list changed meanwhile, before it takes what it got."""
+
+
+class ToolCache:
+    """The server's tools by name. Calls that come while the list is asked for share the answer."""
+
+    def __init__(self, runtime: Runtime, walk: Callable[[], AsyncIterator[Tool]], *, announced: bool) -> None:
+        """``walk`` asks for the whole list. ``announced`` says whether the server tells when it changes."""
+        self._runtime = runtime
+        self._walk = walk
+        self._announced = announced
+        self._tools: dict[str, Tool] | None = None
+        self._version = 0
+        self._waiting: list[OneShot] | None = None
+
+    async def tool(self, name: str) -> Tool | None:
+        """Return a tool as the server describes it now, ``None`` for one that it does not list.
+
+        The list is asked for when there is none yet, when it has changed, and, of a server that does not tell of
+        changes, when the name is not in it. Raises what listing the tools raises.
+        """
+        if self._tools is not None and name not in self._tools and not self._announced:
+            self.forget()
+        walks = 0
+        while self._tools is None:
+            if self._waiting is not None:
+                await self._turn(self._waiting)
+                continue
+            found = await self._fill()
+            walks += 1
+            if walks == _WALKS:
+                return found.get(name)
+        return self._tools.get(name)
+
+    def at_hand(self, name: str) -> Tool | None:
+        """Return a tool as the list that is at hand has it, without asking for one."""
+        return None if self._tools is None else self._tools.get(name)
+
+    def forget(self) -> None:
+        """Ask again at the next need. Who gets ``notifications/tools/list_changed`` calls this."""
+        self._tools = None
+        self._version += 1
+
+    async def _turn(self, waiting: list[OneShot]) -> None:
+        """Wait until whoever asks for the list has it, or has failed."""
+        turn = self._runtime.one_shot()
+        waiting.append(turn)
+        await turn.wait()
+
+    async def _fill(self) -> dict[str, Tool]:
+        """Ask for the list, and keep it unless it changed meanwhile."""
+        self._waiting = []
+        version = self._version
+        try:
+            found = await self._listed()
+        finally:
+            waiting, self._waiting = self._waiting, None
+            for turn in waiting:
+                turn.set(None)
+        if version == self._version:
+            self._tools = found
+        return found
+
+    async def _listed(self) -> dict[str, Tool]:
+        found: dict[str, Tool] = {}
+        async for tool in self._walk():
+            found.setdefault(tool.name, tool)
+            if len(found) >= MOST_TOOLS:
+                break
+        return found
+
+
+CheckResults: TypeAlias = Literal["raise", "report"]
+"""What to do about a result that breaks its tool's output schema: raise ``InvalidMessage``, or report it."""
+
+
+class ResultChecks:
+    """Checks structured results against the output schemas of their tools, each looked at when it is first used.
+
+    The schemas come from the server, so they are not trusted: see ``Validator``. One that cannot be used is reported
+    once, and what its tool returns is not checked (SCHEMA-03). ``ValidatorMissing`` without the package jsonschema.
+    """
+
+    def __init__(self, policy: CheckResults, report: Callable[[str], object]) -> None:
+        if policy not in ("raise", "report"):
+            raise ValueError(f'check_results is "raise" or "report", not {policy!r:.100}')
+        Validator({})  # says what to install, before there is a result that nobody can check
+        self._policy = policy
+        self._report = report
+        self._validators: dict[str, tuple[Tool, Validator | None]] = {}
+
+    def check(self, tool: Tool, result: CallToolResult) -> None:
+        """Check a result; one that tells of a failure has nothing to fulfil (TOOL-13)."""
+        if tool.output_schema is None or result.is_error:
+            return
+        try:
+            self._compare(tool, result)
+        except InvalidMessage as error:
+            if self._policy == "raise":
+                raise
+            self._report(f"the result of the tool {tool.name!r:.100} breaks its output schema: {error}")
+        except SchemaError as error:
+            self._report(f"the result of the tool {tool.name!r:.100} cannot be checked: {error}")
+
+    def _compare(self, tool: Tool, result: CallToolResult) -> None:
+        if not result.has_structured_content:
+            raise InvalidMessage("structuredContent", "missing, though the tool declares an output schema")
+        validator = self._validator(tool)
+        if validator is not None:
+            validator.validate(result.structured_content, "structuredContent")
+
+    def _validator(self, tool: Tool) -> Validator | None:
+        known = self._validators.get(tool.name)
+        if known is not None and known[0] is tool:
+            return known[1]
+        self._validators[tool.name] = tool, None
+        validator = Validator(tool.output_schema or {}, trusted=False)
+        self._validators[tool.name] = tool, validator
+        return validator

@@ -1,0 +1,400 @@
+"""What the user did with what a server asked: one class for each of the three actions (ELIC-11)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import attrs
+
+from mcpio._checks import required
+from mcpio.app.runtime import OneShot
+from mcpio.app.schema.constraints import check_format
+from mcpio.app.schema.faults import Fault, expected
+from mcpio.errors import LocalProtocolError, NoBackChannel
+from mcpio.revisions import REV_2025_11_25
+from mcpio.types.elicitation import (
+    BooleanSchema,
+    ElicitFormRequest,
+    ElicitResult,
+    ElicitSchema,
+    ElicitURLRequest,
+    LegacyTitledEnumSchema,
+    NumberSchema,
+    StringSchema,
+    TitledMultiSelectEnumSchema,
+    TitledSingleSelectEnumSchema,
+    UnknownSchema,
+    UntitledMultiSelectEnumSchema,
+    UntitledSingleSelectEnumSchema,
+)
+from mcpio.web_address import WebAddress, web_address
+
+if TYPE_CHECKING:
+    from mcpio.app.forms import Form
+    from mcpio.app.server_session import ServerSession
+    from mcpio.revisions import Revision
+    from mcpio.types.elicitation import ElicitResult, ElicitValue, PrimitiveSchema
+
+__all__ = [
+    "MOST_URL_ELICITATIONS",
+    "Accepted",
+    "Cancelled",
+    "Declined",
+    "ElicitAnswer",
+    "UrlElicitations",
+    "WebAddress",
+    "answer_of",
+    "ask_by_form",
+    "ask_by_url",
+    "ask_user",
+    "check_content",
+    "defaults_of",
+    "fault_in_elicited",
+    "lint_address",
+    "lowered",
+    "web_address",
+]
+
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Accepted(Generic[T]):
+    """The user agreed. ``value`` is the form as they filled it in.
+
+    After ``Context.elicit_url`` it is the elicitation's id: they agreed to go there, and are not done yet (ELIC-15).
+    """
+
+    action: ClassVar[Literal["accept"]] = "accept"
+
+    value: T
+
+
+@attrs.frozen
+class Declined:
+    """The user said no: do without, or offer something else."""
+
+    action: ClassVar[Literal["decline"]] = "decline"
+
+
+@attrs.frozen
+class Cancelled:
+    """The user closed the question without an answer: they may be asked again later."""
+
+    action: ClassVar[Literal["cancel"]] = "cancel"
+
+
+ElicitAnswer: TypeAlias = Accepted[T] | Declined | Cancelled
+"""Match on the class, or look at ``action``."""
+
+
+def answer_of(result: ElicitResult, read: Callable[[Any], T]) -> ElicitAnswer[T]:
+    """Return what a result says; ``read`` makes the value of its content."""
+    if result.action == "accept":
+        return Accepted(read(result.content))
+    return Declined() if result.action == "decline" else Cancelled()
+
+
+Ask = Callable[[Any], Coroutine[Any, Any, Any]]
+"""Sends a request to the client and returns its result."""
+
+
+def ask_user(
+    request: ElicitFormRequest | ElicitURLRequest, ask: Ask, session: ServerSession, revision: Revision
+) -> Coroutine[Any, Any, ElicitResult]:
+    """Ask with a request of the author's own; what comes back is checked against it (ELIC-12).
+
+    ``TypeError`` for what is no such request, ``ValueError`` for an address that leads nowhere (ELIC-14).
+    """
+    if isinstance(request, ElicitURLRequest):
+        _check_address(request.url)
+        return _visited(ask(request), request.elicitation_id, session)
+    if not isinstance(request, ElicitFormRequest):
+        raise TypeError(f"give a request, or a message and the class of the form, not {request!r:.100}")
+    for name, field in request.requested_schema.properties.items():
+        if isinstance(field, UnknownSchema):
+            raise TypeError(f"the field {name!r:.100} is not one of the fields of a form (ELIC-04): {field.raw!r:.100}")
+    from mcpio.app.forms import warn_of_secrets
+
+    warn_of_secrets(request.requested_schema, level=4)
+    form = lowered(request.requested_schema, revision)
+    return _filled_in(ask(attrs.evolve(request, requested_schema=form)), request)
+
+
+def ask_by_form(
+    message: str, kind: type[T] | Form[T], ask: Ask, revision: Revision
+) -> Coroutine[Any, Any, ElicitAnswer[T]]:
+    """Ask by the form of a class. ``TypeError`` for a class that cannot be one."""
+    from mcpio.app.forms import Form, form_of
+
+    if not isinstance(kind, Form | type):
+        raise TypeError(f"form= takes a class or a Form, not {kind!r:.100}")
+    form = kind if isinstance(kind, Form) else form_of(kind)
+    return _read(ask(ElicitFormRequest(message, lowered(form.schema, revision))), form)
+
+
+def ask_by_url(
+    message: str, url: str | Callable[[str], str], id: str, ask: Ask, session: ServerSession
+) -> Coroutine[Any, Any, ElicitAnswer[str]]:
+    """Ask to visit a web address, which may be made from the elicitation's id. ``ValueError`` for what is none."""
+    address = required("url", url(id) if callable(url) else url, str)
+    _check_address(address)
+    return _agreed(_visited(ask(ElicitURLRequest(message, address, id)), id, session), id)
+
+
+def _check_address(url: str) -> None:
+    """Warn of what users should not be sent to (ELIC-19)."""
+    if faults := lint_address(web_address(url)):
+        warnings.warn(f"the web address {url!r:.100}: {', and '.join(faults)}", stacklevel=4)
+
+
+async def _filled_in(asked: Coroutine[Any, Any, ElicitResult], request: ElicitFormRequest) -> ElicitResult:
+    result = _without_stray_content(await asked)
+    if result.action == "accept":
+        check_content(request.requested_schema, result.content or {})
+    return result
+
+
+async def _read(asked: Coroutine[Any, Any, ElicitResult], form: Form[T]) -> ElicitAnswer[T]:
+    return answer_of(await asked, form.read)
+
+
+async def _visited(asked: Coroutine[Any, Any, ElicitResult], id: str | None, session: ServerSession) -> ElicitResult:
+    # Recorded before it goes out: the user may be done there before their client has answered.
+    is_news = id is not None and session.begin_visit(id)
+    try:
+        result = await asked
+    except (LocalProtocolError, NoBackChannel):
+        if is_news:
+            session.withdraw_visit(str(id))
+        raise
+    return attrs.evolve(result, content=None)
+
+
+async def _agreed(asked: Coroutine[Any, Any, ElicitResult], id: str) -> ElicitAnswer[str]:
+    return answer_of(await asked, lambda _: id)
+
+
+def _without_stray_content(result: ElicitResult) -> ElicitResult:
+    """Leave out what came with a refusal: nobody agreed to send it (ELIC-10)."""
+    return result if result.action == "accept" or result.content is None else attrs.evolve(result, content=None)
+
+
+def defaults_of(form: ElicitSchema) -> dict[str, ElicitValue]:
+    """Return what a form says its fields hold at first, by name: what to show in them (ELIC-09)."""
+    defaults = {}
+    for name, field in form.properties.items():
+        default = field.raw.get("default") if isinstance(field, UnknownSchema) else field.default
+        if default is not None:
+            defaults[name] = default
+    return defaults
+
+
+def check_content(form: ElicitSchema, content: Mapping[str, Any]) -> None:
+    """Return when a form may be filled in like this; ``InvalidMessage`` names the field that is wrong, and why.
+
+    Members that the form does not have are not looked at.
+    """
+    missing = [name for name in form.required if name not in content]
+    if missing:
+        raise Fault(f"missing: {', '.join(missing)}").as_invalid("content")
+    for name, field in form.properties.items():
+        if name in content:
+            try:
+                _check(field, content[name])
+            except Fault as fault:
+                fault.steps.append(name)
+                raise fault.as_invalid("content") from None
+
+
+def lowered(form: ElicitSchema, revision: Revision) -> ElicitSchema:
+    """Return a form in the words of a revision, as far as it has them: titles of choices as 2025-06-18 says them."""
+    if revision >= REV_2025_11_25:
+        return form
+    fields = {name: _lowered(field) for name, field in form.properties.items()}
+    return attrs.evolve(form, properties=fields)
+
+
+def _check(field: PrimitiveSchema, value: Any) -> None:
+    match field:
+        case StringSchema():
+            _check_text(field, value)
+        case NumberSchema():
+            _check_number(field, value)
+        case BooleanSchema():
+            if not isinstance(value, bool):
+                raise expected("true or false", value)
+        case UntitledSingleSelectEnumSchema() | LegacyTitledEnumSchema():
+            _check_choice(field.enum, value)
+        case TitledSingleSelectEnumSchema():
+            _check_choice([choice.const for choice in field.one_of], value)
+        case UntitledMultiSelectEnumSchema():
+            _check_choices(field, field.items.enum, value)
+        case TitledMultiSelectEnumSchema():
+            _check_choices(field, [choice.const for choice in field.items.any_of], value)
+        case _:
+            pass  # a field of a kind that is not known may hold anything
+
+
+def _check_text(field: StringSchema, value: Any) -> None:
+    if not isinstance(value, str):
+        raise expected("a string", value)
+    _check_count(len(value), field.min_length, field.max_length, "characters")
+    if field.format is not None:
+        check_format(field.format, value)
+
+
+def _check_number(field: NumberSchema, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise expected("a number", value)
+    if field.type == "integer" and isinstance(value, float) and not value.is_integer():
+        raise expected("an integer", value)
+    if field.minimum is not None and value < field.minimum:
+        raise expected(f"a value at least {field.minimum}", value)
+    if field.maximum is not None and value > field.maximum:
+        raise expected(f"a value at most {field.maximum}", value)
+
+
+def _check_choice(choices: Collection[str], value: Any) -> None:
+    if value not in choices:
+        raise expected("one of " + ", ".join(choices), value)
+
+
+def _check_choices(
+    field: UntitledMultiSelectEnumSchema | TitledMultiSelectEnumSchema, choices: Collection[str], value: Any
+) -> None:
+    if not isinstance(value, tuple | list):
+        raise expected("an array", value)
+    _check_count(len(value), field.min_items, field.max_items, "items")
+    for index, item in enumerate(value):
+        try:
+            _check_choice(choices, item)
+        except Fault as fault:
+            fault.steps.append(index)
+            raise
+
+
+def _check_count(count: int, least: int | None, most: int | None, unit: str) -> None:
+    if least is not None and count < least:
+        raise Fault(f"expected at least {least} {unit}, got {count}")
+    if most is not None and count > most:
+        raise Fault(f"expected at most {most} {unit}, got {count}")
+
+
+def _lowered(field: PrimitiveSchema) -> PrimitiveSchema:
+    if not isinstance(field, TitledSingleSelectEnumSchema):
+        return field
+    return LegacyTitledEnumSchema(
+        tuple(choice.const for choice in field.one_of),
+        tuple(choice.title for choice in field.one_of),
+        title=field.title,
+        description=field.description,
+        extra=field.extra,
+    )
+
+
+MOST_URL_ELICITATIONS: Final = 1024
+"""How many elicitations by web address one session remembers. Beyond, the oldest that nobody waits for goes (P6)."""
+
+
+class UrlElicitations:
+    """Elicitations by id, each under way or done."""
+
+    __slots__ = ("_visits",)
+
+    def __init__(self) -> None:
+        self._visits: dict[str, _Visit] = {}
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._visits
+
+    def is_done(self, id: str) -> bool:
+        """Whether it is done. ``KeyError`` for what is not known."""
+        return self._visits[id].is_done
+
+    def begin(self, id: str) -> bool:
+        """Record that the user was asked; return whether that is news. A known elicitation stays as it is."""
+        if id in self._visits:
+            return False
+        if len(self._visits) >= MOST_URL_ELICITATIONS:
+            self._forget_one()
+        self._visits[id] = _Visit()
+        return True
+
+    def withdraw(self, id: str) -> None:
+        """Forget an elicitation that could not be sent."""
+        self._visits.pop(id, None)
+
+    def finish(self, id: str) -> bool:
+        """Note that it is done, and wake who waits; return whether that is news: it was under way (ELIC-16)."""
+        visit = self._visits.get(id)
+        if visit is None or visit.is_done:
+            return False
+        visit.is_done = True
+        for waiter in visit.waiters:
+            waiter.set(None)
+        return True
+
+    async def wait_for(self, id: str, waiter: OneShot) -> None:
+        """Return when it is done, or raise what ``give_up`` says. ``KeyError`` for what is not known."""
+        waiters = self._visits[id].waiters
+        waiters[waiter] = None
+        try:
+            error = await waiter.wait()
+        finally:
+            waiters.pop(waiter, None)
+        if error is not None:
+            raise error
+
+    def save(self) -> dict[str, bool]:
+        """Return which ids are known, oldest first, and whether each is done."""
+        return {id: visit.is_done for id, visit in self._visits.items()}
+
+    def give_up(self, error: Exception) -> None:
+        """Wake all who wait with an error: no word can come any more."""
+        for visit in self._visits.values():
+            for waiter in visit.waiters:
+                waiter.set(error)
+
+    def _forget_one(self) -> None:
+        for id, visit in self._visits.items():
+            if not visit.waiters:
+                del self._visits[id]
+                return
+
+
+class _Visit:
+    __slots__ = ("is_done", "waiters")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.waiters: dict[OneShot, None] = {}
+
+
+def lint_address(address: WebAddress) -> list[str]:
+    """Return the reasons not to send users to an address, in words (ELIC-19)."""
+    found = []
+    if address.has_user_info:
+        found.append("it carries credentials")
+    if not address.is_https and not address.is_local:
+        found.append("it is not https")
+    given = [name for name, _ in parse_qsl(urlsplit(address.url).query) if name.lower() in _GIVES_ACCESS]
+    if given:
+        found.append(f"it seems to let in whoever has it ({', '.join(given)})")
+    return found
+
+
+_GIVES_ACCESS: Final = frozenset(
+    ["access_token", "api_key", "apikey", "auth", "id_token", "password", "refresh_token", "secret", "session", "token"]
+)
+
+
+def fault_in_elicited(result: ElicitResult, request: Any) -> str | None:
+    """Return what is wrong with an answer of the user's, or ``None``: only an accepted form has content (ELIC-10)."""
+    if result.content is not None and (result.action != "accept" or request.mode != "form"):
+        return "content comes with the action accept of a form, and with nothing else"
+    return None

@@ -1,0 +1,219 @@
+"""Middleware that refuses: rates, how many at once, and who may. Each answers with a refusal code (TOOL-19, P6).
+
+Every object of these is one set of counters: the same one in several servers limits all of them together. Pings count
+nowhere. A call that becomes a task counts once for its rate, and how many run at once counts its work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Hashable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import ref
+
+from mcpio._checks import is_amount, is_count
+from mcpio.app.awaitables import is_awaitable
+from mcpio.app.reporting import Throttle
+from mcpio.errors import Refusal
+from mcpio.refusals import RefusalCode
+
+if TYPE_CHECKING:
+    from mcpio.app.middleware import CallNext, Middleware
+
+__all__ = [
+    "ConcurrencyLimit",
+    "LimitKey",
+    "RateLimit",
+    "allow",
+    "for_all",
+    "per_method",
+    "per_name",
+    "per_principal",
+    "per_session",
+]
+
+LimitKey: TypeAlias = Callable[[Any, Any], Hashable]
+"""Takes what middleware gets, ``ctx`` and the request, and returns what is counted by."""
+
+MOST_KEYS: Final = 4096
+"""How many keys a rate limit remembers. Beyond: that which was idle for longest is forgotten (P6)."""
+_LONGEST_NAME: Final = 200
+
+
+def for_all(ctx: Any, request: Any) -> Hashable:
+    """Count all requests together."""
+    return None
+
+
+def per_session(ctx: Any, request: Any) -> Hashable:
+    """Count for each session by itself."""
+    return ref(ctx.session)
+
+
+def per_principal(ctx: Any, request: Any) -> Hashable:
+    """Count for each authenticated principal by itself, and for each session without one."""
+    principal: Hashable = ctx.peer.principal
+    return per_session(ctx, request) if principal is None else principal
+
+
+def per_method(ctx: Any, request: Any) -> Hashable:
+    """Count for each method by itself."""
+    method: str = ctx.method
+    return method
+
+
+def per_name(ctx: Any, request: Any) -> Hashable:
+    """Count for each tool, prompt and resource by itself, and for each method that has no names."""
+    name = getattr(request, "name", None) or getattr(request, "uri", None)
+    return ctx.method, name[:_LONGEST_NAME] if isinstance(name, str) else None
+
+
+class _Counted:
+    """What the limits have in common: which requests they count, and by what."""
+
+    def __init__(self, per: LimitKey | Collection[LimitKey], methods: Collection[str] | None) -> None:
+        self._keys: tuple[LimitKey, ...] = (per,) if callable(per) else tuple(per)
+        self._methods = _checked_methods(methods)
+
+    def key(self, ctx: Any, request: Any) -> Hashable:
+        return tuple(key(ctx, request) for key in self._keys)
+
+    def counts(self, ctx: Any) -> bool:
+        return _is_meant(ctx.method, self._methods)
+
+
+class RateLimit(_Counted):
+    """Middleware: at most so many calls in so many seconds, ``burst`` of them at once.
+
+    ``per`` says what is counted by itself: one of the functions of this module or of your own, or several, such as
+    ``(per_session, per_name)``. ``methods`` are counted, one or several; ``None`` for all.
+
+    Beyond the rate a request is refused with 1057 where ``seconds`` is 1, 1058 where it is 60, and 1056 otherwise, or
+    with ``code``; ``retry_after`` says when the next one will pass. ``ValueError`` for numbers and codes that make no
+    sense.
+    """
+
+    def __init__(
+        self,
+        calls: float,
+        seconds: float = 1.0,
+        *,
+        burst: int | None = None,
+        per: LimitKey | Collection[LimitKey] = per_session,
+        methods: Collection[str] | None = None,
+        code: int | None = None,
+    ) -> None:
+        super().__init__(per, methods)
+        if not (calls and seconds and is_amount(calls) and is_amount(seconds)):
+            raise ValueError(f"a rate is more than 0 calls in more than 0 seconds, not {calls!r} in {seconds!r}")
+        if burst is not None and not is_count(burst, 1):
+            raise ValueError(f"at least 1 call passes at once, not {burst!r}")
+        self._rate = calls / seconds
+        self._burst = math.ceil(calls) if burst is None else burst
+        self._code = _RATES.get(seconds, RefusalCode.RATE_LIMIT_EXCEEDED) if code is None else code
+        Refusal(self._code)
+        self._throttles: OrderedDict[Hashable, Throttle] = OrderedDict()
+
+    async def __call__(self, ctx: Any, request: Any, call_next: CallNext) -> Any:
+        """Be the middleware."""
+        if self.counts(ctx) and not _is_work(ctx):
+            throttle = self._throttle(self.key(ctx, request))
+            if not throttle.admits(ctx.now()):
+                raise Refusal(self._code, retry_after=_rounded_up(throttle.seconds_to_next))
+        return await call_next(request)
+
+    def _throttle(self, key: Hashable) -> Throttle:
+        throttle = self._throttles.get(key)
+        if throttle is None:
+            throttle = self._throttles[key] = Throttle(self._rate, self._burst)
+            if len(self._throttles) > MOST_KEYS:
+                self._throttles.popitem(last=False)
+        self._throttles.move_to_end(key)
+        return throttle
+
+
+class ConcurrencyLimit(_Counted):
+    """Middleware: at most so many at once. Beyond: refused with 1060, or with ``code``. Nobody is made to wait.
+
+    ``per`` and ``methods`` are as in ``RateLimit``. ``ValueError`` for a number or a code that makes no sense.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        *,
+        per: LimitKey | Collection[LimitKey] = per_session,
+        methods: Collection[str] | None = None,
+        code: int = RefusalCode.CONCURRENT_LIMIT_EXCEEDED,
+    ) -> None:
+        super().__init__(per, methods)
+        if not is_count(most):
+            raise ValueError(f"a number of requests is 0 or more, not {most!r}")
+        Refusal(code)
+        self._most = most
+        self._code = code
+        self._running: dict[Hashable, int] = {}
+
+    async def __call__(self, ctx: Any, request: Any, call_next: CallNext) -> Any:
+        """Be the middleware."""
+        if not self.counts(ctx):
+            return await call_next(request)
+        key = self.key(ctx, request)
+        running = self._running.get(key, 0)
+        if running >= self._most:
+            raise Refusal(self._code)
+        self._running[key] = running + 1
+        try:
+            return await call_next(request)
+        finally:
+            self._running[key] -= 1
+            if not self._running[key]:
+                del self._running[key]
+
+
+def allow(
+    predicate: Callable[[Any, Any], bool | Awaitable[bool]],
+    *,
+    methods: Collection[str] | None = None,
+    code: int = RefusalCode.AUTHZ_FORBIDDEN,
+    message: str | None = None,
+) -> Middleware:
+    """Return middleware that lets through what the predicate says yes to, and refuses the rest.
+
+    ``predicate`` takes ``ctx`` and the request, and may be async: it may ask a user. ``methods`` are asked about, one
+    or several; ``None`` for all. The answer is 1014, or ``code``, with ``message``. ``ValueError`` for a code that
+    there is not, or that has no meaning of its own and no message.
+    """
+    Refusal(code, message)
+    meant = _checked_methods(methods)
+
+    async def check(ctx: Any, request: Any, call_next: CallNext) -> Any:
+        if _is_meant(ctx.method, meant) and not _is_work(ctx):
+            answer: Any = predicate(ctx, request)
+            if not (await answer if is_awaitable(answer) else answer):
+                raise Refusal(code, message)
+        return await call_next(request)
+
+    return check
+
+
+def _checked_methods(methods: Collection[str] | None) -> Collection[str] | None:
+    return (methods,) if isinstance(methods, str) else methods
+
+
+def _is_meant(method: str, methods: Collection[str] | None) -> bool:
+    return method in methods if methods is not None else method != "ping"
+
+
+def _is_work(ctx: Any) -> bool:
+    """Tell whether this is the work of a task, whose request came by already."""
+    return getattr(ctx, "task", None) is not None
+
+
+def _rounded_up(seconds: float) -> float:
+    """Return the time in milliseconds, and a little more than it: who comes after just that long must get through."""
+    return math.floor(seconds * 1000 + 1) / 1000
+
+
+_RATES: Final[dict[float, int]] = {1: RefusalCode.RATE_LIMIT_PER_SECOND, 60: RefusalCode.RATE_LIMIT_PER_MINUTE}

@@ -1,0 +1,131 @@
+"""Completion: suggestions for the arguments of prompts and of resource templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import attrs
+
+from mcpio import types  # those of completion are loaded when a client asks for one
+from mcpio.app.awaitables import settle
+from mcpio.app.context import Context
+from mcpio.app.registry.function import RegisteredFunction
+from mcpio.app.registry.prompts import FunctionPrompt, Prompts
+from mcpio.app.registry.resources import FunctionTemplate, Resources
+from mcpio.errors import ErrorCode, RequestError
+
+if TYPE_CHECKING:
+    from mcpio.types.completion import CompleteRequest, CompleteResult, Completion
+
+__all__ = ["MOST_VALUES", "Completions", "best_matches"]
+
+MOST_VALUES: Final = 100
+"""How many values one answer may have (COMP-04)."""
+
+Completed: TypeAlias = FunctionPrompt | FunctionTemplate
+
+
+def best_matches(text: str, candidates: Iterable[str]) -> list[str]:
+    """Return the candidates that a text may be meant for, the best first (COMP-06, COMP-07): for completion functions.
+
+    First come those that begin with it, then those that have it in them, then those that have its characters in their
+    order, as ``cfg`` is in ``config``; each group in the order given. Capitals make no difference.
+    """
+    wanted = text.casefold()
+    ranked: tuple[list[str], list[str], list[str]] = ([], [], [])
+    for candidate in candidates:
+        known = candidate.casefold()
+        if known.startswith(wanted):
+            ranked[0].append(candidate)
+        elif wanted in known:
+            ranked[1].append(candidate)
+        elif _is_scattered(wanted, known):
+            ranked[2].append(candidate)
+    return [candidate for group in ranked for candidate in group]
+
+
+def _is_scattered(wanted: str, known: str) -> bool:
+    rest = iter(known)
+    return all(character in rest for character in wanted)
+
+
+class Completions:
+    """The functions that suggest values. Each belongs to its prompt or template, and goes with it."""
+
+    def __init__(self, prompts: Prompts, resources: Resources) -> None:
+        self._prompts = prompts
+        self._resources = resources
+
+    def __bool__(self) -> bool:
+        """Whether there are any, those of disabled prompts and templates included."""
+        owners: list[Completed] = [*self._prompts.everything(), *self._resources.templates.everything()]
+        return any(owner.completions for owner in owners)
+
+    def add_to_prompt(self, name: str, argument: str, endpoint: RegisteredFunction) -> None:
+        """Register what suggests values for an argument of a prompt. See ``Server.completion`` for what it raises."""
+        prompt = self._prompts.find(name)
+        if prompt is None:
+            raise ValueError(f"there is no prompt {name!r} to complete: register it first")
+        _add(prompt, f"prompt {name!r}", [known.name for known in prompt.description.arguments], argument, endpoint)
+
+    def add_to_template(self, template: str, variable: str, endpoint: RegisteredFunction) -> None:
+        """Register what suggests values for a variable of a template. See ``Server.completion`` for what it raises."""
+        entry = self._resources.templates.find(template)
+        if entry is None:
+            raise ValueError(f"there is no resource template {template!r} to complete: register it first")
+        _add(entry, f"resource template {template!r}", entry.template.variables, variable, endpoint)
+
+    def complete(self, scope: Context, request: CompleteRequest) -> Any:
+        """Serve ``completion/complete``. Nothing is suggested for an argument that nobody registered anything for.
+
+        A prompt, template or resource that there is not is an error (COMP-05).
+        """
+        endpoint = self._completed(request).get(request.argument.name)
+        if endpoint is None:
+            return types.CompleteResult(types.Completion((), 0, False))
+        chosen = {} if request.context is None else dict(request.context.arguments or {})
+        names = [parameter.name for parameter in endpoint.binder.parameters]
+        keywords = dict(zip(names, (request.argument.value, chosen), strict=False))
+        return settle(endpoint.call(scope, keywords), lambda value: _result(value, endpoint.binder.name))
+
+    def _completed(self, request: CompleteRequest) -> dict[str, RegisteredFunction]:
+        reference = request.ref
+        if isinstance(reference, types.PromptReference):
+            prompt = self._prompts.find(reference.name)
+            if prompt is None:
+                raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {reference.name:.100}")
+            return prompt.completions
+        entry = self._resources.templates.find(reference.uri)
+        if entry is None and reference.uri not in self._resources.static:
+            raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown resource template: {reference.uri:.200}")
+        return {} if entry is None else entry.completions
+
+
+def _add(owner: Completed, noun: str, known: Iterable[str], argument: str, endpoint: RegisteredFunction) -> None:
+    if argument not in known:
+        raise ValueError(f"{noun} has no argument {argument!r}: it has {', '.join(known) or 'none'}")
+    if argument in owner.completions:
+        raise ValueError(f"there is a completion for {argument!r} of {noun} already")
+    if not 1 <= len(endpoint.binder.parameters) <= 2:
+        raise TypeError(f"{endpoint.binder.name}(): take the text so far, and perhaps the arguments chosen already")
+    owner.completions[argument] = endpoint
+
+
+def _result(value: CompleteResult | Completion | Iterable[str], name: str) -> CompleteResult:
+    """Return the result for what a function returned: of a long list the best, and how many there are (COMP-04)."""
+    if isinstance(value, types.CompleteResult):
+        return attrs.evolve(value, completion=_cut(value.completion))
+    if isinstance(value, types.Completion):
+        return types.CompleteResult(_cut(value))
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise TypeError(f"{name}(): a completion returns a list of texts, not {value!r:.100}")
+    values = tuple(value)
+    return types.CompleteResult(_cut(types.Completion(values, len(values), False)))
+
+
+def _cut(completion: Completion) -> Completion:
+    if len(completion.values) <= MOST_VALUES:
+        return completion
+    total = len(completion.values) if completion.total is None else completion.total
+    return attrs.evolve(completion, values=completion.values[:MOST_VALUES], total=total, has_more=True)

@@ -1,0 +1,66 @@
+"""What a function returns, as blocks of content."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcpio.app.schema.plain import to_json
+from mcpio.framing import json
+from mcpio.types._fields import Payload
+from mcpio.types.content import (
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    UnknownContent,
+)
+
+__all__ = ["block_of", "blocks_of", "json_text"]
+
+
+def blocks_of(value: Any) -> tuple[Any, ...]:
+    """Return the content for what a tool returned: blocks as they are, text as text, the rest as JSON.
+
+    ``None`` is no content. The items of a list are blocks of their own if one of them is a block, or all are text.
+    ``TypeError`` for another part of the protocol, ``InvalidMessage`` for what has no form in JSON.
+    """
+    if value is None:
+        return ()
+    if isinstance(value, list | tuple) and _are_blocks(value):
+        return tuple(block for item in value for block in blocks_of(item))
+    block = block_of(value)
+    return (TextContent(json_text(value)) if block is None else block,)
+
+
+def block_of(value: Any) -> Any:
+    """Return the block for text, for the contents of a resource, and for a block itself; ``None`` for other data.
+
+    ``TypeError`` for another part of the protocol, which no content holds.
+    """
+    if isinstance(value, str):
+        return TextContent(str.__str__(value))  # the text of an enumeration's member, too
+    if isinstance(value, _BLOCKS):
+        return value
+    if isinstance(value, _CONTENTS):
+        return EmbeddedResource(value)
+    if isinstance(value, Payload):
+        raise TypeError(f"a {type(value).__name__} is no content: return text, a content block, or plain data")
+    return None
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON. ``InvalidMessage`` names the place of what has no form in it."""
+    return json.dumps(to_json(value)).decode()
+
+
+_BLOCKS: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, UnknownContent)
+_CONTENTS: Final = (TextResourceContents, BlobResourceContents)
+
+
+def _are_blocks(items: list[Any] | tuple[Any, ...]) -> bool:
+    return any(isinstance(item, _BLOCKS + _CONTENTS) for item in items) or (
+        bool(items) and all(isinstance(item, str) for item in items)
+    )

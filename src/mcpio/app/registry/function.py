@@ -1,0 +1,56 @@
+"""A function of the author's that serves requests: called here, in a thread, or as a coroutine."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from mcpio.app.awaitables import is_of_kind, without_partial
+from mcpio.app.context import Context
+from mcpio.app.schema.signature import Binder
+
+__all__ = ["RegisteredFunction"]
+
+
+class RegisteredFunction:
+    """One function, with what it takes.
+
+    ``blocking`` runs a plain function in a thread. ``TypeError`` says what to do about what cannot serve a request: no
+    function, one that yields, one that cannot be called with named values, an async one that claims to block.
+    """
+
+    __slots__ = ("_blocking", "binder", "function")
+
+    def __init__(self, function: Callable[..., Any], *, blocking: bool) -> None:
+        if not callable(function):
+            raise TypeError(f"expected a function to register, got {function!r:.100}: options are given by name")
+        if is_of_kind(inspect.isgeneratorfunction, function) or is_of_kind(inspect.isasyncgenfunction, function):
+            raise TypeError(f"{_shown(function)} yields: return a list, and report on the way by Context.progress")
+        if blocking and is_of_kind(inspect.iscoroutinefunction, function):
+            raise TypeError(f"{_shown(function)} is async and does not block: leave blocking=True out")
+        self.function: Callable[..., Any] = function
+        self.binder: Binder = Binder(function, context=Context)
+        self._blocking = blocking
+
+    @property
+    def name(self) -> str:
+        """The function's name. ``TypeError`` where it has none of its own."""
+        name = getattr(self.function, "__name__", None)
+        if not isinstance(name, str) or name == "<lambda>":
+            raise TypeError(f"{self.function!r:.100} has no name of its own: give name=")
+        return name
+
+    def call(self, scope: Context, keywords: dict[str, Any]) -> Any:
+        """Call with what ``binder.bind`` or ``bind_text`` gave. Returns what it returns, or an awaitable of that."""
+        if self.binder.context_parameter is not None:
+            keywords[self.binder.context_parameter] = scope.in_thread() if self._blocking else scope
+        if self._blocking:
+            return scope.run_in_thread(partial(self.function, **keywords))
+        return self.function(**keywords)
+
+
+def _shown(function: Any) -> str:
+    function = without_partial(function)
+    return f"{getattr(function, '__qualname__', None) or type(function).__qualname__}()"

@@ -1,0 +1,89 @@
+"""Prompts: messages that a server prepares for the user to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mcpio import types  # the types of prompts are loaded when there is one
+from mcpio.app.awaitables import settle
+from mcpio.app.context import Context
+from mcpio.app.registry.base import Registry
+from mcpio.app.registry.content import block_of
+from mcpio.app.registry.function import RegisteredFunction
+from mcpio.errors import ErrorCode, InvalidMessage, RequestError
+from mcpio.types.content import EmbeddedResource
+
+if TYPE_CHECKING:
+    from mcpio.types.prompts import GetPromptRequest, GetPromptResult, Prompt, PromptArgument, PromptMessage
+
+__all__ = ["FunctionPrompt", "Prompts", "prompt_arguments"]
+
+
+class FunctionPrompt:
+    """A prompt, and the function that fills it in."""
+
+    __slots__ = ("completions", "description", "enabled", "endpoint")
+
+    endpoint: RegisteredFunction
+    """The function."""
+    description: Prompt
+    """What clients see."""
+    completions: dict[str, RegisteredFunction]
+    """What suggests values, by argument."""
+    enabled: bool
+    """Whether it is offered at the moment. Change it by ``server.prompts.enable`` and ``disable``."""
+
+    def __init__(self, endpoint: RegisteredFunction, description: Prompt) -> None:
+        self.endpoint = endpoint
+        self.description = description
+        self.completions = {}
+        self.enabled = True
+
+
+class Prompts(Registry[FunctionPrompt]):
+    """The prompts of a server, by name."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        super().__init__("prompt", changed)
+
+    def get(self, scope: Context, request: GetPromptRequest) -> Any:
+        """Serve ``prompts/get``. Unknown prompts and bad arguments are errors of the protocol (PROM-05)."""
+        prompt = self.find(request.name)
+        if prompt is None:
+            raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {request.name:.100}")
+        try:
+            keywords = prompt.endpoint.binder.bind_text(request.arguments or {})
+        except InvalidMessage as error:
+            text = f"Invalid arguments for {request.name:.100}: {error}"
+            raise RequestError(ErrorCode.INVALID_PARAMS, text, {"path": error.path}) from error
+        return settle(prompt.endpoint.call(scope, keywords), lambda value: _result(value, prompt.description))
+
+
+def prompt_arguments(endpoint: RegisteredFunction) -> tuple[PromptArgument, ...]:
+    """Return what a prompt's function takes, as clients see it (PROM-02)."""
+    return tuple(
+        types.PromptArgument(parameter.name, parameter.description, parameter.required)
+        for parameter in endpoint.binder.parameters
+    )
+
+
+def _result(value: Any, prompt: Prompt) -> GetPromptResult:
+    if isinstance(value, types.GetPromptResult):
+        return value
+    items = value if isinstance(value, list | tuple) else (value,)
+    return types.GetPromptResult(tuple(_message(item, prompt) for item in items), prompt.description)
+
+
+def _message(item: Any, prompt: Prompt) -> PromptMessage:
+    """Return a message as it is; text or a content block as the user's."""
+    if isinstance(item, types.PromptMessage):
+        message = item
+    else:
+        block = block_of(item)
+        if block is None:
+            raise TypeError(f"prompt {prompt.name}: a message is text, content or a PromptMessage, not {item!r:.100}")
+        message = types.PromptMessage("user", block)
+    if isinstance(message.content, EmbeddedResource) and message.content.resource.mime_type is None:
+        raise TypeError(f"prompt {prompt.name}: a resource in a prompt needs its mime_type")  # PROM-08
+    return message

@@ -1,0 +1,268 @@
+"""How a function becomes a tool, a resource or a prompt: what it says about itself, and what its author adds."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypedDict, TypeVar, get_args
+
+from mcpio import types  # the types of a feature are loaded when there is one of it
+from mcpio._checks import check_options
+from mcpio.app.registry.function import RegisteredFunction
+from mcpio.app.registry.prompts import FunctionPrompt, prompt_arguments
+from mcpio.app.registry.resources import FunctionResource, FunctionTemplate
+from mcpio.app.registry.results import result_encoder
+from mcpio.app.registry.tools import FunctionTool
+from mcpio.app.registry.uri_template import UriTemplate
+from mcpio.app.schema.signature import Binder
+from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS, Validator
+from mcpio.errors import InvalidMessage
+from mcpio.revisions import REVISIONS
+from mcpio.types._fields import Payload
+from mcpio.types.content import Annotations, Icon
+from mcpio.types.tools import TaskSupport, Tool, ToolAnnotations, ToolExecution
+
+__all__ = [
+    "PromptOptions",
+    "RegistrationOptions",
+    "ResourceOptions",
+    "ToolOptions",
+    "checked_uri",
+    "make_prompt",
+    "make_resource",
+    "make_template",
+    "make_tool",
+]
+
+P = TypeVar("P", bound=Payload)
+
+
+class RegistrationOptions(TypedDict, total=False):
+    """What may be said about everything that a server offers. ``None`` is the same as nothing said."""
+
+    name: str | None
+    """Its name for the protocol, if not the function's."""
+    title: str | None
+    """Its name for people."""
+    description: str | None
+    """What clients read about it, if not the function's docstring up to the first section."""
+    icons: tuple[Icon, ...] | None
+    """Pictures of it."""
+    meta: Mapping[str, Any] | None
+    """Its ``_meta``."""
+    blocking: bool
+    """Run the function, a plain one, in a thread. Otherwise it runs in the event loop, and must be quick."""
+
+
+class ToolOptions(RegistrationOptions, total=False):
+    """What ``Server.tool`` takes."""
+
+    annotations: ToolAnnotations | None
+    """Hints on what the tool does."""
+    input_schema: Mapping[str, Any] | None
+    """Replaces what the parameters' annotations say. Arguments are checked against both."""
+    output_schema: Mapping[str, Any] | None
+    """Replaces what the result's annotation says. Results are checked against it."""
+    structured: bool
+    """Whether the result is structured content too, where its annotation says what it is: so it is by default."""
+    task_support: TaskSupport | None
+    """Whether a call may (``"optional"``) or must (``"required"``) be a task; by default it must not be."""
+    resume: bool
+    """Call the function again, with the same arguments, for a task that was cut off, as by the end of the process:
+    ``Context.task.is_resumed`` tells. Otherwise the task fails."""
+    immediate_response: str | None
+    """What the model may be told when a task has begun."""
+
+
+class ResourceOptions(RegistrationOptions, total=False):
+    """What ``Server.resource`` takes."""
+
+    mime_type: str | None
+    """The MIME type of what the function returns; for a template, of everything that it gives."""
+    size: int | None
+    """The size in bytes, of a resource at one URI."""
+    annotations: Annotations | None
+    """For whom it is, and how important."""
+
+
+class PromptOptions(RegistrationOptions, total=False):
+    """What ``Server.prompt`` takes."""
+
+
+def make_tool(function: Any, options: ToolOptions, *, level: int) -> FunctionTool:
+    """Return the tool of a function. ``level`` is the ``stacklevel`` of warnings: where the author is.
+
+    ``TypeError`` and ``ValueError`` say what to do about what cannot be a tool.
+    """
+    endpoint = _endpoint(function, options, ToolOptions)
+    binder = endpoint.binder
+    name = options.get("name") or endpoint.name
+    if not _TOOL_NAME.fullmatch(name):
+        text = f"the tool name {name!r} may be refused: use 1 to 128 of the characters A-Z a-z 0-9 _ - ."
+        warnings.warn(text, stacklevel=level)
+    takes, gives = options.get("input_schema"), options.get("output_schema")
+    is_structured = gives is None and options.get("structured", True)
+    annotation = binder.return_annotation if is_structured else Any
+    encoder = result_encoder(annotation, where=f"{binder.name}(), the result")
+    shown = Tool(
+        name,
+        binder.input_schema if takes is None else takes,
+        _description(endpoint, options),
+        title=options.get("title"),
+        output_schema=encoder.output_schema if gives is None else gives,
+        annotations=options.get("annotations"),
+        icons=options.get("icons") or (),
+        execution=_execution(options),
+        **_meta(options),
+    )
+    accepts = None if takes is None else _validator(takes, "input_schema", "arguments", MAX_STEPS)
+    if takes is not None:
+        _check_fit(takes, binder)
+    checks = None if gives is None else _validator(gives, "output_schema", "result", OWN_STEPS)
+    return FunctionTool(
+        endpoint,
+        _sayable(shown, options),
+        encoder=encoder,
+        accepts=accepts,
+        gives=checks,
+        resumes=options.get("resume", False),
+        immediate_response=options.get("immediate_response"),
+    )
+
+
+def make_resource(uri: str, function: Any, options: ResourceOptions) -> FunctionResource:
+    """Return the resource of a function. ``TypeError`` says what to do about what cannot be one."""
+    endpoint = _resource_endpoint(function, options, ())
+    shown = types.Resource(uri, size=options.get("size"), **_resource_members(endpoint, options))
+    return FunctionResource(endpoint, _sayable(shown, options))
+
+
+def make_template(template: UriTemplate, function: Any, options: ResourceOptions) -> FunctionTemplate:
+    """Return the resource template of a function. ``TypeError`` says what to do about what cannot be one."""
+    if options.get("size") is not None:
+        raise TypeError(f"{template.template}: a template has no size=; what it gives has sizes of its own")
+    endpoint = _resource_endpoint(function, options, template.variables)
+    shown = types.ResourceTemplate(template.template, **_resource_members(endpoint, options))
+    return FunctionTemplate(endpoint, _sayable(shown, options), template)
+
+
+def make_prompt(function: Any, options: PromptOptions) -> FunctionPrompt:
+    """Return the prompt of a function. ``TypeError`` says what to do about what cannot be one."""
+    endpoint = _endpoint(function, options, PromptOptions)
+    shown = types.Prompt(
+        options.get("name") or endpoint.name,
+        _description(endpoint, options),
+        prompt_arguments(endpoint),
+        title=options.get("title"),
+        icons=options.get("icons") or (),
+        **_meta(options),
+    )
+    return FunctionPrompt(endpoint, _sayable(shown, options))
+
+
+def checked_uri(uri: Any) -> UriTemplate:
+    """Return a URI as the template that matches it. ``ValueError`` for what is none, or cannot be told apart."""
+    if not isinstance(uri, str):
+        raise TypeError(f'give the URI: @server.resource("scheme://{{variable}}"), not {uri!r:.100}')
+    if not _SCHEME.match(uri):
+        raise ValueError(f"{uri!r:.100} is no URI: it begins with its scheme, as in notes://today")
+    template = UriTemplate(uri)
+    template.check_matching()
+    return template
+
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
+
+
+def _endpoint(function: Any, options: RegistrationOptions, known: type) -> RegisteredFunction:
+    check_options(options, known.__annotations__)
+    return RegisteredFunction(function, blocking=options.get("blocking", False))
+
+
+def _resource_endpoint(function: Any, options: ResourceOptions, variables: tuple[str, ...]) -> RegisteredFunction:
+    """Return the endpoint of a resource, whose parameters are just the variables of its URI."""
+    endpoint = _endpoint(function, options, ResourceOptions)
+    name, parameters = endpoint.binder.name, endpoint.binder.parameters
+    for parameter in parameters:
+        if parameter.name not in variables and parameter.required:
+            raise TypeError(f"{name}(): the URI has no variable {parameter.name!r}")
+    for variable in variables:
+        if variable not in [parameter.name for parameter in parameters]:
+            raise TypeError(f"{name}(): no parameter takes the variable {variable!r} of the URI")
+    return endpoint
+
+
+def _resource_members(endpoint: RegisteredFunction, options: ResourceOptions) -> dict[str, Any]:
+    return {
+        "name": options.get("name") or endpoint.name,
+        "title": options.get("title"),
+        "description": _description(endpoint, options),
+        "mime_type": options.get("mime_type"),
+        "annotations": options.get("annotations"),
+        "icons": options.get("icons") or (),
+        **_meta(options),
+    }
+
+
+def _description(endpoint: RegisteredFunction, options: RegistrationOptions) -> str | None:
+    given = options.get("description")
+    return endpoint.binder.description if given is None else given
+
+
+def _execution(options: ToolOptions) -> ToolExecution | None:
+    support = options.get("task_support")
+    if support not in (None, *get_args(TaskSupport)):
+        raise ValueError(f"task_support is 'forbidden', 'optional' or 'required', not {support!r:.100}")
+    for name in ("resume", "immediate_response"):
+        if options.get(name) and support in (None, "forbidden"):
+            raise TypeError(f"{name}= is for tools that may be tasks: give task_support= too")
+    return None if support is None else ToolExecution(support)
+
+
+def _sayable(shown: P, options: Mapping[str, Any]) -> P:
+    """Return a description; ``ValueError`` for one that would spoil the whole list whenever a client asks for it."""
+    if options.get("icons") or options.get("annotations"):
+        from mcpio.codec import codec
+
+        try:
+            codec(REVISIONS[-1]).encode(shown)
+        except InvalidMessage as error:
+            raise ValueError(f"clients cannot be told of it: {error}") from error
+    return shown
+
+
+def _meta(options: RegistrationOptions) -> dict[str, Any]:
+    given = options.get("meta")
+    return {} if given is None else {"meta": given}
+
+
+def _check_fit(schema: Mapping[str, Any], binder: Binder) -> None:
+    """Raise ``TypeError`` for a schema of arguments that the function cannot take, or without those it needs."""
+    described = schema.get("properties")
+    if not isinstance(described, Mapping):
+        return
+    taken = {parameter.name: parameter.required for parameter in binder.parameters}
+    is_closed = binder.input_schema.get("additionalProperties") is False  # unless it takes **others
+    for name in described:
+        if name not in taken and is_closed:
+            raise TypeError(f"{binder.name}(): input_schema has the property {name!r:.100}, which no parameter takes")
+    if not _COMPOSING.isdisjoint(schema):
+        return  # properties may be described elsewhere
+    for name, required in taken.items():
+        if required and name not in described:
+            raise TypeError(f"{binder.name}(): input_schema lacks the property {name!r}, which the function needs")
+
+
+_COMPOSING = frozenset(
+    ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "patternProperties"]
+)
+
+
+def _validator(schema: Mapping[str, Any], option: str, root: str, max_steps: int) -> Callable[[Any], None]:
+    check = partial(Validator(schema, max_steps=max_steps).validate, root=root)
+    if schema.get("type") != "object":
+        raise ValueError(f'{option} describes an object: it needs "type": "object" at its root')
+    return check

@@ -1,0 +1,154 @@
+"""Resources: what a server lets the client read, one by one or by a template of their URIs."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from mcpio import types  # the types of resources are loaded when there is one
+from mcpio.app.awaitables import settle
+from mcpio.app.context import Context
+from mcpio.app.registry.base import Registry
+from mcpio.app.registry.content import json_text
+from mcpio.app.registry.function import RegisteredFunction
+from mcpio.app.registry.uri_template import UriTemplate
+from mcpio.errors import ErrorCode, InvalidMessage, RequestError
+from mcpio.revisions import REV_2026_07_28
+from mcpio.types.content import BlobResourceContents, TextResourceContents
+
+if TYPE_CHECKING:
+    from mcpio.types.resources import ReadResourceRequest, ReadResourceResult, Resource, ResourceTemplate
+
+__all__ = ["FunctionResource", "FunctionTemplate", "Resources", "not_found"]
+
+
+class FunctionResource:
+    """A resource at one URI, and the function that reads it."""
+
+    __slots__ = ("description", "enabled", "endpoint")
+
+    endpoint: RegisteredFunction
+    """The function."""
+    description: Resource
+    """What clients see."""
+    enabled: bool
+    """Whether it is offered at the moment. Change it by ``server.resources.static.enable`` and ``disable``."""
+
+    def __init__(self, endpoint: RegisteredFunction, description: Resource) -> None:
+        self.endpoint = endpoint
+        self.description = description
+        self.enabled = True
+
+
+class FunctionTemplate:
+    """Resources at every URI that fits a template, and the function that reads them."""
+
+    __slots__ = ("completions", "description", "enabled", "endpoint", "template")
+
+    endpoint: RegisteredFunction
+    """The function."""
+    description: ResourceTemplate
+    """What clients see."""
+    template: UriTemplate
+    """What a URI is compared with."""
+    completions: dict[str, RegisteredFunction]
+    """What suggests values, by variable."""
+    enabled: bool
+    """Whether it is offered at the moment. Change it by ``server.resources.templates.enable`` and ``disable``."""
+
+    def __init__(self, endpoint: RegisteredFunction, description: ResourceTemplate, template: UriTemplate) -> None:
+        self.endpoint = endpoint
+        self.description = description
+        self.template = template
+        self.completions = {}
+        self.enabled = True
+
+
+class Resources:
+    """The resources of a server, and its templates."""
+
+    static: Registry[FunctionResource]
+    """The resources at one URI each, by that."""
+    templates: Registry[FunctionTemplate]
+    """The templates, by the text of the template."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.static = Registry("resource", changed)
+        self.templates = Registry("resource template", changed)
+
+    def __len__(self) -> int:
+        return len(self.static) + len(self.templates)
+
+    def find(self, uri: str) -> tuple[FunctionResource | FunctionTemplate, Mapping[str, str | list[str]]] | None:
+        """Return what reads a URI, and the values of the template's variables, or ``None``.
+
+        A resource of just that URI comes first, then the template that fits and was registered first. URIs are
+        compared as they are written (RES-12). Nothing reads a ``file:`` URI that climbs by ``..`` (RES-10).
+        """
+        resource = self.static.find(uri)
+        if resource is not None:
+            return resource, {}
+        if _climbs(uri):
+            return None
+        for entry in self.templates:
+            values = entry.template.match(uri)
+            if values is not None:
+                return entry, values
+        return None
+
+    def read(self, scope: Context, request: ReadResourceRequest) -> Any:
+        """Serve ``resources/read``."""
+        uri = request.uri
+        found = self.find(uri)
+        if found is None:
+            raise not_found(scope, uri)
+        entry, values = found
+        try:
+            keywords = entry.endpoint.binder.bind_text(values)
+        except InvalidMessage as error:
+            raise RequestError(ErrorCode.INVALID_PARAMS, f"Invalid URI {uri:.200}: {error}", {"uri": uri}) from error
+        mime_type = entry.description.mime_type
+
+        def result(value: Any) -> ReadResourceResult:
+            if value is None:
+                raise not_found(scope, uri)
+            return _result(value, uri, mime_type)
+
+        return settle(entry.endpoint.call(scope, keywords), result)
+
+
+def not_found(scope: Context, uri: str) -> RequestError:
+    """Return the error for a URI that nobody serves, in the peer's revision (RES-05)."""
+    modern = scope.peer.revision >= REV_2026_07_28
+    code = ErrorCode.INVALID_PARAMS if modern else ErrorCode.RESOURCE_NOT_FOUND
+    return RequestError(code, f"Resource not found: {uri:.200}", {"uri": uri})
+
+
+def _climbs(uri: str) -> bool:
+    """Tell whether a ``file:`` URI has a part ``..``, however it is written."""
+    scheme, _, path = uri.partition(":")
+    return scheme.lower() == "file" and ".." in unquote(path).replace("\\", "/").split("/")
+
+
+def _result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
+    if isinstance(value, types.ReadResourceResult):
+        return value
+    items = value if isinstance(value, list | tuple) and _are_contents(value) else (value,)
+    return types.ReadResourceResult(tuple(_contents(item, uri, mime_type) for item in items))
+
+
+def _are_contents(items: list[Any] | tuple[Any, ...]) -> bool:
+    return any(isinstance(item, TextResourceContents | BlobResourceContents | bytes) for item in items)
+
+
+def _contents(value: Any, uri: str, mime_type: str | None) -> TextResourceContents | BlobResourceContents:
+    """Return contents as they are, text and bytes as contents of the URI, and anything else as JSON."""
+    if isinstance(value, TextResourceContents | BlobResourceContents):
+        return value
+    if isinstance(value, str):
+        return TextResourceContents(uri, str.__str__(value), mime_type)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return BlobResourceContents(uri, base64.b64encode(value).decode(), mime_type)
+    return TextResourceContents(uri, json_text(value), mime_type or "application/json")

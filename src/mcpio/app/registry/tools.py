@@ -1,0 +1,162 @@
+"""Tools: functions that a server offers to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mcpio.app.awaitables import is_awaitable
+from mcpio.app.context import Context
+from mcpio.app.registry.base import Registry
+from mcpio.app.registry.content import blocks_of
+from mcpio.app.registry.function import RegisteredFunction
+from mcpio.app.registry.results import ResultEncoder
+from mcpio.app.reporting import alone, loop_hint, said_by_author
+from mcpio.app.schema.plain import to_json
+from mcpio.app.schema.validation import SchemaError
+from mcpio.errors import ErrorCode, InvalidMessage, RequestError, ToolError
+from mcpio.framing import json
+from mcpio.types.content import TextContent
+from mcpio.types.tools import CallToolRequest, CallToolResult, Tool
+
+__all__ = ["FunctionTool", "Tools"]
+
+
+class FunctionTool:
+    """A tool, and the function behind it."""
+
+    __slots__ = (
+        "_accepts",
+        "_encoder",
+        "_gives",
+        "description",
+        "enabled",
+        "endpoint",
+        "immediate_response",
+        "resumes",
+    )
+
+    endpoint: RegisteredFunction
+    """The function."""
+    description: Tool
+    """What clients see."""
+    enabled: bool
+    """Whether it is offered at the moment. Change it by ``server.tools.enable`` and ``disable``."""
+    resumes: bool
+    """Whether a task of it that was cut off begins anew."""
+    immediate_response: str | None
+    """What the model may be told when a task of it has begun."""
+
+    def __init__(
+        self,
+        endpoint: RegisteredFunction,
+        description: Tool,
+        *,
+        encoder: ResultEncoder,
+        accepts: Callable[[Any], None] | None = None,
+        gives: Callable[[Any], None] | None = None,
+        resumes: bool = False,
+        immediate_response: str | None = None,
+    ) -> None:
+        """Offer it. ``accepts`` and ``gives`` check arguments and structured results against hand-written schemas."""
+        self.endpoint = endpoint
+        self.description = description
+        self.enabled = True
+        self.resumes = resumes
+        self.immediate_response = immediate_response
+        self._encoder = encoder
+        self._accepts = accepts
+        self._gives = gives
+
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the keywords for the function.
+
+        ``InvalidMessage`` for arguments that do not fit; ``SchemaError`` for those that cannot be checked.
+        """
+        if self._accepts is not None:
+            self._accepts(arguments)
+        return self.endpoint.binder.bind(arguments)
+
+    def result(self, value: Any) -> CallToolResult:
+        """Return the result for what the function returned. ``InvalidMessage`` when that breaks the tool's schema."""
+        if isinstance(value, CallToolResult):
+            self._check(value)
+            return value
+        given: tuple[str, ...] = ()
+        if self._gives is None:
+            structured = self._encoder.encode(value)
+            if structured is None:
+                return CallToolResult(blocks_of(value))
+        else:
+            structured = to_json(value)
+            self._gives(structured)
+            given = ("structured_content",)
+        # Clients that know no structured content read the same in a text block (TOOL-15).
+        return CallToolResult((TextContent(json.dumps(structured).decode()),), structured, given=given)
+
+    def _check(self, result: CallToolResult) -> None:
+        """Check a result that the function made by itself: what a schema was promised for is there (TOOL-13)."""
+        if result.is_error or self.description.output_schema is None:
+            return
+        if not result.has_structured_content:
+            raise InvalidMessage("structured_content", "missing, though the tool declares an output schema")
+        if self._gives is not None:
+            self._gives(result.structured_content)
+
+
+class Tools(Registry[FunctionTool]):
+    """The tools of a server, by name."""
+
+    def __init__(self, changed: Callable[[], None], *, mask_errors: bool) -> None:
+        super().__init__("tool", changed)
+        self._mask_errors = mask_errors
+
+    @property
+    def masks_errors(self) -> bool:
+        """Whether the texts of exceptions are kept from clients."""
+        return self._mask_errors
+
+    def call(self, scope: Context, request: CallToolRequest) -> Any:
+        """Serve ``tools/call``. A failure of the tool's own is a result that says so, for the model (TOOL-10)."""
+        tool = self.find(request.name)
+        if tool is None:
+            raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {request.name:.100}")
+        try:
+            keywords = tool.bind(request.arguments or {})
+        except InvalidMessage as error:
+            # The model can correct itself (TOOL-11).
+            return _failed(f"Invalid value in {request.name}: {error}")
+        except SchemaError as error:
+            # The fault may be the schema's as well: the author learns of it too.
+            scope.report(f"the arguments for {request.name} could not be checked: {error}", None)
+            return _failed(f"Invalid value in {request.name}: arguments: {error}")
+        try:
+            value = tool.endpoint.call(scope, keywords)
+            if is_awaitable(value):
+                return self._await(scope, tool, value)
+            return tool.result(value)
+        except Exception as error:
+            return self._failure(scope, tool, error)
+
+    async def _await(self, scope: Context, tool: FunctionTool, value: Any) -> CallToolResult:
+        try:
+            return tool.result(await value)
+        except Exception as error:
+            return self._failure(scope, tool, error)
+
+    def _failure(self, scope: Context, tool: FunctionTool, error: Exception) -> CallToolResult:
+        """Return the result that tells the model of a failure; raise what is an error of the protocol."""
+        found = alone(error)
+        if said_by_author(found) is not None and not scope.has_from_peer(found):
+            raise found
+        name = tool.description.name
+        if isinstance(found, ToolError):
+            return _failed(str(found) or f"{name} failed")
+        scope.report(f"the tool {name} failed", found)
+        hint = loop_hint(found)
+        text = f"{type(found).__name__}: {found}" + ("" if hint is None else f" ({hint})")
+        return _failed(f"{name} failed" if self._mask_errors else f"{name} failed: {text}")
+
+
+def _failed(text: str) -> CallToolResult:
+    return CallToolResult((TextContent(text),), is_error=True)

@@ -1,0 +1,207 @@
+"""Reports of failures that a peer can cause again and again: whole the first time, and then as lines and counts."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Hashable, Mapping
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from mcpio.engine.connection import Connection
+from mcpio.engine.table import Phase
+from mcpio.errors import ConnectionLost, ErrorCode, NoBackChannel, Refusal, RequestError
+from mcpio.events import NoiseReceived
+
+if TYPE_CHECKING:
+    from mcpio.app.runtime import Driver
+    from mcpio.events import ProtocolViolated
+
+__all__ = [
+    "SLOW",
+    "FaultReports",
+    "Operator",
+    "PeerFaults",
+    "Throttle",
+    "alone",
+    "internal_error",
+    "is_only_the_end",
+    "loop_hint",
+    "named",
+    "said_by_author",
+]
+
+
+SLOW: Final = 0.05
+"""Seconds that a plain function may take in the loop's thread before it is reported."""
+_BURST: Final = 10
+_PER_SECOND: Final = 0.1
+"""After the first report of a kind: ten lines at once, and then one every ten seconds."""
+_MOST_KINDS: Final = 1000
+"""How many kinds are told apart. Beyond: all are forgotten, and each is told whole once more."""
+
+
+class Operator(Protocol):
+    """Who is told, and the time."""
+
+    def now(self) -> float:
+        """Return the time, in seconds."""
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Tell the operator something, with the exception behind it."""
+
+
+class FaultReports:
+    """Reports failures to an operator: a client that repeats a call that fails cannot flood the log.
+
+    The first failure of a kind is reported with its exception. Later ones are single lines, throttled, which count what
+    they left out. A kind is a message, a type of exception, and the line that raised it.
+    """
+
+    __slots__ = ("_kinds",)
+
+    def __init__(self) -> None:
+        self._kinds: dict[Hashable, Throttle] = {}
+
+    def report(
+        self, operator: Operator, message: str, error: BaseException | None, kind: Hashable | None = None
+    ) -> None:
+        """Report a failure. ``kind`` stands for the message where that quotes the peer."""
+        key = (message if kind is None else kind, type(error), _origin(error))
+        throttle = self._kinds.get(key)
+        if throttle is None:
+            if len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            self._kinds[key] = Throttle(_PER_SECOND, _BURST)
+            hint = None if error is None else loop_hint(error)
+            operator.report(message if hint is None else f"{message}: {hint}", error)
+        elif throttle.admits(operator.now()):
+            count, throttle.held_back = throttle.held_back, 0
+            again = message if error is None else f"{message} again: {error!r:.300}"
+            operator.report(f"{again} ({count} times more before)" if count else again, None)
+
+
+def _origin(error: BaseException | None) -> tuple[CodeType, int] | None:
+    """Return where an exception was raised."""
+    traceback = None if error is None else error.__traceback__
+    if traceback is None:
+        return None
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback.tb_frame.f_code, traceback.tb_lineno
+
+
+class Throttle:
+    """Lets ``burst`` through at once and ``rate`` a second after that, and counts what it does not."""
+
+    __slots__ = ("_at", "_burst", "_left", "_rate", "held_back")
+
+    held_back: int
+    """How many were not let through. Whoever tells of them sets it back to 0."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._left = burst
+        self._at: float | None = None
+        self.held_back = 0
+
+    def admits(self, now: float) -> bool:
+        """Whether one more may pass at a time, in seconds."""
+        if self._at is not None and now > self._at:
+            self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left >= 1:
+            self._left -= 1
+            return True
+        self.held_back += 1
+        return False
+
+    @property
+    def seconds_to_next(self) -> float:
+        """How long after the last question one more would pass."""
+        return max(0.0, (1 - self._left) / self._rate)
+
+
+def alone(error: Exception) -> Exception:
+    """Return the one exception inside a group, as nurseries and task groups raise them; any other as it is (P10)."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def said_by_author(error: Exception) -> RequestError | None:
+    """Return the answer that an exception stands for, ``None`` where its author meant no answer by it."""
+    if isinstance(error, RequestError):
+        return error
+    return error.as_error() if isinstance(error, Refusal) else None
+
+
+def is_only_the_end(error: BaseException, connection: Connection) -> bool:
+    """Whether an error says no more than that the connection ends, and the request with it: no news to anybody."""
+    is_ending = connection.phase in (Phase.CLOSING, Phase.CLOSED)
+    return is_ending and isinstance(error, ConnectionLost | NoBackChannel)
+
+
+def loop_hint(error: BaseException) -> str | None:
+    """Return what to do about an error that says that a function needs another event loop, ``None`` for any other."""
+    text = str(error)
+    for sign, loop in _OTHER_LOOPS.items():
+        if sign in text and isinstance(error, RuntimeError | TypeError):
+            here = f"there is no {loop} loop here, but another one, or a thread"
+            return f"{here}: ctx.sleep() waits on every loop, time.sleep() in a thread"
+    return None
+
+
+_OTHER_LOOPS: Final = {
+    "must be called from async context": "Trio",  # trio.sleep, outside of Trio
+    "no running event loop": "asyncio",  # asyncio.sleep, outside of asyncio
+    "unrecognized yield message": "asyncio",  # Trio, of what asyncio waits for
+}
+"""What is in the texts of such errors, and the loop that is missing."""
+
+
+def internal_error() -> RequestError:
+    """Return the answer that tells a peer nothing but that it failed (RPC-19)."""
+    return RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
+
+
+def named(message: Mapping[str, Any]) -> str:
+    """Return a request in words for its operator: its method, and the name or URI that it asks for."""
+    params = message.get("params")
+    method = str(message["method"])
+    for member in ("name", "uri"):
+        value = params.get(member) if isinstance(params, Mapping) else None
+        if isinstance(value, str):
+            return f"{method} {value!r:.100}"
+    return method
+
+
+class PeerFaults:
+    """Reports the faults of one peer, and counts those that are left out."""
+
+    __slots__ = ("_driver", "_throttle")
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._throttle = Throttle(_PER_SECOND, _BURST)
+
+    def note(self, event: ProtocolViolated | NoiseReceived) -> None:
+        """Report what the engine found."""
+        if isinstance(event, NoiseReceived):
+            self.report(f"a line that is no message, {event.size} bytes: {event.text!r}")
+        else:
+            self.report(f"the peer broke a rule: {event.error}; it sent {reprlib.repr(event.raw)}")
+
+    def report(self, text: str) -> None:
+        """Report something that the peer is to blame for, unless there have been too many of late."""
+        if self._throttle.admits(self._driver.now()):
+            self._driver.report(text + self._left_out(), None)
+
+    def end(self) -> None:
+        """Say how many were left out since the last report."""
+        if self._throttle.held_back:
+            self._driver.report(f"the peer is gone{self._left_out()}", None)
+
+    def _left_out(self) -> str:
+        count, self._throttle.held_back = self._throttle.held_back, 0
+        return f" ({count} more of its faults were not reported)" if count else ""

@@ -1,0 +1,92 @@
+"""A model that works with tools: it is asked, what it wants is done, and it is asked again, up to a limit (SAMP-15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from mcpio.app.awaitables import is_awaitable
+from mcpio.errors import Refusal, RequestError
+from mcpio.types.content import TextContent
+from mcpio.types.sampling import SamplingMessage, ToolChoice, ToolResultContent, ToolUseContent
+from mcpio.types.tools import CallToolRequest, CallToolResult
+
+if TYPE_CHECKING:
+    from mcpio.app.context import AskOptions, Context
+    from mcpio.app.registry.tools import Tools
+    from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult, ModelPreferences
+
+__all__ = ["choose_model", "fault_in_sampled", "sample_with_tools"]
+
+
+async def sample_with_tools(
+    scope: Context,
+    request: CreateMessageRequest,
+    functions: Iterable[Callable[..., Any]],
+    rounds: int,
+    options: AskOptions,
+) -> CreateMessageResult:
+    """Return the model's last word. See ``Context.sample_with_tools``."""
+    if rounds < 1:
+        raise ValueError(f"a model gets one round with its tools at least, not {rounds}")
+    tools = scope.session.server.make_tools(functions)
+    request = attrs.evolve(request, tools=tuple(tools.page(None, None).items))
+    key = options.get("key")
+    asked = 0
+    while True:
+        if asked == rounds:
+            request = attrs.evolve(request, tool_choice=ToolChoice("none"))
+        if key is not None:
+            options["key"] = f"{key}.{asked}"
+        result = await scope.sample(request, **options)
+        uses = [block for block in result.blocks if isinstance(block, ToolUseContent)]
+        if not uses:
+            return result
+        results = tuple([await _used(scope, tools, use) for use in uses])
+        said = (SamplingMessage("assistant", result.content), SamplingMessage("user", results))
+        # What the model must do once, it need not do for ever.
+        request = attrs.evolve(request, messages=(*request.messages, *said), tool_choice=None)
+        asked += 1
+
+
+async def _used(scope: Context, tools: Tools, use: ToolUseContent) -> ToolResultContent:
+    """Call a tool for the model, which learns of failures and goes on."""
+    try:
+        result = tools.call(scope, CallToolRequest(use.name, use.input))
+        if is_awaitable(result):
+            result = await result
+    except (RequestError, Refusal) as error:
+        result = CallToolResult((TextContent(error.message),), is_error=True)
+    given = ("structured_content",) if result.has_structured_content else ()
+    return ToolResultContent(use.id, result.content, result.structured_content, is_error=result.is_error, given=given)
+
+
+def choose_model(preferences: ModelPreferences | None, names: Iterable[str]) -> str | None:
+    """Return the name that the first hint to match any of them stands in, or ``None`` when no hint does (SAMP-18).
+
+    ``names`` are the client's models, those it likes best first: of several that a hint matches the first is taken.
+    Case makes no difference. Without a match it is for the priorities to say, or for the client: all of it is advice.
+    """
+    known = list(names)
+    for hint in () if preferences is None else preferences.hints:
+        if hint.name:
+            part = hint.name.casefold()
+            for name in known:
+                if part in name.casefold():
+                    return name
+    return None
+
+
+def fault_in_sampled(result: CreateMessageResult, request: CreateMessageRequest) -> str | None:
+    """Return what is wrong with a model's message, or ``None``: tools are used as ``tool_choice`` says (SAMP-08)."""
+    mode = (request.tool_choice.mode if request.tool_choice is not None else None) or "auto"
+    uses = any(isinstance(block, ToolUseContent) for block in result.blocks)
+    if any(isinstance(block, ToolResultContent) for block in result.blocks):
+        return "a model has no tool results to give"
+    if uses and (mode == "none" or not request.tools):
+        return "the model uses a tool where it may use none"
+    if mode == "required" and not uses and result.stop_reason != "maxTokens":
+        return "the model uses no tool where it must"
+    return None

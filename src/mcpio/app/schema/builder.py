@@ -1,0 +1,496 @@
+"""From Python annotations to JSON Schema (2020-12) and to the conversion of values, in one pass (SCHEMA-01, SCHEMA-09).
+
+The schema of a type and the code that checks its values are made together, so that what a schema allows is what is
+accepted. The same annotation gives the same schema in every process.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from enum import EnumMeta
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from mcpio.app.schema.constraints import collect, description_of, rule
+from mcpio.app.schema.converters import (
+    Converter,
+    ObjectConverter,
+    all_different,
+    array,
+    choice,
+    constrained,
+    fixed_array,
+    from_any_array,
+    mapping,
+    record_reader,
+    record_writer,
+    union,
+)
+from mcpio.app.schema.faults import Fault
+from mcpio.app.schema.foreign import ForeignType, foreign_for, read_foreign, write_foreign
+from mcpio.app.schema.plain import plain
+from mcpio.app.schema.records import NO_DEFAULT, Field, evaluate, is_payload, record_for
+from mcpio.app.schema.scalars import scalar_for
+
+__all__ = ["SchemaBuilder", "json_schema"]
+
+T = TypeVar("T")
+_DEFINITIONS: Final = "#/$defs/"
+_ADVICE: Final = (
+    "use str, int, float, bool, None, list, dict, Literal, Enum, datetime, a dataclass, an attrs class, a TypedDict, "
+    "a NamedTuple or a pydantic model; mcpio.app.register_type() makes other types known"
+)
+
+
+def json_schema(annotation: Any, *, output: bool = False) -> dict[str, Any]:
+    """Return the JSON Schema of a type.
+
+    ``output`` asks for what is written instead of what is read; they differ for models of other libraries and for
+    members that a class computes itself. ``TypeError`` for a type that has no form in JSON.
+    """
+    planner = SchemaBuilder("the type", output=output)
+    return planner.complete(planner.plan(annotation).schema)
+
+
+class SchemaBuilder:
+    """Makes plans for annotations, and collects the definitions that their schemas refer to.
+
+    ``where`` names the place in errors, such as ``search(), parameter 'limit'``; it may be changed between plans.
+    ``namespace`` adds names for annotations that are text inside classes.
+    """
+
+    def __init__(self, where: str, *, output: bool = False, namespace: Mapping[str, Any] | None = None) -> None:
+        self.where: str = where
+        self.output = output
+        self.namespace: Mapping[str, Any] | dict[str, Any] = namespace or {}
+        self._definitions: dict[str, dict[str, Any]] = {}
+        # As they were before references in them were renamed: the same model may come with two others.
+        self._foreign_definitions: dict[str, dict[str, Any]] = {}
+        self._named: dict[Any, Converter] = {}
+        self._variables: dict[Any, Any] = {}
+
+    def plan(self, annotation: Any) -> Converter:
+        """Return the plan for an annotation. ``TypeError`` names the place and says what to do."""
+        annotation = self._substituted(annotation)
+        origin = typing.get_origin(annotation)
+        if annotation is Any or annotation is object or annotation is inspect.Parameter.empty:
+            return self._anything()
+        if annotation is None:
+            annotation = type(None)
+        if (special := self._special(annotation, origin)) is not None:
+            return special
+        if (foreign := foreign_for(annotation)) is not None:
+            return self._foreign(annotation, foreign)
+        if not isinstance(origin or annotation, type):
+            raise self._unsupported(annotation)
+        return self._array(annotation, origin) or self._object(annotation, origin) or self._class(annotation, origin)
+
+    def members(
+        self, fields: Iterable[Field], *, noun: str = "member", extra: Any = NO_DEFAULT
+    ) -> tuple[dict[str, Any], ObjectConverter]:
+        """Return the schema of an object with these members, and their plans.
+
+        ``extra`` is the annotation of all other members; without it there may be none.
+        """
+        place = self.where
+        properties: dict[str, Any] = {}
+        plans: dict[str, Converter] = {}
+        required = []
+        for field in fields:
+            self.where = f"{place}, {noun} {field.name!r}"
+            plan = plans[field.name] = self.plan(field.annotation)
+            properties[field.name] = self._member_schema(field, plan)
+            if field.required:
+                required.append(field.name)
+        self.where = place
+        others = None if extra is NO_DEFAULT else self.plan(extra)
+        schema: dict[str, Any] = {"type": "object"}
+        if properties:
+            schema["properties"] = properties
+        if required:
+            schema["required"] = required
+        if others is None or others.schema:
+            schema["additionalProperties"] = False if others is None else others.schema
+        return schema, ObjectConverter(plans, required, extra=others, noun=noun)
+
+    def complete(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return a schema that stands for itself: with all definitions it needs, and not itself a reference."""
+        found = dict(schema)
+        if (reference := found.pop("$ref", None)) is not None:
+            found = self._definitions[reference.removeprefix(_DEFINITIONS)] | found
+        needed: dict[str, Any] = {}
+        waiting = [found]
+        while waiting:
+            for name in _references(waiting.pop()):
+                if name in self._definitions and name not in needed:
+                    needed[name] = self._definitions[name]
+                    waiting.append(needed[name])
+        if needed:
+            found["$defs"] = {name: needed[name] for name in sorted(needed)}
+        # A copy, all the way down: the parts are shared, and whoever gets a schema may add to it.
+        copied: dict[str, Any] = _renamed(found, {})
+        return copied
+
+    # One method for each kind of annotation.
+
+    def _special(self, annotation: Any, origin: Any) -> Converter | None:
+        """Return the plan of what is no class nor made from one."""
+        if origin is typing.Annotated:
+            return self._annotated(annotation)
+        if hasattr(annotation, "__supertype__"):
+            return self.plan(annotation.__supertype__)
+        if type(origin or annotation).__name__ == "TypeAliasType":
+            return self._alias(annotation, origin)
+        if origin is typing.Union or origin is types.UnionType:
+            return self._union([self.plan(member) for member in annotation.__args__])
+        if origin is typing.Literal:
+            return self._choice(annotation, annotation.__args__)
+        if origin is typing.Final:
+            return self.plan(annotation.__args__[0])
+        if isinstance(annotation, TypeVar):
+            raise self._unsupported(annotation, "say which type it stands for, as in Page[int]")
+        return None
+
+    def _substituted(self, annotation: Any) -> Any:
+        """Return an annotation with the type variables of the class around it replaced by its arguments."""
+        if isinstance(annotation, typing.TypeVar):
+            return self._variables.get(annotation, annotation)
+        parameters = getattr(annotation, "__parameters__", ())
+        if self._variables and parameters and not isinstance(annotation, type):
+            return annotation[tuple(self._variables.get(each, each) for each in parameters)]
+        return annotation
+
+    def _anything(self) -> Converter:
+        if self.output:
+            return Converter("any value", {}, plain, as_is=_SURELY_JSON)
+        return Converter("any value", {}, lambda value: value, as_is=_JSON, kinds=_JSON)
+
+    def _annotated(self, annotation: Any) -> Converter:
+        plan = self.plan(annotation.__origin__)
+        metadata = annotation.__metadata__
+        try:
+            plan = self._constrained(plan, collect(metadata))
+        except ValueError as error:
+            raise TypeError(f"{self.where}: {error}") from error
+        if (description := description_of(metadata)) is not None:
+            return plan.with_schema({**plan.schema, "description": description})
+        return plan
+
+    def _constrained(self, plan: Converter, limits: list[tuple[str, Any]]) -> Converter:
+        """Return a plan with constraints; those of a union go to the alternatives that they apply to."""
+        parts = plan.alternatives or (plan,)
+        found = []
+        unused = dict.fromkeys(name for name, _ in limits)
+        for part in parts:
+            rules = []
+            for name, limit in limits:
+                if (made := rule(name, limit, part.family, part.moment)) is not None:
+                    rules.append(made)
+                    unused.pop(name, None)
+            found.append(constrained(part, rules, output=self.output) if rules else part)
+        if unused:
+            raise ValueError(f"{', '.join(unused)} cannot constrain {plan.name}")
+        return self._union(found) if plan.alternatives else found[0]
+
+    def _alias(self, annotation: Any, origin: Any) -> Converter:
+        """Return the plan of what an alias stands for; one that names itself becomes a definition."""
+        if (known := self._named.get(annotation)) is not None:
+            return known
+        alias = origin or annotation
+        named = self._begin(annotation, alias.__name__)
+        name = named.name
+        # Written as text it means the names of its module; the statement of Python 3.12 has no text.
+        names = getattr(sys.modules.get(alias.__module__), "__dict__", {})
+        meant = evaluate({"it": alias.__value__}, names, self.namespace)["it"]
+        plan = self._with_variables(annotation, origin, lambda: self.plan(meant))
+        self._definitions[name] = plan.schema
+        if name in self.complete(plan.schema).get("$defs", {}):
+            named.become(plan)
+            return named
+        del self._named[annotation], self._definitions[name]
+        return plan
+
+    def _union(self, members: list[Converter]) -> Converter:
+        flat = [part for member in members for part in member.alternatives or (member,)]
+        if any(not part.schema for part in flat):
+            return self._anything()
+        schemas: list[dict[str, Any]] = []
+        for part in flat:
+            if part.schema not in schemas:
+                schemas.append(part.schema)
+        convert, as_is, kinds = union(flat)
+        return Converter(
+            " or ".join(dict.fromkeys(part.name for part in flat)),
+            {"anyOf": schemas},
+            convert,
+            as_is=as_is,
+            kinds=kinds,
+            alternatives=tuple(flat),
+        )
+
+    def _choice(self, annotation: Any, values: Iterable[Any]) -> Converter:
+        pairs = []
+        for value in values:
+            try:
+                said = plain(value)
+            except Fault:
+                said = ()
+            if not isinstance(said, str | int | float | None):
+                raise self._unsupported(annotation, "its values are to be strings, numbers, booleans or None")
+            pairs.append((said, value))
+        said_values = [said for said, _ in pairs]
+        if not said_values:
+            raise self._unsupported(annotation, "it has no members")
+        schema: dict[str, Any] = {"const": said_values[0]} if len(said_values) == 1 else {"enum": said_values}
+        kinds = {type(said) for said in said_values}
+        if len(kinds) == 1:
+            schema["type"] = _TYPE_NAMES[next(iter(kinds))]
+        if kinds & {int, float}:
+            kinds |= {int, float}
+        name, convert = choice(pairs, output=self.output)
+        return Converter(name, schema, convert, kinds=None if self.output else frozenset(kinds))
+
+    def _foreign(self, annotation: Any, foreign: ForeignType) -> Converter:
+        if (known := self._named.get(annotation)) is not None:
+            return known
+        schema = self._adopted(foreign.schema(annotation, output=self.output))
+        step = write_foreign if self.output else read_foreign
+        name = getattr(annotation, "__name__", None) or _readable(annotation)
+        plan = self._named[annotation] = Converter(name, schema, partial(step, foreign, annotation))
+        return plan
+
+    def _array(self, annotation: Any, origin: Any) -> Converter | None:
+        kind = origin or annotation
+        arguments = typing.get_args(annotation)
+        schema: dict[str, Any] = {"type": "array"}
+        if kind is tuple and not _is_bare_tuple(annotation) and arguments[-1:] != (...,):
+            return self._fixed(arguments)
+        if kind not in _ARRAYS:
+            return None
+        make = _ARRAYS[kind]
+        if make in (set, frozenset):
+            schema["uniqueItems"] = True
+            make = all_different(make)
+        item = self.plan(arguments[0]) if arguments else self._anything()
+        if item.schema:
+            schema["items"] = item.schema
+        convert = from_any_array(array(item), ordered=False) if self.output else array(item, make)
+        return Converter("an array", schema, convert, kinds=self._kinds(list), family="array")
+
+    def _fixed(self, arguments: tuple[Any, ...]) -> Converter:
+        items = [self.plan(argument) for argument in arguments]
+        schema: dict[str, Any] = {"type": "array", "maxItems": len(items)}
+        if items:
+            schema |= {"prefixItems": [item.schema for item in items], "minItems": len(items)}
+        convert = from_any_array(fixed_array(items, list), ordered=True) if self.output else fixed_array(items, tuple)
+        return Converter(f"an array of {len(items)} items", schema, convert, kinds=self._kinds(list), family="array")
+
+    def _object(self, annotation: Any, origin: Any) -> Converter | None:
+        if (origin or annotation) not in _OBJECTS:
+            return None
+        key_type, item_type = typing.get_args(annotation) or (str, Any)
+        key = self.plan(str if key_type is Any else key_type)
+        if key.schema.get("type") != "string":
+            raise self._unsupported(annotation, "the names of members are strings, so write dict[str, ...]")
+        item = self.plan(item_type)
+        schema: dict[str, Any] = {"type": "object"}
+        if len(key.schema) > 1:
+            schema["propertyNames"] = key.schema
+        if item.schema:
+            schema["additionalProperties"] = item.schema
+        return Converter("an object", schema, mapping(key, item), kinds=self._kinds(dict), family="object")
+
+    def _class(self, annotation: Any, origin: Any) -> Converter:
+        kind = origin or annotation
+        if isinstance(kind, EnumMeta):
+            return self._choice(kind, kind)
+        if (scalar := scalar_for(kind)) is not None:
+            moment = kind if scalar.family == "moment" else None
+            if self.output:
+                as_is = scalar.as_is - {float}
+                return Converter(
+                    scalar.name, scalar.schema, scalar.write, as_is=as_is, family=scalar.family, moment=moment
+                )
+            return Converter(
+                scalar.name,
+                scalar.schema,
+                scalar.read,
+                as_is=scalar.as_is,
+                kinds=scalar.read_kinds,
+                family=scalar.family,
+                moment=moment,
+            )
+        if is_payload(kind):
+            raise self._unsupported(annotation, "it is a part of the protocol's messages; return it as it is")
+        return self._record(annotation, origin)
+
+    def _record(self, annotation: Any, origin: Any) -> Converter:
+        if (known := self._named.get(annotation)) is not None:
+            return known
+        kind = origin or annotation
+        try:
+            record = record_for(kind, self.namespace)
+        except NameError as error:
+            raise self._unsupported(annotation, f"{error}; annotations are needed at run time") from error
+        if record is None:
+            raise self._unsupported(annotation)
+        name = _readable(annotation) if origin else kind.__name__
+        plan = self._begin(annotation, re.sub(r"\W+", "_", name).strip("_"))
+        plan.kinds = self._kinds(dict)
+        place, self.where = self.where, f"{self.where}, {name}"
+        fields = [field for field in record.fields if self.output or not field.computed]
+        if not self.output and record.make is kind:
+            self._check_constructor(kind, {field.name for field in fields})
+        schema, members = self._with_variables(annotation, origin, lambda: self.members(fields))
+        self.where = place
+        if record.description:
+            schema["description"] = record.description
+        self._definitions[plan.name] = schema
+        plan.tags = {name: each for name, each in members.plans.items() if each.schema.keys() & {"const", "enum"}}
+        if self.output:
+            attributes = [(field.name, field.attribute) for field in fields]
+            plan.convert = record_writer(members, attributes, None if record.make is dict else kind)
+        else:
+            plan.convert = record_reader(members, record.make)
+        return plan
+
+    def _check_constructor(self, kind: Any, names: set[str]) -> None:
+        """Raise ``TypeError`` unless a class can be made from its members and nothing else."""
+        parameters = inspect.signature(kind).parameters.values()
+        open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        takes = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+        needs = {
+            each.name
+            for each in parameters
+            if each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+        }
+        if wrong := sorted((needs - names) | (set() if open_ended else names - takes)):
+            raise self._unsupported(kind, f"its members and the parameters of its constructor differ: {wrong[0]!r}")
+
+    # Shared by them.
+
+    def _kinds(self, kind: type) -> frozenset[type] | None:
+        return None if self.output else frozenset([kind])
+
+    def _begin(self, annotation: Any, name: str) -> Converter:
+        """Return a plan for something that may name itself, to be filled in; its name is its definition's."""
+        free = self._free_name(name)
+        self._definitions[free] = {}
+
+        def later(value: Any) -> Any:
+            return plan.convert(value)
+
+        plan = Converter(free, {"$ref": _DEFINITIONS + free}, later)
+        self._named[annotation] = plan
+        return plan
+
+    def _free_name(self, name: str) -> str:
+        free = name
+        number = 1
+        while free in self._definitions:
+            number += 1
+            free = f"{name}_{number}"
+        return free
+
+    def _with_variables(self, annotation: Any, origin: Any, make: Callable[[], T]) -> T:
+        """Call ``make`` with the type variables of a generic class or alias bound to the annotation's arguments."""
+        outer = self._variables
+        parameters = getattr(origin, "__parameters__", ()) or getattr(origin, "__type_params__", ())
+        self._variables = dict(zip(parameters, typing.get_args(annotation), strict=False))
+        try:
+            return make()
+        finally:
+            self._variables = outer
+
+    def _member_schema(self, field: Field, plan: Converter) -> dict[str, Any]:
+        schema = dict(plan.schema)
+        if field.description:
+            schema.setdefault("description", field.description)
+        if field.default is not NO_DEFAULT and not self.output:
+            # A default that does not fit the type (``text: str = None``) is the function's business, not the caller's.
+            with suppress(Fault):
+                said = plain(field.default)
+                plan.convert(said)
+                schema["default"] = said
+        return schema
+
+    def _adopted(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return somebody else's schema with its definitions among ours, renamed where a name is taken."""
+        theirs = dict(schema)
+        definitions: dict[str, Any] = theirs.pop("$defs", {})
+        names = {name: name for name in definitions}
+        if any(self._foreign_definitions.get(name) != definitions[name] for name in self._definitions.keys() & names):
+            names = {name: self._free_name(name) for name in definitions}
+        moved = {_DEFINITIONS + old: _DEFINITIONS + new for old, new in names.items() if old != new}
+        for name, definition in definitions.items():
+            self._foreign_definitions[names[name]] = definition
+            self._definitions[names[name]] = _renamed(definition, moved)
+        adopted: dict[str, Any] = _renamed(theirs, moved)
+        return adopted
+
+    def _unsupported(self, annotation: Any, advice: str = _ADVICE) -> TypeError:
+        return TypeError(f"{self.where}: {_readable(annotation)} has no JSON Schema: {advice}")
+
+
+_TYPE_NAMES: Final[dict[type, str]] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+}
+_SURELY_JSON: Final[frozenset[type]] = frozenset([str, int, bool, type(None)])
+_JSON: Final = _SURELY_JSON | {float, list, dict}
+_ARRAYS: Final[dict[Any, Callable[[Any], Any] | None]] = {
+    list: None,
+    collections.abc.Sequence: None,
+    collections.abc.MutableSequence: None,
+    collections.abc.Collection: None,
+    collections.abc.Iterable: None,
+    tuple: tuple,
+    set: set,
+    collections.abc.Set: set,
+    collections.abc.MutableSet: set,
+    frozenset: frozenset,
+}
+_OBJECTS: Final = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+
+
+def _is_bare_tuple(annotation: Any) -> bool:
+    # typing.Tuple alone looks like Tuple[()] to get_origin and get_args.
+    return annotation is tuple or annotation is typing.Tuple  # noqa: UP006 - the old name, as somebody else wrote it
+
+
+def _readable(annotation: Any) -> str:
+    """Return an annotation as people write it: ``Point``, ``list[int]``."""
+    origin = typing.get_origin(annotation)
+    if isinstance(origin, type) and origin is not types.UnionType:
+        return f"{origin.__name__}[{', '.join(map(_readable, typing.get_args(annotation)))}]"
+    return annotation.__name__ if isinstance(annotation, type) else repr(annotation).replace("typing.", "")
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """Yield the names of the definitions that a schema refers to."""
+    if isinstance(schema, dict):
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference.startswith(_DEFINITIONS):
+            yield reference.removeprefix(_DEFINITIONS)
+    if isinstance(schema, dict | list):
+        for part in schema.values() if isinstance(schema, dict) else schema:
+            yield from _references(part)
+
+
+def _renamed(schema: Any, moved: Mapping[str, str]) -> Any:
+    """Return a schema with references replaced, those in the mapping of a discriminator included."""
+    if isinstance(schema, dict):
+        return {name: _renamed(part, moved) for name, part in schema.items()}
+    if isinstance(schema, list):
+        return [_renamed(part, moved) for part in schema]
+    return moved.get(schema, schema) if isinstance(schema, str) else schema

@@ -1,0 +1,243 @@
+"""Functions as tools, prompts and resources: the schema of their arguments, and arguments from JSON bound to them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mcpio.app.schema.builder import SchemaBuilder
+from mcpio.app.schema.docstring import parse_docstring
+from mcpio.app.schema.faults import Fault, expected
+from mcpio.app.schema.records import NO_DEFAULT, Field, evaluate
+
+if TYPE_CHECKING:
+    from mcpio.app.schema.converters import Converter
+
+__all__ = ["Binder", "Parameter"]
+
+
+class Parameter:
+    """A parameter that callers give: its name, whether it must be there, its description and its JSON Schema.
+
+    ``description`` is ``None`` where there is none. The schema may refer to definitions of the `Binder`'s schema.
+    """
+
+    __slots__ = ("description", "name", "required", "schema")
+
+    def __init__(self, name: str, schema: dict[str, Any], *, required: bool) -> None:
+        self.name: str = name
+        self.schema: dict[str, Any] = schema
+        self.required: bool = required
+        self.description: str | None = schema.get("description")
+
+
+class Binder:
+    """What a function takes, and arguments bound to it.
+
+    ``context`` is the class whose parameter the caller does not see; ``context_parameter`` is that parameter's name,
+    ``None`` where there is none, for whoever calls the function to fill in. ``namespace`` adds names for annotations
+    that are text and name what their module does not have, such as classes inside a function.
+
+    ``input_schema`` is the JSON Schema of the arguments (TOOL-05), ``parameters`` are the same one by one,
+    ``description`` is what the docstring says before its first section, ``summary`` its first paragraph, and
+    ``return_annotation`` the type of the result (`Any` where nothing is said). ``TypeError`` for what cannot be called
+    with named values from JSON names the function, the parameter, and what to do.
+    """
+
+    __slots__ = (
+        "_members",
+        "context_parameter",
+        "description",
+        "input_schema",
+        "name",
+        "parameters",
+        "return_annotation",
+        "summary",
+    )
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        context: type | None = None,
+        namespace: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name: str = _name_of(function)
+        source = _Source(function, self.name, namespace or {})
+        documented = parse_docstring(source.documentation)
+        self.summary: str | None = documented.summary
+        self.description: str | None = documented.description
+        self.context_parameter: str | None = None
+        fields = []
+        extra: Any = NO_DEFAULT
+        for parameter in source.parameters():
+            if context is not None and source.is_context(parameter.annotation, context):
+                self._take_context(parameter.name)
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                extra = source.annotation(parameter)
+            else:
+                field = Field(
+                    parameter.name,
+                    source.annotation(parameter),
+                    required=parameter.default is NO_DEFAULT,
+                    default=parameter.default,
+                )
+                field.description = documented.parameters.get(parameter.name)
+                fields.append(field)
+        planner = SchemaBuilder(f"{self.name}()", namespace=namespace)
+        schema, self._members = planner.members(fields, noun="argument", extra=extra)
+        self.input_schema: dict[str, Any] = planner.complete(schema)
+        properties = self.input_schema.get("properties", {})
+        self.parameters: tuple[Parameter, ...] = tuple(
+            Parameter(field.name, properties[field.name], required=field.required) for field in fields
+        )
+        self.return_annotation: Any = source.return_annotation()
+
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the keyword arguments for the function, converted from JSON values to the annotated types.
+
+        Strict: no value is taken for one of another type, but an integer is a number and ``1.0`` is an integer.
+        Parameters that are not given are left to their defaults. `InvalidMessage` for unknown, missing and unfit
+        arguments; its path starts with ``arguments`` (``arguments.items[0].size``).
+        """
+        try:
+            return self._members.convert(arguments)
+        except Fault as fault:
+            raise fault.as_invalid("arguments") from fault.__cause__
+        except RecursionError:
+            raise Fault("nested too deeply").as_invalid("arguments") from None
+
+    def bind_text(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Do what `bind` does for arguments that came as text: those of prompts, and variables of a URI (PROM-03).
+
+        A text that the parameter does not take as it is, is read as JSON: ``"5"`` fits an ``int``, ``"[1, 2]"`` a
+        ``list[int]``.
+        """
+        try:
+            return self._members.convert(
+                {name: _from_text(self._members.plans.get(name), name, value) for name, value in arguments.items()}
+            )
+        except Fault as fault:
+            raise fault.as_invalid("arguments") from fault.__cause__
+        except RecursionError:
+            raise Fault("nested too deeply").as_invalid("arguments") from None
+
+    def _take_context(self, name: str) -> None:
+        if self.context_parameter is not None:
+            raise TypeError(
+                f"{self.name}(): both {self.context_parameter!r} and {name!r} ask for the context; keep one"
+            )
+        self.context_parameter = name
+
+
+def _from_text(plan: Converter | None, name: str, value: Any) -> Any:
+    if plan is None or not isinstance(value, str) or plan.kinds is None or str in plan.kinds:
+        return value
+    from mcpio.framing.json import JsonError, loads
+
+    try:
+        return loads(value)
+    except JsonError:
+        fault = expected(plan.name, value)
+        fault.steps.append(name)
+        raise fault from None
+
+
+# Where a function's facts are found.
+
+
+class _Source:
+    """A function's signature, and the names that its annotations mean."""
+
+    def __init__(self, function: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> None:
+        self._name = name
+        self._namespace = namespace
+        self._function = _innermost(function)
+        try:
+            self._signature = inspect.signature(function)
+        except ValueError as error:
+            raise TypeError(f"{name}(): {error}; wrap it in a function with a signature") from error
+        self.documentation: str | None = self._function.__doc__
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """Return the parameters, all of which can be given by name."""
+        found = list(self._signature.parameters.values())
+        for parameter in found:
+            place = f"{self._name}(), parameter {parameter.name!r}"
+            if type(parameter.default).__name__ == "FieldInfo":
+                raise TypeError(f"{place}: the default is a Field(); write Annotated[<type>, Field(...)] = <default>")
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                raise TypeError(f"{place}: arguments are given by name; remove the '/' after it")
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                raise TypeError(f"{place}: arguments are given by name; take a list instead of *{parameter.name}")
+        if found and found[0].name == "self" and found[0].annotation is NO_DEFAULT:
+            raise TypeError(f"{self._name}(): a method needs its object; register the method of an instance")
+        return found
+
+    def annotation(self, parameter: inspect.Parameter) -> Any:
+        return self._evaluated(parameter.annotation, f"{self._name}(), parameter {parameter.name!r}")
+
+    def return_annotation(self) -> Any:
+        annotation = self._signature.return_annotation
+        if annotation is NO_DEFAULT:
+            return Any
+        return self._evaluated(annotation, f"{self._name}(), the result")
+
+    def is_context(self, annotation: Any, context: type) -> bool:
+        """Tell whether a parameter asks for the context, also where its class is only imported for type checkers."""
+        try:
+            found = self._evaluated(annotation, "")
+        except TypeError:
+            return isinstance(annotation, str) and _names(annotation, context.__name__)
+        return any(isinstance(kind, type) and issubclass(kind, context) for kind in _parts(found))
+
+    def _evaluated(self, annotation: Any, place: str) -> Any:
+        if annotation is NO_DEFAULT:
+            return annotation
+        names = getattr(self._function, "__globals__", {})
+        try:
+            return evaluate({"it": annotation}, names, self._namespace)["it"]
+        except Exception as error:  # an annotation is any expression
+            raise TypeError(
+                f"{place}: cannot evaluate the annotation {annotation!r}: {error}; what it names is needed at run "
+                "time and in the module, so import it there and outside 'if TYPE_CHECKING'"
+            ) from error
+
+
+def _innermost(function: Callable[..., Any]) -> Any:
+    """Return the function that was written: without partial(), wrappers, and the object whose ``__call__`` it is."""
+    found = _without_partial(function)
+    if not inspect.isroutine(found):
+        found = type(found).__call__
+    return inspect.unwrap(found)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    found = _without_partial(function)
+    return str(getattr(found, "__qualname__", None) or type(found).__qualname__)
+
+
+def _without_partial(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _names(annotation: str, name: str) -> bool:
+    """Tell whether an annotation that cannot be evaluated names a class, alone or beside ``None``."""
+    parts = [part.strip().partition("[")[0].rpartition(".")[2] for part in annotation.split("|")]
+    return name in parts
+
+
+def _parts(annotation: Any) -> list[Any]:
+    """Return the classes that an annotation is made of, as far as a context is concerned."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _parts(annotation.__origin__)
+    if origin is typing.Union or origin is types.UnionType:
+        return [part for argument in annotation.__args__ for part in _parts(argument)]
+    return [origin or annotation]

@@ -1,0 +1,195 @@
+"""What either side does with tasks that its peer keeps (2025-11-25): the calls of a session for whoever asks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from mcpio.engine.connection import DEFAULT, Connection, Default
+from mcpio.engine.limits import Timeout
+from mcpio.errors import LocalProtocolError
+from mcpio.events import IncomingId
+
+if TYPE_CHECKING:
+    from mcpio.app.awaitables import ProgressCallback
+    from mcpio.app.pagination import Items
+    from mcpio.app.runtime import Driver
+    from mcpio.app.tasks.requester import TaskHandle, TaskWatch
+    from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
+    from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
+    from mcpio.types.tasks import ListTasksResult, Task
+    from mcpio.types.tools import CallToolRequest, CallToolResult
+
+__all__ = ["StatusCallback", "TaskCalls"]
+
+StatusCallback = Callable[["Task"], None]
+"""Takes a task in its new state. A plain function: nobody waits for it."""
+
+R = TypeVar("R")
+
+
+class TaskCalls(ABC):
+    """The calls for tasks, the same for both sides: a client's tools run as tasks, a server's questions do."""
+
+    connection: Connection
+    driver: Driver
+    _task_watch: TaskWatch | None = None
+
+    @abstractmethod
+    def request(
+        self,
+        request: Any,
+        *,
+        timeout: Timeout | float | None | Default = DEFAULT,
+        on_progress: ProgressCallback | None = None,
+        related_to: IncomingId | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Ask the peer and return its typed result: see ``Session.request``."""
+
+    @abstractmethod
+    def _call_back(self, noun: str, callback: Callable[..., Any], *arguments: Any) -> None:
+        """Call what wants to hear of something."""
+
+    @overload
+    async def start_task(
+        self,
+        request: CallToolRequest,
+        *,
+        ttl: float | None = None,
+        on_status: StatusCallback | None = None,
+        timeout: Timeout | float | None | Default = DEFAULT,
+        on_progress: ProgressCallback | None = None,
+        related_to: IncomingId | None = None,
+    ) -> TaskHandle[CallToolResult]: ...
+
+    @overload
+    async def start_task(
+        self,
+        request: CreateMessageRequest,
+        *,
+        ttl: float | None = None,
+        on_status: StatusCallback | None = None,
+        timeout: Timeout | float | None | Default = DEFAULT,
+        on_progress: ProgressCallback | None = None,
+        related_to: IncomingId | None = None,
+    ) -> TaskHandle[CreateMessageResult]: ...
+
+    @overload
+    async def start_task(
+        self,
+        request: ElicitFormRequest | ElicitURLRequest,
+        *,
+        ttl: float | None = None,
+        on_status: StatusCallback | None = None,
+        timeout: Timeout | float | None | Default = DEFAULT,
+        on_progress: ProgressCallback | None = None,
+        related_to: IncomingId | None = None,
+    ) -> TaskHandle[ElicitResult]: ...
+
+    async def start_task(
+        self,
+        request: Any,
+        *,
+        ttl: float | None = None,
+        on_status: StatusCallback | None = None,
+        timeout: Timeout | float | None | Default = DEFAULT,
+        on_progress: ProgressCallback | None = None,
+        related_to: IncomingId | None = None,
+    ) -> TaskHandle[Any]:
+        """Have the peer run a request as a task, and return a handle on it as soon as the task exists.
+
+        ``ttl`` is for how many seconds the peer is asked to keep the task; it may decide otherwise. ``on_status`` hears
+        of each new state that comes to be known. ``timeout`` is how long the peer may take to create the task;
+        ``on_progress`` hears of progress until the task is over. The rest, and what is raised, is as in
+        ``Session.request``; cancelling the wait cancels the task.
+
+        ``LocalProtocolError`` where the peer did not declare that it runs such requests as tasks (TASK-02), and for a
+        tool that is no task (TASK-06); ``ValueError`` for a ``ttl`` that is not more than 0.
+        """
+        from mcpio.app.tasks.requester import start_task
+
+        watch = self._watch_tasks()
+        fault = await self._fault_in_task(request)
+        if fault is not None:
+            raise LocalProtocolError(fault)
+        ask = partial(self.request, timeout=timeout, on_progress=on_progress, related_to=related_to)
+        return await start_task(watch, request, ttl, ask, on_status, related_to)
+
+    @overload
+    def task(self, id: str, *, on_status: StatusCallback | None = None) -> TaskHandle[Any]: ...
+
+    @overload
+    def task(self, id: str, result: type[R], *, on_status: StatusCallback | None = None) -> TaskHandle[R]: ...
+
+    def task(
+        self, id: str, result: type[Any] | None = None, *, on_status: StatusCallback | None = None
+    ) -> TaskHandle[Any]:
+        """Return a handle on a task of which only the id is known, such as one that an earlier connection began.
+
+        ``result`` is the type of its result: without it, that of a tool's call for a client, and a
+        ``GetTaskPayloadResult`` for a server. Nothing is asked of the peer yet. The handle does not own the task: who
+        gives up waiting leaves it alone.
+        """
+        return self._watch_tasks().handle(id, result, on_status)
+
+    async def get_task(self, id: str) -> Task:
+        """Return the state of a task. ``RequestError`` -32602 for one that the peer does not know (any more)."""
+        return await self.task(id).status()
+
+    @overload
+    async def task_result(
+        self, id: str, result: None = None, *, timeout: Timeout | float | None | Default = DEFAULT
+    ) -> Any: ...
+
+    @overload
+    async def task_result(
+        self, id: str, result: type[R], *, timeout: Timeout | float | None | Default = DEFAULT
+    ) -> R: ...
+
+    async def task_result(
+        self, id: str, result: type[Any] | None = None, *, timeout: Timeout | float | None | Default = DEFAULT
+    ) -> Any:
+        """Wait for the result of a task and return it, as ``task(id, result).result()`` does."""
+        return await self._watch_tasks().handle(id, result, None).result(timeout=timeout)
+
+    async def cancel_task(self, id: str) -> Task:
+        """Cancel a task and return its state. ``RequestError`` -32602 for one that is over (TASK-26)."""
+        return await self.task(id).cancel()
+
+    async def list_tasks(
+        self, cursor: str | None = None, *, timeout: Timeout | float | None | Default = DEFAULT
+    ) -> ListTasksResult:
+        """Return one page of the tasks that the peer keeps for this side; without ``cursor`` the first."""
+        from mcpio.types.tasks import ListTasksRequest
+
+        result: ListTasksResult = await self.request(ListTasksRequest(cursor), timeout=timeout)
+        return result
+
+    def tasks(self, *, timeout: Timeout | float | None | Default = DEFAULT) -> Items[Task]:
+        """Give all tasks that the peer keeps for this side, page by page as they are asked for."""
+        from mcpio.app.pagination import Items
+
+        fetch = partial(self.list_tasks, timeout=timeout)
+        return Items("tasks/list", fetch, lambda page: page.tasks, lambda text: self.driver.report(text, None))
+
+    def sender(self, task: bool | float | None) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """Return the call that sends a request: plain, or as a task that it waits for."""
+        if task is None or task is False:
+            return self.request
+        from mcpio.app.tasks.requester import run_task
+
+        return partial(run_task, self, task)
+
+    async def _fault_in_task(self, request: Any) -> str | None:
+        """Return why a request must not be a task for reasons that the engine does not know, or ``None``."""
+        del request
+        return None
+
+    def _watch_tasks(self) -> TaskWatch:
+        if self._task_watch is None:
+            from mcpio.app.tasks.requester import TaskWatch
+
+            self._task_watch = TaskWatch(self, self._call_back)
+        return self._task_watch

@@ -1,0 +1,515 @@
+"""A task that the peer keeps, in the hands of whoever asked for it (2025-11-25).
+
+The state of a task is looked at as often as the peer wants it to be, and at once when the peer tells of a change, which
+nothing here relies on (TASK-30). The result is asked for when the task is over, or waits for input (TASK-17).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from weakref import WeakSet
+
+import attrs
+
+from mcpio.app.awaitables import checked_callback
+from mcpio.app.broadcast import BroadcastEvent
+from mcpio.app.reporting import named
+from mcpio.codec import codec
+from mcpio.engine.connection import DEFAULT, Default
+from mcpio.engine.gates import why_no_task
+from mcpio.engine.limits import Timeout, seconds
+from mcpio.engine.table import Role
+from mcpio.engine.task_records import LONGEST
+from mcpio.errors import LocalProtocolError, NoBackChannel, RequestCancelled, RequestError, RequestTimeout
+from mcpio.methods import METHODS, Method, method_of
+from mcpio.revisions import REV_2025_11_25
+from mcpio.types.meta import META_MODEL_IMMEDIATE_RESPONSE
+from mcpio.types.tasks import (
+    CancelTaskRequest,
+    CreateTaskResult,
+    GetTaskPayloadRequest,
+    GetTaskPayloadResult,
+    GetTaskRequest,
+    GetTaskResult,
+    Task,
+    TaskMetadata,
+    TaskStatusNotification,
+)
+from mcpio.types.tools import CallToolRequest, CallToolResult, TaskSupport, Tool
+
+if TYPE_CHECKING:
+    from mcpio.app.awaitables import ProgressCallback
+    from mcpio.app.client import CallOptions, Client
+    from mcpio.app.tasks.calls import StatusCallback, TaskCalls
+    from mcpio.events import IncomingId
+
+__all__ = [
+    "LONGEST_WAIT",
+    "TaskHandle",
+    "TaskWatch",
+    "as_task",
+    "call_as_task",
+    "fault_in_task",
+    "run_task",
+    "start_task",
+]
+
+
+R = TypeVar("R")
+
+LONGEST_WAIT: Final = 86400.0
+"""Seconds that the result of a task is waited for at most, unless the caller says for how long (TASK-37)."""
+_AFTERWARDS: Final = 10.0
+"""Seconds beyond the time that the peer keeps the task: its clock began before this side heard of it."""
+_INTERVAL: Final = 1.0
+"""Seconds between two looks, where the peer does not say."""
+_SHORTEST: Final = 0.05
+"""Seconds between two looks at least, whatever the peer says."""
+_OVER: Final = ("completed", "failed", "cancelled")
+
+
+class TaskHandle(Generic[R]):
+    """One task at the peer. Iterate over it (``async for``) for its state now and each later one, to the last.
+
+    Sessions make handles: ``start_task`` for a new task, ``task`` for one of which the id is known.
+    """
+
+    id: str
+    """What the peer calls it; empty where the peer answered at once, and made no task of the request (TASK-03)."""
+    last: Task | None
+    """The last known state; ``None`` before the first look."""
+    owned: bool
+    """Whether giving up the wait for its result cancels the task. True for the handle that began it."""
+    operation: str
+    """What the task does, in words for an operator: the method and what it is called with."""
+    immediate_response: str | None
+    """What the model may be told while the task runs, if the peer said something (TASK-13). Untrusted text."""
+
+    def __init__(self, watch: TaskWatch, id: str, result_type: type[Any], on_status: StatusCallback | None) -> None:
+        self.id = id
+        self.last = None
+        self.owned = False
+        self.operation = "tasks/result"
+        self.immediate_response = None
+        self.on_status = on_status
+        self.related_to: IncomingId | None = None
+        self._watch = watch
+        self._result_type = result_type
+        self._bell = BroadcastEvent(watch.session.driver.runtime)
+        self._payload: GetTaskPayloadResult | None = None
+        self._plain: Any = None
+        self._is_fetching = False
+
+    def __repr__(self) -> str:
+        status = "unseen" if self.last is None else self.last.status
+        return f"<TaskHandle {self.id!r} {self.operation}: {status}>"
+
+    def __aiter__(self) -> AsyncIterator[Task]:
+        return _States(self)
+
+    @property
+    def done(self) -> bool:
+        """Whether the task is known to be over."""
+        return not self.id or self._payload is not None or _is_over(self.last)
+
+    async def status(self, *, timeout: Timeout | float | None | Default = DEFAULT) -> Task:
+        """Ask for the state of the task and return it (TASK-19). Raises as ``Session.request`` does.
+
+        ``RequestError`` -32602 when the peer no longer knows the task; ``LocalProtocolError`` when there never was one.
+        """
+        return self._note(await self._ask(GetTaskRequest(self.id), timeout))
+
+    async def result(self, *, timeout: Timeout | float | None | Default = DEFAULT, poll: bool = True) -> R:
+        """Wait until the task is over and return what the request would have returned without it (TASK-21).
+
+        The state is looked at meanwhile, until the task is over or waits for input; then ``tasks/result`` is asked
+        for, whose answer comes when there is one. With ``poll=False`` it is asked for at once (TASK-20).
+
+        ``timeout`` is in seconds, or the total of a ``Timeout``; ``None`` waits for ever. By default it is the time
+        that the peer keeps the task, and ``LONGEST_WAIT`` at most (TASK-37). When it passes, or the wait is cancelled,
+        a handle that owns the task cancels it.
+
+        Raises the task's error as a ``RequestError``, ``RequestCancelled`` for a task that was cancelled, and otherwise
+        as ``Session.request`` does. May be called again, by any number of tasks.
+        """
+        if not self.id:
+            answered: R = self._plain
+            return answered
+        if self._payload is None:
+            try:
+                await self._wait(_Clock(self, self._watch.session, timeout), poll=poll)
+            except Exception as error:
+                if isinstance(error, RequestTimeout):
+                    self._give_up()
+                raise
+            except BaseException:
+                # The wait was cancelled, in whatever way this event loop says so.
+                self._give_up()
+                raise
+        return self._decoded()
+
+    async def cancel(self, *, timeout: Timeout | float | None | Default = DEFAULT) -> Task:
+        """Cancel the task and return its state (TASK-25). Raises as ``Session.request`` does.
+
+        ``RequestError`` -32602 for a task that is over (TASK-26); ``LocalProtocolError`` when the peer did not declare
+        that it cancels tasks.
+        """
+        return self._note(await self._ask(CancelTaskRequest(self.id), timeout))
+
+    # For this package
+
+    def note(self, state: Task) -> None:
+        """Take in what the peer tells of the task. What is over stays as it ended (TASK-14)."""
+        before = self.last
+        if _is_over(before):
+            return
+        self.last = state
+        if _looks(before) != _looks(state):
+            if self.on_status is not None:
+                self._watch.call_back("a callback for the status of a task", self.on_status, state)
+            self._bell.ring()
+        if _is_over(state):
+            self._watch.release(self)
+
+    def settle(self, plain: Any) -> None:
+        """Note that the peer made no task of the request, and what it answered."""
+        self._plain = plain
+
+    async def next_state(self, seen: Task | None) -> Task:
+        """Wait for a state other than one that was seen, and return it."""
+        state = await self._next_state(seen, None)
+        if state.status == "input_required" and not self._is_fetching and self._payload is None:
+            # The peer's questions may need the stream that this opens (TASK-17).
+            self._is_fetching = True
+            self._watch.session.driver.runtime.spawn(self._fetch_alone())
+        return state
+
+    # Inside
+
+    async def _wait(self, clock: _Clock, *, poll: bool) -> None:
+        """Wait for the result."""
+        while poll and not _is_over(self.last) and not _wants_input(self.last):
+            await self._next_state(self.last, clock)
+        try:
+            await self._fetch(clock.left())
+        except RequestError as error:
+            if self.last is not None and self.last.status == "cancelled":
+                raise RequestCancelled(self.operation, self.last.status_message) from error
+            raise
+
+    async def _next_state(self, seen: Task | None, clock: _Clock | None) -> Task:
+        while self.last is None or _looks(self.last) == _looks(seen):
+            if self.last is not None and await self._bell.wait(_interval(self.last, clock)):
+                continue
+            await self.status(timeout=DEFAULT if clock is None else clock.for_a_look())
+        return self.last
+
+    async def _fetch(self, timeout: float | None) -> None:
+        self._payload = await self._ask(GetTaskPayloadRequest(self.id), timeout)
+        self._bell.ring()
+
+    async def _fetch_alone(self) -> None:
+        """Keep the request for the result open beside an iteration. What comes of it shows in the state."""
+        try:
+            with suppress(Exception):
+                await self._fetch(_Clock(self, self._watch.session, DEFAULT).left())
+                await self.status()
+        finally:
+            self._is_fetching = False
+
+    async def _ask(self, request: Any, timeout: Timeout | float | None | Default) -> Any:
+        if not self.id:
+            raise LocalProtocolError(f"{self.operation}: the peer made no task of it, and has answered already")
+        session = self._watch.session
+        related_to = self.related_to if self.related_to in session.connection.pending.incoming else None
+        return await session.request(request, timeout=timeout, related_to=related_to)
+
+    def _note(self, state: GetTaskResult) -> Task:
+        found = as_task(state)
+        self.note(found)
+        return found
+
+    def _give_up(self) -> None:
+        """Cancel the task, without waiting for the answer, if it is this handle's to cancel and the peer takes that."""
+        if self.owned and not self.done:
+            session = self._watch.session
+            with suppress(LocalProtocolError, NoBackChannel):
+                session.connection.send_request(CancelTaskRequest(self.id), now=session.driver.now())
+                session.driver.wake()
+
+    def _decoded(self) -> R:
+        revision = codec(REV_2025_11_25)
+        result: R = revision.decode(revision.encode(self._payload), self._result_type)
+        return result
+
+
+def as_task(state: GetTaskResult | TaskStatusNotification) -> Task:
+    """Return a state whose members stand in the message itself as a task of its own."""
+    return Task(
+        state.task_id,
+        state.status,
+        state.created_at,
+        state.last_updated_at,
+        state.ttl,
+        state.status_message,
+        state.poll_interval,
+        extra=state.extra,
+    )
+
+
+class _States(AsyncIterator[Task]):
+    """The states of a task, one after the other. No generator: one that is left early would have to be closed."""
+
+    def __init__(self, handle: TaskHandle[Any]) -> None:
+        self._handle = handle
+        self._seen: Task | None = None
+
+    async def __anext__(self) -> Task:
+        if not self._handle.id or _is_over(self._seen):
+            raise StopAsyncIteration
+        self._seen = await self._handle.next_state(self._seen)
+        return self._seen
+
+
+class _Clock:
+    """How long a result is still waited for."""
+
+    def __init__(self, handle: TaskHandle[Any], session: TaskCalls, timeout: Timeout | float | None | Default) -> None:
+        self._operation = handle.operation
+        self._session = session
+        self._limit: float | None
+        if isinstance(timeout, Default):
+            ttl = None if handle.last is None else handle.last.ttl
+            self._limit = LONGEST_WAIT if ttl is None else min(_in_seconds(ttl) + _AFTERWARDS, LONGEST_WAIT)
+        else:
+            self._limit = _seconds(timeout)
+        self._began = session.driver.now()
+
+    def left(self) -> float | None:
+        """Return the seconds that are left, ``None`` without a limit. Raises ``RequestTimeout`` when there are none."""
+        if self._limit is None:
+            return None
+        left = self._began + self._limit - self._session.driver.now()
+        if left <= 0:
+            raise RequestTimeout(self._operation, self._limit)
+        return left
+
+    def for_a_look(self) -> float | Default:
+        """Return the timeout for one look at the state: that of any request, or what is left."""
+        left, usual = self.left(), self._session.connection.options.request_timeout.total
+        return DEFAULT if left is None or (usual is not None and usual <= left) else left
+
+
+def _seconds(timeout: Timeout | float | None) -> float | None:
+    try:
+        return timeout.total if isinstance(timeout, Timeout) else seconds(timeout)
+    except ValueError as error:
+        raise LocalProtocolError(str(error)) from None
+
+
+def _interval(state: Task, clock: _Clock | None) -> float:
+    """Return how long to wait for news before the next look, in seconds."""
+    interval = _INTERVAL if state.poll_interval is None else max(_in_seconds(state.poll_interval), _SHORTEST)
+    left = None if clock is None else clock.left()
+    return interval if left is None else min(interval, left)
+
+
+def _in_seconds(milliseconds: float) -> float:
+    """Return a time that the peer said: an integer may be too large for a division, and no time is that long."""
+    return min(milliseconds, LONGEST) / 1000
+
+
+def _looks(state: Task | None) -> tuple[str, str | None] | None:
+    """Return what makes a state another one to whoever watches."""
+    return None if state is None else (state.status, state.status_message)
+
+
+def _is_over(state: Task | None) -> bool:
+    return state is not None and state.status in _OVER
+
+
+def _wants_input(state: Task | None) -> bool:
+    return state is not None and state.status == "input_required"
+
+
+_EARLY: Final = 64
+"""How many states of tasks without a handle are kept: that of a new task may come before its handle is made."""
+
+
+class TaskWatch:
+    """The handles of one session, which hear of what the peer tells of their tasks."""
+
+    def __init__(self, session: TaskCalls, call_back: Callable[..., None]) -> None:
+        self.session = session
+        self.call_back = call_back
+        self._handles: dict[str, WeakSet[TaskHandle[Any]]] = {}
+        self._enough = _EARLY
+        # Callbacks are called though nobody else may keep their handles.
+        self._kept: set[TaskHandle[Any]] = set()
+        self._starting = 0
+        self._early: dict[str, Task] = {}
+
+    def handle(self, id: str, result_type: type[Any] | None, on_status: StatusCallback | None) -> TaskHandle[Any]:
+        """Return a new handle on a task."""
+        if result_type is None:
+            is_client = self.session.connection.role is Role.CLIENT
+            result_type = CallToolResult if is_client else GetTaskPayloadResult
+        handle: TaskHandle[Any] = TaskHandle(self, id, result_type, checked_callback("on_status", on_status))
+        if id:
+            self._clear()
+            self._handles.setdefault(id, WeakSet()).add(handle)
+            if on_status is not None:
+                self._kept.add(handle)
+        return handle
+
+    async def start(self, request: Any, ask: Callable[[Any], Awaitable[Any]]) -> tuple[Any, Task | None]:
+        """Send a request; return its answer, and what the peer told of the new task in the meantime."""
+        self._starting += 1
+        try:
+            answer = await ask(request)
+            early = self._early.get(answer.task.task_id) if isinstance(answer, CreateTaskResult) else None
+        finally:
+            self._starting -= 1
+            if not self._starting:
+                self._early.clear()
+        return answer, early
+
+    def tell(self, notification: Any) -> None:
+        """Pass on what the peer tells of a task."""
+        if not isinstance(notification, TaskStatusNotification):
+            return
+        state = as_task(notification)
+        for handle in tuple(self._handles.get(state.task_id, ())):
+            handle.note(state)
+        if self._starting:
+            self._early[state.task_id] = state
+            if len(self._early) > _EARLY:
+                del self._early[next(iter(self._early))]
+
+    def release(self, handle: TaskHandle[Any]) -> None:
+        """Forget a handle whose task is over."""
+        self._kept.discard(handle)
+
+    def _clear(self) -> None:
+        """Forget the tasks whose handles are gone, now and then."""
+        if len(self._handles) >= self._enough:
+            self._handles = {id: handles for id, handles in self._handles.items() if handles}
+            self._enough = _EARLY + 2 * len(self._handles)
+
+
+async def start_task(
+    watch: TaskWatch,
+    request: Any,
+    ttl: float | None,
+    ask: Callable[[Any], Awaitable[Any]],
+    on_status: StatusCallback | None,
+    related_to: IncomingId | None,
+) -> TaskHandle[Any]:
+    """Send a request that asks for a task, and return the handle on it."""
+    checked_callback("on_status", on_status)
+    method = _method(request)
+    answer, early = await watch.start(_augmented(request, ttl), ask)
+    if not isinstance(answer, CreateTaskResult):
+        handle = watch.handle("", method.result_type, on_status)
+        handle.settle(answer)
+        return handle
+    handle = watch.handle(answer.task.task_id, method.result_type, on_status)
+    handle.operation = named({"method": method.name, "params": {"name": getattr(request, "name", None)}})
+    handle.owned, handle.related_to = True, related_to
+    said = answer.meta.get(META_MODEL_IMMEDIATE_RESPONSE)
+    handle.immediate_response = said if isinstance(said, str) else None
+    handle.note(answer.task)
+    if early is not None:
+        handle.note(early)
+    return handle
+
+
+async def run_task(
+    session: TaskCalls,
+    task: bool | float,
+    request: Any,
+    *,
+    timeout: Timeout | float | None | Default = DEFAULT,
+    on_progress: ProgressCallback | None = None,
+    related_to: IncomingId | None = None,
+) -> Any:
+    """Have the peer run a request as a task, wait for its result and return it. A number is the ``ttl``."""
+    ttl = None if task is True else task
+    handle = await session.start_task(request, ttl=ttl, timeout=timeout, on_progress=on_progress, related_to=related_to)
+    return await handle.result(timeout=timeout)
+
+
+def _method(request: Any) -> Method:
+    try:
+        method = method_of(request)
+    except KeyError:
+        method = None
+    if method is None or not method.task_capability:
+        raise LocalProtocolError(f"a {type(request).__name__} cannot be a task")
+    return method
+
+
+def _augmented(request: Any, ttl: float | None) -> Any:
+    if ttl is None:
+        return request if request.task is not None else attrs.evolve(request, task=TaskMetadata())
+    if not 0 < ttl < math.inf:
+        raise ValueError(f"a ttl is a number of seconds, more than 0, not {ttl!r}")
+    return attrs.evolve(request, task=TaskMetadata(math.ceil(ttl * 1000)))  # some readers take integers only
+
+
+async def call_as_task(
+    client: Client,
+    request: CallToolRequest,
+    task: bool | float | None,
+    call: CallOptions,
+    refusal: RequestError | CallToolResult | None,
+) -> CallToolResult:
+    """Call a tool as a task and return its result. ``None`` for ``task`` asks for that only if the tool must be one.
+
+    ``refusal`` is what the server said to a plain call. If the tool need not be a task, it is raised or returned.
+    """
+    options: Any = {**call}
+    meta = options.pop("meta", None)
+    if meta is not None:
+        request = attrs.evolve(request, meta=meta)
+    retry = options.pop("retry", None)
+    if task is None and not await _must_be_task(client, request):
+        if isinstance(refusal, RequestError):
+            raise refusal
+        plain: CallToolResult = refusal or await client.request(request, retry=retry, **options)
+        return plain
+    result: CallToolResult = await run_task(client, True if task is None else task, request, **options)
+    return result
+
+
+async def fault_in_task(client: Client, request: Any) -> str | None:
+    """Return why a request must not be a task, or ``None``."""
+    if not isinstance(request, CallToolRequest) or _unsupported(client):
+        return None  # the engine says what is wrong
+    tool = await client.tool(request.name)
+    if tool is None:
+        return f"tool {request.name!r:.100} must not be a task: the server does not list it"
+    if _support(tool) == "forbidden":
+        return f"tool {request.name!r:.100} must not be a task, says the server"
+    return None
+
+
+async def _must_be_task(client: Client, request: CallToolRequest) -> bool:
+    if _unsupported(client):
+        return False
+    tool = await client.tool(request.name)
+    return tool is not None and _support(tool) == "required"
+
+
+def _unsupported(client: Client) -> bool:
+    connection = client.connection
+    revision = connection.revision
+    return revision is None or why_no_task(METHODS["tools/call"], revision, client.server.capabilities) is not None
+
+
+def _support(tool: Tool) -> TaskSupport:
+    support = None if tool.execution is None else tool.execution.task_support
+    return support or "forbidden"

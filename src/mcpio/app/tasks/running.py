@@ -1,0 +1,283 @@
+"""The work of one task, and what its handler sees: it outlives the request that began it, and maybe the session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import attrs
+
+from mcpio.app.context import Context, RequestScope
+from mcpio.engine.table import Phase
+from mcpio.errors import ConnectionLost, NoBackChannel, RequestError
+from mcpio.types.lifecycle import ProgressNotification
+from mcpio.types.meta import META_RELATED_TASK
+
+if TYPE_CHECKING:
+    from mcpio.app.runtime import OneShot, Runtime, Spawned
+    from mcpio.app.session import Session
+    from mcpio.app.tasks.receiver import TaskReceiver
+    from mcpio.engine.task_records import Owner
+    from mcpio.events import RequestReceived
+
+__all__ = ["DisconnectedSession", "RunningTask", "TaskContext", "TaskHost", "TaskScope", "event_of", "related"]
+
+T = TypeVar("T")
+
+
+def related(id: str) -> dict[str, Any]:
+    """Return the ``_meta`` of what belongs to a task (TASK-28)."""
+    return {META_RELATED_TASK: {"taskId": id}}
+
+
+class TaskHost(Protocol):
+    """Where tasks run: the driver of a session, or something that outlives all sessions."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """The event loop."""
+
+    def now(self) -> float:
+        """Return the time, in seconds on the clock that all places of one server share."""
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Tell the operator something, with the exception behind it."""
+
+
+class DisconnectedSession:
+    """Stands for the session of a task that was resumed while its requestor was away."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NoBackChannel("the task was resumed, and its requestor is not connected")
+
+
+class RunningTask:
+    """A task while its work goes on: ``Context.task``."""
+
+    __slots__ = (
+        "_progress",
+        "_receiver",
+        "_wanting",
+        "account",
+        "handle",
+        "id",
+        "is_over",
+        "is_resumed",
+        "owner",
+        "place",
+        "scope",
+        "session",
+        "state",
+        "token",
+        "waiting",
+    )
+
+    id: str
+    """The task's id. Whoever knows it may be able to read the result (TASK-10)."""
+    owner: Owner
+    """Whose it is, ``None`` where nobody was authenticated."""
+    is_resumed: bool
+    """Whether the work began before, and was cut off: by the end of the process, or of what it ran in."""
+    is_over: bool
+    """Whether the task has its final status, or its time is over: nothing that the work does matters any more."""
+
+    def __init__(
+        self,
+        receiver: TaskReceiver,
+        id: str,
+        owner: Owner,
+        place: TaskHost,
+        session: Session | None,
+        token: int | str | None,
+        state: Any,
+        *,
+        account: Hashable,
+        is_resumed: bool = False,
+    ) -> None:
+        self.id = id
+        self.owner = owner
+        self.is_resumed = is_resumed
+        self.is_over = False
+        self.account: Hashable = account
+        self.place: TaskHost = place
+        self.session: Session | None = session
+        self.state: Any = state
+        self.token: int | str | None = token
+        self.handle: Spawned | None = None
+        self.scope: RequestScope | None = None
+        self.waiting: list[RequestScope] = []
+        """The ``tasks/result`` requests that wait for this task."""
+        self._receiver = receiver
+        self._progress: float | None = None
+        self._wanting: list[OneShot] = []
+
+    def say(self, message: str) -> None:
+        """Set the status message, which people may see beside the status. In the loop's thread, as everything here.
+
+        Does nothing once the task is over.
+        """
+        self._receiver.say(self, message)
+
+    # For the scope of its handler
+
+    def report(self, message: str, error: BaseException | None, *, kind: Hashable | None = None) -> None:
+        """Tell the operator of a failure. See ``Session.report``."""
+        self._receiver.fault_reports.report(self.place, message, error, kind)
+
+    async def run_in_thread(self, function: Callable[[], T]) -> T:
+        """Run a blocking function in a thread, which counts for whoever began the task."""
+        return await self._receiver.thread_pool.run(self.place.runtime, self.account, function)
+
+    def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Report progress under the token of the request that became the task (PROG-07).
+
+        Left out when nobody asked for it, when it does not increase, and when the task or the session is over.
+        """
+        session = self.session
+        if self.is_over or self.token is None or session is None or _is_ending(session):
+            return
+        notification = ProgressNotification(self.token, progress, total, message, meta=related(self.id))
+        if self._progress is not None and not progress > self._progress:
+            return
+        here = [scope.id for scope in self.waiting if scope.session is session and not scope.cancelled]
+        session.notify(notification, related_to=here[-1] if here else None)
+        self._progress = progress
+
+    async def ask(self, way: Callable[[Session], Callable[..., Any]], request: Any, **call: Any) -> Any:
+        """Ask the requestor, once it waits for the result: that is what gives a way to it (TASK-16, TASK-17).
+
+        ``way`` gives what sends the request in a session. Where the connection ends before the answer, the next one
+        that waits is asked again.
+        """
+        request = attrs.evolve(request, meta={**request.meta, **related(self.id)})
+        self._receiver.note_question(self)
+        try:
+            while True:
+                scope = await self._route()
+                try:
+                    return await way(scope.session)(request, related_to=scope.id, **call)
+                except (ConnectionLost, NoBackChannel):
+                    if not _is_ending(scope.session):
+                        raise
+                    self.leave(scope)
+        finally:
+            self._receiver.note_answer(self)
+
+    # For the receiver
+
+    def join(self, scope: RequestScope) -> None:
+        """Note that a ``tasks/result`` request waits: questions may go its way."""
+        self.waiting.append(scope)
+        wanting, self._wanting = self._wanting, []
+        for each in wanting:
+            each.set(None)
+
+    def leave(self, scope: RequestScope) -> None:
+        """Note that it waits no more. A second time does nothing."""
+        self.waiting = [each for each in self.waiting if each is not scope]
+
+    def stop(self) -> None:
+        """Have the work stop at its next wait: nothing that it does matters any more."""
+        self.is_over = True
+        if self.scope is not None:
+            self.scope.give_up()
+        if self.handle is not None:
+            self.handle.cancel()
+
+    async def _route(self) -> RequestScope:
+        while True:
+            for scope in reversed(self.waiting):
+                if not scope.cancelled and not _is_ending(scope.session):
+                    return scope
+            wanted = self.place.runtime.one_shot()
+            self._wanting.append(wanted)
+            try:
+                await wanted.wait()
+            finally:
+                self._wanting = [each for each in self._wanting if each is not wanted]
+
+
+class _InTask(RequestScope):
+    """What a scope does otherwise where the request became a task."""
+
+    __slots__ = ()
+
+    _task: RunningTask
+
+    @property
+    def task(self) -> RunningTask:
+        """The task that the request became."""
+        return self._task
+
+    def now(self) -> float:
+        """Return the time, in seconds on the clock of the place where the task runs."""
+        return self._task.place.now()
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report how far the work is. See ``RequestScope.progress``."""
+        self.run_in_loop(lambda: self._task.report_progress(progress, total, message))
+
+    async def run_in_thread(self, function: Callable[[], T]) -> T:
+        """Run a blocking function in a thread. See ``RequestScope.run_in_thread``."""
+        return await self._task.run_in_thread(function)
+
+    @property
+    def _runtime(self) -> Runtime:
+        """The event loop of the place where the task runs."""
+        return self._task.place.runtime
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Tell the operator what failed."""
+        self._task.report(message, error)
+
+
+def event_of(scope: RequestScope) -> RequestReceived:
+    """Return the request that a scope is of."""
+    return scope._event  # noqa: SLF001  # the scope of a task takes its place
+
+
+class TaskScope(_InTask):
+    """The scope of a request that a client serves as a task."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: RunningTask, session: Any, event: RequestReceived) -> None:
+        super().__init__(session, event)
+        self._task = task
+
+
+class TaskContext(_InTask, Context):
+    """The context of a tool that runs as a task."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: RunningTask, session: Any, event: RequestReceived) -> None:
+        super().__init__(session, event)
+        self._task = task
+
+    @property
+    def state(self) -> Any:
+        """What the ``lifespan`` gave that is around the work."""
+        return self._task.state
+
+    def log(self, level: Any, data: Any, logger: str | None = None) -> None:
+        """Send a log message to the client, if the session that began the task is open. See ``Context.log``."""
+        self.run_in_loop(lambda: self._log(level, data, logger))
+
+    def _log(self, level: Any, data: Any, logger: str | None) -> None:
+        session: Any = self._task.session
+        if session is not None and not _is_ending(session):
+            session.log(level, data, logger, meta=related(self._task.id))
+
+    async def _answer_to(self, way: Any, request: Any, timeout: Any, on_progress: Any) -> Any:
+        try:
+            return await self._task.ask(way, request, timeout=timeout, on_progress=on_progress)
+        except RequestError as error:
+            self._from_peer = (*self._from_peer, error)
+            raise
+
+
+def _is_ending(session: Session) -> bool:
+    return session.connection.phase in (Phase.CLOSING, Phase.CLOSED)

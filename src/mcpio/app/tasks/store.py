@@ -1,0 +1,282 @@
+"""The task machine at work: its effects carried out by a store, its deadlines kept, its events given to somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from mcpio.app.store_effects import apply_effects
+from mcpio.engine.task_machine import TaskMachine
+from mcpio.engine.task_records import StoreDelete, StoreEffect, StoreLoad, StorePut, TaskEvent
+from mcpio.errors import NoBackChannel
+
+if TYPE_CHECKING:
+    from mcpio.app.runtime import OneShot, Spawned
+    from mcpio.app.tasks.running import TaskHost
+    from mcpio.engine.task_records import TaskLimits
+
+__all__ = ["MemoryTaskStore", "TaskStorage", "TaskStore"]
+
+BATCH: Final = 256
+"""How many changes are stored at once."""
+
+LONGEST_SLEEP: Final = 3600.0
+"""Seconds after which a sleeper looks again: loops have limits of their own for how long a sleep may be."""
+
+
+class TaskStore(Protocol):
+    """Where tasks are kept: plain functions. Where they block they are called in a thread, mostly one at a time.
+
+    A call that nobody waits for any more may still run when the next one begins.
+    """
+
+    @property
+    def blocking(self) -> bool:
+        """Whether calls wait, for a disk or a network, and so belong in a thread."""
+
+    def records(self) -> Iterable[tuple[str, bytes]]:
+        """Return all records, as (key, record)."""
+
+    def payload(self, key: str) -> bytes | None:
+        """Return the payload under a key, ``None`` where there is none."""
+
+    def write(self, changes: Sequence[StorePut | StoreDelete]) -> None:
+        """Make the changes, in order: all of them or, raising, none. What is back from here is safe."""
+
+
+class MemoryTaskStore:
+    """Keeps tasks as long as the process lives. How many and how much is for ``TaskLimits`` to say."""
+
+    blocking = False
+
+    def __init__(self) -> None:
+        self._records: dict[str, bytes] = {}
+        self._payloads: dict[str, bytes] = {}
+
+    def records(self) -> Iterable[tuple[str, bytes]]:
+        """Return all records, as (key, record)."""
+        return tuple(self._records.items())
+
+    def payload(self, key: str) -> bytes | None:
+        """Return the payload under a key."""
+        return self._payloads.get(key)
+
+    def write(self, changes: Sequence[StorePut | StoreDelete]) -> None:
+        """Make the changes, in order."""
+        for change in changes:
+            if isinstance(change, StoreDelete):
+                self._records.pop(change.key, None)
+                self._payloads.pop(change.key, None)
+                continue
+            self._records[change.key] = change.record
+            if change.payload is not None:
+                self._payloads[change.key] = change.payload
+
+
+class TaskStorage:
+    """One machine and its store, for as long as there are places where something can run."""
+
+    def __init__(
+        self,
+        store: TaskStore,
+        act: Callable[[TaskEvent], None],
+        *,
+        limits: TaskLimits,
+        poll_interval: float | None,
+    ) -> None:
+        """``act`` takes each event of the machine."""
+        self._store = store
+        self._act = act
+        self._machine: TaskMachine | None = None
+        self._make = partial(TaskMachine, limits=limits, poll_interval=poll_interval)
+        self._places: list[TaskHost] = []
+        self._epoch = 0.0
+        self._offset = 0.0
+        self._now = 0.0
+        self._loading: list[OneShot] = []
+        self._unwritten: list[StoreEffect] = []
+        self._writer: _Writer | None = None
+        self._sleeper: tuple[TaskHost, float, Spawned] | None = None
+        self._is_pumping = False
+
+    @property
+    def machine(self) -> TaskMachine:
+        """The tasks. ``NoBackChannel`` before there was a place."""
+        if self._machine is None:
+            raise NoBackChannel("tasks begin where something can run")
+        return self._machine
+
+    @property
+    def place(self) -> TaskHost | None:
+        """Where something can run now."""
+        return self._places[0] if self._places else None
+
+    def attach(self, place: TaskHost) -> None:
+        """Use a place. The first of all brings in what the store has."""
+        if not self._places:
+            # Another event loop may have another clock; what the machine goes by only ever moves on.
+            wall = place.runtime.wall_clock()
+            if self._machine is None:
+                self._epoch = wall - place.now()
+                self._machine = self._make(entropy=self._entropy, epoch=self._epoch)
+                self._machine.load()
+            self._offset = wall - place.now() - self._epoch
+        self._places.append(place)
+        self.pump()
+
+    def detach(self, place: TaskHost) -> None:
+        """Use a place no more. What was being written is written again elsewhere, as soon as there is a place.
+
+        A second time does nothing.
+        """
+        if place not in self._places:
+            return
+        self._places.remove(place)
+        if self._writer is not None and self._writer.place is place:
+            self._writer.cancel()
+        if self._sleeper is not None and self._sleeper[0] is place:
+            self._sleeper[2].cancel()
+            self._sleeper = None
+        self.pump()
+
+    def now(self) -> float:
+        """Return the time on the machine's clock. Without a place it stands still."""
+        if self._places:
+            self._now = self._places[0].now() + self._offset
+        return self._now
+
+    async def ready(self, place: TaskHost) -> None:
+        """Wait until what the store has is known, and let the deadlines that have come expire."""
+        if not self.machine.loaded:
+            loaded = place.runtime.one_shot()
+            self._loading.append(loaded)
+            await loaded.wait()
+        self.machine.handle_timeout(self.now())
+        self.pump()
+
+    async def flush(self, place: TaskHost) -> None:
+        """Store all that is known before a place ends, unless there is another from where that can be done.
+
+        It does it by itself: what was spawned at the place may be cancelled by now.
+        """
+        if self._places in ([], [place]):
+            if self._writer is not None:
+                self._writer.cancel()
+            self._writer = _Writer(place)
+            await self._write(self._writer)
+
+    def pump(self) -> None:
+        """Carry out what the machine wants, and hand on what it says. Due after every call to it."""
+        if self._is_pumping:
+            return
+        self._is_pumping = True
+        try:
+            while self._hand_on() or self._carry_on():
+                pass
+        finally:
+            self._is_pumping = False
+        self._keep_time()
+
+    def _hand_on(self) -> bool:
+        event = self.machine.next_event()
+        if event is not None:
+            self._act(event)
+        elif self.machine.loaded and self._loading:
+            self._loading = _set(self._loading)
+        return event is not None
+
+    def _keep_time(self) -> None:
+        """Have somebody there when the next deadline comes. One who is there too early does no harm."""
+        place, deadline = self.place, self.machine.next_deadline()
+        if place is None or deadline is None:
+            return
+        if self._sleeper is not None:
+            if self._sleeper[1] <= deadline:
+                return
+            self._sleeper[2].cancel()
+        alarm = place.runtime.call_later(min(deadline - self.now(), LONGEST_SLEEP), self._keep_deadlines)
+        self._sleeper = (place, deadline, alarm)
+
+    def _keep_deadlines(self) -> None:
+        self._sleeper = None
+        self.machine.handle_timeout(self.now())
+        self.pump()
+
+    def _entropy(self, size: int) -> bytes:
+        if not self._places:
+            raise NoBackChannel("nothing can run: no task can begin")
+        return self._places[0].runtime.entropy(size)
+
+    # The store
+
+    def _carry_on(self) -> bool:
+        """Have the store do something here and now; tell whether it did. Where it blocks, see that a task does it."""
+        if self._writer is not None:
+            return False
+        batch = self._take()
+        if batch and not self._store.blocking:
+            self._note(batch, self._carry_out(batch))
+            return True
+        self._unwritten = batch
+        place = self.place
+        if batch and place is not None:
+            self._writer = _Writer(place)
+            self._writer.task = place.runtime.spawn(self._write(self._writer))
+        return False
+
+    async def _write(self, writer: _Writer) -> None:
+        """Be the task that has the store work in a thread, until there is nothing more to do."""
+        try:
+            while batch := self._take():
+                self._unwritten = batch
+                values = await writer.place.runtime.to_thread(partial(self._carry_out, batch))
+                if self._writer is not writer:
+                    return  # relieved meanwhile: whoever came writes the same again, and takes the answer
+                self._unwritten = []
+                self._note(batch, values)
+                self.pump()
+        finally:
+            # Cut off with its place, it leaves the batch to the next: to write it twice does no harm.
+            if self._writer is writer:
+                self._writer = None
+                if self._unwritten and writer.place not in self._places:
+                    self.pump()
+
+    def _take(self) -> list[StoreEffect]:
+        """Return the effects that are next, those first that may not have been carried out."""
+        batch, self._unwritten = self._unwritten, []
+        while len(batch) < BATCH and (effect := self.machine.next_effect()) is not None:
+            batch.append(effect)
+        return batch
+
+    def _carry_out(self, batch: Sequence[StoreEffect]) -> list[Any]:
+        return apply_effects(batch, self._read, self._store.write)
+
+    def _read(self, effect: StoreEffect) -> Callable[[], Any] | None:
+        if not isinstance(effect, StoreLoad):
+            return None
+        return self._store.records if effect.key is None else partial(self._store.payload, effect.key)
+
+    def _note(self, batch: Sequence[StoreEffect], values: Sequence[Any]) -> None:
+        for effect, value in zip(batch, values, strict=True):
+            self.machine.store_done(effect.token, value, self.now())
+
+
+class _Writer:
+    """Who has the store work."""
+
+    def __init__(self, place: TaskHost) -> None:
+        self.place = place
+        self.task: Spawned | None = None
+
+    def cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+
+def _set(waiting: list[OneShot]) -> list[OneShot]:
+    """Wake those that wait, and return that there are none any more."""
+    for each in waiting:
+        each.set(None)
+    return []

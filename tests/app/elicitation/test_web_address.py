@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+
+from mcpio.app.elicitation import lint_address
+from mcpio.web_address import web_address
+
+
+@pytest.mark.req("ELIC-19")
+@pytest.mark.parametrize(
+    ("url", "faults"),
+    [
+        ("https://example.com/connect?state=1", []),
+        ("http://localhost/connect", []),
+        ("http://example.com/", ["it is not https"]),
+        ("http://127.0.0.1.example.com/", ["it is not https"]),
+        ("https://ada:pw@example.com/", ["it carries credentials"]),
+        ("https://example.com/?token=1&a=b&Password=2", ["it seems to let in whoever has it (token, Password)"]),
+    ],
+)
+def test_what_no_user_should_be_sent_to(url: str, faults: list[str]) -> None:
+    assert lint_address(web_address(url)) == faults

@@ -1,0 +1,361 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from linked import Ask, Link
+
+from mcpio.app.context import Context
+from mcpio.app.middleware import limiting
+from mcpio.app.middleware.limiting import (
+    ConcurrencyLimit,
+    RateLimit,
+    allow,
+    for_all,
+    per_method,
+    per_name,
+    per_principal,
+    per_session,
+)
+from mcpio.app.server import Server
+from mcpio.backoff import Backoff
+from mcpio.errors import Refusal, RequestError
+from mcpio.refusals import RefusalCode
+from mcpio.types import CreateMessageRequest, CreateMessageResult, PromptReference, SamplingMessage, TextContent
+
+
+def serving(*middleware: Any) -> Server:
+    """Return a server with tools, a prompt and a resource behind the middleware."""
+    server = Server("s", middleware=middleware)
+    for name in "ab":
+        server.tool(lambda: None, name=name)
+        server.resource(f"r:{name}", name=name)(lambda: "text")
+    server.prompt(lambda text: text, name="say")
+    server.completion("text", prompt="say")(lambda value: [value + "!"])
+
+    @server.tool
+    async def wait(ctx: Context) -> None:
+        await ctx.session.driver.runtime.one_shot().wait()
+
+    return server
+
+
+def outcome(link: Link, coroutine: Any) -> int:
+    """Return the code of the error, or 0."""
+    try:
+        link.do(coroutine)
+    except (RequestError, Refusal) as error:
+        return error.code
+    return 0
+
+
+def outcomes(link: Link, *tools: str) -> list[int]:
+    return [outcome(link, link.client.call_tool(tool)) for tool in tools]
+
+
+# Rates
+
+
+@pytest.mark.req("TOOL-19")
+@pytest.mark.parametrize(
+    ("seconds", "options", "code"),
+    [(1, {}, 1057), (60, {}, 1058), (10, {}, 1056), (1, {"code": 1059}, 1059), (60.0, {"burst": 2}, 1058)],
+)
+def test_what_comes_too_fast_is_refused_and_passes_later(seconds: float, options: Any, code: int) -> None:
+    link = Link(serving(RateLimit(2, seconds, **options)))
+    assert outcomes(link, *"aaaa") == [0, 0, code, code]
+    link.advance(seconds / 2)
+    assert outcomes(link, *"aa") == [0, code]
+    link.advance(seconds * 100)
+    assert outcomes(link, *"aaa") == [0, 0, code]
+    assert not link.reports
+
+
+def test_a_refusal_says_when_the_next_one_passes() -> None:
+    link = Link(serving(RateLimit(10, 60, burst=1)))
+    assert outcomes(link, "a") == [0]
+    with pytest.raises(RequestError) as caught:
+        link.call("a")
+    error = caught.value
+    assert (error.is_refusal(), error.is_retryable(), error.retry_after) == (True, True, 6.001)
+    assert error.data["http_status"] == 429
+    link.advance(error.retry_after or 0)
+    assert outcomes(link, "a") == [0]
+
+
+@pytest.mark.parametrize("rate", [1, 3, 7, 10, 33.3, 1e6])
+def test_a_client_that_waits_as_long_as_it_is_told_passes(rate: float) -> None:
+    link = Link(serving(RateLimit(rate, burst=1)), retry=Backoff(base=0, tries=1))
+    for _ in range(20):
+        ask = link.start(link.client.call_tool("a", retry=True))
+        link.advance(2 / rate)
+        assert ask.state == "returned"
+
+
+def test_a_burst_is_what_passes_at_once() -> None:
+    link = Link(serving(RateLimit(1, burst=3)))
+    assert outcomes(link, *"aaaa") == [0, 0, 0, 1057]
+    link.advance(1)
+    assert outcomes(link, *"aa") == [0, 1057]
+
+
+def test_less_than_one_a_second_is_a_rate_too() -> None:
+    link = Link(serving(RateLimit(0.5)))
+    assert outcomes(link, *"aa") == [0, 1057]
+    link.advance(2)
+    assert outcomes(link, *"aa") == [0, 1057]
+
+
+@pytest.mark.parametrize(
+    ("per", "expected"),
+    [
+        (for_all, [0, 1057, 1057, 1057, 1057, 1057]),
+        (per_session, [0, 1057, 1057, 1057, 0, 1057]),
+        (per_principal, [0, 1057, 1057, 1057, 1057, 1057]),
+        (per_method, [0, 1057, 0, 1057, 1057, 1057]),
+        (per_name, [0, 0, 0, 1057, 1057, 1057]),
+        ((per_session, per_name), [0, 0, 0, 1057, 0, 0]),
+        ((), [0, 1057, 1057, 1057, 1057, 1057]),
+    ],
+)
+def test_what_is_counted_by_itself(per: Any, expected: list[int]) -> None:
+    server = serving(RateLimit(1, per=per))
+    one, other = Link(server, principal="ada"), Link(server, principal="ada")
+    codes = [*outcomes(one, *"ab"), outcome(one, one.client.list_tools()), *outcomes(one, "a"), *outcomes(other, *"ab")]
+    assert codes == expected
+
+
+def test_who_is_not_known_is_counted_by_the_session() -> None:
+    server = serving(RateLimit(1, per=per_principal))
+    known, other, unknown, stranger = (Link(server, principal=who) for who in ("ada", "bob", None, None))
+    assert [outcomes(link, *"aa") for link in (known, other, unknown, stranger)] == [[0, 1057]] * 4
+
+
+@pytest.mark.parametrize("methods", ["tools/call", ["tools/call"], {"tools/call", "no/such"}])
+def test_only_the_named_methods_are_counted(methods: Any) -> None:
+    link = Link(serving(RateLimit(1, methods=methods)))
+    for _ in range(3):
+        assert outcome(link, link.client.list_tools()) == 0
+    assert outcomes(link, *"aa") == [0, 1057]
+
+
+@pytest.mark.req("COMP-06")
+def test_completions_have_a_rate_of_their_own() -> None:
+    link = Link(serving(RateLimit(5, methods="completion/complete")))
+    ask = [link.client.complete(PromptReference("say"), "text", "a") for _ in range(6)]
+    assert [outcome(link, each) for each in ask] == [0] * 5 + [1057]
+    assert outcomes(link, "a") == [0]
+
+
+@pytest.mark.req("TASK-36")
+def test_calls_of_tools_and_questions_about_tasks_have_a_rate() -> None:
+    limit = RateLimit(1, per=(per_session, per_method), methods={"tools/call", "tasks/get", "tasks/result"})
+    server = serving(limit)
+    link = Link(server)
+    assert outcomes(link, *"aa") == [0, 1057]
+
+
+@pytest.mark.req("TASK-36")
+def test_a_call_that_becomes_a_task_counts_once_for_its_rate_and_its_work_for_how_many_run() -> None:
+    asked: list[Any] = []
+
+    def may(ctx: Context, _: Any) -> bool:
+        asked.append(ctx.task)
+        return True
+
+    server = Server(
+        "s",
+        middleware=[
+            RateLimit(2, 60, methods="tools/call"),
+            allow(may, methods="tools/call"),
+            ConcurrencyLimit(1, methods="tools/call"),
+        ],
+    )
+
+    @server.tool(task_support="optional")
+    async def work(ctx: Context) -> str:
+        await ctx.session.driver.runtime.sleep(10)
+        return "done"
+
+    link = Link(server)
+    first, second = (link.start(link.client.call_tool("work", task=True)) for _ in range(2))
+    assert isinstance(second.error, RequestError)
+    assert second.error.code == 1060
+    link.advance(20)
+    assert first.state == "returned"
+    assert asked == [None, None]
+    assert outcome(link, link.client.call_tool("work", task=True)) == 1058
+
+
+def test_pings_are_not_counted() -> None:
+    link = Link(serving(RateLimit(1)), middleware=[RateLimit(1, per=for_all)])
+    for _ in range(3):
+        assert outcome(link, link.client.ping()) == 0
+    assert outcomes(link, *"aa") == [0, 1057]
+
+
+def test_a_client_holds_itself_back() -> None:
+    link = Link(serving(), middleware=[RateLimit(2, 60)])
+    assert outcomes(link, *"aaa") == [0, 0, 1058]
+
+
+@pytest.mark.req("SAMP-15")
+def test_a_client_limits_how_often_its_model_is_asked() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        await ctx.sample(CreateMessageRequest((SamplingMessage("user", TextContent("hi")),), 10))
+        return "asked"
+
+    link = Link(
+        server,
+        sampling=lambda _, __: CreateMessageResult("assistant", TextContent("hi"), "m"),
+        handler_middleware=[RateLimit(2, 60)],
+    )
+    assert [link.text("ask") for _ in range(2)] == ["asked", "asked"]
+    assert "Per-minute rate limit hit" in link.text("ask")
+
+
+def test_p6_what_is_idle_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limiting, "MOST_KEYS", 2)
+    limit = RateLimit(1, 1000, per=per_name, methods="tools/call")
+    link = Link(serving(limit))
+    assert outcomes(link, "a", "b", "a", "x" * 1000, "a") == [0, 0, 1056, -32602, 1056]
+    assert len(limit._throttles) == 2
+    assert all(len(str(key)) < 300 for key in limit._throttles)
+    assert outcomes(link, "b") == [0]
+
+
+def test_a_session_that_is_over_is_not_kept() -> None:
+    ctx = SimpleNamespace(session=Namespace())
+    key: Any = per_session(ctx, None)
+    assert key() is ctx.session
+    del ctx.session
+    assert key() is None
+
+
+class Namespace:
+    """Something that can be referred to weakly, as a session can."""
+
+
+# How many at once
+
+
+@pytest.mark.req("TASK-36")
+def test_so_many_run_at_once_and_no_more() -> None:
+    link = Link(serving(ConcurrencyLimit(2)))
+    asks: list[Ask[Any]] = [link.start(link.client.call_tool("wait")) for _ in range(3)]
+    assert [ask.state for ask in asks] == ["waits", "waits", "failed"]
+    assert outcomes(link, "a") == [1060]
+    asks[0].cancel()
+    assert outcomes(link, "a", "a") == [0, 0]
+
+
+def test_each_session_has_room_of_its_own_and_leaves_nothing_behind() -> None:
+    limit = ConcurrencyLimit(1)
+    server = serving(limit)
+    one, other = Link(server), Link(server)
+    ask = one.start(one.client.call_tool("wait"))
+    assert (outcomes(one, "a"), outcomes(other, "a")) == ([1060], [0])
+    ask.cancel()
+    assert limit._running == {}
+    one.start(one.client.call_tool("wait"))
+    one.pair.lose()
+    one.run()
+    assert limit._running == {}
+
+
+def test_only_the_named_methods_take_room() -> None:
+    link = Link(serving(ConcurrencyLimit(1, methods="tools/call")))
+    link.start(link.client.call_tool("wait"))
+    assert outcome(link, link.client.list_tools()) == 0
+
+
+def test_a_failure_gives_its_room_back() -> None:
+    limit = ConcurrencyLimit(1)
+    link = Link(serving(limit))
+    assert outcomes(link, "no such", "no such") == [-32602, -32602]
+    assert limit._running == {}
+
+
+def test_one_limit_for_the_whole_server_with_a_code_of_its_own() -> None:
+    limit = ConcurrencyLimit(1, per=for_all, code=RefusalCode.SERVICE_UNAVAILABLE)
+    server = serving(limit)
+    one, other = Link(server), Link(server)
+    one.start(one.client.call_tool("wait"))
+    assert outcomes(other, "a") == [1078]
+
+
+def test_nothing_at_all_may_be_the_limit() -> None:
+    assert outcomes(Link(serving(ConcurrencyLimit(0))), "a") == [1060]
+
+
+# Who may
+
+
+@pytest.mark.req("TOOL-19", "TASK-38")
+@pytest.mark.parametrize("later", [False, True], ids=["plain", "async"])
+def test_s_3_authorization_is_checked_before_the_tool_and_refused_with_1014_and_not_32051(later: bool) -> None:
+    asked: list[Any] = []
+
+    def may(ctx: Context, request: Any) -> Any:
+        asked.append((ctx.peer.principal, request.name))
+        verdict = request.name == "a"
+        return _later(verdict) if later else verdict
+
+    link = Link(serving(allow(may, methods="tools/call")), principal="ada")
+    assert outcomes(link, *"ab") == [0, 1014]
+    assert asked == [("ada", "a"), ("ada", "b")]
+    assert outcome(link, link.client.list_tools()) == 0
+
+
+async def _later(value: Any) -> Any:
+    return value
+
+
+def test_a_server_that_shuts_down_says_so() -> None:
+    stopping: list[bool] = []
+    gate = allow(lambda *_: not stopping, code=RefusalCode.SERVER_SHUTTING_DOWN, message="back at noon")
+    link = Link(serving(gate))
+    assert outcomes(link, "a") == [0]
+    stopping.append(True)
+    with pytest.raises(RequestError, match="back at noon") as caught:
+        link.call("a")
+    assert (caught.value.code, caught.value.is_retryable()) == (1077, True)
+
+
+def test_a_check_that_fails_lets_nobody_through() -> None:
+    def fail(*_: Any) -> bool:
+        raise KeyError("ada")
+
+    link = Link(serving(allow(fail)))
+    assert outcomes(link, "a") == [-32603]
+    assert link.reports == ["the handler of tools/call 'a' failed"]
+
+
+# What makes no sense
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: RateLimit(0), "a rate is more than 0 calls in more than 0 seconds, not 0 in 1.0"),
+        (lambda: RateLimit(float("inf")), "a rate is"),
+        (lambda: RateLimit(1, 0), "a rate is"),
+        (lambda: RateLimit(1, float("nan")), "a rate is"),
+        (lambda: RateLimit("5", 60), "a rate is more than 0 calls in more than 0 seconds, not '5' in 60"),  # type: ignore[arg-type]  # which is the point
+        (lambda: RateLimit(1, burst="2"), "at least 1 call passes at once, not '2'"),  # type: ignore[arg-type]  # as above
+        (lambda: RateLimit(1, burst=0), "at least 1 call passes at once, not 0"),
+        (lambda: RateLimit(1, code=-32051), "a refusal code lies between 1001 and 1089"),
+        (lambda: RateLimit(1, code=1061), "the code 1061 has no meaning of its own"),
+        (lambda: ConcurrencyLimit(-1), "a number of requests is 0 or more, not -1"),
+        (lambda: ConcurrencyLimit("5"), "a number of requests is 0 or more, not '5'"),  # type: ignore[arg-type]  # as above
+        (lambda: ConcurrencyLimit(1, code=1090), "a refusal code lies between 1001 and 1089"),
+        (lambda: allow(lambda *_: True, code=429), "a refusal code lies between 1001 and 1089"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused_when_it_is_made(make: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from linked import Link
+
+from mcpio.app.context import Context
+from mcpio.app.registry.function import RegisteredFunction
+from mcpio.app.server import Server
+
+
+class Doubler:
+    """Doubles."""
+
+    def __init__(self, factor: int = 2) -> None:
+        self.factor = factor
+
+    def method(self, value: int) -> int:
+        return value * self.factor
+
+    async def waits(self, value: int) -> int:
+        return value * self.factor
+
+    def __call__(self, value: int) -> int:
+        return value * self.factor
+
+
+class Waiter:
+    async def __call__(self, value: int) -> int:
+        return value * 2
+
+
+def plain(value: int) -> int:
+    return value * 2
+
+
+def with_context(value: int, ctx: Context) -> tuple[int, Context]:
+    return value * 2, ctx
+
+
+def more(factor: int, value: int) -> int:
+    return value * factor
+
+
+SCOPE: Any = object()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [plain, Doubler().method, Doubler(), partial(more, 2), partial(Doubler().method), lambda value: value * 2],
+)
+def test_a_plain_function_is_called_here(function: Callable[..., Any]) -> None:
+    endpoint = RegisteredFunction(function, blocking=False)
+    assert endpoint.call(SCOPE, {"value": 21}) == 42
+    assert [parameter.name for parameter in endpoint.binder.parameters][-1] == "value"
+
+
+@pytest.mark.parametrize("function", [Doubler().waits, Waiter(), partial(Doubler().waits)])
+def test_an_async_function_gives_a_coroutine(function: Callable[..., Any]) -> None:
+    assert asyncio.run(RegisteredFunction(function, blocking=False).call(SCOPE, {"value": 21})) == 42
+
+
+def test_the_context_is_filled_in() -> None:
+    endpoint = RegisteredFunction(with_context, blocking=False)
+    assert [parameter.name for parameter in endpoint.binder.parameters] == ["value"]
+    assert endpoint.call(SCOPE, {"value": 1}) == (2, SCOPE)
+
+
+def test_a_blocking_function_runs_in_a_thread() -> None:
+    server = Server("s")
+    turns = []
+
+    @server.tool(blocking=True)
+    def blocks(value: int, ctx: Context) -> int:
+        turns.append("in the thread")
+        ctx.progress(1)
+        return value * 2
+
+    link = Link(server)
+    result = link.client.call_tool("blocks", {"value": 21}, on_progress=lambda *report: turns.append("progress"))
+    assert link.do(result).structured_content == {"result": 42}
+    assert turns == ["in the thread", "progress"]
+
+
+@pytest.mark.parametrize(
+    ("function", "name"), [(plain, "plain"), (Doubler().method, "method"), (Doubler().waits, "waits")]
+)
+def test_a_function_has_a_name(function: Callable[..., Any], name: str) -> None:
+    assert RegisteredFunction(function, blocking=False).name == name
+
+
+@pytest.mark.parametrize("function", [lambda value: value, partial(plain), Doubler()])
+def test_what_has_no_name_is_given_one(function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=r"has no name of its own: give name=$"):
+        _ = RegisteredFunction(function, blocking=False).name
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (Doubler().waits, "Doubler.waits"),
+        (partial(Doubler().waits), "Doubler.waits"),
+        (Waiter(), "Waiter"),
+    ],
+)
+def test_an_async_function_does_not_block(function: Callable[..., Any], name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}\(\) is async and does not block: leave blocking=True out$"):
+        RegisteredFunction(function, blocking=True)
+
+
+def yields() -> Iterator[int]:
+    yield 1
+
+
+async def yields_later() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [yields, yields_later, partial(yields)])
+def test_a_function_that_yields_is_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=r"^yields\w*\(\) yields: return a list, and report on the way by Context"):
+        RegisteredFunction(function, blocking=False)
+
+
+@pytest.mark.parametrize("value", ["echo", 5, None])
+def test_what_is_no_function_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"^expected a function to register, got .*: options are given by name$"):
+        RegisteredFunction(value, blocking=False)
+
+
+def test_a_method_needs_its_object() -> None:
+    with pytest.raises(TypeError, match="register the method of an instance"):
+        RegisteredFunction(Doubler.method, blocking=False)

@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from linked import Link
+from unchecked import unchecked
+
+from mcpio.app.registry.uri_template import UriTemplateError
+from mcpio.app.schema.validation import SchemaError
+from mcpio.app.server import Server
+from mcpio.types import Annotations, Icon, Resource, ResourceTemplate, TextContent, Tool, ToolAnnotations, ToolExecution
+
+
+def echo(text: str) -> str:
+    """Say it back.
+
+    Args:
+        text: What to say.
+    """
+    return text
+
+
+def bare() -> None: ...
+
+
+class Counter:
+    def up(self, by: int = 1) -> int:
+        return by
+
+
+def server() -> Server:
+    return Server("s")
+
+
+# Tools
+
+
+@pytest.mark.req("TOOL-02", "TOOL-05")
+def test_a_tool_is_described_by_its_function() -> None:
+    server = Server("s")
+    assert server.tool(echo) is echo
+    link = Link(server)
+    assert link.do(link.client.list_tools()).tools == (
+        Tool(
+            "echo",
+            {
+                "type": "object",
+                "properties": {"text": {"type": "string", "description": "What to say."}},
+                "required": ["text"],
+                "additionalProperties": False,
+            },
+            "Say it back.",
+        ),
+    )
+    assert link.text("echo", text="hi") == "hi"
+
+
+def test_a_tool_is_described_by_its_options() -> None:
+    server, icons = Server("s"), (Icon("https://example.com/i.png"),)
+    annotations = ToolAnnotations(read_only_hint=True)
+    options: Any = {
+        "name": "say",
+        "title": "Say",
+        "description": "Another.",
+        "annotations": annotations,
+        "icons": icons,
+        "meta": {"example.com/a": 1},
+    }
+    assert server.tool(**options)(bare) is bare
+    link = Link(server)
+    (shown,) = link.do(link.client.list_tools()).tools
+    assert (shown.name, shown.title, shown.description) == ("say", "Say", "Another.")
+    assert (shown.annotations, shown.icons, shown.meta) == (annotations, icons, {"example.com/a": 1})
+    assert shown.input_schema == {"type": "object", "additionalProperties": False}
+
+
+def test_nothing_said_is_the_same_as_none() -> None:
+    server = Server("s")
+    server.tool(echo, name=None, title=None, description=None, icons=None, meta=None, annotations=None)
+    server.tool(echo, name="other", input_schema=None, output_schema=None)
+    server.resource("a:b", mime_type=None, size=None, annotations=None, description=None)(bare)
+    server.resource("a:c/{text}", size=None)(echo)
+    server.prompt(echo, name=None, description=None)
+    assert [entry.description.description for entry in server.tools] == ["Say it back."] * 2
+    assert [entry.description.name for entry in server.prompts] == ["echo"]
+
+
+def test_schemas_may_be_written_by_hand() -> None:
+    made, takes, gives = server(), {"type": "object", "properties": {}}, {"type": "object", "required": ["a"]}
+    made.tool(input_schema=takes, output_schema=gives, name="give")(lambda: {"a": 1})
+    link = Link(made)
+    (shown,) = link.do(link.client.list_tools()).tools
+    assert (shown.input_schema, shown.output_schema) == (takes, gives)
+    assert link.call("give").structured_content == {"a": 1}
+    made.tool(lambda: {"a": 1}, name="plain", structured=False)
+    assert link.text("plain") == '{"a":1}'
+
+
+@pytest.mark.req("TOOL-04")
+@pytest.mark.parametrize("name", ["get weather", "über", "a,b", "x" * 129, "a/b"])
+def test_a_name_that_some_clients_refuse_is_warned_of(name: str) -> None:
+    server = Server("s")
+    with pytest.warns(UserWarning, match=r"may be refused: use 1 to 128 of the characters") as caught:
+        server.tool(echo, name=name)
+    with pytest.warns(UserWarning, match="may be refused") as second:
+        server.tool(name=name + ".")(echo)
+    assert {warning.filename for warning in (*caught, *second)} == {__file__}
+    assert name in server.tools
+
+
+@pytest.mark.req("TOOL-04")
+@pytest.mark.parametrize("name", ["a", "x" * 128, "A-Z_0.9"])
+def test_other_names_are_not(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Server("s").tool(echo, name=name)
+
+
+@pytest.mark.parametrize(
+    ("register", "kind", "message"),
+    [
+        (lambda s: s.tool("name"), TypeError, "expected a function to register, got 'name': options are given by name"),
+        (lambda s: s.tool(lambda: 1), TypeError, "has no name of its own: give name="),
+        (lambda s: s.tool(echo, titel="x"), TypeError, "there is no option 'titel'; there are annotations, blocking, "),
+        (lambda s: s.tool(titel="x")(echo), TypeError, "there is no option 'titel'"),
+        (lambda s: s.prompt(echo, annotations=1), TypeError, "there is no option 'annotations'; there are blocking, d"),
+        (lambda s: s.resource("a:b", name="x", q=1)(bare), TypeError, "there is no option 'q'"),
+        (lambda s: s.prompt("name"), TypeError, "expected a function to register"),
+        (lambda s: s.tool(Counter.up), TypeError, "register the method of an instance"),
+        (lambda s: s.tool(echo, input_schema={}), ValueError, 'input_schema .* needs "type": "object" at its root'),
+        (lambda s: s.tool(echo, output_schema={"type": "array"}), ValueError, "output_schema .* at its root"),
+        (lambda s: s.tool(echo, input_schema={"type": 5}), SchemaError, "type"),
+        (lambda s: s.resource(bare), TypeError, r"give the URI: @server.resource\(\"scheme://{variable}\"\), not "),
+        (lambda s: s.resource("notes"), ValueError, "'notes' is no URI: it begins with its scheme"),
+        (lambda s: s.resource("a b:c"), ValueError, "is no URI"),
+        (lambda s: s.resource("a:{b"), UriTemplateError, "a:{b"),
+        (lambda s: s.resource("a:{b}{c}"), UriTemplateError, "nothing stands between the values of b and the next"),
+        (lambda s: s.resource("a:b")(echo), TypeError, r"echo\(\): the URI has no variable 'text'"),
+        (lambda s: s.resource("a:{c}")(bare), TypeError, r"bare\(\): no parameter takes the variable 'c' of the URI"),
+        (lambda s: s.resource("a:{text}", size=5)(echo), TypeError, "a template has no size="),
+    ],
+)
+def test_what_could_never_work_is_refused(register: Callable[[Any], Any], kind: type[Exception], message: str) -> None:
+    made = server()
+    with pytest.raises(kind, match=message):
+        register(made)
+    assert len(made.tools) + len(made.resources) + len(made.prompts) == 0
+
+
+# Resources and prompts
+
+
+@pytest.mark.req("RES-02", "RES-04", "RES-11", "RES-12")
+def test_resources_are_listed() -> None:
+    made, annotations = server(), Annotations(priority=0.5)
+    common: Any = {
+        "title": "T",
+        "mime_type": "text/plain",
+        "annotations": annotations,
+        "icons": (Icon("https://example.com/i.png"),),
+        "meta": {"example.com/a": 1},
+    }
+
+    @made.resource("Notes://Today/", size=5, **common)
+    def today() -> str:
+        """What is up."""
+        return "a note"
+
+    @made.resource("notes://{text}", name="any", description="Any.", **common)
+    def note(text: str) -> str:
+        return text
+
+    link = Link(made)
+    assert link.do(link.client.list_resources()).resources == (
+        Resource("Notes://Today/", "today", description="What is up.", size=5, **common),
+    )
+    assert link.do(link.client.list_resource_templates()).resource_templates == (
+        ResourceTemplate("notes://{text}", "any", description="Any.", **common),
+    )
+
+
+def test_a_template_may_have_its_scheme_from_the_uri() -> None:
+    made = server()
+    made.resource("{+uri}", name="any")(lambda uri: uri)
+    link = Link(made)
+    (contents,) = link.do(link.client.read_resource("https://example.com/a?b")).contents
+    assert contents.text == "https://example.com/a?b"  # type: ignore[union-attr]  # it is text
+
+
+@pytest.mark.req("PROM-02")
+def test_prompts_are_listed() -> None:
+    made = server()
+
+    @made.prompt
+    def one(text: str) -> str:
+        """One."""
+        return text
+
+    made.prompt(title="T", name="two", description="Two.", meta={"example.com/a": 1}, blocking=True)(echo)
+    link = Link(made)
+    first, second = link.do(link.client.list_prompts()).prompts
+    assert (first.name, first.description, first.title) == ("one", "One.", None)
+    assert (second.name, second.description, second.title) == ("two", "Two.", "T")
+    assert second.meta == {"example.com/a": 1}
+    (message,) = link.do(link.client.get_prompt("two", {"text": "hi"})).messages
+    assert message.content == TextContent("hi")
+
+
+# What clients could not be told
+
+
+@pytest.mark.req("ICON-01", "CONT-04")
+@pytest.mark.parametrize(
+    ("register", "message"),
+    [
+        (lambda made: made.tool(bare, icons=(Icon("file:///i.png"),)), r"icons\[0\].src: must begin with https://"),
+        (lambda made: made.prompt(bare, icons=(Icon("i.png"),)), "must begin with https://"),
+        (lambda made: made.resource("a:b", icons=(Icon(""),))(bare), "must begin with https://"),
+        (lambda made: made.resource("a:b", annotations=Annotations(priority=7))(bare), "priority: must lie in 0..1"),
+        (lambda made: made.resource("a:{text}", annotations=Annotations(last_modified="x"))(echo), "must be an ISO"),
+        (
+            lambda made: made.tool(bare, annotations=unchecked(ToolAnnotations(), title=5)),
+            "annotations.title: expected a string",
+        ),
+    ],
+)
+def test_what_no_client_could_be_told_is_refused(register: Callable[[Server], Any], message: str) -> None:
+    made = server()
+    made.tool(echo)
+    with pytest.raises(ValueError, match=f"clients cannot be told of it: .*{message}"):
+        register(made)
+    link = Link(made)
+    assert [tool.name for tool in link.do(link.client.list_tools()).tools] == ["echo"]
+
+
+@pytest.mark.req("SCHEMA-07")
+def test_a_schema_reaches_the_client_byte_by_byte() -> None:
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": {"x": {"$anchor": "n", "type": "null"}, "": {}},
+        "properties": {"b": {"$ref": "#n", "x-own": [1.0, 1, {"z": 0, "a": 0}]}, "a": {"oneOf": [True, False]}},
+        "additionalProperties": False,
+        "default": None,
+    }
+    made = server()
+    made.tool(lambda a, b: None, name="t", input_schema=schema, output_schema=schema)
+    link = Link(made)
+    (tool,) = link.do(link.client.list_tools()).tools
+    assert json.dumps(tool.input_schema) == json.dumps(tool.output_schema) == json.dumps(schema)
+
+
+@pytest.mark.req("TASK-06")
+def test_a_tool_may_be_a_task_where_its_author_says_so() -> None:
+    server = Server("s")
+    server.tool(echo, name="a", task_support="required", resume=True, immediate_response="soon")
+    server.tool(echo, name="b", task_support="forbidden")
+    server.tool(echo, name="c")
+    found = {tool.description.name: tool.description.execution for tool in server.tools}
+    assert found == {"a": ToolExecution("required"), "b": ToolExecution("forbidden"), "c": None}
+    with pytest.raises(ValueError, match="task_support is"):
+        server.tool(echo, name="d", task_support=cast("Any", "maybe"))
+    with pytest.raises(TypeError, match="resume= is for tools"):
+        server.tool(echo, name="d", resume=True)
+
+
+OBJECT: dict[str, Any] = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fault"),
+    [
+        ({"properties": {"a": {}, "b": {}}}, r"input_schema has the property 'b', which no parameter takes$"),
+        ({"properties": {}}, r"input_schema lacks the property 'a', which the function needs$"),
+        ({"properties": {"c": {}}}, r"input_schema lacks the property 'a', which the function needs$"),
+        ({"properties": {"b": {}}, "allOf": [{}]}, r"input_schema has the property 'b', which no parameter takes$"),
+    ],
+)
+def test_a_schema_of_arguments_that_does_not_fit_the_function_is_refused(schema: dict[str, Any], fault: str) -> None:
+    def take(a: int, c: int = 0) -> None: ...
+
+    with pytest.raises(TypeError, match=fault):
+        Server("s").tool(take, input_schema={**OBJECT, **schema})
+
+
+@pytest.mark.parametrize(
+    "schema", [{}, {"properties": {"a": {}}}, {"properties": {"c": {}}, "allOf": [{"properties": {"a": {}}}]}]
+)
+def test_a_schema_of_arguments_that_fits_the_function_is_taken(schema: dict[str, Any]) -> None:
+    def take(a: int, c: int = 0) -> None: ...
+
+    server = Server("s")
+    server.tool(take, input_schema={**OBJECT, **schema})
+    assert "take" in server.tools
+
+
+def test_a_function_that_takes_any_arguments_fits_a_schema_with_any_properties() -> None:
+    server = Server("s")
+
+    @server.tool(input_schema={"type": "object", "properties": {"name": {"type": "string"}}})
+    def take(**others: Any) -> str:
+        return str(others)
+
+    assert "take" in server.tools

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from mcpio.app.reporting import alone, internal_error, is_only_the_end, loop_hint, named, said_by_author
+from mcpio.engine.server import ServerConnection
+from mcpio.errors import (
+    ConnectionLost,
+    ErrorCode,
+    InvalidMessage,
+    NoBackChannel,
+    Refusal,
+    RequestError,
+    ToolError,
+)
+from mcpio.types import Implementation
+
+
+def test_a_group_of_one_stands_for_what_is_in_it() -> None:
+    inner = ToolError("no")
+    assert alone(inner) is inner
+    assert alone(ExceptionGroup("nursery", [ExceptionGroup("nursery", [inner])])) is inner
+    several = ExceptionGroup("nursery", [inner, ValueError()])
+    assert alone(several) is several
+
+
+RATE = {"category": "rate-limit", "http_status": 429, "severity": "error", "retryable": True}
+
+
+@pytest.mark.parametrize(
+    ("data", "sent"),
+    [
+        (None, RATE),
+        ({"hint": "later"}, {"hint": "later", **RATE}),
+        ({"retryable": "always"}, RATE),
+        (["a"], {"data": ["a"], **RATE}),
+    ],
+)
+def test_a_refusal_is_answered_with_its_own_code_and_a_hint(data: Any, sent: Mapping[str, Any]) -> None:
+    error = said_by_author(Refusal(1056, "come back later", data=data))
+    assert error is not None
+    assert (error.code, error.message, error.data) == (1056, "come back later", sent)
+
+
+def test_a_request_error_is_the_answer_itself() -> None:
+    error = RequestError(7, "no")
+    assert said_by_author(error) is error
+
+
+@pytest.mark.req("RPC-19")
+@pytest.mark.parametrize("error", [ValueError("secret"), ToolError("no"), InvalidMessage("a", "b")])
+def test_other_exceptions_are_no_answers(error: Exception) -> None:
+    assert said_by_author(error) is None
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("closed"), NoBackChannel("closed"), ValueError("closed")])
+def test_the_end_of_a_connection_explains_some_failures(error: Exception) -> None:
+    connection = ServerConnection(Implementation("s", "1"))
+    assert not is_only_the_end(error, connection)
+    connection.abort()
+    assert is_only_the_end(error, connection) is not isinstance(error, ValueError)
+
+
+@pytest.mark.req("RPC-19")
+def test_an_internal_error_tells_nothing() -> None:
+    error = internal_error()
+    assert (error.code, error.message, error.data) == (ErrorCode.INTERNAL_ERROR, "Internal error", None)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"name": "echo"}, "tools/call 'echo'"),
+        ({"uri": "notes://a"}, "tools/call 'notes://a'"),
+        ({"name": 5, "uri": None}, "tools/call"),
+        ({"name": "x" * 200}, "tools/call '" + "x" * 99),
+        ({}, "tools/call"),
+        (None, "tools/call"),
+    ],
+)
+def test_a_request_in_words(params: Any, words: str) -> None:
+    message = {"method": "tools/call"} if params is None else {"method": "tools/call", "params": params}
+    assert named(message) == words
+
+
+@pytest.mark.parametrize(
+    ("error", "loop"),
+    [
+        (RuntimeError("must be called from async context"), "Trio"),
+        (RuntimeError("no running event loop"), "asyncio"),
+        (TypeError("trio.run received unrecognized yield message None. Are you trying to use"), "asyncio"),
+    ],
+)
+def test_an_error_for_want_of_an_event_loop_has_a_hint(error: Exception, loop: str) -> None:
+    hint = loop_hint(error)
+    assert hint is not None
+    assert hint.startswith(f"there is no {loop} loop here")
+    assert "ctx.sleep()" in hint
+
+
+@pytest.mark.parametrize("error", [RuntimeError("other"), ValueError("no running event loop")])
+def test_other_errors_have_no_hint(error: Exception) -> None:
+    assert loop_hint(error) is None

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import pytest
+from smallconverters import INTEGER, TEXT, doubled, refused, strictly
+
+from mcpio.app.schema.constraints import Rule, rule
+from mcpio.app.schema.converters import (
+    Converter,
+    ObjectConverter,
+    all_different,
+    array,
+    choice,
+    constrained,
+    fixed_array,
+    from_any_array,
+    mapping,
+    record_reader,
+    record_writer,
+)
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Pair:
+    def __init__(self, left: int, right: int = 0) -> None:
+        if left < 0:
+            raise ValueError("left is negative")
+        self.left = left
+        self.other = right
+
+
+def test_members_are_converted_by_name() -> None:
+    members = ObjectConverter({"a": INTEGER, "b": doubled(0)}, ["a"])
+    assert members.convert({"b": 2, "a": 1}) == {"b": 4, "a": 1}
+    assert members.convert({"a": 1}) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ({}, "x: missing member a"),
+        ({"a": "1"}, 'x.a: expected an integer, got "1"'),
+        ({"c": 1, "a": 1, "d": 1}, 'x: unknown member "c", "d"; the members are a, b'),
+        ({"c": 1}, 'x: unknown member "c"; the members are a, b; missing: a'),
+    ],
+)
+def test_members_that_do_not_fit_are_named(value: dict[str, Any], error: str) -> None:
+    assert refused(ObjectConverter({"a": INTEGER, "b": TEXT}, ["a"]).convert, value) == error
+
+
+def test_all_missing_members_are_named() -> None:
+    assert refused(ObjectConverter({"a": TEXT, "b": TEXT}, ["a", "b"]).convert, {}) == "x: missing members a, b"
+
+
+def test_where_there_are_no_members_the_error_says_so() -> None:
+    assert (
+        refused(ObjectConverter({}, [], noun="argument").convert, {"a": 1})
+        == 'x: unknown argument "a"; there are no arguments'
+    )
+
+
+def test_names_that_somebody_else_chose_are_cut() -> None:
+    error = refused(ObjectConverter({}, []).convert, {f"{n}{'x' * 1000}": 1 for n in range(9)})
+    assert len(error) < 500
+    assert error.endswith("… and 4 more; there are no members".replace("… and", '…" and'))
+
+
+def test_extra_members_have_a_plan_of_their_own() -> None:
+    members = ObjectConverter({"a": INTEGER}, [], extra=TEXT)
+    assert members.convert({"a": 1, "b": "x"}) == {"a": 1, "b": "x"}
+    assert refused(members.convert, {"b": 1}) == "x.b: expected a string, got 1"
+
+
+def test_an_array_is_converted_item_by_item() -> None:
+    assert array(INTEGER)([1, 2]) == [1, 2]
+    assert array(doubled(0), tuple)([1, 2]) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ((1,), "x: expected an array, got a value of type tuple"),
+        ({"a": 1}, "x: expected an array, got an object"),
+        ([1, "2"], 'x[1]: expected an integer, got "2"'),
+    ],
+)
+def test_an_array_that_does_not_fit_is_refused(value: Any, error: str) -> None:
+    assert refused(array(INTEGER), value) == error
+
+
+def test_any_array_may_be_written() -> None:
+    convert = from_any_array(array(INTEGER), ordered=False)
+    assert convert([1]) == convert((1,)) == convert({1}) == convert(range(1, 2)) == [1]
+    assert convert(frozenset([2, 1])) == [1, 2]
+    ordered = from_any_array(array(INTEGER), ordered=True)
+    assert ordered((2, 1)) == [2, 1]
+    assert refused(ordered, {1}) == "x: expected an array, got a value of type set"
+
+
+@pytest.mark.parametrize("value", ["ab", b"ab", 5])
+def test_text_is_no_array(value: Any) -> None:
+    assert refused(from_any_array(array(TEXT), ordered=False), value).startswith("x: expected an array")
+
+
+def test_a_set_has_different_items() -> None:
+    convert = array(INTEGER, all_different(frozenset))
+    assert convert([1, 2]) == frozenset([1, 2])
+    assert refused(convert, [1, 1]) == "x: expected items that are all different"
+    lists = array(strictly(list, "an array"), all_different(set))
+    assert refused(lists, [[1]]) == "x: expected items that can be told apart, got arrays or objects"
+
+
+def test_a_fixed_array_has_a_plan_for_each_place() -> None:
+    convert = fixed_array([INTEGER, TEXT], tuple)
+    assert convert([1, "a"]) == (1, "a")
+    assert refused(convert, "ab") == 'x: expected an array, got "ab"'
+    assert refused(convert, [1]) == "x: expected 2 items, got 1"
+    assert refused(convert, [1, 2]) == "x[1]: expected a string, got 2"
+
+
+def test_a_mapping_converts_names_and_values() -> None:
+    _, colour = choice([("red", Colour.RED)], output=False)
+    convert = mapping(Converter("a colour", {}, colour), doubled(1))
+    assert convert({"red": 1}) == {Colour.RED: 2}
+    assert refused(convert, [1]) == "x: expected an object, got an array"
+    assert refused(convert, {"blue": 1}) == 'x.blue: expected "red", got "blue"'
+    assert refused(convert, {5: 1}) == 'x["5"]: expected "red", got 5'
+    assert mapping(TEXT, INTEGER)({"a": 1}) == {"a": 1}
+
+
+def test_a_record_is_read() -> None:
+    convert = record_reader(ObjectConverter({"left": INTEGER, "right": INTEGER}, ["left"]), Pair)
+    assert convert({"left": 1, "right": 2}).other == 2
+    assert refused(convert, [1]) == "x: expected an object, got an array"
+    assert refused(convert, {"left": -1}) == "x: left is negative"
+
+
+def test_a_record_is_written() -> None:
+    members = ObjectConverter({"left": INTEGER, "right": INTEGER}, ["left"])
+    convert = record_writer(members, [("left", "left"), ("right", "other")], Pair)
+    assert convert(Pair(1, 2)) == {"left": 1, "right": 2}
+    assert convert({"left": 1}) == {"left": 1}
+    assert refused(convert, 5) == "x: expected a Pair, got 5"
+    assert refused(record_writer(members, [], None), 5) == "x: expected a mapping, got 5"
+
+
+def test_a_choice_reads_values() -> None:
+    what, convert = choice([("a", "a"), (1, 1), (True, True), (None, None)], output=False)
+    assert what == 'one of "a", 1, true, null'
+    values: list[Any] = ["a", 1, 1.0, True, None]
+    for value in values:
+        assert convert(value) == value
+    assert convert(1.0) is not True
+    others: list[Any] = ["b", 0, False, [], {}]
+    for value in others:
+        assert refused(convert, value).startswith(f"x: expected {what}, got ")
+
+
+def test_a_choice_of_one_is_just_that() -> None:
+    assert choice([("a", "a")], output=False)[0] == '"a"'
+
+
+def test_a_choice_writes_members_and_their_values() -> None:
+    _, convert = choice([(member.value, member) for member in Colour], output=True)
+    assert convert(Colour.RED) == "red"
+    assert type(convert(Colour.RED)) is str
+    assert convert("blue") == "blue"
+    assert refused(convert, "green") == 'x: expected one of "red", "blue", got "green"'
+
+
+def rules(**limits: Any) -> list[Rule]:
+    return [made for name, limit in limits.items() if (made := rule(name, limit, "number", None)) is not None]
+
+
+def test_constraints_are_checked_after_reading_and_before_writing() -> None:
+    reading = constrained(doubled(0), rules(le=10), output=False)
+    assert reading.convert(5) == 10
+    assert refused(reading.convert, 6) == "x: expected a value at most 10, got 12"
+    writing = constrained(doubled(0), rules(le=5), output=True)
+    assert writing.convert(5) == 10
+    assert refused(writing.convert, 6) == "x: expected a value at most 5, got 6"
+
+
+def test_constraints_become_keywords_and_a_second_one_of_a_kind_stands_beside() -> None:
+    found = constrained(INTEGER, [*rules(ge=1, le=5), *rules(ge=2), *rules(ge=3)], output=False)
+    assert found.schema == {
+        "is": "an integer",
+        "minimum": 1,
+        "maximum": 5,
+        "allOf": [{"minimum": 2}, {"minimum": 3}],
+    }
+    assert found.as_is == frozenset()
+
+
+def test_a_plan_may_have_another_schema_or_do_what_another_does() -> None:
+    assert TEXT.with_schema({"x": 1}).schema == {"x": 1}
+    assert TEXT.with_schema({}).convert("a") == "a"
+    plan = doubled(0)
+    plan.become(TEXT)
+    assert (plan.name, plan.schema, plan.as_is) == ("from 0", {}, frozenset([str]))
+    assert plan.convert("a") == "a"

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+from smallconverters import INTEGER, TEXT, doubled, refused, strictly
+
+from mcpio.app.schema.builder import SchemaBuilder
+from mcpio.app.schema.converters import Converter, array, union
+
+
+@dataclass
+class Cat:
+    kind: Literal["cat"]
+    lives: int
+
+
+@dataclass
+class Dog:
+    kind: Literal["dog"]
+    lives: str
+
+
+@dataclass
+class Add:
+    left: Add | Multiply | int
+    right: Add | Multiply | int
+    op: Literal["add"] = "add"
+
+
+@dataclass
+class Multiply:
+    left: Add | Multiply | int
+    right: Add | Multiply | int
+    op: Literal["multiply"] = "multiply"
+
+
+@dataclass
+class Numbers:
+    below: Numbers | Words | None
+    values: list[int]
+
+
+@dataclass
+class Words:
+    below: Numbers | Words | None
+    values: list[str]
+
+
+def test_a_union_takes_the_first_that_fits() -> None:
+    convert, as_is, kinds = union([INTEGER, TEXT])
+    assert convert(1) == 1
+    assert convert("a") == "a"
+    assert as_is == {int, str}
+    assert kinds == frozenset([int, str])
+    assert refused(convert, None) == "x: expected an integer or a string, got null"
+
+
+def test_a_number_goes_to_the_plan_that_takes_it_unchanged() -> None:
+    convert, as_is, _ = union([doubled(0), INTEGER])
+    assert convert(5) == 5
+    assert as_is == {int}
+
+
+def test_other_values_go_in_order() -> None:
+    shout = Converter("loud", {}, str.upper, kinds=frozenset([str]))
+    convert, as_is, _ = union([shout, TEXT])
+    assert convert("a") == "A"
+    assert as_is == frozenset()
+
+
+def test_where_only_trying_tells_all_are_tried() -> None:
+    convert, _, kinds = union([strictly(int, "an integer", only_trying=True), strictly(str, "a string")])
+    assert kinds is None
+    assert convert("a") == "a"
+    assert refused(convert, None) == "x: expected an integer, got null"
+    tried, _, _ = union([strictly(int, "an integer", only_trying=True), strictly(list, "a list", only_trying=True)])
+    assert refused(tried, None) == "x: expected an integer or a list, got null"
+
+
+def test_the_reasons_of_all_alternatives_are_given() -> None:
+    convert, _, _ = union([doubled(5), doubled(9)])
+    assert refused(convert, 1) == "x: fits no alternative: from 5: 1 is below 5; from 9: 1 is below 9"
+
+
+def test_the_reason_of_the_only_alternative_has_its_path() -> None:
+    convert, _, _ = union([Converter("a list", {}, array(INTEGER), kinds=frozenset([list])), TEXT])
+    assert refused(convert, ["a"]) == 'x[0]: expected an integer, got "a"'
+
+
+# Classes.
+
+
+def read(annotation: Any, value: Any) -> Any:
+    return SchemaBuilder("it").plan(annotation).convert(value)
+
+
+def test_a_tag_tells_classes_apart() -> None:
+    assert read(Cat | Dog, {"lives": "many", "kind": "dog"}) == Dog("dog", "many")
+    assert refused(SchemaBuilder("it").plan(Cat | Dog).convert, {"kind": "dog", "lives": 5}) == (
+        "x.lives: expected a string, got 5"
+    )
+
+
+def test_where_no_tag_fits_all_reasons_are_given() -> None:
+    assert refused(SchemaBuilder("it").plan(Cat | Dog).convert, {"kind": "cow", "lives": 5}) == (
+        'x: fits no alternative: Cat: kind: expected "cat", got "cow"; Dog: kind: expected "dog", got "cow"'
+    )
+
+
+def test_without_a_tag_every_class_is_tried() -> None:
+    assert read(Cat | Numbers, {"below": None, "values": [1]}) == Numbers(None, [1])
+    assert refused(SchemaBuilder("it").plan(Cat | Numbers).convert, {"values": ["a"], "below": None}).startswith(
+        'x: fits no alternative: Cat: unknown member "values", "below"; the members are kind, lives; missing: kind'
+    )
+
+
+def deep(depth: int, values: list[Any]) -> Any:
+    value: Any = None
+    for _ in range(depth):
+        value = {"below": value, "values": values}
+    return value
+
+
+def expression(depth: int, op: str) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = {"left": value, "right": 1, "op": op}
+    return value
+
+
+@pytest.mark.parametrize("op", ["add", "multiply"])
+def test_a_tag_at_the_end_does_not_multiply_the_work(op: str) -> None:
+    found = read(Add | Multiply, expression(60, op))
+    assert type(found) is {"add": Add, "multiply": Multiply}[op]
+
+
+def test_alternatives_that_are_alike_do_not_multiply_the_work() -> None:
+    """Each level of the value would be tried twice for every level around it, so 60 levels would take for ever."""
+    assert type(read(Numbers | Words, deep(60, ["a"]))) is Words
+    error = refused(SchemaBuilder("it").plan(Numbers | Words).convert, deep(60, [None]))
+    assert error.startswith("x: fits no alternative: Numbers: below: fits no alternative: ")
+    assert len(error) < 1000
+
+
+def test_what_was_tried_is_forgotten_afterwards() -> None:
+    convert = SchemaBuilder("it").plan(Numbers | Words).convert
+    value = deep(3, ["a"])
+    first = convert(value)
+    value["values"] = [1]
+    value["below"] = None
+    assert type(first) is Words
+    assert type(convert(value)) is Numbers

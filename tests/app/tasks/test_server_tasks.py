@@ -1,0 +1,334 @@
+"""Tools as tasks, seen from the wire (2025-11-25)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from linked import Link
+from tasked import Mine, Wire
+
+from mcpio.app.server import Server
+from mcpio.app.tasks.receiver import TaskOptions
+from mcpio.app.tasks.store import MemoryTaskStore
+from mcpio.engine.task_records import TaskChanged, TaskLimits
+from mcpio.errors import ToolError
+from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2025_06_18, REV_2025_11_25, Revision
+from mcpio.types import ServerCapabilities, ToolsCapability
+from mcpio.types.tasks import ServerTasksCapability
+
+RELATED = "io.modelcontextprotocol/related-task"
+
+
+# What is declared
+
+
+@pytest.mark.req("TASK-01", "TASK-35")
+@pytest.mark.parametrize(
+    ("principal", "alone", "chosen", "lists"),
+    [
+        (None, False, None, False),
+        ("ada", False, None, True),
+        (None, True, None, True),
+        (None, False, True, True),
+        ("ada", True, False, False),
+    ],
+)
+def test_listing_is_declared_where_requestors_can_be_told_apart(
+    principal: Any, alone: bool, chosen: bool | None, lists: bool
+) -> None:
+    server = Mine(list=chosen).server
+    connection = server.connection(principal=principal, alone=alone)
+    tasks = connection.capabilities.tasks
+    assert tasks.list == ({} if lists else None)
+    assert (tasks.cancel, tasks.requests.tools.call) == ({}, {})
+
+
+@pytest.mark.req("TASK-01")
+def test_tasks_are_declared_once_a_tool_may_be_one() -> None:
+    server = Server("s")
+    assert (server.capabilities.tasks, server.tasks) == (None, None)
+
+    @server.tool(task_support="forbidden")
+    def never() -> None: ...
+
+    assert server.capabilities.tasks == ServerTasksCapability(None, {}, None)
+
+    @server.tool(task_support="optional")
+    def maybe() -> None: ...
+
+    tasks = server.capabilities.tasks
+    assert tasks is not None
+    assert tasks.requests is not None
+    own = ServerCapabilities(tools=ToolsCapability(), tasks=ServerTasksCapability())
+    assert Server("s", capabilities=own, tasks=TaskOptions()).capabilities.tasks == ServerTasksCapability()
+
+
+@pytest.mark.req("TASK-06")
+def test_a_tool_says_whether_it_may_be_a_task() -> None:
+    mine = Mine()
+    tools = {each["name"]: each.get("execution") for each in mine.wire.ask("tools/list")["tools"]}
+    assert tools == {"dig": {"taskSupport": "optional"}, "look": None, "sift": {"taskSupport": "required"}}
+
+
+def test_sessions_that_are_open_when_the_first_tool_comes_can_ask_for_tasks() -> None:
+    server = Server("s", capabilities=Mine().server.capabilities)
+    server.tool(lambda: None, name="first")
+    link = Link(server)
+    server.tool(lambda: "x", name="dig", task_support="optional")
+    assert Wire(link).begin()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"task_support": "maybe"}, ValueError),
+        ({"resume": True}, TypeError),
+        ({"immediate_response": "soon", "task_support": "forbidden"}, TypeError),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="task_support"):
+        Server("s").tool(lambda: None, name="x", **options)
+
+
+def test_what_hears_of_changes_is_a_plain_function() -> None:
+    async def hear(change: TaskChanged) -> None: ...
+
+    wrong: Any = hear
+    with pytest.raises(TypeError, match="on_change is a plain function"):
+        TaskOptions(on_change=wrong)
+
+
+# Which calls become tasks
+
+
+@pytest.mark.req("TASK-09", "TASK-11", "TASK-12", "TASK-13", "TASK-32")
+def test_a_call_becomes_a_task_and_is_answered_at_once() -> None:
+    mine = Mine(tool={"immediate_response": "Digging."})
+    answer = mine.wire.ask("tools/call", name="dig", task={"ttl": 60000})
+    task = answer["task"]
+    assert answer == {
+        "task": {
+            "taskId": task["taskId"],
+            "status": "working",
+            "createdAt": "1970-01-01T00:00:00.000Z",
+            "lastUpdatedAt": "1970-01-01T00:00:00.000Z",
+            "ttl": 60000,
+            "pollInterval": 1000,
+        },
+        "_meta": {"io.modelcontextprotocol/model-immediate-response": "Digging."},
+    }
+    assert mine.wire.ask("tasks/get", taskId=task["taskId"]) == task
+    assert len(mine.digs) == 1
+
+
+@pytest.mark.req("TASK-03")
+def test_without_the_capability_a_call_is_just_a_call() -> None:
+    plain = ServerCapabilities(tools=ToolsCapability(), tasks=ServerTasksCapability())
+    server = Server("s", capabilities=plain, tasks=TaskOptions())
+    server.tool(lambda: "done", name="dig", task_support="optional")
+    answer = Wire(Link(server)).ask("tools/call", name="dig", task={"ttl": 1})
+    assert answer == {"content": [{"type": "text", "text": "done"}]}
+
+
+@pytest.mark.req("TASK-03")
+def test_earlier_revisions_have_no_tasks() -> None:
+    mine = Mine(link={"revision": REV_2025_06_18})
+    id = mine.wire.send("tools/call", name="dig", task={"ttl": 1})
+    mine.dug()
+    answer = mine.wire.answer_to(id)
+    assert answer is not None
+    assert answer["result"]["content"] == [{"type": "text", "text": "gold at 1"}]
+    assert mine.wire.ask("tasks/get", taskId="x")["code"] == -32601
+
+
+@pytest.mark.req("TASK-04", "TASK-07")
+@pytest.mark.parametrize(("name", "more"), [("look", {"task": {}}), ("sift", {})])
+def test_the_wrong_kind_of_call_is_refused(name: str, more: Any) -> None:
+    assert Mine().wire.ask("tools/call", name=name, **more)["code"] == -32601
+
+
+@pytest.mark.req("TASK-07")
+def test_the_right_kinds_of_call_are_served() -> None:
+    mine = Mine()
+    assert mine.wire.ask("tools/call", name="look")["content"] == [{"type": "text", "text": "dark"}]
+    assert mine.wire.begin("sift")
+    id = mine.wire.send("tools/call", name="dig")
+    mine.dug()
+    assert mine.wire.answer_to(id) is not None
+    assert mine.wire.ask("tools/call", name="none", task={})["code"] == -32602
+    assert mine.wire.ask("tools/call", name="none")["code"] == -32602
+
+
+@pytest.mark.req("TASK-36")
+def test_too_many_tasks_are_refused() -> None:
+    mine = Mine(limits=TaskLimits(running_per_owner=1))
+    mine.wire.begin()
+    error = mine.wire.ask("tools/call", name="dig", task={})
+    assert (error["code"], error["data"]) == (-32603, {"reason": "too many tasks", "limit": 1})
+    assert mine.wire.ask("tools/call", name="dig", task={"ttl": -1})["code"] == -32602
+
+
+@pytest.mark.req("TASK-36")
+def test_tasks_of_an_anonymous_session_leave_room_for_other_sessions() -> None:
+    mine = Mine(limits=TaskLimits(running_per_owner=1))
+    mine.wire.begin()
+    assert mine.wire.ask("tools/call", name="dig", task={})["code"] == -32603
+    other = Wire(Link(mine.server))
+    other.begin()
+    assert other.ask("tools/call", name="dig", task={})["code"] == -32603
+
+
+# Results
+
+
+@pytest.mark.req("TASK-20", "TASK-21", "TASK-22")
+def test_the_result_is_what_the_call_would_have_returned() -> None:
+    mine = Mine()
+    id = mine.wire.begin(arguments={"depth": 3})
+    waiting = [mine.wire.send("tasks/result", taskId=id) for _ in range(3)]
+    assert [mine.wire.answer_to(each) for each in waiting] == [None, None, None]
+    mine.dug()
+    result = {"content": [{"type": "text", "text": "gold at 3"}], "_meta": {RELATED: {"taskId": id}}}
+    for each in waiting:
+        answer = mine.wire.answer_to(each)
+        assert answer is not None
+        assert answer["result"] == result
+    assert mine.wire.ask("tasks/result", taskId=id) == result
+    assert mine.wire.status(id) == "completed"
+
+
+@pytest.mark.req("TASK-15", "TASK-21", "TASK-22")
+@pytest.mark.parametrize(("how", "status"), [("well", "completed"), ("not", "failed")])
+def test_a_result_of_the_tools_own_is_kept_as_it_is(how: str, status: str) -> None:
+    mine = Mine()
+    id = mine.wire.begin("sift", arguments={"how": how})
+    assert mine.wire.status(id) == status
+    wrong = {"isError": True} if how == "not" else {}
+    content = [{"type": "text", "text": how}]
+    meta = {"a.b/c": 1, RELATED: {"taskId": id}}
+    assert mine.wire.ask("tasks/result", taskId=id) == {"content": content, "_meta": meta, **wrong}
+
+
+@pytest.mark.req("TASK-15", "TASK-21")
+def test_an_error_is_kept_as_it_is() -> None:
+    mine = Mine()
+    id = mine.wire.begin("sift", arguments={"how": "badly"})
+    task = mine.wire.ask("tasks/get", taskId=id)
+    assert (task["status"], task["statusMessage"]) == ("failed", "no sieve")
+    assert mine.wire.ask("tasks/result", taskId=id) == {"code": -32001, "message": "no sieve", "data": {"x": 1}}
+
+
+@pytest.mark.req("TASK-15", "TASK-38")
+@pytest.mark.parametrize(
+    ("failure", "message"), [(ToolError("rock"), "rock"), (ValueError("rock"), "dig failed: ValueError: rock")]
+)
+def test_a_failure_of_the_tools_own_is_a_result_and_a_failed_task(failure: Exception, message: str) -> None:
+    mine = Mine()
+    id = mine.wire.begin()
+    mine.dug(failure)
+    task = mine.wire.ask("tasks/get", taskId=id)
+    assert (task["status"], task["statusMessage"]) == ("failed", message)
+    result = mine.wire.ask("tasks/result", taskId=id)
+    assert (result["isError"], result["content"]) == (True, [{"type": "text", "text": message}])
+    assert ("the tool dig failed" in mine.link.reports) is isinstance(failure, ValueError)
+
+
+@pytest.mark.req("TASK-33")
+@pytest.mark.parametrize("verb", ["get", "result", "cancel"])
+def test_an_unknown_task_is_an_invalid_parameter(verb: str) -> None:
+    error = Mine().wire.ask(f"tasks/{verb}", taskId="unknown")
+    assert (error["code"], error["message"]) == (-32602, "Task not found")
+
+
+@pytest.mark.req("TASK-33")
+@pytest.mark.parametrize("params", [{}, {"taskId": 5}, {"taskId": None}])
+def test_a_task_that_makes_no_sense_is_an_invalid_parameter(params: Any) -> None:
+    assert Mine().wire.ask("tasks/get", **params)["code"] == -32602
+
+
+@pytest.mark.req("TASK-29")
+def test_the_parameter_says_which_task_it_is() -> None:
+    mine = Mine()
+    first, second = mine.wire.begin(), mine.wire.begin()
+    other = {RELATED: {"taskId": second}}
+    task = mine.wire.ask("tasks/get", taskId=first, _meta=other)
+    assert (task["taskId"], "_meta" in task) == (first, False)
+    listed = Mine(list=True).wire.ask("tasks/list", _meta=other)
+    assert listed == {"tasks": []}
+    cancelled = mine.wire.ask("tasks/cancel", taskId=first, _meta=other)
+    assert (cancelled["taskId"], "_meta" in cancelled) == (first, False)
+    assert mine.wire.status(second) == "working"
+    waits = mine.wire.send("tasks/result", taskId=first, _meta=other)
+    assert mine.wire.answer_to(waits)["error"]["data"]["taskId"] == first  # type: ignore[index]  # it is answered
+
+
+# Ends of sessions and processes
+
+
+def test_a_task_ends_with_its_session_where_nothing_outlives_it() -> None:
+    mine = Mine(link={"principal": "ada"})
+    id = mine.wire.begin()
+    mine.link.pair.server.abort()
+    mine.link.run()
+    assert mine.ended == ["cancelled"]
+    mine.connect(principal="ada")
+    task = mine.wire.ask("tasks/get", taskId=id)
+    assert (task["status"], task["statusMessage"]) == ("failed", "What the task ran in has ended")
+
+
+def test_a_task_goes_on_in_the_next_session_where_its_author_wants_that() -> None:
+    mine = Mine(link={"principal": "ada"}, tool={"resume": True})
+    id = mine.wire.begin(arguments={"depth": 7})
+    mine.link.pair.server.abort()
+    mine.link.run()
+    mine.digs.clear()
+    mine.connect(principal="ada")
+    assert mine.wire.status(id) == "working"
+    task = mine.contexts[-1].task
+    assert task is not None
+    assert (task.id, task.is_resumed, mine.contexts[-1].peer.principal) == (id, True, "ada")
+    mine.contexts[-1].log("info", "again")
+    mine.dug()
+    assert mine.wire.ask("tasks/result", taskId=id)["content"] == [{"type": "text", "text": "gold at 7"}]
+    assert mine.wire.notes("message")[0]["_meta"] == {RELATED: {"taskId": id}}
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_store_brings_tasks_into_the_next_process(resume: bool) -> None:
+    store = MemoryTaskStore()
+    first = Mine(store=store, tool={"resume": resume})
+    done, open_ = first.wire.begin(), first.wire.begin()
+    first.dug()
+    second = Mine(store=store, tool={"resume": resume})
+    assert second.wire.status(done) == "completed"
+    assert second.wire.ask("tasks/result", taskId=done)["content"] == [{"type": "text", "text": "gold at 1"}]
+    assert second.wire.status(open_) == ("working" if resume else "failed")
+    assert len(second.digs) == int(resume)
+
+
+@pytest.mark.parametrize("change", ["tool", "resume", "request"])
+def test_a_task_that_nobody_knows_any_more_is_lost(change: str) -> None:
+    store = MemoryTaskStore()
+    first = Mine(store=store, tool={"resume": True})
+    id = first.wire.begin()
+    if change == "request":
+        ((key, record),) = store.records()
+        store._records[key] = record.replace(b'"params"', b'"nothing"')
+    others: dict[str, Any] = {"tool": {"name": "drill"}, "resume": {"resume": False}, "request": {}}
+    second = Mine(store=store, tool={"resume": True, **others[change]})
+    task = second.wire.ask("tasks/get", taskId=id)
+    assert (task["status"], task["statusMessage"]) == ("failed", "The server does not know how to go on with it")
+
+
+@pytest.mark.req("TASK-06")
+@pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS)
+def test_a_tool_that_must_be_a_task_is_listed_where_there_are_tasks(revision: Revision) -> None:
+    server = Server("s")
+    server.tool(lambda: None, name="always")
+    server.tool(lambda: None, name="as_a_task", task_support="required")
+    server.tool(lambda: None, name="either", task_support="optional")
+    link = Link(server, revision=revision)
+    names = [tool.name for tool in link.do(link.client.list_tools()).tools]
+    assert names == ["always", *(["as_a_task"] if revision is REV_2025_11_25 else []), "either"]

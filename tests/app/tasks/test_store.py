@@ -1,0 +1,281 @@
+"""The task machine at work: a store that blocks, places that come and go, and clocks that differ."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from mcpio.app.tasks.store import BATCH, LONGEST_SLEEP, MemoryTaskStore, TaskStorage
+from mcpio.engine.task_records import (
+    StoreDelete,
+    StorePut,
+    TaskChanged,
+    TaskEvent,
+    TaskLimits,
+    TaskOutcome,
+    TaskReplied,
+    TaskStoreFailed,
+)
+from mcpio.errors import NoBackChannel
+from mcpio.testing import ManualRuntime
+
+_PLACES = itertools.count()
+
+
+class Place:
+    def __init__(self, runtime: ManualRuntime | None = None, behind: float = 0.0) -> None:
+        self.runtime = runtime or ManualRuntime()
+        # What they draw must differ, as it does everywhere else.
+        self.runtime._drawn = next(_PLACES) * 10**6
+        self.behind = behind
+        self.reports: list[str] = []
+
+    def now(self) -> float:
+        return self.runtime.now - self.behind
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        self.reports.append(message)
+
+
+class Disk(MemoryTaskStore):
+    """A store that blocks, and that fails as long as it is broken."""
+
+    blocking = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[int] = []
+        self.broken = False
+
+    def write(self, changes: Sequence[StorePut | StoreDelete]) -> None:
+        self.batches.append(len(changes))
+        if self.broken:
+            raise OSError("no disk")
+        super().write(changes)
+
+
+class Keep:
+    def __init__(self, store: Any = None) -> None:
+        self.events: list[TaskEvent] = []
+        self.store = store or Disk()
+        limits = TaskLimits(running_per_owner=999, default_ttl=None, max_ttl=None, max_ttl_without_owner=None)
+        self.keeping = TaskStorage(self.store, self.events.append, limits=limits, poll_interval=None)
+
+    def create(self, **options: Any) -> str:
+        machine = self.keeping.machine
+        id = machine.create(None, "dig", now=self.keeping.now(), cookie="made", **options)
+        self.keeping.pump()
+        return id
+
+    def finish(self, id: str) -> None:
+        self.keeping.machine.finish(id, TaskOutcome({"x": 1}), now=self.keeping.now())
+        self.keeping.pump()
+
+    def kinds(self) -> list[str]:
+        return [type(event).__name__ for event in self.events]
+
+
+def test_without_a_place_there_are_no_tasks() -> None:
+    keep = Keep(MemoryTaskStore())
+    with pytest.raises(NoBackChannel):
+        keep.keeping.machine  # noqa: B018  # the look is what fails
+    assert (keep.keeping.place, keep.keeping.now()) == (None, 0)
+    place = Place()
+    keep.keeping.attach(place)
+    keep.keeping.detach(place)
+    with pytest.raises(NoBackChannel, match="no task can begin"):
+        keep.create()
+
+
+def test_a_store_that_blocks_works_in_a_thread_and_nothing_waits_for_it() -> None:
+    keep, place = Keep(), Place()
+    keep.keeping.attach(place)
+    assert not keep.keeping.machine.loaded
+    ready: list[bool] = []
+
+    async def wait() -> None:
+        await keep.keeping.ready(place)
+        ready.append(True)
+
+    place.runtime.spawn(wait())
+    assert ready == []
+    place.runtime.run()
+    assert ready == [True]
+    first, second = keep.create(), keep.create()
+    assert (keep.events, keep.store.batches) == ([], [])
+    place.runtime.run()
+    assert keep.kinds() == ["TaskChanged", "TaskReplied"] * 2
+    assert ([key for key, _ in keep.store.records()], keep.store.batches) == ([first, second], [2])
+    keep.finish(first)
+    keep.keeping.machine.result(None, first, cookie="early")
+    keep.keeping.pump()
+    place.runtime.run()
+    keep.keeping.machine.result(None, first, cookie="late")
+    keep.keeping.machine.withdraw(second)
+    keep.keeping.pump()
+    place.runtime.run()
+    replies = [event.cookie for event in keep.events if isinstance(event, TaskReplied)]
+    assert replies == ["made", "made", "early", "late"]
+    assert list(dict(keep.store.records())) == [first]
+
+
+def test_many_changes_are_stored_together() -> None:
+    keep, place = Keep(), Place()
+    keep.keeping.attach(place)
+    place.runtime.run()
+    for _ in range(BATCH + 10):
+        keep.create()
+    place.runtime.run()
+    assert keep.store.batches == [BATCH, 10]
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_store_that_fails_is_told_of(blocking: bool) -> None:
+    disk = Disk()
+    disk.blocking = blocking
+    keep, place = Keep(disk), Place()
+    keep.keeping.attach(place)
+    place.runtime.run()
+    disk.broken = True
+    keep.create()
+    place.runtime.run()
+    assert keep.kinds() == ["TaskStoreFailed", "TaskReplied", "TaskStoreFailed"]
+    first = keep.events[0]
+    assert isinstance(first, TaskStoreFailed)
+    assert str(first.error) == "no disk"
+
+
+def test_what_a_place_left_unwritten_is_written_at_the_next() -> None:
+    keep, first, second = Keep(), Place(), Place()
+    keep.keeping.attach(first)
+    first.runtime.run()
+    keep.keeping.attach(second)
+    keep.create()
+    keep.keeping.detach(first)
+    first.runtime.run()
+    second.runtime.run()
+    assert keep.kinds() == ["TaskChanged", "TaskReplied"]
+    keep.create()
+    keep.keeping.detach(second)
+    second.runtime.run()
+    assert len(keep.events) == 2
+    third = Place()
+    keep.keeping.attach(third)
+    third.runtime.run()
+    assert len(keep.events) == 4
+
+
+def test_a_place_stores_what_is_left_before_it_ends() -> None:
+    keep, place, other = Keep(), Place(), Place()
+    keep.keeping.attach(place)
+    place.runtime.run()
+    id = keep.create()
+    place.runtime.complete(keep.keeping.flush(place))
+    keep.finish(id)
+    keep.keeping.detach(place)
+    place.runtime.run()
+    place.runtime.complete(keep.keeping.flush(place))
+    assert list(keep.store._payloads) == [id]
+    # Where there is another place it is left to that.
+    keep.keeping.attach(place)
+    keep.keeping.attach(other)
+    place.runtime.run()
+    keep.create()
+    batches = len(keep.store.batches)
+    other.runtime.complete(keep.keeping.flush(other))
+    assert len(keep.store.batches) == batches
+    place.runtime.run()
+    assert len(keep.store.batches) == batches + 1
+
+
+def test_somebody_is_there_at_every_deadline() -> None:
+    keep, place = Keep(MemoryTaskStore()), Place()
+    keep.keeping.attach(place)
+    keep.create(ttl=2 * LONGEST_SLEEP * 1000)
+    assert place.runtime.next_deadline() is None
+    place.runtime.run()
+    assert place.runtime.next_deadline() == LONGEST_SLEEP
+    keep.create(ttl=5000)
+    keep.create(ttl=9000)
+    keep.events.clear()
+    place.runtime.advance_to(4.9)
+    assert keep.events == []
+    place.runtime.advance_to(5)
+    assert [event.change for event in keep.events if isinstance(event, TaskChanged)] == ["expired"]
+    place.runtime.advance_to(2 * LONGEST_SLEEP)
+    assert len(keep.events) == 3
+    assert list(keep.store.records()) == []
+
+
+def test_the_deadlines_of_a_place_that_ends_are_kept_at_the_next() -> None:
+    keep, first, second = Keep(MemoryTaskStore()), Place(), Place()
+    keep.keeping.attach(first)
+    keep.create(ttl=5000)
+    first.runtime.run()
+    keep.keeping.attach(second)
+    keep.keeping.detach(first)
+    keep.keeping.pump()
+    second.runtime.advance_to(5)
+    assert list(keep.store.records()) == []
+
+
+def test_another_event_loop_may_have_another_clock() -> None:
+    keep, first = Keep(MemoryTaskStore()), Place(behind=1000.0)
+    first.runtime.advance_to(10)
+    keep.keeping.attach(first)
+    before = keep.keeping.now()
+    assert before == -990
+    keep.keeping.detach(first)
+    assert keep.keeping.now() == before
+    second = Place(behind=-500.0)
+    second.runtime.advance_to(12)
+    keep.keeping.attach(second)
+    assert keep.keeping.now() == before + 2
+
+
+def test_a_place_may_be_given_up_twice_and_never_to_have_slept() -> None:
+    keep, place, disk = Keep(MemoryTaskStore()), Place(), Keep()
+    keep.keeping.attach(place)
+    keep.keeping.detach(place)
+    keep.keeping.detach(place)
+    other = Place()
+    disk.keeping.attach(other)
+    # Whoever comes first stores what there is: the writer that was to come finds nothing.
+    other.runtime.complete(disk.keeping.flush(other))
+    assert disk.keeping.machine.loaded
+
+
+def test_nobody_waits_for_what_is_known() -> None:
+    keep, place = Keep(MemoryTaskStore()), Place()
+    keep.keeping.attach(place)
+    place.runtime.complete(keep.keeping.ready(place))
+    assert keep.keeping.place is place
+
+
+def test_what_hears_of_an_event_may_want_more_of_the_machine() -> None:
+    keep, place = Keep(MemoryTaskStore()), Place()
+
+    def act(event: TaskEvent) -> None:
+        keep.events.append(event)
+        keep.keeping.pump()
+
+    keep.keeping._act = act
+    keep.keeping.attach(place)
+    keep.create()
+    assert keep.kinds() == ["TaskChanged", "TaskReplied"]
+
+
+def test_who_stores_what_is_left_can_be_relieved() -> None:
+    keep, place = Keep(), Place()
+    keep.keeping.attach(place)
+
+    async def flush() -> None:
+        await keep.keeping.flush(place)
+
+    place.runtime.spawn(flush())
+    place.runtime.spawn(flush())
+    place.runtime.run()
+    assert keep.keeping.machine.loaded

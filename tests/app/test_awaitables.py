@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import asyncio
+import inspect
+import types
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from mcpio.app.awaitables import cancellation_of, is_awaitable, is_of_kind, is_stopping, settle, without_partial
+from mcpio.testing import Cancelled, ManualRuntime
+from mcpio.trio._runtime import TrioRuntime
+
+
+def test_what_plain_functions_may_raise_that_is_a_cancellation() -> None:
+    assert cancellation_of(ManualRuntime()) == (Cancelled,)
+    assert cancellation_of(TrioRuntime.__new__(TrioRuntime)) == ()
+
+
+class Called:
+    async def __call__(self) -> int:
+        return 5
+
+
+def test_a_function_is_of_a_kind_also_as_a_partial_one_and_as_an_object() -> None:
+    kinds: list[Any] = [
+        coroutine,
+        partial(partial(coroutine)),
+        Called(),
+        partial(Called()),
+        len,
+        partial(len),
+        5,
+        Called,
+    ]
+    assert [is_of_kind(inspect.iscoroutinefunction, each) for each in kinds] == [True] * 4 + [False] * 4
+    assert without_partial(partial(partial(len))) is len
+
+
+def test_a_value_is_converted_at_once() -> None:
+    assert settle(5, str) == "5"
+
+
+def test_what_must_be_awaited_is_converted_afterwards() -> None:
+    async def later() -> int:
+        return 5
+
+    assert ManualRuntime().complete(settle(later(), str)) == "5"
+
+
+class Later:
+    def __await__(self) -> Generator[None, None, int]:
+        yield
+        return 5
+
+
+async def coroutine() -> int:
+    return 5
+
+
+@types.coroutine
+def old_coroutine() -> Generator[None, None, int]:
+    yield
+    return 5
+
+
+def generator() -> Generator[int, None, None]:
+    yield 5
+
+
+@pytest.mark.parametrize(
+    ("make", "awaitable"),
+    [
+        (coroutine, True),
+        (old_coroutine, True),
+        (Later, True),
+        (lambda: asyncio.Future(loop=asyncio.new_event_loop()), True),
+        (generator, False),
+        (lambda: Later, False),
+        (lambda: None, False),
+        (lambda: {"__await__": 1}, False),
+    ],
+)
+def test_what_must_be_awaited(make: Callable[[], Any], awaitable: bool) -> None:
+    value = make()
+    assert is_awaitable(value) is awaitable
+    if asyncio.iscoroutine(value):
+        value.close()
+    elif isinstance(value, asyncio.Future):
+        value.get_loop().close()
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_task_knows_whether_it_is_to_stop(cancelled: bool) -> None:
+    found: list[bool] = []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            runtime = TrioRuntime(nursery)
+            with trio.CancelScope() as scope:
+                if cancelled:
+                    scope.cancel()
+                found.append(await is_stopping(runtime))
+
+    trio.run(main)
+    assert found == [cancelled]

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from mcpio.app.broadcast import BroadcastEvent
+from mcpio.testing import Cancelled, ManualRuntime
+
+
+def test_who_waits_is_woken_by_the_bell_or_by_the_time() -> None:
+    runtime = ManualRuntime()
+    bell = BroadcastEvent(runtime)
+    seen: list[tuple[str, bool]] = []
+
+    async def wait(name: str, seconds: float) -> None:
+        seen.append((name, await bell.wait(seconds)))
+
+    runtime.spawn(wait("short", 1))
+    runtime.spawn(wait("long", 5))
+    runtime.spawn(wait("longer", 50))
+    runtime.advance_to(2)
+    assert seen == [("short", False)]
+    bell.ring()
+    runtime.run()
+    assert seen[1:] == [("long", True), ("longer", True)]
+    # Nothing is left: no alarm goes off, and nobody is kept.
+    assert runtime.next_deadline() is None
+    assert bell._waiting == []
+    bell.ring()
+
+
+def test_a_cancelled_wait_leaves_nothing_behind() -> None:
+    runtime = ManualRuntime()
+    bell = BroadcastEvent(runtime)
+    seen: list[str] = []
+
+    async def wait() -> None:
+        try:
+            await bell.wait(5)
+        except Cancelled:
+            seen.append("cancelled")
+            raise
+
+    task = runtime.spawn(wait())
+    runtime.run()
+    task.cancel()
+    runtime.run()
+    assert seen == ["cancelled"]
+    assert bell._waiting == []
+    assert runtime.next_deadline() is None

@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from handlers import returning
+from linked import Link
+
+from mcpio.app.client_handlers import roots_handler
+from mcpio.app.context import RequestScope
+from mcpio.app.server import Server
+from mcpio.engine.table import Role
+from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
+from mcpio.types import (
+    BooleanSchema,
+    ClientCapabilities,
+    CreateMessageRequest,
+    CreateMessageResult,
+    ElicitationCapability,
+    ElicitFormRequest,
+    ElicitResult,
+    ElicitSchema,
+    ElicitURLRequest,
+    Implementation,
+    ListRootsRequest,
+    Root,
+    RootsCapability,
+    RootsListChangedNotification,
+    SamplingCapability,
+    SamplingMessage,
+    StringSchema,
+    TextContent,
+    ToolUseContent,
+    UntitledSingleSelectEnumSchema,
+)
+from mcpio.web_address import web_address
+
+both = pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
+SAMPLE = CreateMessageRequest((SamplingMessage("user", TextContent("hello")),), 10)
+FORM = ElicitFormRequest("hi", ElicitSchema({}))
+SAID = CreateMessageResult("assistant", TextContent("hi"), "model")
+
+
+@both
+def test_the_model_answers(later: bool) -> None:
+    link = Link(Server("s"), sampling=returning(SAID, later=later))
+    assert link.do(link.session.request(SAMPLE)) == SAID
+
+
+@both
+@pytest.mark.req("SAMP-12")
+def test_the_user_may_turn_a_request_down(later: bool) -> None:
+    no = RequestError(ErrorCode.USER_REJECTED, "User rejected sampling request")
+    link = Link(Server("s"), sampling=returning(no, later=later))
+    with pytest.raises(RequestError, match=r"^User rejected sampling request \(-1\)$"):
+        link.do(link.session.request(SAMPLE))
+    assert link.reports == []
+
+
+@both
+@pytest.mark.req("ROOT-04")
+@pytest.mark.parametrize(
+    ("options", "request_"),
+    [({"sampling": ...}, SAMPLE), ({"elicitation": ...}, FORM), ({"roots": ...}, ListRootsRequest())],
+)
+def test_a_callback_that_fails_is_an_internal_error(later: bool, options: Any, request_: Any) -> None:
+    given: Any = dict.fromkeys(options, returning(ValueError("secret"), later=later))
+    link = Link(Server("s"), **given)
+    with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
+        link.do(link.session.request(request_))
+    assert str(link.errors[0]) == "secret"
+
+
+UNSAYABLE = ElicitResult("accept", {"a": object()})  # type: ignore[dict-item]  # the mistake
+
+
+@both
+@pytest.mark.parametrize(("name", "request_"), [("sampling", SAMPLE), ("elicitation", FORM)])
+@pytest.mark.parametrize("value", [None, "text", FORM, UNSAYABLE])
+def test_an_answer_of_the_wrong_type_is_an_internal_error(later: bool, name: str, request_: Any, value: Any) -> None:
+    given: Any = {name: returning(value, later=later)}
+    link = Link(Server("s"), **given)
+    with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
+        link.do(link.session.request(request_))
+    assert len(link.reports) == 1
+
+
+def test_a_callback_sees_who_asks() -> None:
+    scopes: list[RequestScope] = []
+
+    def sample(scope: RequestScope, request: CreateMessageRequest) -> CreateMessageResult:
+        scopes.append(scope)
+        assert request == SAMPLE
+        return SAID
+
+    link = Link(Server("s"), sampling=sample)
+    link.do(link.session.request(SAMPLE))
+    assert scopes[0].peer.info == Implementation("s", "0")
+    assert scopes[0].meta == {}
+
+
+def test_a_slow_callback_is_reported_with_what_to_do() -> None:
+    def sample(*_: Any) -> CreateMessageResult:
+        link.pair.now += 1
+        return SAID
+
+    link = Link(Server("s"), sampling=sample)
+    link.do(link.session.request(SAMPLE))
+    assert link.reports == ["sampling/createMessage held up everything else for 1000 ms: make its function async"]
+
+
+@pytest.mark.req("ELIC-11")
+@pytest.mark.parametrize(
+    "answer", [ElicitResult("accept", {"a": 1.5, "b": ("c",)}), ElicitResult("decline"), ElicitResult("cancel")]
+)
+def test_the_user_answers(answer: ElicitResult) -> None:
+    link = Link(Server("s"), elicitation=lambda *_: answer)
+    assert link.do(link.session.request(FORM)) == answer
+
+
+FIELDS: dict[str, Any] = {
+    "name": StringSchema(min_length=2),
+    "size": UntitledSingleSelectEnumSchema(("s", "l"), default="l"),
+    "gift": BooleanSchema(default=False),
+}
+ORDER = ElicitFormRequest("Your order?", ElicitSchema(FIELDS, ("name",)))
+
+
+@both
+@pytest.mark.req("ELIC-09")
+def test_an_accepted_form_goes_out_with_its_defaults(later: bool) -> None:
+    link = Link(Server("s"), elicitation=returning(ElicitResult("accept", {"name": "Ada", "size": "s"}), later=later))
+    assert link.do(link.session.request(ORDER)).content == {"name": "Ada", "size": "s", "gift": False}
+
+
+@both
+@pytest.mark.req("ELIC-12")
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (None, "content: missing: name"),
+        ({"name": "A"}, "content.name: expected at least 2 characters, got 1"),
+        ({"name": "Ada", "size": "xl"}, 'content.size: expected one of s, l, got "xl"'),
+    ],
+)
+def test_a_form_that_is_filled_in_wrongly_never_goes_out(later: bool, content: Any, fault: str) -> None:
+    link = Link(Server("s"), elicitation=returning(ElicitResult("accept", content), later=later))
+    with pytest.raises(RequestError, match="Internal error"):
+        link.do(link.session.request(ORDER))
+    assert str(link.errors[0]) == f"the answer to elicitation/create: {fault}"
+
+
+@both
+@pytest.mark.req("SAMP-08")
+def test_a_message_that_breaks_the_rules_never_goes_out(later: bool) -> None:
+    answer = CreateMessageResult("assistant", ToolUseContent("1", "a", {}), "model")
+    link = Link(Server("s"), sampling=returning(answer, later=later))
+    with pytest.raises(RequestError, match="Internal error"):
+        link.do(link.session.request(SAMPLE))
+    assert str(link.errors[0]) == ("the answer to sampling/createMessage: the model uses a tool where it may use none")
+
+
+WITH_URL = ClientCapabilities(elicitation=ElicitationCapability(url={}))
+
+
+@pytest.mark.req("ELIC-02", "ELIC-14", "ELIC-18", "SAMP-06")
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("elicitation/create", {"message": "m", "requestedSchema": {"type": "object", "properties": {}}}),
+        ("elicitation/create", {"mode": "url", "message": "m", "url": "javascript:alert(1)", "elicitationId": "1"}),
+        ("sampling/createMessage", {"messages": [], "maxTokens": 1, "tools": []}),
+    ],
+)
+def test_no_callback_sees_what_was_not_declared(method: str, params: dict[str, Any]) -> None:
+    asked: list[Any] = []
+
+    def callback(*asks: Any) -> Any:
+        asked.append(asks)
+
+    declared = ClientCapabilities(elicitation=ElicitationCapability(url={}), sampling=SamplingCapability())
+    link = Link(Server("s"), elicitation=callback, sampling=callback, capabilities=declared)
+    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    link.pair.client.receive_data(json.dumps(request).encode() + b"\n", link.pair.now)
+    link.run()
+    assert (asked, list(link.pair.client.pending.incoming)) == ([], [])
+
+
+@pytest.mark.req("ELIC-18", "ELIC-22")
+def test_the_user_can_be_told_who_asks_and_where_they_would_go() -> None:
+    said: list[str] = []
+
+    def elicit(scope: RequestScope, request: Any) -> ElicitResult:
+        said.append(f"{scope.peer.info.name} wants you to visit {web_address(request.url).host}: {request.message}")
+        return ElicitResult("cancel")
+
+    link = Link(Server("the bank"), elicitation=elicit, capabilities=WITH_URL)
+    link.do(link.session.request(ElicitURLRequest("Log in", "https://Example.com/x", "1")))
+    assert said == ["the bank wants you to visit example.com: Log in"]
+
+
+@both
+@pytest.mark.req("ELIC-10")
+def test_content_with_a_refusal_is_the_callbacks_mistake(later: bool) -> None:
+    link = Link(Server("s"), elicitation=returning(ElicitResult("decline", {"a": 1}), later=later))
+    with pytest.raises(RequestError, match="Internal error"):
+        link.do(link.session.request(FORM))
+    assert str(link.errors[0]) == (
+        "the answer to elicitation/create: content comes with the action accept of a form, and with nothing else"
+    )
+
+
+ROOTS = (Root("file:///a", "A"), Root("file:///b"))
+
+
+@pytest.mark.req("ROOT-02")
+@pytest.mark.parametrize(
+    "roots",
+    [list(ROOTS), ROOTS, lambda: ROOTS, lambda: iter(ROOTS), returning(ROOTS, later=True)],
+    ids=["list", "tuple", "function", "function of an iterator", "async"],
+)
+def test_roots_are_given_as_a_list_or_a_function(roots: Any) -> None:
+    link = Link(Server("s"), roots=roots)
+    for _ in range(2):
+        assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS
+
+
+@pytest.mark.req("ROOT-03")
+def test_roots_may_change() -> None:
+    roots = list(ROOTS)
+    heard: list[Any] = []
+    server = Server("s")
+    server.notification_handlers["notifications/roots/list_changed"] = lambda _, told: heard.append(told)
+    link = Link(server, roots=lambda: roots)
+    roots.pop()
+    link.client.notify_roots_changed()
+    link.run()
+    assert heard == [RootsListChangedNotification()]
+    assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS[:1]
+    with pytest.raises(LocalProtocolError, match="needs the capability roots"):
+        Link(Server("s")).client.notify_roots_changed()
+
+
+@pytest.mark.req("ROOT-03")
+@pytest.mark.parametrize("roots", [list(ROOTS[1:]), lambda: ROOTS[1:]], ids=["list", "function"])
+def test_other_roots_are_told_of(roots: Any) -> None:
+    heard: list[Any] = []
+    server = Server("s")
+    server.notification_handlers["notifications/roots/list_changed"] = lambda _, told: heard.append(told)
+    link = Link(server, roots=ROOTS)
+    link.client.set_roots(roots)
+    link.run()
+    assert heard == [RootsListChangedNotification()]
+    assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS[1:]
+
+
+def test_other_roots_are_not_told_of_by_a_client_that_said_it_would_not() -> None:
+    heard: list[Any] = []
+    server = Server("s")
+    server.notification_handlers["notifications/roots/list_changed"] = lambda _, told: heard.append(told)
+    link = Link(server, roots=ROOTS, capabilities=ClientCapabilities(roots=RootsCapability()))
+    link.client.set_roots([])
+    link.run()
+    assert heard == []
+    assert link.do(link.session.request(ListRootsRequest())).roots == ()
+
+
+def test_what_are_no_roots_changes_nothing() -> None:
+    link = Link(Server("s"), roots=ROOTS)
+    with pytest.raises(ValueError, match="begins with file://"):
+        link.client.set_roots([Root("https://example.com")])
+    assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS
+    with pytest.raises(LocalProtocolError, match="needs the capability roots"):
+        Link(Server("s")).client.set_roots([])
+    link.client.close()
+    link.run()
+    with pytest.raises(NoBackChannel):
+        link.client.set_roots([])
+
+
+@pytest.mark.req("ROOT-02")
+def test_a_root_elsewhere_is_the_clients_mistake() -> None:
+    link = Link(Server("s"), roots=lambda: [Root("https://example.com")])
+    with pytest.raises(RequestError, match="Internal error"):
+        link.do(link.session.request(ListRootsRequest()))
+    assert str(link.errors[0]).startswith("the URI of a root begins with file://")
+
+
+@pytest.mark.req("ELIC-23", "ROOT-04")
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("sampling/createMessage", '{"messages":[],"maxTokens":1}'),
+        ("elicitation/create", '{"message":"hi","requestedSchema":{"type":"object","properties":{}}}'),
+        ("roots/list", "{}"),
+        ("custom/method", "{}"),
+    ],
+)
+@pytest.mark.parametrize("declared", [False, True])
+def test_what_is_not_served_does_not_exist(method: str, params: str, declared: bool) -> None:
+    """Also where a client declared what it does not serve."""
+    capabilities = ClientCapabilities(
+        sampling=SamplingCapability(), elicitation=ElicitationCapability(), roots=RootsCapability()
+    )
+    link = Link(Server("s"), capabilities=capabilities if declared else None)
+    raw = f'{{"jsonrpc":"2.0","id":"x","method":"{method}","params":{params}}}\n'
+    link.pair.client.receive_data(raw.encode(), 0)
+    link.run()
+    assert f'"Method not found: {method}"'.encode() in link.pair.sent(Role.CLIENT)
+
+
+@pytest.mark.req("ROOT-02")
+@pytest.mark.parametrize(
+    ("roots", "kind", "message"),
+    [
+        ([Root("https://example.com")], ValueError, "the URI of a root begins with file://, not 'https://"),
+        (["file:///a"], TypeError, "roots are Root objects, not 'file:///a'"),
+        (iter(ROOTS), TypeError, "roots are a list, or a function that returns one, not <tuple_iterator"),
+    ],
+)
+def test_what_are_no_roots_is_refused_at_once(roots: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        roots_handler(roots)

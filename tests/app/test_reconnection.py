@@ -1,0 +1,291 @@
+"""A session that is lost and opened anew: what waits, what is restored, and what is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mcpio.app.client import Client, client_connection
+from mcpio.app.reconnection import SessionReconnector
+from mcpio.engine.options import Options
+from mcpio.engine.table import Phase
+from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel
+from mcpio.testing import ManualRuntime
+from mcpio.types import Root
+
+OFFERS = {"logging": {}, "resources": {"subscribe": True}, "tools": {}}
+
+
+class Wire:
+    """A client and a server of a few lines, which may refuse things, or leave in the middle."""
+
+    def __init__(self, **of_client: Any) -> None:
+        self.runtime = ManualRuntime()
+        self.reports: list[str] = []
+        self.asked: list[tuple[str, Any]] = []
+        self.told: list[Any] = []
+        self.refused: set[str] = set()
+        self.unanswered: set[str] = set()
+        self.leaves_at = self.loses_after = ""
+        self.on_leaving: Callable[[], None] = lambda: None
+        self.losses, self.fails = 0, False
+        self.connection = client_connection(options=Options(reopens=True), **of_client)
+        self.client = Client(self.connection, self, **of_client)
+        self.renewal = SessionReconnector(self.client, self._note_loss)
+        self.client.add_innermost(self.renewal)
+        self.runtime.complete(self.client.initialize())
+
+    def now(self) -> float:
+        return 0.0
+
+    def wake(self) -> None:
+        self.runtime.call_soon(self._carry)
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        assert error is not None
+        self.reports.append(message)
+
+    def close(self, grace: float) -> None:
+        self.connection.close(0.0, grace)
+
+    async def wait_closed(self) -> None:
+        """It is."""
+
+    def _note_loss(self) -> None:
+        self.losses += 1
+        if self.fails:
+            raise ValueError("the callback")
+
+    def lose(self) -> None:
+        self.asked.clear()
+        self.connection.connection_lost(OSError("broken"), 0.0)
+        self.renewal.lose()
+        self.renewal.tell()
+        self.client.process()
+
+    def begin(self, coroutine: Any) -> list[Any]:
+        """Begin a call; what came of it comes into the list."""
+        outcome: list[Any] = []
+
+        async def call() -> None:
+            try:
+                outcome.append(await coroutine)
+            except Exception as error:
+                outcome.append(error)
+
+        self.runtime.spawn(call())
+        self.runtime.run()
+        return outcome
+
+    def _carry(self) -> None:
+        for chunk in self.connection.data_to_send():
+            message = json.loads(chunk or b"{}")
+            if "method" not in message:
+                self.told.append(message)
+            elif "id" in message:
+                self._answer(message)
+        self.client.process()
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        method = message["method"]
+        self.asked.append((method, message.get("params", {})))
+        if method == self.leaves_at:
+            self.connection.connection_lost(None, 0.0)
+            self.on_leaving()
+            return
+        if method in self.unanswered:
+            return
+        answer: dict[str, Any] = {"result": {}}
+        if method in self.refused:
+            answer = {"error": {"code": -32603, "message": "no"}}
+        elif method == "initialize":
+            info = {"name": "s", "version": "1"}
+            answer = {"result": {"protocolVersion": "2025-11-25", "capabilities": OFFERS, "serverInfo": info}}
+        elif method == "tools/list":
+            answer = {"result": {"tools": []}}
+        text = json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer})
+        self.connection.receive_message(text, 0.0)
+        if method == self.loses_after:
+            self.client.process()
+            self.lose()
+
+
+def test_a_new_session_is_told_the_log_level_and_the_subscriptions_that_there_are() -> None:
+    wire = Wire()
+    client, complete = wire.client, wire.runtime.complete
+    complete(client.set_log_level("error"))
+    for uri in ("r://1", "r://2"):
+        complete(client.subscribe_resource(uri))
+    complete(client.unsubscribe_resource("r://1"))
+    wire.lose()
+    complete(wire.renewal.open())
+    assert [method for method, _ in wire.asked] == ["initialize", "logging/setLevel", "resources/subscribe"]
+    assert [params for _, params in wire.asked[1:]] == [{"level": "error"}, {"uri": "r://2"}]
+    assert wire.reports == []
+
+
+def test_roots_that_are_changed_while_there_is_no_session_are_for_the_next_to_ask_for() -> None:
+    wire = Wire(roots=[Root("file:///old")])
+    wire.lose()
+    wire.client.set_roots([Root("file:///new")])
+    wire.runtime.complete(wire.renewal.open())
+    wire.connection.receive_message(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "roots/list"}), 0.0)
+    wire.client.process()
+    wire.wake()
+    wire.runtime.run()
+    assert [method for method, _ in wire.asked] == ["initialize"]
+    assert wire.told[-1] == {"jsonrpc": "2.0", "id": 1, "result": {"roots": [{"uri": "file:///new"}]}}
+
+
+def test_what_was_refused_is_not_restored_and_what_is_refused_now_is_reported() -> None:
+    wire = Wire()
+    client, complete = wire.client, wire.runtime.complete
+    complete(client.set_log_level("error"))
+    complete(client.subscribe_resource("r://1"))
+    wire.refused = {"logging/setLevel", "resources/subscribe"}
+    assert isinstance(wire.begin(client.subscribe_resource("r://2"))[0], Exception)
+    wire.lose()
+    complete(wire.renewal.open())
+    assert [method for method, _ in wire.asked] == ["initialize", "logging/setLevel", "resources/subscribe"]
+    assert wire.reports == ["the server does not know any more what it was asked for"] * 2
+
+
+def test_calls_that_are_begun_while_there_is_no_session_wait_for_the_next() -> None:
+    wire = Wire()
+    wire.lose()
+    outcome = wire.begin(wire.client.ping())
+    assert (outcome, wire.asked) == ([], [])
+    wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    assert (outcome, [method for method, _ in wire.asked]) == ([None], ["initialize", "ping"])
+
+
+def test_when_no_session_can_come_they_fail() -> None:
+    wire = Wire()
+    wire.lose()
+    outcome = wire.begin(wire.client.ping())
+    wire.renewal.give_up()
+    wire.renewal.give_up()
+    wire.runtime.run()
+    assert isinstance(outcome[0], NoBackChannel)
+
+
+def test_a_session_that_is_lost_as_soon_as_it_is_opened_leaves_them_waiting() -> None:
+    wire = Wire()
+    wire.lose()
+    outcome = wire.begin(wire.client.ping())
+    wire.loses_after = "initialize"
+    with pytest.raises(ConnectionLost):
+        wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    assert outcome == []
+    wire.loses_after = ""
+    wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    assert outcome == [None]
+
+
+@pytest.mark.parametrize(("where", "error"), [("initialize", ConnectFailed), ("logging/setLevel", ConnectionLost)])
+def test_a_session_that_is_lost_while_it_is_opened_leaves_them_waiting(where: str, error: type[Exception]) -> None:
+    wire = Wire()
+    wire.runtime.complete(wire.client.set_log_level("error"))
+    wire.lose()
+    outcome = wire.begin(wire.client.ping())
+    wire.leaves_at = where
+    (failure,) = wire.begin(wire.renewal.open())
+    assert type(failure) is error
+    assert (outcome, wire.connection.phase) == ([], Phase.NEW)
+    wire.leaves_at = ""
+    wire.runtime.complete(wire.renewal.open())
+    wire.runtime.run()
+    assert outcome == [None]
+
+
+def test_what_is_known_of_tools_is_asked_for_again() -> None:
+    wire = Wire()
+    for _ in range(2):
+        assert wire.runtime.complete(wire.client.tool("x")) is None
+    wire.lose()
+    wire.runtime.complete(wire.renewal.open())
+    assert wire.runtime.complete(wire.client.tool("x")) is None
+    assert [method for method, _ in wire.asked] == ["initialize", "tools/list"]
+
+
+def test_whoever_wants_to_hear_of_a_loss_does_and_may_fail() -> None:
+    wire = Wire()
+    wire.lose()
+    wire.fails = True
+    wire.lose()
+    assert (wire.losses, wire.reports) == (2, ["the callback for a lost session failed"])
+
+
+@pytest.mark.req("SESS-06")
+def test_a_session_can_be_opened_in_a_while_by_itself() -> None:
+    wire = Wire()
+    wire.lose()
+    wire.renewal.begin(5.0)
+    outcome = wire.begin(wire.client.ping())
+    wire.runtime.advance_to(4.0)
+    assert outcome == []
+    wire.runtime.advance_to(5.0)
+    assert outcome == [None]
+
+
+def test_one_that_cannot_be_opened_ends_the_client_and_what_waits() -> None:
+    wire = Wire()
+    wire.lose()
+    wire.refused = {"initialize"}
+    wire.renewal.begin(0.0)
+    outcome = wire.begin(wire.client.ping())
+    assert isinstance(outcome[0], NoBackChannel)
+    assert wire.reports == ["the session was lost, and cannot be opened anew"]
+
+
+@pytest.mark.parametrize("phase", [Phase.CLOSING, Phase.CLOSED])
+def test_nobody_hears_of_one_that_is_not_opened_because_the_client_is_closed(phase: Phase) -> None:
+    wire = Wire()
+    wire.lose()
+    wire.unanswered = {"initialize"}
+    wire.renewal.begin(0.0)
+    outcome = wire.begin(wire.client.ping())
+    wire.client.close()
+    if phase is Phase.CLOSED:
+        assert wire.connection.data_to_send() == [None]
+    wire.client.process()
+    wire.runtime.run()
+    assert isinstance(outcome[0], NoBackChannel)
+    assert (wire.connection.phase, wire.reports) == (phase, [])
+
+
+def test_one_that_is_lost_again_meanwhile_is_left_to_the_next() -> None:
+    wire = Wire()
+    wire.runtime.complete(wire.client.set_log_level("error"))
+    wire.lose()
+    wire.leaves_at = "logging/setLevel"
+    wire.on_leaving = lambda: wire.renewal.begin(1.0)
+    wire.renewal.begin(0.0)
+    outcome = wire.begin(wire.client.ping())
+    assert outcome == []
+    wire.leaves_at = ""
+    wire.runtime.advance_to(1.0)
+    assert (outcome, wire.reports) == ([None], [])
+
+
+def test_one_that_never_can_be_opened_again_fails_what_waits() -> None:
+    wire = Wire()
+    wire.lose()
+    outcome = wire.begin(wire.client.ping())
+    wire.renewal.begin(None)
+    wire.runtime.run()
+    assert isinstance(outcome[0], NoBackChannel)
+
+
+def test_nobody_need_hear_of_a_loss() -> None:
+    wire = Wire()
+    renewal = SessionReconnector(wire.client, None)
+    renewal.lose()
+    renewal.tell()
+    assert (wire.losses, wire.reports) == (0, [])
