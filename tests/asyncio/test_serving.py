@@ -199,7 +199,7 @@ def test_a_session_that_cannot_begin_costs_itself(caplog: pytest.LogCaptureFixtu
                 await client.ping()
 
     run(main)
-    assert [record.getMessage() for record in caplog.records] == ["a session could not be begun"]
+    assert [record.getMessage() for record in caplog.records] == ["a session could not be started"]
 
 
 def test_tasks_outlive_their_sessions_in_a_block() -> None:

@@ -165,7 +165,7 @@ async def close_in_thread(client: Client) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_number_of_clients_closed_in_any_order_from_anywhere(seed: int) -> None:
-    """Opened in tasks of their own, in both shapes; closed by tasks, threads and the loop, more than once (P9)."""
+    """Clients in tasks of their own, in both shapes; closed by tasks, threads and the loop, more than once (P9)."""
     chance = random.Random(seed)
     clients: list[Client] = []
     all_there = asyncio.Event()

@@ -20,10 +20,10 @@ from mcpio.http.location import Location
 from mcpio.http.model import RequestHead
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.websocket import (
-    Accepted,
+    AcceptedHandshake,
     ClientOpening,
+    CompletedHandshake,
     MessageReceived,
-    Opened,
     WebSocket,
     WebSocketOptions,
     answer_opening,
@@ -44,7 +44,7 @@ async def serve(stream: trio.SocketStream) -> None:
         return  # somebody looked whether we listen
     head = RequestHead(0, request.method.decode(), request.target.decode(), tuple(request.headers))
     answer = answer_opening(head, http=ANYWHERE, options=OPTIONS, subprotocols=())
-    assert isinstance(answer, Accepted), answer
+    assert isinstance(answer, AcceptedHandshake), answer
     await stream.send_all(http.send(h11.InformationalResponse(status_code=101, headers=list(answer.headers))) or b"")
     http.next_event()
     rest, _ = http.trailing_data
@@ -59,7 +59,7 @@ async def call(port: int, path: str) -> list[str]:
     await stream.send_all(opening.request)
     while (opened := opening.outcome()) is None:
         opening.receive_data(bytes(await stream.receive_some()) or None)
-    assert isinstance(opened, Opened), opened
+    assert isinstance(opened, CompletedHandshake), opened
     return await echo(stream, Role.CLIENT, opened.window_bits, opened.rest)
 
 

@@ -16,7 +16,7 @@ import mcpio
 import mcpio.asyncio
 import mcpio.trio
 from mcpio import ClientConnection, ErrorCode, Event, Limits, ServerConnection, files
-from mcpio._driving.connections import MAX_CONNECTIONS
+from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio.app import client_tools, pagination
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.context import Context
@@ -27,9 +27,9 @@ from mcpio.cli import pages as cli_pages
 from mcpio.engine.inbox import QUOTE
 from mcpio.engine.task_records import TaskLimits
 from mcpio.trio import default_environment, start_process
-from mcpio.trio._platform import INHERITED_VARIABLES
-from mcpio.trio._process import ProcessOptions
-from mcpio.trio._stderr import MAX_LINE, TAIL_SIZE
+from mcpio.trio._stdio.platform import INHERITED_VARIABLES
+from mcpio.trio._stdio.process import ProcessOptions
+from mcpio.trio._stdio.stderr import MAX_LINE, TAIL_SIZE
 
 DOCS = ROOT / "docs"
 

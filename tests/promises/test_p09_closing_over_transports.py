@@ -22,7 +22,7 @@ FEW = {"stdio": 4}
 """How many clients there are where each costs a process; elsewhere there are more."""
 
 
-class Crowd:
+class ActiveSet:
     """Clients, each opened by a task of its own and with a call under way."""
 
     def __init__(self, size: int, chance: random.Random) -> None:
@@ -83,7 +83,7 @@ def test_clients_opened_in_many_tasks_are_closed_from_others_in_any_order(kind: 
     server = make_server()
 
     async def main() -> None:
-        crowd = Crowd(FEW.get(kind, 12), random.Random(seed))
+        crowd = ActiveSet(FEW.get(kind, 12), random.Random(seed))
         async with over(kind, server, tmp_path) as connect, trio.open_nursery() as home:
             await crowd.come_and_go(connect, home)
             await until(lambda: not home.child_tasks and not server.sessions)

@@ -32,7 +32,7 @@ from mcpio.trio import (
     serve_unix,
     serve_websocket,
 )
-from mcpio.trio._halves import PollInput, PollOutput, StdioStream
+from mcpio.trio._stdio.fd_streams import PollReader, PollWriter, StdioStream
 
 CHILD = """
 import trio
@@ -200,8 +200,8 @@ def pipe_pair() -> Ends:
     for descriptor in (*there, *here):
         os.set_blocking(descriptor, False)
     return (
-        StdioStream(PollInput(here[0]), PollOutput(there[1])),
-        StdioStream(PollInput(there[0]), PollOutput(here[1])),
+        StdioStream(PollReader(here[0]), PollWriter(there[1])),
+        StdioStream(PollReader(there[0]), PollWriter(here[1])),
     )
 
 

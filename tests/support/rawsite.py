@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-__all__ = ["RawRequest", "RawSite", "Wire", "json_response", "result_of", "run_site"]
+__all__ = ["RawRequest", "RawSite", "Wire", "json_response", "result_of", "serve_listeners"]
 
 
 @attrs.frozen
@@ -126,7 +126,7 @@ class RawSite:
         return [request.rpc_method or request.method for request in self.requests]
 
 
-def run_site(
+def serve_listeners(
     monkeypatch: pytest.MonkeyPatch,
     play: Callable[[RawSite], Awaitable[None]],
     handler: Callable[[RawSite, RawRequest, Wire], Awaitable[None]] | None = None,

@@ -14,7 +14,7 @@ import trio
 from asgiwire import OnAsyncio
 from streams import Streams, joined
 
-from mcpio.asyncio import _wire as asyncio_wire
+from mcpio.asyncio import _transport as asyncio_wire
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
 from mcpio.revisions import Revision
@@ -22,7 +22,7 @@ from mcpio.testing import whole
 from mcpio.testing.acts import Side
 from mcpio.testing.player import Player
 from mcpio.testing.script import Script
-from mcpio.trio import _wire as trio_wire
+from mcpio.trio import _transport as trio_wire
 
 __all__ = ["AsyncioPlayer", "TrioPlayer"]
 
@@ -151,7 +151,7 @@ class AsyncioPlayer(StreamPlayer):
     async def _lay(self) -> tuple[Any, Near]:
         far, near = await joined()
         near[0]._limit = 1 << 24  # type: ignore[attr-defined]  # how much may wait to be read, which has no setter
-        wire = asyncio_wire.StreamWire(*far)
+        wire = asyncio_wire.ReaderWriterAdapter(*far)
         wire._clock = lambda: self._now
         return wire, _AsyncioNear(near, far)
 
@@ -222,7 +222,7 @@ class TrioPlayer(StreamPlayer):
                 here = trio.socket.socket()
                 await here.connect(listener.getsockname())
                 there, _ = await listener.accept()
-        return trio_wire.StreamWire(trio.SocketStream(there)), _TrioNear(trio.SocketStream(here))
+        return trio_wire.StreamAdapter(trio.SocketStream(there)), _TrioNear(trio.SocketStream(here))
 
 
 class _TrioNear:

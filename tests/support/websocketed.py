@@ -25,7 +25,7 @@ __all__ = [
     "HOST",
     "KINDS",
     "Ends",
-    "WebSocketSite",
+    "WebSocketHandler",
     "call",
     "called",
     "each_kind",
@@ -45,7 +45,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @attrs.frozen
-class WebSocketSite:
+class WebSocketHandler:
     """A server that listens in memory."""
 
     listener: MemoryListener
@@ -70,7 +70,7 @@ class WebSocketSite:
 @contextlib.asynccontextmanager
 async def websocket_site(
     server: Server, kind: str = "alone", options: WebSocketOptions | None = None, **how: Any
-) -> AsyncIterator[WebSocketSite]:
+) -> AsyncIterator[WebSocketHandler]:
     """Serve a server for a block; ``how`` are options that ``serve_http`` and ``serve_websocket`` have in common."""
     listener = MemoryListener()
     if kind == "alone":
@@ -86,7 +86,7 @@ async def websocket_site(
 
     async with trio.open_nursery() as nursery:
         await nursery.start(run)
-        yield WebSocketSite(listener, scope)
+        yield WebSocketHandler(listener, scope)
         nursery.cancel_scope.cancel()
 
 

@@ -28,7 +28,7 @@ def test_a_name_that_there_is_not() -> None:
     ("statement", "unwanted"),
     [
         ("import mcpio.trio", {"trio", "mcpio.trio._drivers", "mcpio.app"}),
-        ("from mcpio.trio import serve", {"mcpio.trio._process", "mcpio.trio._memory", "mcpio.app.server"}),
+        ("from mcpio.trio import serve", {"mcpio.trio._stdio.process", "mcpio.trio._memory", "mcpio.app.server"}),
         ("from mcpio.trio import open_stdio", {"mcpio.app.server", "mcpio.app.schema.signature", "mcpio.trio._memory"}),
     ],
 )

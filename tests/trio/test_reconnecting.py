@@ -26,8 +26,8 @@ from mcpio import (
     Server,
 )
 from mcpio.trio import open_unix, serve, serve_unix
-from mcpio.trio._sockets import SocketDialler, connect_by
-from mcpio.trio._wire import StreamWire
+from mcpio.trio._net.client import SocketConnector, connect_by
+from mcpio.trio._transport import StreamAdapter
 
 INFO = Implementation("test", "1")
 POLICY = Backoff(base=0.01, tries=50)
@@ -282,7 +282,7 @@ def test_a_server_that_lets_in_and_closes_at_once_is_tried_again() -> None:
             return dialled[-1]
 
         options = {"reconnect": POLICY, "on_session_lost": lambda: losses.append(len(dialled))}
-        client = await connect_by(SocketDialler(dial, "here", None, StreamWire), nursery, options)
+        client = await connect_by(SocketConnector(dial, "here", None, StreamAdapter), nursery, options)
         server.sessions[0].close()
         await until(lambda: len(dialled) == 4)
         assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}

@@ -22,7 +22,7 @@ from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpE
 from mcpio.events import CloseReason
 from mcpio.trio import connect, open_transport, serve
 from mcpio.trio._drivers import start_client
-from mcpio.trio._wire import wire_for
+from mcpio.trio._transport import adapter_for
 
 # Transports that break
 
@@ -239,7 +239,7 @@ def test_close_during_the_handshake() -> None:
         near, _ = trio.testing.memory_stream_pair()
         async with trio.open_nursery() as nursery:
             with pytest.raises(ConnectFailed, match=r"^the handshake failed: .* \(closed here\)$"):
-                await start_client(wire_for(near), nursery, {}, Hasty)
+                await start_client(adapter_for(near), nursery, {}, Hasty)
 
     run(main)
 

@@ -17,7 +17,7 @@ from mcpio.app.session import Session
 from mcpio.errors import NoBackChannel
 from mcpio.events import CloseReason
 from mcpio.trio import open_transport, serve
-from mcpio.trio._wire import PIECE
+from mcpio.trio._transport import PIECE
 
 # How much waits for a peer
 

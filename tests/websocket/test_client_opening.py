@@ -13,7 +13,7 @@ from mcpio.errors import AuthorizationRequired, McpError, RemoteProtocolError, U
 from mcpio.http.location import Location
 from mcpio.http.model import RequestHead
 from mcpio.http.options import HttpOptions
-from mcpio.websocket import Accepted, ClientOpening, Opened, WebSocketOptions, answer_opening
+from mcpio.websocket import AcceptedHandshake, ClientOpening, CompletedHandshake, WebSocketOptions, answer_opening
 from mcpio.websocket.deflate import OFFER
 
 URL = Location.parse("http://localhost:8000/mcp?x=1")
@@ -42,7 +42,7 @@ def answer(status: str = "101 Switching Protocols", body: bytes = b"", **fields:
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
-def outcome(*data: bytes | None, client: ClientOpening | None = None) -> Opened | McpError | None:
+def outcome(*data: bytes | None, client: ClientOpening | None = None) -> CompletedHandshake | McpError | None:
     found = client or opening()
     for each in data:
         found.receive_data(each)
@@ -68,23 +68,25 @@ def test_both_sides_agree(compression: bool) -> None:
     head = RequestHead(1, "GET", request.target.decode(), tuple(request.headers))
     chosen = WebSocketOptions(compression=True)
     found = answer_opening(head, http=HttpOptions(), options=chosen, subprotocols=("mcp",))
-    assert isinstance(found, Accepted)
+    assert isinstance(found, AcceptedHandshake)
     lines = [b"HTTP/1.1 101 ", *(name + b": " + value for name, value in found.headers)]
     bits = 15 if compression else None
-    assert outcome(b"\r\n".join(lines) + b"\r\n\r\nrest", client=client) == Opened("mcp", bits, b"rest")
+    assert outcome(b"\r\n".join(lines) + b"\r\n\r\nrest", client=client) == CompletedHandshake("mcp", bits, b"rest")
     assert found.window_bits == bits
 
 
 def test_what_is_as_good() -> None:
-    assert outcome(b"HTTP/1.1 103 Early Hints\r\n\r\n", b"", answer()) == Opened("mcp", None, b"")
-    assert outcome(answer(Connection="keep-alive, upgrade", Upgrade="WebSocket")) == Opened("mcp", None, b"")
-    assert outcome(answer(Sec_WebSocket_Protocol="mcp.v1", body=b"\x81")) == Opened("mcp.v1", None, b"\x81")
+    assert outcome(b"HTTP/1.1 103 Early Hints\r\n\r\n", b"", answer()) == CompletedHandshake("mcp", None, b"")
+    assert outcome(answer(Connection="keep-alive, upgrade", Upgrade="WebSocket")) == CompletedHandshake(
+        "mcp", None, b""
+    )
+    assert outcome(answer(Sec_WebSocket_Protocol="mcp.v1", body=b"\x81")) == CompletedHandshake("mcp.v1", None, b"\x81")
 
 
 def test_without_subprotocols() -> None:
     client = ClientOpening(URL, WebSocketOptions(), subprotocols=(), headers={}, entropy=lambda _: b"the sample nonce")
     assert b"Protocol" not in client.request
-    assert outcome(answer(Sec_WebSocket_Protocol=None), client=client) == Opened(None, None, b"")
+    assert outcome(answer(Sec_WebSocket_Protocol=None), client=client) == CompletedHandshake(None, None, b"")
 
 
 @pytest.mark.req("XPORT-04")
@@ -176,5 +178,5 @@ def test_nothing_raises(data: list[bytes]) -> None:
 def test_any_cut_gives_the_same(cut: int) -> None:
     data = answer(body=b"rest")
     found = outcome(data[:cut], data[cut:])
-    assert isinstance(found, Opened)
+    assert isinstance(found, CompletedHandshake)
     assert (found.subprotocol, found.window_bits) == ("mcp", None)

@@ -318,7 +318,7 @@ def test_any_byte_is_a_sign_of_life(sign: bytes) -> None:
 def test_a_silence_that_is_excused() -> None:
     socket = made(Role.CLIENT)
     socket.handle_timeout(30.0)
-    socket.excuse(100.0)
+    socket.extend(100.0)
     assert socket.next_deadline() == 130
 
 

@@ -9,7 +9,7 @@ import pytest
 from mcpio.http.checks import Rejection
 from mcpio.http.model import Denied, RequestHead
 from mcpio.http.options import HostPolicy, HttpOptions
-from mcpio.websocket import Accepted, WebSocketOptions, answer_opening, asks_for_websocket
+from mcpio.websocket import AcceptedHandshake, WebSocketOptions, answer_opening, asks_for_websocket
 from mcpio.websocket.deflate import OFFER
 
 USUAL = {
@@ -30,21 +30,21 @@ def head(method: str = "GET", principal: Any = None, **fields: str | None) -> Re
     return RequestHead(1, method, "/mcp", headers, principal)
 
 
-def answered(request: RequestHead, *spoken: str, **options: Any) -> Accepted | Rejection:
+def answered(request: RequestHead, *spoken: str, **options: Any) -> AcceptedHandshake | Rejection:
     return answer_opening(
         request, http=LOCAL, options=WebSocketOptions(**options), subprotocols=spoken or ("mcp", "mcp.v1")
     )
 
 
-def accepted(request: RequestHead, *spoken: str, **options: Any) -> Accepted:
+def accepted(request: RequestHead, *spoken: str, **options: Any) -> AcceptedHandshake:
     answer = answered(request, *spoken, **options)
-    assert isinstance(answer, Accepted)
+    assert isinstance(answer, AcceptedHandshake)
     return answer
 
 
 @pytest.mark.req("XPORT-04")
 def test_a_handshake_as_the_specification_has_it() -> None:
-    assert accepted(head()) == Accepted(
+    assert accepted(head()) == AcceptedHandshake(
         (
             (b"upgrade", b"websocket"),
             (b"connection", b"Upgrade"),
@@ -89,7 +89,7 @@ def test_a_server_without_subprotocols(offered: str | None) -> None:
     answer = answer_opening(
         head(sec_websocket_protocol=offered), http=LOCAL, options=WebSocketOptions(subprotocols=()), subprotocols=()
     )
-    assert isinstance(answer, Accepted)
+    assert isinstance(answer, AcceptedHandshake)
     assert answer.subprotocol is None
     assert b"sec-websocket-protocol" not in dict(answer.headers)
 

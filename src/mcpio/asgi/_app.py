@@ -9,15 +9,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mcpio._checks import chosen
-from mcpio._driving import checked_server, lifespan_of
-from mcpio._driving.preloading import preload
+from mcpio._drivers import checked_server, lifespan_of
+from mcpio._drivers.preloading import preload
 from mcpio.app.awaitables import is_awaitable
 from mcpio.app.runtime import checked_grace
 from mcpio.asgi._server import AsgiConfig, AsgiServer, Receive, Scope, Send
 from mcpio.http.options import HostPolicy, HttpOptions
 
 if TYPE_CHECKING:
-    from mcpio._driving import TapSource
+    from mcpio._drivers import TapSource
     from mcpio.app.server import Server
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore

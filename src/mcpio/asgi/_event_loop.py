@@ -60,7 +60,7 @@ def _is_in_trio() -> bool:
 def _trio_loop() -> EventLoop:
     import trio
 
-    from mcpio.trio._groups import last_moment, ungrouped
+    from mcpio.trio._nurseries import last_moment, ungrouped
     from mcpio.trio._runtime import TrioRuntime
 
     @contextlib.asynccontextmanager
@@ -75,8 +75,8 @@ def _trio_loop() -> EventLoop:
 def _asyncio_loop() -> EventLoop:
     import asyncio
 
-    from mcpio.asyncio._groups import last_moment, ungrouped
     from mcpio.asyncio._runtime import AsyncioRuntime
+    from mcpio.asyncio._tasks import last_moment, ungrouped
 
     @contextlib.asynccontextmanager
     async def group() -> AsyncIterator[Runtime]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import attrs
 
-from mcpio._driving import TapSource, report, watch
-from mcpio._driving.places import LAST_STORED, Place, attached
+from mcpio._drivers import TapSource, attach_tap, report
+from mcpio._drivers.task_host import LAST_STORED, TaskHost, hosted_tasks
 from mcpio.app.http_host import HttpHost
 from mcpio.app.runtime import OneShot, Spawned
 from mcpio.asgi._deadlines import DeadlineWatch
@@ -183,7 +183,7 @@ class AsgiServer:
 
     def _put_tap(self, connection: ServerConnection) -> None:
         try:
-            watch(connection, self._tap, self.now())
+            attach_tap(connection, self._tap, self.now())
         except Exception as error:
             report("a tap cannot hear of a session", error)
 
@@ -231,7 +231,7 @@ class AsgiServer:
         tasks = self._server.tasks
         if tasks is None:
             return contextlib.nullcontext()
-        return attached(tasks, Place(AsgiRuntime(self, home), self.now), self._state, self.loop.last_moment)
+        return hosted_tasks(tasks, TaskHost(AsgiRuntime(self, home), self.now), self._state, self.loop.last_moment)
 
     # The event loop
 

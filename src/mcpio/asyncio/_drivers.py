@@ -10,32 +10,32 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from mcpio._checks import check_options
-from mcpio._driving import ForABlock, TapSource, lifespan_of, report
-from mcpio._driving.beginnings import (
-    Beginning,
+from mcpio._drivers import ClientContext, TapSource, lifespan_of, report
+from mcpio._drivers.connection_limit import MAX_CONNECTIONS, capped_connections
+from mcpio._drivers.fault_log import FaultLog
+from mcpio._drivers.preloading import preload
+from mcpio._drivers.setup import (
     ConnectOptions,
-    ServerBeginning,
-    begin_client,
-    begin_server,
-    parted,
+    ServerSetupOptions,
+    SessionSetup,
+    prepare_client,
+    prepare_server,
+    split_options,
 )
-from mcpio._driving.connections import MAX_CONNECTIONS, affordable
-from mcpio._driving.faults import FaultLog
-from mcpio._driving.places import Place, attached, store_tasks
-from mcpio._driving.preloading import preload
+from mcpio._drivers.task_host import TaskHost, hosted_tasks, store_tasks
 from mcpio.app.client import Client
 from mcpio.app.runtime import Driver, checked_grace
 from mcpio.app.session import Session
-from mcpio.asyncio._groups import last_moment, settled, tasks_around, ungrouped
+from mcpio.asyncio._actor import AsyncioActor
 from mcpio.asyncio._runtime import AsyncioRuntime
-from mcpio.asyncio._session import SessionActor
-from mcpio.asyncio._wire import StreamWire
+from mcpio.asyncio._tasks import last_moment, settled, tasks_around, ungrouped
+from mcpio.asyncio._transport import ReaderWriterAdapter
 from mcpio.engine.limits import seconds
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
 
-__all__ = ["Opened", "ServeStreams", "connect", "open_streams", "serve", "serving"]
+__all__ = ["AsyncioClientContext", "ServeStreams", "connect", "open_streams", "serve", "serving"]
 
 S = TypeVar("S", bound=Session)
 
@@ -49,23 +49,24 @@ async def serve(
     writer: asyncio.StreamWriter,
     *,
     principal: Any = None,
-    **beginning: Unpack[ServerBeginning],
+    **beginning: Unpack[ServerSetupOptions],
 ) -> None:
     """Serve one client over a reader and a writer, until the conversation ends; then the writer is closed.
 
-    ``principal`` is whoever was authenticated before; handlers see it. See ``ServerBeginning`` for sessions that go on,
-    and for taps. ``server.sessions`` has the session meanwhile. Nothing that the client does raises here. What the
-    server's lifespan raises leaves as it is. ``LocalProtocolError`` for a connection or a snapshot that cannot go on.
+    ``principal`` is the authenticated caller, which handlers see. See ``ServerSetupOptions`` for resumed sessions and
+    for taps. ``server.sessions`` holds the session while it runs. Nothing that the client does raises here; what the
+    server's lifespan raises propagates unwrapped. Raises LocalProtocolError if ``connection`` or ``snapshot`` cannot be
+    continued.
 
     For many clients ``serving`` enters the lifespan once.
     """
-    check_options(beginning, ServerBeginning.__annotations__)
-    wire = StreamWire(reader, writer)
+    check_options(beginning, ServerSetupOptions.__annotations__)
+    wire = ReaderWriterAdapter(reader, writer)
     try:
         async with lifespan_of(server) as state:
-            begun = begin_server(server, principal, asyncio.get_running_loop().time(), **beginning)
+            setup = prepare_server(server, principal, asyncio.get_running_loop().time(), **beginning)
             await _carry(
-                begun, wire, partial(_session, server, begun, state), partial(store_tasks, server, last_moment)
+                setup, wire, partial(_session, server, setup, state), partial(store_tasks, server, last_moment)
             )
     finally:
         # The lifespan may have failed, or have been cancelled, before anybody held the streams.
@@ -109,15 +110,15 @@ async def serving(
     three quarters of the files that the process may open. At the limit itself asyncio could accept nothing, and would
     write to the log without end.
     """
-    most = affordable(max_connections)
+    most = capped_connections(max_connections)
     checked_grace(grace)
-    beginning = ServerBeginning(end_timeout=seconds(end_timeout), tap=tap)
+    beginning = ServerSetupOptions(end_timeout=seconds(end_timeout), tap=tap)
     preload()
     async with lifespan_of(server) as state, tasks_around() as runtime:
-        place = Place(runtime, asyncio.get_running_loop().time)
+        place = TaskHost(runtime, asyncio.get_running_loop().time)
         tasks = server.tasks
-        async with nullcontext() if tasks is None else attached(tasks, place, state, last_moment):
-            crowd = _Crowd(server, state, beginning, most)
+        async with nullcontext() if tasks is None else hosted_tasks(tasks, place, state, last_moment):
+            crowd = _Sessions(server, state, beginning, most)
             try:
                 yield crowd.serve
             finally:
@@ -134,7 +135,7 @@ async def connect(
     """Return a client that has shaken hands over a reader and a writer.
 
     It is tied to no block, and ends when it is closed, or with ``group``, in which its tasks live and never raise;
-    without one it ends with the event loop. See ``ClientOptions``, and ``ClientBeginning`` for sessions that go on, and
+    without one it ends with the event loop. See ``ClientOptions``, and ``ClientSetupOptions`` for resumed sessions and
     for taps.
 
     Raises ``ConnectFailed``, with the writer closed.
@@ -145,12 +146,12 @@ async def connect(
 
 def open_streams(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, **options: Unpack[ConnectOptions]
-) -> Opened:
+) -> AsyncioClientContext:
     """Give a client for the length of a block: ``async with open_streams(…) as client``. See ``connect``."""
-    return Opened(lambda: _start(reader, writer, None, options))
+    return AsyncioClientContext(lambda: _start(reader, writer, None, options))
 
 
-class Opened(ForABlock):
+class AsyncioClientContext(ClientContext):
     """A client for the length of a block. What the body raises leaves the block as it is."""
 
     def __init__(self, start: Callable[[], Awaitable[tuple[Client, asyncio.Task[None]]]]) -> None:
@@ -180,10 +181,10 @@ class Opened(ForABlock):
             self._task.result()
 
 
-class _Crowd:
+class _Sessions:
     """The sessions of one server, one to a connection. What becomes of one costs that one only."""
 
-    def __init__(self, server: Server, state: Any, beginning: ServerBeginning, max_connections: int) -> None:
+    def __init__(self, server: Server, state: Any, beginning: ServerSetupOptions, max_connections: int) -> None:
         self._server = server
         self._state = state
         self._beginning = beginning
@@ -194,13 +195,13 @@ class _Crowd:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, principal: Any = None) -> None:
         """Serve a client, and close its writer."""
-        wire = StreamWire(reader, writer)
+        wire = ReaderWriterAdapter(reader, writer)
         loop = asyncio.get_running_loop()
         over = loop.create_future()
         made: list[Session] = []
 
         def make_session(driver: Driver) -> Session:
-            made.append(_session(self._server, begun, self._state, driver))
+            made.append(_session(self._server, setup, self._state, driver))
             self._sessions[made[0]] = over
             return made[0]
 
@@ -211,11 +212,11 @@ class _Crowd:
                 self._faults.report(f"a client was turned away: there are {self._room} connections", None)
                 return
             try:
-                begun = begin_server(self._server, principal, loop.time(), **self._beginning)
+                setup = prepare_server(self._server, principal, loop.time(), **self._beginning)
             except Exception as error:
-                report("a session could not be begun", error)
+                report("a session could not be started", error)
                 return
-            await _carry(begun, wire, make_session)
+            await _carry(setup, wire, make_session)
         finally:
             wire.abort()
             over.set_result(None)
@@ -230,8 +231,8 @@ class _Crowd:
         await settled(asyncio.gather(*self._sessions.values()))
 
 
-def _session(server: Server, begun: Beginning, state: Any, driver: Driver) -> Session:
-    connection: Any = begun.connection
+def _session(server: Server, setup: SessionSetup, state: Any, driver: Driver) -> Session:
+    connection: Any = setup.connection
     return server.session(connection, driver, state)
 
 
@@ -239,7 +240,7 @@ async def _start(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, group: asyncio.TaskGroup | None, options: Any
 ) -> tuple[Client, asyncio.Task[None]]:
     """Return a client that has shaken hands, and the task that carries its session."""
-    wire = StreamWire(reader, writer)
+    wire = ReaderWriterAdapter(reader, writer)
     try:
         started, task, goes_on = _launch(wire, group, options)
     except BaseException:
@@ -262,18 +263,18 @@ async def _start(
 
 
 def _launch(
-    wire: StreamWire, group: asyncio.TaskGroup | None, options: Any
+    wire: ReaderWriterAdapter, group: asyncio.TaskGroup | None, options: Any
 ) -> tuple[asyncio.Future[Client], asyncio.Task[None], bool]:
     """Return a client to be, the task that carries its session, and whether the conversation began before."""
-    of_client, how = parted(options)
+    of_client, how = split_options(options)
     loop = asyncio.get_running_loop()
-    begun = begin_client(of_client, loop.time(), **how)
-    connection: Any = begun.connection
+    setup = prepare_client(of_client, loop.time(), **how)
+    connection: Any = setup.connection
     started: asyncio.Future[Client] = loop.create_future()
 
     async def carry() -> None:
         try:
-            await _carry(begun, wire, lambda driver: Client(connection, driver, **of_client), started=started)
+            await _carry(setup, wire, lambda driver: Client(connection, driver, **of_client), started=started)
         except Exception as error:
             if started.done():
                 raise
@@ -290,12 +291,12 @@ def _launch(
     # Its group may have been cancelled before it began.
     task.add_done_callback(lambda _: started.cancel())
     task.add_done_callback(lambda _: wire.abort())
-    return started, task, begun.goes_on
+    return started, task, setup.goes_on
 
 
 async def _carry(
-    begun: Beginning,
-    wire: StreamWire,
+    setup: SessionSetup,
+    wire: ReaderWriterAdapter,
     make_session: Callable[[Driver], S],
     after_close: Callable[[S], Awaitable[None]] | None = None,
     *,
@@ -304,13 +305,13 @@ async def _carry(
     """Carry one session, with its handlers, until it is over."""
     with ungrouped():
         async with asyncio.TaskGroup() as group:
-            actor = SessionActor(begun.connection, wire, AsyncioRuntime(group), end_timeout=begun.end_timeout)
+            actor = AsyncioActor(setup.connection, wire, AsyncioRuntime(group), end_timeout=setup.end_timeout)
             session = make_session(actor)
             actor.attach(session, None if after_close is None else partial(after_close, session))
-            begun.take_up(session)
+            setup.resume(session)
             if started is not None:
                 started.set_result(session)
             group.create_task(actor.run())
             # From here on the group waits, and cancels both the actor and the handlers when it is cancelled: the actor
-            # has begun by then, so that it ends in order.
+            # has setup by then, so that it ends in order.
             await asyncio.sleep(0)

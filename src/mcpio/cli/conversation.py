@@ -23,7 +23,7 @@ from mcpio.trio import open_stdio, run_until_signalled
 from mcpio.types.lifecycle import Implementation
 
 if TYPE_CHECKING:
-    from mcpio.trio._drivers import ConnectOptions, Opened
+    from mcpio.trio._drivers import ConnectOptions, TrioClientContext
 
 __all__ = ["Work", "add_options", "add_words", "choose_server", "hold", "next_word", "no_more_words", "run"]
 
@@ -192,7 +192,7 @@ async def _hold_by_url(work: Work, options: argparse.Namespace, console: Console
         raise explained(error, by_url=True) from error
 
 
-def _opened(options: argparse.Namespace, of_client: ConnectOptions) -> Opened[Client]:
+def _opened(options: argparse.Namespace, of_client: ConnectOptions) -> TrioClientContext[Client]:
     if options.url.startswith(sockets.SCHEMES):
         return sockets.opened(options.url, **of_client)
     # Most servers are started, and need none of this.

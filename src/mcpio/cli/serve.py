@@ -16,7 +16,7 @@ from types import ModuleType, TracebackType
 
 import trio
 
-from mcpio._driving import ServedOnImport, only_importing
+from mcpio._drivers import ServedOnImport, only_importing
 from mcpio.app.server import Server
 from mcpio.cli import http_serving, recording, sockets
 from mcpio.cli.console import is_terminal

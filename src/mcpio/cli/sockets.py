@@ -17,7 +17,7 @@ from mcpio.cli.http_serving import UNIX, Address, address
 if TYPE_CHECKING:
     from mcpio.app.client import Client
     from mcpio.trio import SocketListening
-    from mcpio.trio._drivers import Opened
+    from mcpio.trio._drivers import TrioClientContext
 
 __all__ = ["SCHEMES", "opened", "serve_tcp", "serve_unix", "target"]
 
@@ -39,7 +39,7 @@ def target(text: str) -> Address | str:
         raise Failure(Exit.USAGE, f"{text!r} names no host and port: tcp://localhost:4000") from None
 
 
-def opened(text: str, **options: Any) -> Opened[Client]:
+def opened(text: str, **options: Any) -> TrioClientContext[Client]:
     """Return what opens a client of the server at ``target(text)``."""
     from mcpio.trio import open_tcp, open_unix
 

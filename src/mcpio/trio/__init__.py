@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from mcpio.trio._http.client_pool import HttpClientTimeouts
     from mcpio.trio._http.config import HttpTimeouts
     from mcpio.trio._http.server import HttpListening, serve_http
-    from mcpio.trio._listening import SocketPeer
     from mcpio.trio._memory import memory_client
-    from mcpio.trio._process import ChildProcess, default_environment, open_process_stream, start_process
+    from mcpio.trio._net.client import SocketOptions, TcpOptions, connect_tcp, connect_unix, open_tcp, open_unix
+    from mcpio.trio._net.listening import SocketPeer
+    from mcpio.trio._net.server import ServeSocketOptions, SocketListening, serve_tcp, serve_unix
     from mcpio.trio._signals import Terminated, run_until_signalled, terminate_on_signals
-    from mcpio.trio._socket_server import ServeSocketOptions, SocketListening, serve_tcp, serve_unix
-    from mcpio.trio._sockets import SocketOptions, TcpOptions, connect_tcp, connect_unix, open_tcp, open_unix
-    from mcpio.trio._stdio import stdio_stream
-    from mcpio.trio._stdio_drivers import StdioClient, connect_stdio, open_stdio, serve_stdio
+    from mcpio.trio._stdio.drivers import StdioClient, connect_stdio, open_stdio, serve_stdio
+    from mcpio.trio._stdio.process import ChildProcess, default_environment, open_process_stream, start_process
+    from mcpio.trio._stdio.stdio_stream import stdio_stream
     from mcpio.trio._tasks import run_tasks
-    from mcpio.trio._websocket_server import WebSocketListening, serve_websocket
-    from mcpio.trio._websockets import WebSocketConnectOptions, connect_websocket, open_websocket
+    from mcpio.trio._websocket.client import WebSocketConnectOptions, connect_websocket, open_websocket
+    from mcpio.trio._websocket.server import WebSocketListening, serve_websocket
 
 __all__ = [
     "ChildProcess",
@@ -83,17 +83,17 @@ _HOME = {
     "_http.config": "HttpTimeouts",
     "_http.client_pool": "HttpClientTimeouts",
     "_http.server": "HttpListening serve_http",
-    "_listening": "SocketPeer",
+    "_net.listening": "SocketPeer",
     "_memory": "memory_client",
-    "_process": "ChildProcess default_environment open_process_stream start_process",
+    "_stdio.process": "ChildProcess default_environment open_process_stream start_process",
     "_signals": "Terminated run_until_signalled terminate_on_signals",
-    "_socket_server": "ServeSocketOptions SocketListening serve_tcp serve_unix",
-    "_sockets": "SocketOptions TcpOptions connect_tcp connect_unix open_tcp open_unix",
-    "_stdio": "stdio_stream",
-    "_stdio_drivers": "StdioClient connect_stdio open_stdio serve_stdio",
+    "_net.server": "ServeSocketOptions SocketListening serve_tcp serve_unix",
+    "_net.client": "SocketOptions TcpOptions connect_tcp connect_unix open_tcp open_unix",
+    "_stdio.stdio_stream": "stdio_stream",
+    "_stdio.drivers": "StdioClient connect_stdio open_stdio serve_stdio",
     "_tasks": "run_tasks",
-    "_websocket_server": "WebSocketListening serve_websocket",
-    "_websockets": "WebSocketConnectOptions connect_websocket open_websocket",
+    "_websocket.server": "WebSocketListening serve_websocket",
+    "_websocket.client": "WebSocketConnectOptions connect_websocket open_websocket",
 }
 """The module of each name."""
 

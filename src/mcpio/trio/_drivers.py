@@ -15,29 +15,35 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 import trio
 
 from mcpio._checks import check_options
-from mcpio._driving import ForABlock, lifespan_of
-from mcpio._driving.beginnings import ConnectOptions, parted
-from mcpio._driving.places import store_tasks
+from mcpio._drivers import ClientContext, lifespan_of
+from mcpio._drivers.setup import (
+    ConnectOptions,
+    ServerSetupOptions,
+    SessionSetup,
+    prepare_client,
+    prepare_server,
+    split_options,
+)
+from mcpio._drivers.task_host import store_tasks
 from mcpio.app.client import Client
 from mcpio.app.reconnection import SessionReconnector
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.server import ServerConnection
-from mcpio.trio._beginnings import Beginning, ServerBeginning, begin_client, begin_server
-from mcpio.trio._groups import last_moment, ungrouped
+from mcpio.trio._actor import TrioActor
 from mcpio.trio._interrupts import interruptible, uninterruptible
+from mcpio.trio._nurseries import last_moment, ungrouped
 from mcpio.trio._runtime import TrioRuntime, check_in_trio
-from mcpio.trio._session import SessionActor
 from mcpio.trio._timekeeper import Timekeeper
-from mcpio.trio._wire import Transport, Wire, close_forcefully, wire_for
+from mcpio.trio._transport import Transport, TransportAdapter, adapter_for, close_forcefully
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
 
 __all__ = [
     "ConnectOptions",
-    "Opened",
+    "TrioClientContext",
     "carry",
     "connect",
     "open_transport",
@@ -63,24 +69,24 @@ async def serve(
     *,
     principal: Any = None,
     task_status: trio.TaskStatus[Session] = trio.TASK_STATUS_IGNORED,
-    **beginning: Unpack[ServerBeginning],
+    **beginning: Unpack[ServerSetupOptions],
 ) -> None:
     """Serve one client over a transport, until the conversation ends; then the transport is closed.
 
     ``principal`` is whoever was authenticated before; handlers see it. With ``nursery.start`` it returns the session.
-    See ``ServerBeginning`` for sessions that go on, for taps, and for clients that are gone. Nothing that the client
+    See ``ServerSetupOptions`` for sessions that go on, for taps, and for clients that are gone. Nothing that the client
     does raises here. What the server's lifespan raises leaves as it is, and so does a ``SystemExit`` of a handler.
     ``LocalProtocolError`` for a connection or a snapshot that cannot go on.
     """
     check_in_trio("servers")
-    check_options(beginning, ServerBeginning.__annotations__)
-    wire = wire_for(transport)
+    check_options(beginning, ServerSetupOptions.__annotations__)
+    wire = adapter_for(transport)
     try:
         async with lifespan_of(server) as state:
-            begun = begin_server(server, principal, **beginning)
-            connection: Any = begun.connection
+            setup = prepare_server(server, principal, trio.current_time(), **beginning)
+            connection: Any = setup.connection
             await carry(
-                begun,
+                setup,
                 wire,
                 lambda driver: server.session(connection, driver, state),
                 partial(store_tasks, server, last_moment),
@@ -103,20 +109,22 @@ async def connect(
     """Return a client that has shaken hands over a transport. Its tasks live in ``nursery`` and never raise.
 
     ``binary`` is for a channel of ``bytes``: what is sent before the server has sent anything is then bytes, and not
-    text. See ``ClientOptions``, and ``ClientBeginning`` for sessions that go on, and for taps.
+    text. See ``ClientOptions``, and ``ClientSetupOptions`` for sessions that go on, and for taps.
 
     Raises ``ConnectFailed``, with the transport closed.
     """
-    wire = wire_for(transport, binary=binary)
+    wire = adapter_for(transport, binary=binary)
     return await start_client(wire, nursery, options, Client)
 
 
-def open_transport(transport: Transport, *, binary: bool = False, **options: Unpack[ConnectOptions]) -> Opened[Client]:
+def open_transport(
+    transport: Transport, *, binary: bool = False, **options: Unpack[ConnectOptions]
+) -> TrioClientContext[Client]:
     """Give a client for the length of a block: ``async with open_transport(stream) as client``. See ``connect``."""
-    return Opened(lambda nursery: connect(transport, nursery=nursery, binary=binary, **options))
+    return TrioClientContext(lambda nursery: connect(transport, nursery=nursery, binary=binary, **options))
 
 
-class Opened(ForABlock, Generic[C]):
+class TrioClientContext(ClientContext, Generic[C]):
     """A client for the length of a block. What the body raises leaves the block as it is."""
 
     def __init__(self, connect: Callable[[trio.Nursery], Awaitable[C]]) -> None:
@@ -168,7 +176,7 @@ class Opened(ForABlock, Generic[C]):
 
 
 async def start_client(
-    wire: Wire,
+    wire: TransportAdapter,
     nursery: trio.Nursery,
     options: Mapping[str, Any],
     make: Callable[..., C],
@@ -176,16 +184,16 @@ async def start_client(
 ) -> C:
     """Return a client that ``make(connection, driver, **options)`` made and that has shaken hands. See ``connect``."""
     try:
-        of_client, how = parted(options)
-        begun = begin_client(of_client, **how)
+        of_client, how = split_options(options)
+        setup = prepare_client(of_client, trio.current_time(), **how)
         client: C = await nursery.start(
-            carry, begun, wire, lambda driver: make(begun.connection, driver, **of_client), after_close
+            carry, setup, wire, lambda driver: make(setup.connection, driver, **of_client), after_close
         )
     except BaseException:
         # Of options that make no sense, for one. Nobody held the wire yet.
         await close_forcefully(wire)
         raise
-    return client if begun.goes_on else await shake_hands(client)
+    return client if setup.goes_on else await shake_hands(client)
 
 
 async def shake_hands(client: C) -> C:
@@ -203,8 +211,8 @@ async def shake_hands(client: C) -> C:
 # With protection, a Ctrl-C cannot come between the start of the session and the block of ``run`` that marks its end.
 @trio.lowlevel.enable_ki_protection
 async def carry(
-    begun: Beginning,
-    wire: Wire,
+    setup: SessionSetup,
+    wire: TransportAdapter,
     make_session: Callable[[Driver], S],
     after_close: Callable[[S], Awaitable[None]] | None = None,
     *,
@@ -218,10 +226,10 @@ async def carry(
                 timekeeper = Timekeeper()
                 nursery.start_soon(timekeeper.run)
             runtime = TrioRuntime(nursery)
-            actor = SessionActor(begun.connection, wire, timekeeper, runtime, end_timeout=begun.end_timeout)
+            actor = TrioActor(setup.connection, wire, timekeeper, runtime, end_timeout=setup.end_timeout)
             session = make_session(actor)
             actor.attach(session, None if after_close is None else partial(after_close, session))
-            begun.take_up(session)
+            setup.resume(session)
             task_status.started(session)
             await actor.run()
             nursery.cancel_scope.cancel()

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Unpack
 import trio
 
 from mcpio._checks import check_options, required
-from mcpio._driving import lifespan_of, report
-from mcpio._driving.actor import process
+from mcpio._drivers import TapSource, attach_tap, lifespan_of, report
+from mcpio._drivers.actor import process
 from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.runtime import checked_grace
 from mcpio.app.session import Session
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
-from mcpio.trio._beginnings import TapSource, watch
-from mcpio.trio._drivers import Opened, shake_hands
-from mcpio.trio._groups import ungrouped
+from mcpio.trio._drivers import TrioClientContext, shake_hands
 from mcpio.trio._interrupts import uninterruptible
+from mcpio.trio._nurseries import ungrouped
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Timekeeper
 
@@ -31,7 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["memory_client"]
 
 
-def memory_client(server: Server, *, tap: TapSource | None = None, **options: Unpack[ClientOptions]) -> Opened[Client]:
+def memory_client(
+    server: Server, *, tap: TapSource | None = None, **options: Unpack[ClientOptions]
+) -> TrioClientContext[Client]:
     """Give a client of a server in this process, for a block: ``async with memory_client(server) as client``.
 
     The server's lifespan is entered for the block. When the client is closed, the handlers that still run are
@@ -40,7 +41,7 @@ def memory_client(server: Server, *, tap: TapSource | None = None, **options: Un
     from mcpio.app.server import Server
 
     required("server", server, Server)
-    return Opened(lambda nursery: _connect(server, nursery, options, tap))
+    return TrioClientContext(lambda nursery: _connect(server, nursery, options, tap))
 
 
 async def _connect(server: Server, nursery: trio.Nursery, options: ClientOptions, tap: TapSource | None) -> Client:
@@ -60,7 +61,7 @@ async def _carry(
         with ungrouped():
             async with trio.open_nursery() as nursery:
                 near, far = client_connection(**options), server.connection(alone=True)
-                watch(near, tap)
+                attach_tap(near, tap, trio.current_time())
                 pair = _Pair(near, far, nursery)
                 pair.near.session = client = Client(near, pair.near, **options)
                 pair.far.session = server.session(far, pair.far, state)

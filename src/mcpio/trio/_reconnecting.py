@@ -20,10 +20,10 @@ from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost, McpError
 from mcpio.restarts import RestartPolicy, Restarts
 from mcpio.trio._drivers import start_client
-from mcpio.trio._listening import BROKEN
-from mcpio.trio._wire import Wire
+from mcpio.trio._net.listening import BROKEN
+from mcpio.trio._transport import TransportAdapter
 
-__all__ = ["Dialler", "start_lasting_client"]
+__all__ = ["Connector", "start_lasting_client"]
 
 C = TypeVar("C", bound=Client)
 
@@ -31,21 +31,21 @@ LAST_READ = 1.0
 """Seconds to go on reading from a stream that takes nothing any more: the last answers may lie there."""
 
 
-class Dialler(Protocol):
+class Connector(Protocol):
     """Where wires come from, one after another."""
 
-    async def dial(self) -> Wire:
+    async def connect(self) -> TransportAdapter:
         """Return the next wire, whose ``receive`` raises what a broken transport does when the peer ends it.
 
         Raises ``ConnectFailed``.
         """
 
-    async def hang_up(self, wire: Wire) -> str:
+    async def disconnect(self, wire: TransportAdapter) -> str:
         """Leave nothing behind of a wire that is lost; return what is known of how that came."""
 
 
 async def start_lasting_client(
-    dialler: Dialler,
+    connector: Connector,
     policy: Backoff | RestartPolicy,
     nursery: trio.Nursery,
     given: dict[str, Any],
@@ -61,19 +61,21 @@ async def start_lasting_client(
     given["options"] = attrs.evolve(chosen("options", given.get("options"), Options), reopens=True)
     on_lost = checked_callback("on_session_lost", given.pop("on_session_lost", None))
     restarts = Restarts(policy)
-    wire = ReconnectingWire(await dialler.dial(), dialler, restarts, on_lost)
+    wire = ReconnectingAdapter(await connector.connect(), connector, restarts, on_lost)
     return await start_client(wire, nursery, given, partial(wire.client, make), after_close)
 
 
-class ReconnectingWire:
+class ReconnectingAdapter:
     """One wire after another. The connection is one that ``reopens``.
 
     The task that reads connects again too. What else happens to a wire that is lost only makes that task notice.
     """
 
-    def __init__(self, wire: Wire, dialler: Dialler, restarts: Restarts, on_lost: Callable[[], None] | None) -> None:
+    def __init__(
+        self, wire: TransportAdapter, connector: Connector, restarts: Restarts, on_lost: Callable[[], None] | None
+    ) -> None:
         """``on_lost`` is called for each session that is lost."""
-        self._dialler = dialler
+        self._connector = connector
         self._on_lost = on_lost
         self._restarts = restarts
         self._has_client = False
@@ -140,7 +142,7 @@ class ReconnectingWire:
                 self._lose(connection, None)
                 self._give_up()
 
-    def renew(self) -> None:
+    def session_lost(self) -> None:
         """Take note that the server does not answer, though the stream seems to work."""
         if self._inner is not None and self._has_begun:
             self._give_up()
@@ -154,8 +156,8 @@ class ReconnectingWire:
 
     # One wire after another
 
-    def _use(self, wire: Wire) -> None:
-        self._inner: Wire | None = wire
+    def _use(self, wire: TransportAdapter) -> None:
+        self._inner: TransportAdapter | None = wire
         self._reading = trio.CancelScope()
         self._lost = trio.Event()
         self._is_given_up = False
@@ -179,7 +181,7 @@ class ReconnectingWire:
         goes_on = connection.phase is Phase.NEW and connection.peer is not None
         if goes_on:
             self._renewal.lose()
-        words = "" if lost is None else await self._dialler.hang_up(lost)
+        words = "" if lost is None else await self._connector.disconnect(lost)
         if not goes_on:
             return
         self._fail(ConnectionLost(words))
@@ -192,7 +194,7 @@ class ReconnectingWire:
         while (deadline := self._restarts.next_deadline()) is not None:
             await trio.sleep_until(deadline)
             try:
-                wire = await self._dialler.dial()
+                wire = await self._connector.connect()
             except ConnectFailed as error:
                 self._fail(error)
                 continue
@@ -207,7 +209,7 @@ class ReconnectingWire:
         drawn = int.from_bytes(self._client.driver.runtime.entropy(6), "big") / 2**48
         self._restarts.ended(error, trio.current_time(), chance=drawn)
 
-    async def _open(self, wire: Wire) -> None:
+    async def _open(self, wire: TransportAdapter) -> None:
         """Open a session on a new stream. Whoever reads finds out when that stream is lost too."""
         if self._inner is not wire:
             return  # It was lost at once.

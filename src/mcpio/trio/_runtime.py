@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from mcpio._driving import report
+from mcpio._drivers import report
 from mcpio.errors import NoBackChannel
 from mcpio.trio._interrupts import uninterruptible
 

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from mcpio.trio._platform import TERMINATION_SIGNALS
+from mcpio.trio._stdio.platform import TERMINATION_SIGNALS
 
 __all__ = ["DEFAULT_PATIENCE", "Terminated", "exit_status", "run_until_signalled", "terminate_on_signals"]
 

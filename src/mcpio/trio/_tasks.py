@@ -7,13 +7,14 @@ from typing import Any
 
 import trio
 
-from mcpio._driving import checked_server, lifespan_of, places
+from mcpio._drivers import checked_server, lifespan_of
+from mcpio._drivers import task_host as places
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskReceiver
-from mcpio.trio._groups import last_moment, ungrouped
+from mcpio.trio._nurseries import last_moment, ungrouped
 from mcpio.trio._runtime import TrioRuntime, check_in_trio
 
-__all__ = ["attached", "run_tasks"]
+__all__ = ["hosted_tasks", "run_tasks"]
 
 
 async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -32,11 +33,11 @@ async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio
         raise TypeError("the server has no tasks: give a tool task_support=, or the server tasks=")
     async with lifespan_of(server) as state:
         with ungrouped():
-            async with trio.open_nursery() as nursery, attached(tasks, TrioRuntime(nursery), state):
+            async with trio.open_nursery() as nursery, hosted_tasks(tasks, TrioRuntime(nursery), state):
                 task_status.started()
                 await trio.sleep_forever()
 
 
-def attached(tasks: TaskReceiver, runtime: TrioRuntime, state: Any) -> AbstractAsyncContextManager[None]:
+def hosted_tasks(tasks: TaskReceiver, runtime: TrioRuntime, state: Any) -> AbstractAsyncContextManager[None]:
     """Let tasks run, for a block; at its end they are stopped, and how they ended is stored."""
-    return places.attached(tasks, places.Place(runtime, trio.current_time), state, last_moment)
+    return places.hosted_tasks(tasks, places.TaskHost(runtime, trio.current_time), state, last_moment)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import trio
 
-from mcpio._driving import report
+from mcpio._drivers import report
 from mcpio.engine.timers import Timers
 from mcpio.trio._interrupts import uninterruptible
 

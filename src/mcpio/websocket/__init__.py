@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mcpio._lazy import names_by_use
 
 if TYPE_CHECKING:
-    from mcpio.websocket.client_opening import ClientOpening, Opened
+    from mcpio.websocket.client_opening import ClientOpening, CompletedHandshake
     from mcpio.websocket.closing import CloseCode
     from mcpio.websocket.machine import (
         FragmentReceived,
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
         WebSocketEvent,
     )
     from mcpio.websocket.options import WebSocketOptions
-    from mcpio.websocket.server_opening import Accepted, answer_opening, asks_for_websocket
+    from mcpio.websocket.server_opening import AcceptedHandshake, answer_opening, asks_for_websocket
 
 __all__ = [
-    "Accepted",
+    "AcceptedHandshake",
     "ClientOpening",
     "CloseCode",
+    "CompletedHandshake",
     "FragmentReceived",
     "MessageReceived",
-    "Opened",
     "PingReceived",
     "PongReceived",
     "WebSocket",
@@ -44,11 +44,11 @@ __all__ = [
 ]
 
 _HOME = {
-    "client_opening": "ClientOpening Opened",
+    "client_opening": "ClientOpening CompletedHandshake",
     "closing": "CloseCode",
     "machine": "FragmentReceived MessageReceived PingReceived PongReceived WebSocket WebSocketEnded WebSocketEvent",
     "options": "WebSocketOptions",
-    "server_opening": "Accepted answer_opening asks_for_websocket",
+    "server_opening": "AcceptedHandshake answer_opening asks_for_websocket",
 }
 """The module of each name."""
 

@@ -16,7 +16,7 @@ from mcpio.websocket.deflate import OFFER, read_answer
 from mcpio.websocket.options import WebSocketOptions
 from mcpio.websocket.server_opening import VERSION, tokens
 
-__all__ = ["ClientOpening", "Opened"]
+__all__ = ["ClientOpening", "CompletedHandshake"]
 
 QUOTE: Final = 1024
 """How many bytes of the body of a refusal are read."""
@@ -25,7 +25,7 @@ HEAD_BYTES: Final = 65536
 
 
 @attrs.frozen
-class Opened:
+class CompletedHandshake:
     """The server agreed: from then on it is a WebSocket."""
 
     subprotocol: str | None
@@ -62,7 +62,7 @@ class ClientOpening:
         self._challenges: list[str] = []
         self._body = b""
         self._has_ended = False
-        self._outcome: Opened | McpError | None = None
+        self._outcome: CompletedHandshake | McpError | None = None
 
     def receive_data(self, data: bytes | None) -> None:
         """Take in bytes, or ``None`` for the end of the connection. What comes after the outcome is ignored."""
@@ -73,7 +73,7 @@ class ClientOpening:
         while self.outcome() is None and self._take_event():
             pass
 
-    def outcome(self) -> Opened | McpError | None:
+    def outcome(self) -> CompletedHandshake | McpError | None:
         """Return how it went, or ``None`` for "feed me".
 
         An error is an ``AuthorizationRequired`` for status 401 and 403, an ``UnexpectedResponse`` for every other
@@ -124,7 +124,7 @@ class ClientOpening:
             return False
         return True
 
-    def _opened(self, answer: h11.InformationalResponse) -> Opened | McpError:
+    def _opened(self, answer: h11.InformationalResponse) -> CompletedHandshake | McpError:
         fields: dict[bytes, bytes] = {}
         for name, value in answer.headers:
             fields[name] = value if name not in fields else fields[name] + b", " + value
@@ -143,7 +143,7 @@ class ClientOpening:
         if extensions is not None and not (self._compression and read_answer(extensions.decode("latin-1"))):
             return UnexpectedResponse(101, "the server uses an extension that was not offered")
         rest, _ = self._http.trailing_data
-        return Opened(subprotocol, None if extensions is None else 15, rest)
+        return CompletedHandshake(subprotocol, None if extensions is None else 15, rest)
 
     def _refusal(self) -> McpError:
         """Return what an answer other than 101 amounts to."""

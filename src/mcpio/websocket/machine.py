@@ -143,7 +143,7 @@ class WebSocket:
         if data is None:
             self._break()
         elif data and not self._is_deaf:
-            self.excuse(now)
+            self.extend(now)
             self._decoder.receive_bytes(data)
             self._may_have_more = True
 
@@ -154,7 +154,7 @@ class WebSocket:
         self._last = None
         self._break()
 
-    def excuse(self, now: float) -> None:
+    def extend(self, now: float) -> None:
         """Take a silence until now for no sign of anything: nothing could be read, or something could be written."""
         self._advance(now)
         self._quiet_since = self._now

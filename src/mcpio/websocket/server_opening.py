@@ -16,13 +16,13 @@ from mcpio.http.options import HttpOptions
 from mcpio.websocket.deflate import accept_offer
 from mcpio.websocket.options import WebSocketOptions
 
-__all__ = ["Accepted", "answer_opening", "asks_for_websocket", "tokens"]
+__all__ = ["AcceptedHandshake", "answer_opening", "asks_for_websocket", "tokens"]
 
 VERSION: Final = b"13"
 
 
 @attrs.frozen
-class Accepted:
+class AcceptedHandshake:
     """The answer to a handshake that is fine: status 101, and from then on it is a WebSocket."""
 
     headers: Headers
@@ -42,7 +42,7 @@ def asks_for_websocket(head: RequestHead) -> bool:
 
 def answer_opening(
     head: RequestHead, *, http: HttpOptions, options: WebSocketOptions, subprotocols: Sequence[str]
-) -> Accepted | Rejection:
+) -> AcceptedHandshake | Rejection:
     """Return the answer to a request for a WebSocket, or the first of the reasons not to serve it.
 
     Who may ask is decided as for every other request over HTTP: by ``Host``, ``Origin`` and the principal, which may be
@@ -73,7 +73,7 @@ def tokens(value: bytes) -> set[bytes]:
     return {token.strip().lower() for token in value.split(b",")}
 
 
-def _accepted(key: bytes, subprotocol: str | None, extensions: bytes | None) -> Accepted:
+def _accepted(key: bytes, subprotocol: str | None, extensions: bytes | None) -> AcceptedHandshake:
     headers = [
         (b"upgrade", b"websocket"),
         (b"connection", b"Upgrade"),
@@ -83,10 +83,10 @@ def _accepted(key: bytes, subprotocol: str | None, extensions: bytes | None) -> 
         headers.append((b"sec-websocket-protocol", subprotocol.encode()))
     compression = None if extensions is None else accept_offer(extensions.decode("latin-1"))
     if compression is None:
-        return Accepted(tuple(headers), subprotocol, None)
+        return AcceptedHandshake(tuple(headers), subprotocol, None)
     answer, bits = compression
     headers.append((b"sec-websocket-extensions", answer.encode()))
-    return Accepted(tuple(headers), subprotocol, bits)
+    return AcceptedHandshake(tuple(headers), subprotocol, bits)
 
 
 def _gathered(head: RequestHead) -> Mapping[bytes, bytes]:

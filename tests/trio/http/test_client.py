@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from rawsite import RawRequest, RawSite, Wire, run_site
+from rawsite import RawRequest, RawSite, Wire, serve_listeners
 
 from mcpio import Tap
 from mcpio.errors import (
@@ -33,7 +33,7 @@ def test_a_conversation_goes_over_connections_that_are_used_again(monkeypatch: p
             for _ in range(5):
                 assert (await client.call_tool("x")).text == "done"
 
-    site = run_site(monkeypatch, play, session="s")
+    site = serve_listeners(monkeypatch, play, session="s")
     assert site.methods() == ["initialize", "notifications/initialized", "GET", *["tools/call"] * 5, "DELETE"]
     assert site.opened == [("example.com", 8000)]
     assert {request.target for request in site.requests} == {"/mcp?x=1"}
@@ -54,7 +54,7 @@ def test_calls_at_once_each_have_a_connection(monkeypatch: pytest.MonkeyPatch) -
                     nursery.start_soon(client.call_tool, "x")
             assert trio.current_time() - began == pytest.approx(2)
 
-    assert len(run_site(monkeypatch, play, handler).opened) == 3
+    assert len(serve_listeners(monkeypatch, play, handler).opened) == 3
 
 
 def test_connections_that_nobody_uses_are_closed_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_connections_that_nobody_uses_are_closed_after_a_minute(monkeypatch: pyt
             await trio.sleep(61)
             await client.call_tool("x")
 
-    assert len(run_site(monkeypatch, play).opened) == 2
+    assert len(serve_listeners(monkeypatch, play).opened) == 2
 
 
 def test_a_client_that_is_tied_to_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_a_client_that_is_tied_to_no_block(monkeypatch: pytest.MonkeyPatch) -> N
             with pytest.raises(NoBackChannel):
                 await client.ping()
 
-    assert run_site(monkeypatch, play, session="s").methods()[-1] == "DELETE"
+    assert serve_listeners(monkeypatch, play, session="s").methods()[-1] == "DELETE"
 
 
 def test_closing_is_tied_to_no_task_and_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_closing_is_tied_to_no_task_and_no_thread(monkeypatch: pytest.MonkeyPatc
         await client.aclose()
         assert ended == ["call"] * 3
 
-    assert run_site(monkeypatch, play, handler, "s").methods().count("DELETE") == 1
+    assert serve_listeners(monkeypatch, play, handler, "s").methods().count("DELETE") == 1
 
 
 @pytest.mark.parametrize("session", ["s", None])
@@ -129,7 +129,7 @@ def test_a_block_that_is_cancelled_tells_the_server(monkeypatch: pytest.MonkeyPa
         assert trio.current_time() < 6
 
     last = ["notifications/cancelled", *(["DELETE"] if session else [])]
-    assert run_site(monkeypatch, play, handler, session).methods()[-len(last) :] == last
+    assert serve_listeners(monkeypatch, play, handler, session).methods()[-len(last) :] == last
 
 
 @pytest.mark.parametrize("steps", range(8))
@@ -150,7 +150,7 @@ def test_a_client_that_is_cancelled_while_it_is_opened_is_left(monkeypatch: pyte
                     await trio.sleep_forever()
             assert scope.cancelled_caught
 
-    run_site(monkeypatch, play)
+    serve_listeners(monkeypatch, play)
 
 
 def test_a_server_that_is_gone_does_not_hold_up_a_cancelled_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_a_server_that_is_gone_does_not_hold_up_a_cancelled_block(monkeypatch: p
                 await client.call_tool("x", timeout=None)
         assert trio.current_time() - began == pytest.approx(5.5)
 
-    run_site(monkeypatch, play, handler, "s")
+    serve_listeners(monkeypatch, play, handler, "s")
 
 
 @pytest.mark.parametrize("grace", [5.0, 0.0])
@@ -183,7 +183,7 @@ def test_a_server_that_does_not_answer_the_farewell_is_left(monkeypatch: pytest.
             await client.aclose(grace)
             assert trio.current_time() - began == pytest.approx(5)
 
-    run_site(monkeypatch, play, handler, "s")
+    serve_listeners(monkeypatch, play, handler, "s")
 
 
 def test_what_a_body_raises_leaves_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_what_a_body_raises_leaves_as_it_is(monkeypatch: pytest.MonkeyPatch) -> 
             async with open_http(URL):
                 raise ZeroDivisionError
 
-    run_site(monkeypatch, play)
+    serve_listeners(monkeypatch, play)
 
 
 def test_what_a_handler_ends_the_program_with_leaves_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_what_a_handler_ends_the_program_with_leaves_as_it_is(monkeypatch: pytes
             async with open_http(URL, roots=stop) as client:
                 await client.call_tool("x")
 
-    run_site(monkeypatch, play, handler)
+    serve_listeners(monkeypatch, play, handler)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_options_that_make_no_sense_open_nothing(
                 pass
         assert site.opened == []
 
-    run_site(monkeypatch, play)
+    serve_listeners(monkeypatch, play)
 
 
 # How a client may begin
@@ -261,7 +261,7 @@ def test_a_session_goes_on_where_another_client_left_it(monkeypatch: pytest.Monk
                 async with open_http(URL, snapshot=broken):
                     pass
 
-    run_site(monkeypatch, play, session="s")
+    serve_listeners(monkeypatch, play, session="s")
 
 
 def test_a_tap_hears_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def test_a_tap_hears_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
         async with open_http(URL, tap=Listening) as client:
             await client.ping()
 
-    run_site(monkeypatch, play)
+    serve_listeners(monkeypatch, play)
     assert heard == ["initialize", "notifications/initialized", "ping"]
 
 
@@ -299,7 +299,7 @@ def test_messages_that_the_server_does_not_take_are_reported(
             await trio.sleep(1)
 
     with caplog.at_level(logging.ERROR, "mcpio"):
-        run_site(monkeypatch, play, handler)
+        serve_listeners(monkeypatch, play, handler)
     assert "the server did not take a message" in caplog.text
     assert "what belongs to no request is not heard any more" in caplog.text
 
@@ -311,4 +311,4 @@ def test_a_close_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch)
                 client.close(-1)
             await client.ping()
 
-    run_site(monkeypatch, play)
+    serve_listeners(monkeypatch, play)

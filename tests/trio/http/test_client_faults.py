@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from rawsite import RawRequest, RawSite, Wire, json_response, result_of, run_site
+from rawsite import RawRequest, RawSite, Wire, json_response, result_of, serve_listeners
 
 from mcpio import Client
 from mcpio.errors import (
@@ -73,7 +73,7 @@ def test_each_fault_of_a_server_is_one_error(
             # It costs that request alone.
             await client.ping()
 
-    run_site(monkeypatch, play, answering("tools/call", data))
+    serve_listeners(monkeypatch, play, answering("tools/call", data))
 
 
 @pytest.mark.parametrize(("data", "kind", "said"), FAULTS)
@@ -86,7 +86,7 @@ def test_each_fault_in_the_handshake_is_a_connect_failed(
                 pass
         assert type(caught.value.__cause__) is kind
 
-    run_site(monkeypatch, play, answering("initialize", data))
+    serve_listeners(monkeypatch, play, answering("initialize", data))
 
 
 def test_where_nothing_listens_there_is_a_connect_failed() -> None:
@@ -156,7 +156,7 @@ def test_an_unexpected_failure_of_one_exchange_costs_no_other(
             await released.wait()
         await site.answer(request, wire)
 
-    run_site(monkeypatch, play, handler)
+    serve_listeners(monkeypatch, play, handler)
     assert {record.getMessage() for record in caplog.records} == {"an HTTP exchange failed"}
 
 
@@ -210,7 +210,7 @@ def test_a_server_that_says_nothing_may_be_given_up_before_the_request_is(
             with pytest.raises(RequestTimeout):
                 await client.call_tool("x", timeout=1)
 
-    run_site(monkeypatch, play, handler)
+    serve_listeners(monkeypatch, play, handler)
 
 
 def test_informational_responses_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +222,7 @@ def test_informational_responses_are_passed_over(monkeypatch: pytest.MonkeyPatch
         async with open_http(URL) as client:
             await client.ping()
 
-    run_site(monkeypatch, play, handler)
+    serve_listeners(monkeypatch, play, handler)
 
 
 def test_a_body_byte_by_byte_without_a_length_and_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_a_body_byte_by_byte_without_a_length_and_in_chunks(monkeypatch: pytest.
             for _ in range(3):
                 assert (await client.call_tool("x")).text == "bit by bit"
 
-    run_site(monkeypatch, play, handler)
+    serve_listeners(monkeypatch, play, handler)
 
 
 # Connections that end on their own
@@ -260,7 +260,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_replaced(monkeypatch: 
                     await wire.close()
                 assert (await client.call_tool("x")).text == "done"
 
-    assert len(run_site(monkeypatch, play).opened) == 4
+    assert len(serve_listeners(monkeypatch, play).opened) == 4
 
 
 def test_what_may_be_repeated_is_where_the_connection_ends_at_that_moment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +277,7 @@ def test_what_may_be_repeated_is_where_the_connection_ends_at_that_moment(monkey
                 await client.call_tool("x")
             await client.ping()
 
-    assert run_site(monkeypatch, play, handler, "s").methods()[-3:] == ["ping", "DELETE", "DELETE"]
+    assert serve_listeners(monkeypatch, play, handler, "s").methods()[-3:] == ["ping", "DELETE", "DELETE"]
 
 
 def test_a_server_that_wants_no_second_request_gets_a_second_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +294,7 @@ def test_a_server_that_wants_no_second_request_gets_a_second_connection(monkeypa
             for _ in range(3):
                 await client.call_tool("x")
 
-    assert len(run_site(monkeypatch, play, handler).opened) == 3
+    assert len(serve_listeners(monkeypatch, play, handler).opened) == 3
 
 
 def test_what_comes_beyond_a_response_is_no_answer_to_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +311,7 @@ def test_what_comes_beyond_a_response_is_no_answer_to_the_next_request(monkeypat
             for _ in range(3):
                 assert (await client.call_tool("x")).content == ()
 
-    assert len(run_site(monkeypatch, play, handler).opened) == 3
+    assert len(serve_listeners(monkeypatch, play, handler).opened) == 3
 
 
 @pytest.mark.parametrize("is_used", [True, False])
@@ -350,4 +350,4 @@ def test_a_server_that_answers_before_it_has_read_all_is_heard(monkeypatch: pyte
             with pytest.raises(ConnectionLost, match="the server is gone"):
                 await client.call_tool("x")
 
-    run_site(monkeypatch, play)
+    serve_listeners(monkeypatch, play)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import trio
-from rawsite import RawRequest, RawSite, Wire, result_of, run_site
+from rawsite import RawRequest, RawSite, Wire, result_of, serve_listeners
 
 from mcpio import Client, Limits, Options, RequestTimeout
 from mcpio.trio import open_http
@@ -58,4 +58,4 @@ def test_a_stream_is_read_on_when_the_server_takes_the_answers(monkeypatch: pyte
             await client.call_tool("x")
             assert _heard(client) - before > PINGS * 40
 
-    run_site(monkeypatch, play, flooding)
+    serve_listeners(monkeypatch, play, flooding)

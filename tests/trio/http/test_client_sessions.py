@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from rawsite import RawRequest, RawSite, Wire, json_response, run_site
+from rawsite import RawRequest, RawSite, Wire, json_response, serve_listeners
 
 from mcpio import Backoff
 from mcpio.errors import (
@@ -64,7 +64,7 @@ def test_a_session_is_opened_anew_inside_the_same_client(
             await client.tool("x")
             assert client.server.info.name == "s"
 
-    site = run_site(monkeypatch, play, forgetful(1), "old")
+    site = serve_listeners(monkeypatch, play, forgetful(1), "old")
     assert len(lost) == 1
     second = site.methods().index("initialize", 1)
     assert sorted(site.methods()[second + 1 :]) == sorted(
@@ -90,7 +90,7 @@ def test_what_is_safe_is_repeated_in_the_new_session(monkeypatch: pytest.MonkeyP
                 await client.call_tool("x")
             assert (await client.call_tool("x", retry=True)).text == "done"
 
-    assert run_site(monkeypatch, play, forgetful(2), "old").methods().count("initialize") == 3
+    assert serve_listeners(monkeypatch, play, forgetful(2), "old").methods().count("initialize") == 3
 
 
 def test_a_client_may_be_told_only(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -104,7 +104,7 @@ def test_a_client_may_be_told_only(monkeypatch: pytest.MonkeyPatch, caplog: pyte
             with pytest.raises(NoBackChannel):
                 await client.call_tool("x")
 
-    run_site(monkeypatch, play, forgetful(1), "old")
+    serve_listeners(monkeypatch, play, forgetful(1), "old")
     assert lost == [1]
 
 
@@ -127,7 +127,7 @@ def test_a_server_that_will_not_open_another_session_ends_the_client(
             with pytest.raises(NoBackChannel):
                 await client.call_tool("x")
 
-    run_site(monkeypatch, play, handler, "old")
+    serve_listeners(monkeypatch, play, handler, "old")
     assert "cannot be opened anew" in caplog.text
 
 
@@ -155,6 +155,6 @@ def test_what_the_callback_does_and_what_the_server_refuses_is_reported(
             await client.ping()
             await trio.sleep(1)
 
-    run_site(monkeypatch, play, handler, "old")
+    serve_listeners(monkeypatch, play, handler, "old")
     assert "the callback for a lost session failed" in caplog.text
     assert "what it was asked for" in caplog.text

@@ -15,8 +15,8 @@ import trio
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.server import Server
 from mcpio.trio._drivers import open_transport, serve
-from mcpio.trio._groups import ungrouped
-from mcpio.trio._wire import Transport
+from mcpio.trio._nurseries import ungrouped
+from mcpio.trio._transport import Transport
 
 __all__ = ["Conversation", "Ends", "Harness", "PairHarness"]
 

@@ -18,7 +18,7 @@ from mcpio.testing.transport_kit._ends import ENDS
 from mcpio.testing.transport_kit._harness import Harness
 from mcpio.testing.transport_kit._messages import MESSAGES
 from mcpio.testing.transport_kit._stage import Check, Stage, pauses
-from mcpio.trio._groups import ungrouped
+from mcpio.trio._nurseries import ungrouped
 
 __all__ = ["CHECKS", "TransportTests", "check_transport", "run_check"]
 

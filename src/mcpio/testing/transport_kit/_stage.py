@@ -18,7 +18,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import ConnectionLost, McpError, NoBackChannel
 from mcpio.testing.transport_kit._harness import Conversation, Harness
-from mcpio.trio._groups import ungrouped
+from mcpio.trio._nurseries import ungrouped
 from mcpio.types import CreateMessageRequest, CreateMessageResult, SamplingMessage, TextContent
 from mcpio.types.custom import CustomRequest
 

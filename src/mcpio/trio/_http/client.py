@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict, Unpack
 import trio
 
 from mcpio._checks import check_options, checked, chosen
-from mcpio._driving import report
+from mcpio._drivers import report
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.reconnection import SessionReconnector
@@ -22,12 +22,11 @@ from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, RequestItem
-from mcpio.trio._beginnings import Beginning, ClientBeginning, begin_client
-from mcpio.trio._drivers import Opened, shake_hands
-from mcpio.trio._groups import ungrouped
+from mcpio.trio._drivers import TrioClientContext, shake_hands
 from mcpio.trio._http.client_pool import HttpClientTimeouts, HttpPool
 from mcpio.trio._http.proxy import Proxy, find_proxy
 from mcpio.trio._interrupts import uninterruptible
+from mcpio.trio._nurseries import ungrouped
 from mcpio.trio._runtime import TrioRuntime
 from mcpio.trio._timekeeper import Timekeeper
 
@@ -56,7 +55,7 @@ class TransportOptions(TypedDict, total=False):
     ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``, in small letters too."""
 
 
-class HttpConnectOptions(TransportOptions, ClientOptions, ClientBeginning, total=False):
+class HttpConnectOptions(TransportOptions, ClientOptions, ClientSetupOptions, total=False):
     """The keyword arguments of ``open_http`` and ``connect_http``: of the transport, of the client, how it begins."""
 
 
@@ -76,24 +75,24 @@ async def connect_http(url: str, *, nursery: trio.Nursery, **options: Unpack[Htt
     checked_callback("on_session_lost", transport.get("on_session_lost"))
     location = Location.parse(url)
     proxy = find_proxy(location, transport.get("proxy"), trust_env=transport.get("trust_env", False))
-    begun = begin_client(of_client, **given)
-    _session_id(begun)
-    client: Client = await nursery.start(_carry, begun, location, proxy, transport, of_client)
-    return client if begun.goes_on else await shake_hands(client)
+    setup = prepare_client(of_client, trio.current_time(), **given)
+    _session_id(setup)
+    client: Client = await nursery.start(_carry, setup, location, proxy, transport, of_client)
+    return client if setup.goes_on else await shake_hands(client)
 
 
-def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> Opened[Client]:
+def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> TrioClientContext[Client]:
     """Give a client for the length of a block: ``async with open_http("http://…/mcp") as client``.
 
     See ``connect_http``.
     """
-    return Opened(lambda nursery: connect_http(url, nursery=nursery, **options))
+    return TrioClientContext(lambda nursery: connect_http(url, nursery=nursery, **options))
 
 
 # With protection, a Ctrl-C cannot come between the start of the session and the block of ``run`` that marks its end.
 @trio.lowlevel.enable_ki_protection
 async def _carry(
-    begun: Beginning,
+    setup: SessionSetup,
     location: Location,
     proxy: Proxy | None,
     transport: TransportOptions,
@@ -108,14 +107,14 @@ async def _carry(
             # What carries messages outlives the cancellation of the block, so that the server hears of it.
             carriers = await nursery.start(_shielded)
             try:
-                connection: Any = begun.connection
+                connection: Any = setup.connection
                 runtime = TrioRuntime(nursery)
                 actor = HttpActor(
-                    connection, location, timekeeper, runtime, carriers, proxy, transport, _session_id(begun)
+                    connection, location, timekeeper, runtime, carriers, proxy, transport, _session_id(setup)
                 )
                 client = Client(connection, actor, **options)
                 actor.attach(client, SessionReconnector(client, transport.get("on_session_lost")))
-                begun.take_up(client)
+                setup.resume(client)
                 task_status.started(client)
                 await actor.run()
             finally:
@@ -132,9 +131,9 @@ async def _shielded(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         await trio.sleep_forever()
 
 
-def _session_id(begun: Beginning) -> str | None:
+def _session_id(setup: SessionSetup) -> str | None:
     """Return the session that a client goes on in. ``LocalProtocolError`` for what is none."""
-    id = None if begun.saved is None else begun.saved.transport.get("session_id")
+    id = None if setup.saved is None else setup.saved.transport.get("session_id")
     if id is not None and not (isinstance(id, str) and id and all("!" <= character <= "~" for character in id)):
         raise LocalProtocolError(f"malformed snapshot: no session id: {id!r:.60}")
     return id

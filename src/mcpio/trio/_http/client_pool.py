@@ -11,15 +11,15 @@ import attrs
 import h11
 import trio
 
-from mcpio._driving import report
+from mcpio._drivers import report
 from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpError, RemoteProtocolError
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
-from mcpio.trio._groups import reason_of
-from mcpio.trio._halves import RECEIVE_SIZE
 from mcpio.trio._http.proxy import Proxy, open_tunnel
-from mcpio.trio._listening import BROKEN, TCP_KEEP_ALIVE, keep_tcp_alive
+from mcpio.trio._net.listening import BROKEN, TCP_KEEP_ALIVE, keep_tcp_alive
+from mcpio.trio._nurseries import reason_of
+from mcpio.trio._stdio.fd_streams import RECEIVE_SIZE
 from mcpio.trio._timekeeper import Signal
 
 __all__ = ["HttpClientTimeouts", "HttpPool"]

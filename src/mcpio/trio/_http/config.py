@@ -10,10 +10,10 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from mcpio._driving import report
+from mcpio._drivers import report
 from mcpio.engine.limits import seconds
 from mcpio.http.model import Denied, RequestHead
-from mcpio.trio._listening import SocketPeer
+from mcpio.trio._net.listening import SocketPeer
 
 __all__ = ["LINGER", "FindPrincipal", "HttpTimeouts", "Stage", "principal_of"]
 

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from mcpio._driving import report
+from mcpio._drivers import report
 from mcpio.app.http_host import HttpHost
 from mcpio.http.checks import Rejection
 from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
-from mcpio.trio._halves import RECEIVE_SIZE
 from mcpio.trio._http.config import LINGER, FindPrincipal, HttpTimeouts, Stage, principal_of
 from mcpio.trio._http.parsers import BadRequest, ParsedHead, Parser, ParserMark
 from mcpio.trio._http.responses import ResponseWriter, plain_text
-from mcpio.trio._listening import BROKEN, SocketPeer
+from mcpio.trio._net.listening import BROKEN, SocketPeer
+from mcpio.trio._stdio.fd_streams import RECEIVE_SIZE
 from mcpio.trio._timekeeper import Signal
-from mcpio.trio._wire import quickened
+from mcpio.trio._transport import quickened
 
 if TYPE_CHECKING:
-    from mcpio.trio._websocket_site import WebSocketSite
-    from mcpio.websocket.server_opening import Accepted
+    from mcpio.trio._websocket.handler import WebSocketHandler
+    from mcpio.websocket.server_opening import AcceptedHandshake
 
 __all__ = ["HttpConnection"]
 
@@ -36,7 +36,7 @@ class HttpConnection:
     """Serves the requests of one connection, one after the other.
 
     One task reads. What is ready when a request is read, it writes; what comes later is written where it comes from,
-    as far as the socket takes it. Another task is begun only to wait for a client that reads slowly. While a response
+    as far as the socket takes it. Another task is setup only to wait for a client that reads slowly. While a response
     is under way the reader goes on reading, to notice a client that goes away; what it reads waits.
     """
 
@@ -49,7 +49,7 @@ class HttpConnection:
         peer: SocketPeer,
         timeouts: HttpTimeouts,
         find_principal: FindPrincipal | None = None,
-        websockets: WebSocketSite | None = None,
+        websockets: WebSocketHandler | None = None,
     ) -> None:
         """Without ``find_principal``, the identity in the client's certificate is the principal.
 
@@ -186,7 +186,7 @@ class HttpConnection:
         self._items.append(item)
 
     async def _leave_http(
-        self, websockets: WebSocketSite, head: ParsedHead, answer: Accepted | Rejection, principal: Hashable
+        self, websockets: WebSocketHandler, head: ParsedHead, answer: AcceptedHandshake | Rejection, principal: Hashable
     ) -> None:
         """Answer a request for a WebSocket. The connection is one then, or over."""
         self._is_over = True

@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 import trio
 
-from mcpio._driving import report
+from mcpio._drivers import TapSource, attach_tap, report
 from mcpio.app.http_host import HttpHost
 from mcpio.engine.server import ServerConnection
 from mcpio.http.options import HttpOptions
-from mcpio.trio._beginnings import TapSource, watch
 from mcpio.trio._http.config import FindPrincipal, HttpTimeouts
 from mcpio.trio._http.connection import HttpConnection
 from mcpio.trio._http.parsers import ParserName, new_parser
-from mcpio.trio._listening import SocketPeer
-from mcpio.trio._site import Crowd, Ground
+from mcpio.trio._net.listening import SocketPeer
+from mcpio.trio._net.serving import ActiveSet, ServingContext
 
 if TYPE_CHECKING:
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
     from mcpio.trio._http.http2.connection import Http2Connection
-    from mcpio.trio._websocket_site import WebSocketSite, WebSocketTerms
+    from mcpio.trio._websocket.handler import WebSocketHandler, WebSocketTerms
 
 __all__ = ["HttpConnectionConfig", "HttpConnectionHandler"]
 
@@ -49,10 +48,10 @@ class HttpConnectionConfig:
 class HttpConnectionHandler:
     """The connections of one server, and the host of all sessions."""
 
-    def __init__(self, ground: Ground, http: HttpOptions, options: HttpConnectionConfig) -> None:
+    def __init__(self, ground: ServingContext, http: HttpOptions, options: HttpConnectionConfig) -> None:
         self._options = options
         self._timekeeper = ground.timekeeper
-        self._connections: Crowd[Carrier] = Crowd()
+        self._connections: ActiveSet[Carrier] = ActiveSet()
         self._is_closing = False
         self.host = host = HttpHost(
             ground.server,
@@ -67,11 +66,11 @@ class HttpConnectionHandler:
             store=options.store,
             unanswered=options.unanswered,
         )
-        self._websockets: WebSocketSite | None = None
+        self._websockets: WebSocketHandler | None = None
         if options.websocket is not None:
-            from mcpio.trio._websocket_site import WebSocketSite  # who does not serve it does not pay for it
+            from mcpio.trio._websocket.handler import WebSocketHandler  # who does not serve it does not pay for it
 
-            self._websockets = WebSocketSite(ground, http, options.websocket, options.tap)
+            self._websockets = WebSocketHandler(ground, http, options.websocket, options.tap)
 
     async def receive(self, stream: trio.abc.Stream, peer: SocketPeer) -> None:
         """Carry a connection until it is over, and close its stream. What it speaks is decided here."""
@@ -152,7 +151,7 @@ class HttpConnectionHandler:
 
     def _watch(self, connection: ServerConnection) -> None:
         try:
-            watch(connection, self._options.tap)
+            attach_tap(connection, self._options.tap, trio.current_time())
         except Exception as error:
             report("a tap cannot hear of a session", error)
 

@@ -14,22 +14,22 @@ import attrs
 import trio
 
 from mcpio._checks import chosen
-from mcpio._driving.connections import MAX_CONNECTIONS
+from mcpio._drivers import TapSource
+from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio.app.http_host import HttpHost
 from mcpio.app.server import Server
 from mcpio.http.options import HostPolicy, HttpOptions
-from mcpio.trio._beginnings import TapSource
 from mcpio.trio._http.config import FindPrincipal, HttpTimeouts
 from mcpio.trio._http.connection_handler import HttpConnectionConfig, HttpConnectionHandler
 from mcpio.trio._http.parsers import ParserName, new_parser
-from mcpio.trio._listening import Door, address_of, listen_tcp, listen_unix, unix_path_of
-from mcpio.trio._site import run_site, until_signalled
+from mcpio.trio._net.listening import Acceptor, address_of, listen_tcp, listen_unix, unix_path_of
+from mcpio.trio._net.serving import serve_listeners, until_signalled
 
 if TYPE_CHECKING:
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
     from mcpio.trio._http.http2.connection import Http2Connection
-    from mcpio.trio._websocket_site import WebSocketTerms
+    from mcpio.trio._websocket.handler import WebSocketTerms
     from mcpio.websocket.options import WebSocketOptions
 
 __all__ = ["HttpListening", "bound_to", "run_http", "serve_http"]
@@ -119,7 +119,7 @@ async def serve_http(
     told = HttpConnectionConfig(
         chosen("timeouts", timeouts, HttpTimeouts), head_bytes, parser, newer, principal, tap, store, unanswered, terms
     )
-    door = Door(
+    door = Acceptor(
         max_connections=max_connections,
         max_per_address=max_per_address,
         ssl_context=ssl_context,
@@ -139,7 +139,7 @@ async def run_http(
     name: str | None,
     options: HttpOptions,
     told: HttpConnectionConfig,
-    door: Door,
+    door: Acceptor,
     scheme: str,
     grace: float,
     started: Callable[[HttpListening], None],
@@ -152,7 +152,7 @@ async def run_http(
     def tell(site: HttpConnectionHandler) -> None:
         started(HttpListening(url, place[1] if isinstance(place, tuple) else None, site.host))
 
-    await run_site(
+    await serve_listeners(
         server, partial(HttpConnectionHandler, http=chosen, options=told), door, bound, grace=grace, started=tell
     )
 
@@ -160,7 +160,7 @@ async def run_http(
 def _terms(websocket: WebSocketOptions | None) -> WebSocketTerms | None:
     if websocket is None:
         return None
-    from mcpio.trio._websocket_site import WebSocketTerms  # who does not serve it does not pay for it
+    from mcpio.trio._websocket.handler import WebSocketTerms  # who does not serve it does not pay for it
     from mcpio.websocket.options import WebSocketOptions
 
     return WebSocketTerms(chosen("websocket", websocket, WebSocketOptions), is_alone=False, idle_timeout=None)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from mcpio._driving import report
+from mcpio._drivers import report
 from mcpio.app.http_host import HttpHost
-from mcpio.trio._halves import RECEIVE_SIZE
 from mcpio.trio._http.config import LINGER, FindPrincipal, HttpTimeouts, principal_of
 from mcpio.trio._http.http2.frames import PREFACE
 from mcpio.trio._http.http2.streams import Http2Streams
-from mcpio.trio._listening import BROKEN, SocketPeer
+from mcpio.trio._net.listening import BROKEN, SocketPeer
+from mcpio.trio._stdio.fd_streams import RECEIVE_SIZE
 from mcpio.trio._timekeeper import Signal, Timekeeper
 
 if TYPE_CHECKING:

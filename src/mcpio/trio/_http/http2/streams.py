@@ -16,7 +16,7 @@ from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 from hyperframe.frame import GoAwayFrame
 
-from mcpio._driving import report
+from mcpio._drivers import report
 from mcpio.app.http_host import HttpHost
 from mcpio.engine.timers import Timers
 from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead

@@ -1,0 +1,140 @@
+"""How a session begins: with a new connection, with one that is ready-made, or where a snapshot leaves off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import attrs
+
+from mcpio import _drivers
+from mcpio._checks import check_options
+from mcpio._drivers import TapSource
+from mcpio.app.client import ClientOptions, client_connection
+from mcpio.app.session import Session
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.connection import Connection
+from mcpio.engine.limits import seconds
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase
+from mcpio.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from mcpio.app.server import Server
+    from mcpio.app.session_snapshot import SavedSession, UnansweredPolicy
+
+__all__ = [
+    "ClientSetupOptions",
+    "ConnectOptions",
+    "ServerSetupOptions",
+    "SessionSetup",
+    "prepare_client",
+    "prepare_server",
+    "split_options",
+]
+
+
+class _Options(TypedDict, total=False):
+    snapshot: Mapping[str, Any] | None
+    """What ``Session.snapshot`` gave: the session goes on where it left off, on this transport, with this clock."""
+    unanswered: UnansweredPolicy
+    """What becomes of the peer's requests that were being served, ``"again"`` by default."""
+    tap: TapSource | None
+    """Hears of everything that passes the connection. See ``mcpio.Tap``."""
+
+
+class ClientSetupOptions(_Options, total=False):
+    """How a client may begin, by every function that makes one."""
+
+    connection: ClientConnection | None
+    """A ready-made connection. One in operation goes on without a handshake: a restored one, for instance."""
+
+
+class ServerSetupOptions(_Options, total=False):
+    """How the serving of a client may begin, by every function that serves."""
+
+    connection: ServerConnection | None
+    """A ready-made connection. Of one that is restored, the peer's requests that are unanswered fail."""
+    alone: bool
+    """Whether no other client can reach this server, as over standard input and output: see ``Server.connection``."""
+    end_timeout: float | None
+    """Seconds that requests have when the client has ended its side: it may wait for the answers, or be gone, which
+    looks the same. Then their handlers are cancelled. ``None``, the default of most, is for ever."""
+
+
+class ConnectOptions(ClientOptions, ClientSetupOptions, total=False):
+    """The keyword arguments of everything that makes a client: those of the client, and how it begins."""
+
+
+@attrs.frozen
+class SessionSetup:
+    """A connection that is ready, and what its session has to take up."""
+
+    connection: Connection
+    saved: SavedSession | None
+    unanswered: UnansweredPolicy
+    goes_on: bool
+    """Whether the conversation began before, so that there is no handshake."""
+    end_timeout: float | None = None
+    """Seconds that the peer's requests have when it has ended its side; ``None`` for ever."""
+
+    def resume(self, session: Session) -> None:
+        """Have the session go on where it left off, if it began before."""
+        if self.goes_on:
+            session.resume(self.saved, self.unanswered)
+
+
+def prepare_server(server: Server, principal: Any, now: float, **options: Unpack[ServerSetupOptions]) -> SessionSetup:
+    """Return the beginning of a session of a server. ``LocalProtocolError`` for what cannot go on."""
+    saved = _saved(options)
+    connection = options.get("connection")
+    if connection is None:
+        alone = options.get("alone", False)
+        connection = server.connection(principal=principal, alone=alone, saved=saved, now=now)
+    elif not isinstance(connection, ServerConnection):
+        raise TypeError(f"a server needs a ServerConnection, not a {type(connection).__name__}")
+    return _begun(connection, saved, options, now)
+
+
+def prepare_client(options: ClientOptions, now: float, **how: Unpack[ClientSetupOptions]) -> SessionSetup:
+    """Return the beginning of a client. ``LocalProtocolError`` for what cannot go on."""
+    saved = _saved(how)
+    connection = how.get("connection")
+    if connection is None:
+        connection = client_connection(**options)
+        if saved is not None:
+            chosen = connection.options
+            connection = saved.connection(ClientConnection, now, options=chosen)
+    elif not isinstance(connection, ClientConnection):
+        raise TypeError(f"a client needs a ClientConnection, not a {type(connection).__name__}")
+    if connection.phase not in (Phase.NEW, Phase.OPERATING):
+        raise LocalProtocolError(f"a client cannot begin with a connection in phase {connection.phase.value}")
+    return _begun(connection, saved, how, now)
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Split keyword arguments into ``ClientOptions`` and ``ClientSetupOptions``. Raises TypeError for unknown ones."""
+    check_options(options, ConnectOptions.__annotations__)
+    of_client = {name: value for name, value in options.items() if name in ClientOptions.__annotations__}
+    return of_client, {name: value for name, value in options.items() if name not in of_client}
+
+
+def _saved(options: Any) -> SavedSession | None:
+    snapshot = options.get("snapshot")
+    unanswered = options.get("unanswered", "again")
+    if unanswered not in ("again", "fail"):
+        raise ValueError(f"unanswered is 'again' or 'fail', not {unanswered!r:.100}")
+    if snapshot is None:
+        return None
+    if options.get("connection") is not None:
+        raise TypeError("give either connection= or snapshot=")
+    from mcpio.app.session_snapshot import SavedSession
+
+    return SavedSession.read(snapshot)
+
+
+def _begun(connection: Connection, saved: SavedSession | None, options: Any, now: float) -> SessionSetup:
+    _drivers.attach_tap(connection, options.get("tap"), now)
+    goes_on = saved is not None or connection.phase is not Phase.NEW
+    end_timeout = seconds(options.get("end_timeout"))
+    return SessionSetup(connection, saved, options.get("unanswered", "again"), goes_on, end_timeout)

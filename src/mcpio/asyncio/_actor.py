@@ -1,0 +1,111 @@
+"""One session over a reader and a writer, on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Literal
+
+from mcpio._drivers.actor import Actor
+from mcpio.asyncio._runtime import AsyncioRuntime
+from mcpio.asyncio._tasks import last_moment
+from mcpio.asyncio._transport import ReaderWriterAdapter
+from mcpio.engine.connection import Connection
+
+__all__ = ["AsyncioActor"]
+
+
+class AsyncioActor(Actor):
+    """Runs one session until its connection ends."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        wire: ReaderWriterAdapter,
+        runtime: AsyncioRuntime,
+        *,
+        end_timeout: float | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._alarm = _Alarm(self._loop)
+        self._patience = _Alarm(self._loop)
+        super().__init__(
+            connection, wire, self._alarm, runtime, signal=_Signal, event=asyncio.Event, end_timeout=end_timeout
+        )
+
+    def now(self) -> float:
+        """Return the loop's time."""
+        return self._loop.time()
+
+    async def run(self) -> None:
+        """Carry the session until its connection ends; then close the transport."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                pumps = [group.create_task(self._read()), group.create_task(self._write())]
+                self.touch()
+                await self._ended.wait()
+                self.touch()
+                if self._wire.ending:
+                    # As long as the peer takes, or until the grace of ``close`` is over.
+                    await self._written.wait()
+                for pump in pumps:
+                    pump.cancel()
+        finally:
+            try:
+                await self._end()
+            finally:
+                self._alarm.stop()
+                self._patience.stop()
+
+    async def _wait_ended(self, seconds: float) -> None:
+        async with last_moment(seconds):
+            await self._ended.wait()
+
+    def _end_writing_by(self, deadline: float) -> None:
+        self._patience.set(deadline, self._written.set)
+
+    def _last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
+        return last_moment(seconds)
+
+
+class _Signal(asyncio.Event):
+    """A flag that one task waits for; waiting lowers it."""
+
+    async def wait(self) -> Literal[True]:
+        """Wait until the flag is up, and lower it."""
+        await super().wait()
+        self.clear()
+        return True
+
+
+class _Alarm:
+    """A timer that goes off at a deadline, or before one, which does no harm. A session has one for its deadlines."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        # What is due at once need not have a timer that knows its time: uvloop gives another kind of handle.
+        self._handle: asyncio.Handle | None = None
+        self._deadline = math.inf
+
+    def arm(self, timed: Actor, deadline: float | None) -> None:
+        """Go off at a deadline, if not before: to set a timer anew for each request costs more than one too many."""
+        if deadline is not None and deadline < self._deadline:
+            self.set(deadline, timed.handle_timeout)
+
+    def set(self, deadline: float, function: Callable[[], object]) -> None:
+        """Call a function at a deadline, if none is to be called before that."""
+        if deadline < self._deadline:
+            self.stop()
+            self._deadline = deadline
+            self._handle = self._loop.call_at(deadline, self._go_off, function)
+
+    def stop(self) -> None:
+        """Do not go off."""
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _go_off(self, function: Callable[[], object]) -> None:
+        self._deadline = math.inf
+        function()

@@ -1,0 +1,97 @@
+"""How a connection's bytes travel over the streams of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mcpio._drivers.actor import PIECE
+from mcpio.engine.connection import Connection
+
+__all__ = ["ReaderWriterAdapter"]
+
+
+class ReaderWriterAdapter:
+    """Lines on a reader and a writer, which it owns from then on.
+
+    What is written goes to the writer's transport, which writes what it can at once and keeps the rest; no more is
+    pulled from the connection while the transport holds more than its high-water mark. Whoever is cancelled while that
+    happens is not in the middle of a message: the writer has all of it, or none.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """``TypeError`` for what is no reader or no writer."""
+        for name, value, kind in (("reader", reader, asyncio.StreamReader), ("writer", writer, asyncio.StreamWriter)):
+            if not isinstance(value, kind):
+                raise TypeError(f"a {name} is an asyncio.{kind.__name__}, not {type(value).__name__}")
+        self.unsent = self.ending = False
+        self._reader = reader
+        self._writer = writer
+        self._clock = asyncio.get_running_loop().time
+        self._has_more = self._is_closed = False
+        self._fault: Exception | None = None
+
+    async def receive(self, connection: Connection) -> None:
+        """Feed a piece of what has arrived, or of what arrives next, or the end of it."""
+        if self._has_more:
+            # The reader gives what it has without a turn of the loop.
+            await asyncio.sleep(0)
+        data = await self._reader.read(PIECE)
+        self._has_more = len(data) == PIECE
+        connection.receive_data(data or None, self._clock())
+
+    def send_now(self, connection: Connection) -> None:
+        """Hand about 64 KiB of what the engine has to the transport, unless that has enough."""
+        if not self.unsent:
+            self._put(connection)
+
+    async def send(self, connection: Connection) -> None:
+        """Hand over what the engine has, and wait until the transport wants more; after the end, until all is out."""
+        if not self.unsent:
+            self._put(connection)
+        if self._fault is not None:
+            raise self._fault
+        await self._writer.drain()
+        connection.set_unwritten(self._writer.transport.get_write_buffer_size())
+        if self.ending:
+            await self.aclose()
+        self.unsent = self.ending = False
+
+    def session_lost(self) -> None:
+        """There is no other stream."""
+
+    async def aclose(self) -> None:
+        """Close the writer, when it has written what it holds."""
+        try:
+            self._writer.close()
+            await self._writer.wait_closed()
+        except OSError:
+            pass  # how it was lost
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        self._is_closed = True
+
+    def abort(self) -> None:
+        """Close the transport without writing what it holds, if it is still open."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._writer.transport.abort()
+
+    def _put(self, connection: Connection) -> None:
+        chunks = connection.data_to_send()
+        ends = bool(chunks) and chunks[-1] is None
+        data = b"".join([chunk for chunk in chunks if chunk is not None])
+        transport = self._writer.transport
+        # Whoever wanted to say something has no part in a fault. The task that writes has somewhere to say it.
+        if transport.is_closing():
+            self._fault = ConnectionResetError("the stream is closed")
+        else:
+            try:
+                transport.write(data)
+                if ends and transport.can_write_eof():
+                    transport.write_eof()
+            except Exception as error:
+                self._fault = error
+        connection.set_unwritten(transport.get_write_buffer_size())
+        self.ending = ends
+        self.unsent = ends or self._fault is not None or transport.get_write_buffer_size() >= PIECE

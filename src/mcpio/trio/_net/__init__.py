@@ -1,0 +1,1 @@
+"""Sockets: clients and servers over TCP and Unix sockets, and the serving of many connections."""

@@ -1,0 +1,185 @@
+"""Clients and servers over TCP and over Unix sockets: one message a line, as over standard input and output."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+
+import trio
+
+from mcpio._checks import check_options, checked
+from mcpio.app.client import Client
+from mcpio.engine.limits import seconds
+from mcpio.errors import ConnectFailed
+from mcpio.trio._drivers import ConnectOptions, TrioClientContext, start_client
+from mcpio.trio._net.listening import BROKEN, TCP_KEEP_ALIVE, keep_tcp_alive
+from mcpio.trio._nurseries import reason_of, ungrouped
+from mcpio.trio._transport import StreamAdapter, TransportAdapter, close_forcefully
+
+if TYPE_CHECKING:
+    from mcpio.backoff import Backoff
+    from mcpio.restarts import RestartPolicy
+
+__all__ = [
+    "CONNECT_TIMEOUT",
+    "SocketConnector",
+    "SocketOptions",
+    "TcpOptions",
+    "connect_by",
+    "connect_socket",
+    "connect_tcp",
+    "connect_unix",
+    "open_tcp",
+    "open_unix",
+    "secured",
+]
+
+D = TypeVar("D")
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds for a connection, with the handshake of TLS."""
+
+
+class SocketOptions(ConnectOptions, total=False):
+    """The keyword arguments of ``open_unix`` and ``connect_unix``: of the connection, and of all clients."""
+
+    connect_timeout: float | None
+    """Seconds for a connection, with the handshake of TLS; 10 by default, ``None`` for no limit."""
+    reconnect: Backoff | RestartPolicy | None
+    """When to connect again after a connection was lost, and when to give up; ``None`` does not. See the guide."""
+    on_session_lost: Callable[[], None] | None
+    """With ``reconnect``, a plain function that is called for each session that is lost, before the next one begins.
+    Without one the log hears of it."""
+
+
+class TcpOptions(SocketOptions, total=False):
+    """The keyword arguments of ``open_tcp`` and ``connect_tcp``."""
+
+    ssl_context: ssl.SSLContext | None
+    """How TLS is done, with the client's certificate if it has one; ``None`` uses none."""
+    server_hostname: str | None
+    """The name that the server's certificate has to have, where it is not the host."""
+    tcp_keep_alive: float | None
+    """Seconds of silence after which the system asks whether the server is there; 60 by default, ``None`` never."""
+
+
+def open_tcp(host: str, port: int, **options: Unpack[TcpOptions]) -> TrioClientContext[Client]:
+    """Give a client of a server that listens on TCP, for the length of a block. See ``serve_tcp``.
+
+    Raises ``ConnectFailed`` when there is no connection to be had, or the handshake fails.
+    """
+    return TrioClientContext(lambda nursery: connect_tcp(host, port, nursery=nursery, **options))
+
+
+async def connect_tcp(host: str, port: int, *, nursery: trio.Nursery, **options: Unpack[TcpOptions]) -> Client:
+    """Return a client of a server that listens on TCP, tied to no block. See ``open_tcp``."""
+    check_options(options, TcpOptions.__annotations__)
+    given: dict[str, Any] = dict(options)
+    context = checked("ssl_context", given.pop("ssl_context", None), ssl.SSLContext)
+    name = given.pop("server_hostname", None) or host
+    keep_alive = seconds(given.pop("tcp_keep_alive", TCP_KEEP_ALIVE))
+
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return await _connect(partial(connect_socket, host, port, context, name, keep_alive), where, nursery, given)
+
+
+def open_unix(path: str | os.PathLike[str], **options: Unpack[SocketOptions]) -> TrioClientContext[Client]:
+    """Give a client of a server that listens on a Unix socket, for the length of a block. See ``serve_unix``.
+
+    Raises ``ConnectFailed`` when there is no connection to be had, or the handshake fails.
+    """
+    return TrioClientContext(lambda nursery: connect_unix(path, nursery=nursery, **options))
+
+
+async def connect_unix(
+    path: str | os.PathLike[str], *, nursery: trio.Nursery, **options: Unpack[SocketOptions]
+) -> Client:
+    """Return a client of a server that listens on a Unix socket, tied to no block. See ``open_unix``."""
+    check_options(options, SocketOptions.__annotations__)
+    return await _connect(partial(trio.open_unix_socket, path), os.fspath(path), nursery, dict(options))
+
+
+async def connect_socket(
+    host: str, port: int, context: ssl.SSLContext | None, name: str, keep_alive: float | None
+) -> trio.abc.Stream:
+    """Return a new connection, secured where there is a context, by a server with that name in its certificate."""
+    with ungrouped():  # It tries several addresses at once.
+        stream = await trio.open_tcp_stream(host, port)
+    keep_tcp_alive(stream, keep_alive)
+    return await secured(stream, context, name)
+
+
+async def secured(stream: trio.SocketStream, context: ssl.SSLContext | None, name: str) -> trio.abc.Stream:
+    """Return a connection with TLS on it, as it is without a context. Closed when the handshake fails."""
+    if context is None:
+        return stream
+    found = trio.SSLStream(stream, context, server_hostname=name)
+    try:
+        await found.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+    return found
+
+
+async def _connect(
+    open_stream: Callable[[], Awaitable[trio.abc.Stream]], where: str, nursery: trio.Nursery, given: dict[str, Any]
+) -> Client:
+    timeout = seconds(given.pop("connect_timeout", CONNECT_TIMEOUT))
+    return await connect_by(SocketConnector(open_stream, where, timeout, StreamAdapter), nursery, given)
+
+
+@trio.lowlevel.enable_ki_protection  # or there might be a connection that nothing closes
+async def connect_by(connector: SocketConnector[Any], nursery: trio.Nursery, given: dict[str, Any]) -> Client:
+    """Return a client of what a connector connects to, which outlives its connections where ``reconnect`` is given."""
+    policy = given.pop("reconnect", None)
+    if policy is None:
+        given.pop("on_session_lost", None)
+        return await start_client(connector.wire(await connector.open()), nursery, given, Client)
+    from mcpio.trio._reconnecting import start_lasting_client
+
+    return await start_lasting_client(connector, policy, nursery, given, Client)
+
+
+class SocketConnector(Generic[D]):
+    """Where connections come from, one after another."""
+
+    def __init__(
+        self,
+        open_stream: Callable[[], Awaitable[D]],
+        where: str,
+        timeout: float | None,
+        wire: Callable[..., TransportAdapter],
+    ) -> None:
+        """``wire`` makes the adapter for what ``open_stream`` returned; with ``end_is_loss`` its end is a loss."""
+        self._open_stream = open_stream
+        self._where = where
+        self._timeout = timeout
+        self.wire = wire
+
+    async def open(self) -> D:
+        """Return a new connection. Raises ``ConnectFailed``."""
+        timeout, where = self._timeout, self._where
+        try:
+            if timeout is None:
+                return await self._open_stream()
+            with trio.fail_after(timeout):
+                return await self._open_stream()
+        except trio.TooSlowError:
+            said = f"no connection to {where} within {timeout:g} s"
+            raise ConnectFailed(said) from TimeoutError(said)
+        except (*BROKEN, UnicodeError) as error:  # the latter for what is no name of a host
+            cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) and error.__cause__ else error
+            raise ConnectFailed(f"no connection to {where}: {reason_of(cause)}") from cause
+
+    async def connect(self) -> TransportAdapter:
+        """Return the wire of a new connection. Raises ``ConnectFailed``."""
+        return self.wire(await self.open(), end_is_loss=True)
+
+    async def disconnect(self, wire: TransportAdapter) -> str:
+        """Close a connection that is lost."""
+        await close_forcefully(wire)
+        return "the connection was lost"

@@ -1,0 +1,340 @@
+"""Byte streams over descriptors, one direction each, and the two of them joined to a Trio stream.
+
+A *half* owns its descriptor. Which half fits which descriptor is decided in ``_descriptors``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+import trio
+
+__all__ = [
+    "RECEIVE_SIZE",
+    "FdReader",
+    "FdStream",
+    "FdWriter",
+    "PollReader",
+    "PollWriter",
+    "StdioStream",
+    "checked_size",
+]
+
+RECEIVE_SIZE: Final = 65536
+"""Bytes asked for by one read: what a Linux pipe holds. More would cost an allocation by mmap at every read."""
+
+
+class FdReader(Protocol):
+    """Where bytes come from."""
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Wait for bytes; ``b""`` is the end. As ``trio.abc.ReceiveStream.receive_some``."""
+        ...
+
+    def close(self) -> None:
+        """Close it, at once; a task that waits in ``receive_some`` gets ``trio.ClosedResourceError``."""
+        ...
+
+
+class FdWriter(Protocol):
+    """Where bytes go."""
+
+    ends_for_peer: bool
+    """Whether the peer can see an end of this output: true for pipes and sockets, not for terminals and files."""
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Write all of it. As ``trio.abc.SendStream.send_all``."""
+        ...
+
+    def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
+        """Write what finds room at once, and say how many bytes that was; 0 where nothing can be known."""
+        ...
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """As ``trio.abc.SendStream.wait_send_all_might_not_block``."""
+        ...
+
+    def send_eof(self) -> None:
+        """Tell the peer that no more comes, where it can be told, and close."""
+        ...
+
+    def close(self) -> None:
+        """Close it, at once; a task that waits in ``send_all`` gets ``trio.ClosedResourceError``."""
+        ...
+
+
+class FdStream(trio.abc.HalfCloseableStream):
+    """An input and an output joined: ``send_all`` writes to the one, ``receive_some`` reads from the other.
+
+    ``receive_some`` loses nothing when it is cancelled. A cancelled ``send_all`` may have written a part. Subclasses
+    say how it ends.
+    """
+
+    def __init__(self, source: FdReader, sink: FdWriter) -> None:
+        self._source = source
+        self._sink = sink
+        self._sending = False
+
+    def receive_some(self, max_bytes: int | None = None) -> Coroutine[Any, Any, bytes]:
+        """Wait for at least one byte and give at most ``max_bytes``; ``b""`` at the end of the input."""
+        # Not a coroutine of its own, through which every turn of the loop would have to go.
+        return self._source.receive_some(max_bytes)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Write all of ``data``. One task at a time: a second gets ``trio.BusyResourceError``."""
+        self._begin_sending()
+        try:
+            await self._sink.send_all(data)
+        finally:
+            self._sending = False
+
+    def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
+        """Write what finds room at once, without a checkpoint, and say how many bytes of ``data`` that was.
+
+        For a caller that has something to say between two checkpoints: a short message to a peer that reads costs one
+        system call and no turn of the loop. 0 means "use ``send_all``". Raises as ``send_all`` does.
+        """
+        self._check_sending()
+        return self._sink.send_nowait(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait until the output has room."""
+        self._begin_sending()
+        try:
+            await self._sink.wait_send_all_might_not_block()
+        finally:
+            self._sending = False
+
+    def _begin_sending(self) -> None:
+        self._check_sending()
+        self._sending = True
+
+    def _check_sending(self) -> None:
+        """Raise for who must not send now."""
+        if self._sending:
+            raise trio.BusyResourceError("another task is sending on this stream")
+
+
+class StdioStream(FdStream):
+    """An input and an output of a process, each with a descriptor of its own.
+
+    ``close`` is ``aclose`` without the wait: synchronous, idempotent, legal from any task of the run. ``on_eof`` is
+    called once, when an output whose end the peer can see was ended by ``send_eof``.
+    """
+
+    def __init__(self, source: FdReader, sink: FdWriter, *, on_eof: Callable[[], None] | None = None) -> None:
+        super().__init__(source, sink)
+        self._on_eof = on_eof
+        self._closed = False
+        self._sent_eof = False
+
+    async def send_eof(self) -> None:
+        """Close the output and keep the input open. A second call does nothing."""
+        if self._closed:
+            raise trio.ClosedResourceError("the stream is closed")
+        self._check_sending()
+        if not self._sent_eof:
+            self._sent_eof = True
+            self._sink.send_eof()
+            if self._on_eof is not None and self._sink.ends_for_peer:
+                self._on_eof()
+        await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """Close both directions, at once."""
+        self._closed = True
+        self._source.close()
+        self._sink.close()
+
+    async def aclose(self) -> None:
+        """Close both directions."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+
+class PollReader:
+    """Input from a descriptor that never blocks a read: in non-blocking mode, or of a kind that is always ready.
+
+    ``read(fd, size)`` reads, and raises ``BlockingIOError`` when there is nothing yet; ``close(fd)`` closes. A
+    ``receive_some`` that finds data costs one system call. ``pollable`` is false for a file that is always ready and
+    that the system's poller refuses.
+    """
+
+    __slots__ = ("_busy", "_close", "_drained", "_ends", "_fd", "_pollable", "_read")
+
+    def __init__(
+        self,
+        fd: int,
+        read: Callable[[int, int], bytes] = os.read,
+        *,
+        close: Callable[[int], None] = os.close,
+        pollable: bool = True,
+    ) -> None:
+        self._fd = fd
+        self._read = read
+        self._close = close
+        self._pollable = pollable
+        self._busy = False
+        self._drained = False
+        self._ends = False
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Wait for bytes; ``b""`` is the end."""
+        size = checked_size(max_bytes)
+        if self._busy:
+            raise trio.BusyResourceError("another task is receiving on this stream")
+        self._busy = True
+        try:
+            data = None
+            # A closed descriptor cannot be waited for: the attempt says that it is closed.
+            if not self._drained or self._fd == -1:
+                await trio.lowlevel.checkpoint_if_cancelled()
+                data = self._try_read(size)
+                if data is not None:
+                    # Shielded, for a cancellation here would lose what was read.
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+            while data is None:
+                if self._ends:
+                    await trio.lowlevel.checkpoint()
+                    return b""
+                await self._wait_readable()
+                data = self._try_read(size)
+            # A read that took all there was is most often followed by nothing: wait before the next one.
+            self._drained = self._pollable and len(data) < size and not self._ends
+        finally:
+            self._busy = False
+        return data
+
+    def close(self) -> None:
+        """Close it, at once."""
+        self._fd = _close(self._fd, self._close)
+
+    def hand_over(self) -> PollReader:
+        """Close this one, made with the default ``read``, and give another over the same open file."""
+        heir = PollReader(os.dup(self._fd), pollable=self._pollable)
+        self.close()
+        return heir
+
+    def end_when_empty(self) -> None:
+        """Take it for ended where there is nothing to read: nobody writes any more who is worth waiting for."""
+        self._ends, self._drained = True, False
+        if self._fd != -1:
+            trio.lowlevel.notify_closing(self._fd)
+
+    async def _wait_readable(self) -> None:
+        """Wait until there is something to read, or that is not worth it any more."""
+        try:
+            await trio.lowlevel.wait_readable(self._fd)
+        except trio.ClosedResourceError:
+            if not self._ends:
+                raise
+
+    def _try_read(self, size: int) -> bytes | None:
+        try:
+            return self._read(self._fd, size)
+        except BlockingIOError:
+            return None
+        except OSError as exc:
+            raise _as_trio_error(exc, self._fd) from exc
+
+
+class PollWriter:
+    """Output to a descriptor that never blocks a write; the counterpart of ``PollReader``.
+
+    ``pollable`` is false for a file that is always ready and that the system's poller refuses. ``shut_down(fd)`` tells
+    the peer the end where closing a copy of the descriptor does not.
+    """
+
+    __slots__ = ("_close", "_fd", "_pollable", "_shut_down", "_write", "ends_for_peer")
+
+    def __init__(
+        self,
+        fd: int,
+        write: Callable[[int, Any], int] = os.write,
+        *,
+        shut_down: Callable[[int], None] | None = None,
+        close: Callable[[int], None] = os.close,
+        pollable: bool = True,
+        ends_for_peer: bool = True,
+    ) -> None:
+        self._fd = fd
+        self._write = write
+        self._shut_down = shut_down
+        self._close = close
+        self._pollable = pollable
+        self.ends_for_peer = ends_for_peer
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Write all of it: one attempt first, then whenever there is room."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._fd == -1:
+            raise trio.ClosedResourceError("the stream is closed")
+        sent = self.send_nowait(data)
+        if sent == len(data):
+            # Shielded, for all of it is written: a caller that is cancelled here would think otherwise.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return
+        with memoryview(data) as view:
+            while sent < len(view):
+                await trio.lowlevel.wait_writable(self._fd)
+                sent += self.send_nowait(view[sent:])
+
+    def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
+        """Write what finds room at once."""
+        try:
+            return self._write(self._fd, data)
+        except BlockingIOError:
+            return 0
+        except OSError as exc:
+            raise _as_trio_error(exc, self._fd) from exc
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait until there is room."""
+        if self._fd == -1:
+            raise trio.ClosedResourceError("the stream is closed")
+        if self._pollable:
+            await trio.lowlevel.wait_writable(self._fd)
+        else:
+            await trio.lowlevel.checkpoint()
+
+    def send_eof(self) -> None:
+        """Tell the peer the end and close."""
+        if self._fd != -1 and self._shut_down is not None:
+            # Refused where the peer is gone already, and knows.
+            with contextlib.suppress(OSError):
+                self._shut_down(self._fd)
+        self.close()
+
+    def close(self) -> None:
+        """Close it, at once."""
+        self._fd = _close(self._fd, self._close)
+
+
+def checked_size(max_bytes: int | None) -> int:
+    """Give how many bytes a ``receive_some(max_bytes)`` may take."""
+    if max_bytes is None:
+        return RECEIVE_SIZE
+    if max_bytes < 1:
+        raise ValueError("max_bytes is at least 1")
+    return max_bytes
+
+
+def _close(fd: int, close: Callable[[int], None]) -> int:
+    """Close a descriptor that tasks may be waiting for, unless it is closed. Gives the mark of a closed one."""
+    if fd != -1:
+        # First, or the waiting tasks would sleep on, or wake for a stranger that gets the same number. Outside a run,
+        # where the call is refused, nobody waits.
+        with contextlib.suppress(RuntimeError):
+            trio.lowlevel.notify_closing(fd)
+        close(fd)
+    return -1
+
+
+def _as_trio_error(exc: OSError, fd: int) -> trio.ClosedResourceError | trio.BrokenResourceError:
+    if fd == -1 or exc.errno == errno.EBADF:
+        return trio.ClosedResourceError("the stream is closed")
+    return trio.BrokenResourceError(exc.strerror or str(exc))

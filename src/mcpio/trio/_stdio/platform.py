@@ -1,0 +1,12 @@
+"""What differs between POSIX and Windows, under the same names. The rest of this package knows neither."""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "win32":
+    from mcpio.trio._stdio.windows import INHERITED_VARIABLES, TERMINATION_SIGNALS, open_input, open_output, start_child
+else:
+    from mcpio.trio._stdio.posix import INHERITED_VARIABLES, TERMINATION_SIGNALS, open_input, open_output, start_child
+
+__all__ = ["INHERITED_VARIABLES", "TERMINATION_SIGNALS", "open_input", "open_output", "start_child"]

@@ -1,0 +1,210 @@
+"""The POSIX side of ``_platform``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from mcpio.trio._stdio.child import Child, Stderr
+from mcpio.trio._stdio.descriptors import open_input, open_output
+from mcpio.trio._stdio.fd_streams import FdReader, FdWriter, PollReader, PollWriter
+
+__all__ = ["INHERITED_VARIABLES", "TERMINATION_SIGNALS", "open_input", "open_output", "start_child"]
+
+assert not TYPE_CHECKING or sys.platform != "win32"
+
+TERMINATION_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+"""The signals that end a server."""
+
+INHERITED_VARIABLES: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+"""The environment variables that a child gets unasked: nothing that is likely to be a secret."""
+
+
+async def start_child(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None, stderr: Stderr, die_with_parent: bool
+) -> Child:
+    """Start a child in a session of its own, with pipes; ``OSError`` or ``ValueError`` where that fails."""
+    if die_with_parent and sys.platform != "linux":
+        raise ValueError("die_with_parent needs Linux")
+    with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+        child_stdin, stdin = _pipe(theirs, ours)
+        stdout, child_stdout = _pipe(ours, theirs)
+        captured, child_stderr = None, subprocess.DEVNULL if stderr is Stderr.DISCARD else None
+        if stderr is Stderr.PIPE:
+            captured, child_stderr = _pipe(ours, theirs)
+        for fd in (stdin, stdout, captured):
+            if fd is not None:
+                os.set_blocking(fd, False)
+        start = _start_tied if die_with_parent else trio.lowlevel.open_process
+        process: _Process = await start(
+            list(argv),
+            stdin=child_stdin,
+            stdout=child_stdout,
+            stderr=child_stderr,
+            env=dict(env),
+            cwd=cwd,
+            start_new_session=True,
+        )
+        ours.pop_all()
+    return _PosixChild(process, PollWriter(stdin), PollReader(stdout), captured)
+
+
+def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+    """Make a pipe, each of whose ends is closed by the stack given for it. No other child inherits it."""
+    reading, writing = os.pipe()
+    reader.callback(os.close, reading)
+    writer.callback(os.close, writing)
+    return reading, writing
+
+
+class _Process(Protocol):
+    @property
+    def pid(self) -> int: ...
+
+    async def wait(self) -> int: ...
+
+
+class _PosixChild:
+    """A session leader: its process group has its number."""
+
+    def __init__(self, process: _Process, stdin: PollWriter, stdout: PollReader, stderr: int | None) -> None:
+        self.pid = process.pid
+        self.stdin: FdWriter = stdin
+        self.stdout: FdReader = stdout
+        self.stderr: FdReader | None = None if stderr is None else PollReader(stderr)
+        self._process = process
+        self._stdout = stdout
+
+    async def wait(self) -> int:
+        return await self._process.wait()
+
+    def terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def group_left(self) -> bool:
+        return _group_lives(self.pid)
+
+    def take_stdout(self) -> FdReader | None:
+        return self._stdout.hand_over()
+
+    def end_stdout(self) -> None:
+        self._stdout.end_when_empty()
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Refused for a program that changed its user: it keeps the end of its input as the only hint.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return _has_living_member(group) if sys.platform == "linux" else True
+
+
+def _has_living_member(group: int) -> bool:
+    """Tell members from zombies, which stay for ever where process 1 reaps nobody, as in many containers."""
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return True  # Nobody can tell.
+    for name in names:
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                # "pid (command) state parent group ...", and the command may hold anything.
+                state, _, member_of = file.read().rpartition(b")")[2].split()[:3]
+                if int(member_of) == group and state not in (b"Z", b"X"):
+                    return True
+    return False
+
+
+async def _start_tied(
+    argv: list[str],
+    *,
+    stdin: int,
+    stdout: int,
+    stderr: int | None,
+    env: dict[str, str],
+    cwd: str | None,
+    start_new_session: bool,
+) -> _Process:
+    """Start a child that the kernel kills when this thread ends, and so at any end of this process.
+
+    In this very thread, for it is the thread that counts: one from a pool would take the child with it when it
+    retires. The loop stands still until the program runs, some milliseconds.
+    """
+    await trio.lowlevel.checkpoint_if_cancelled()
+    popen = subprocess.Popen(  # noqa: ASYNC220, S603 - in this thread, as said above, and what the caller names
+        argv,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        env=env,
+        cwd=cwd,
+        start_new_session=start_new_session,
+        preexec_fn=_tie_to(os.getpid()),  # noqa: PLW1509 - nothing in it takes a lock or imports
+    )
+    return _TiedProcess(popen)
+
+
+def _tie_to(parent: int) -> Callable[[], None]:
+    """Give what the child runs between fork and exec.
+
+    Python code there is safe as long as it waits for no lock that another thread of the parent held at the fork:
+    everything is looked up before, and ``PyDLL`` keeps the interpreter lock during the call.
+    """
+    import ctypes
+
+    prctl = ctypes.PyDLL(None).prctl
+    prctl.argtypes = (ctypes.c_int, ctypes.c_ulong)
+    set_parent_death_signal, kill = 1, int(signal.SIGKILL)
+    parent_of_caller, leave = os.getppid, os._exit
+
+    def tie() -> None:
+        prctl(set_parent_death_signal, kill)
+        if parent_of_caller() != parent:
+            leave(1)  # The parent died before the call, and no signal will come.
+
+    return tie
+
+
+class _TiedProcess:
+    """The exit of a child that Trio did not start."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self._popen = popen
+        self.pid = popen.pid
+
+    async def wait(self) -> int:
+        if self._popen.returncode is None:
+            await self._wait_for_exit()
+        return self._popen.wait()
+
+    async def _wait_for_exit(self) -> None:
+        try:
+            exit_fd = os.pidfd_open(self.pid)
+        except OSError:
+            # A kernel before 5.3, or a sandbox. WNOWAIT: the thread, if abandoned, must not reap.
+            await trio.to_thread.run_sync(
+                os.waitid, os.P_PID, self.pid, os.WEXITED | os.WNOWAIT, abandon_on_cancel=True
+            )
+            return
+        try:
+            await trio.lowlevel.wait_readable(exit_fd)
+        finally:
+            trio.lowlevel.notify_closing(exit_fd)
+            os.close(exit_fd)

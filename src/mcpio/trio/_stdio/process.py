@@ -1,0 +1,359 @@
+"""A server as a child process: started, listened to, and brought to its end (STDIO-01, -07, -08, -11, -13)."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, Literal, TypedDict, Unpack
+
+import trio
+
+from mcpio._printable import printable
+from mcpio.engine.shutdown import Shutdown, ShutdownAction
+from mcpio.errors import ConnectFailed
+from mcpio.trio._interrupts import uninterruptible
+from mcpio.trio._stdio.child import Child, Stderr
+from mcpio.trio._stdio.fd_streams import FdReader, StdioStream
+from mcpio.trio._stdio.platform import INHERITED_VARIABLES, start_child
+from mcpio.trio._stdio.stderr import StderrReader
+
+__all__ = [
+    "ChildProcess",
+    "ProcessOptions",
+    "StderrSink",
+    "default_environment",
+    "open_process_stream",
+    "start_process",
+]
+
+StderrSink = Literal["inherit", "discard", "capture"] | Callable[[str], object]
+"""Where a child's standard error goes: to this process's own, nowhere, into ``stderr_tail`` alone, or there and to a
+function, line by line."""
+
+
+class ProcessOptions(TypedDict, total=False):
+    """The keyword arguments of ``start_process``, for functions that pass them on."""
+
+    env: Mapping[str, str] | None
+    inherit_env: bool
+    cwd: str | os.PathLike[str] | None
+    stderr: StderrSink
+    close_grace: float
+    terminate_grace: float
+    die_with_parent: bool
+
+
+LAST_WORDS_PATIENCE: Final = 0.5
+"""Seconds that an error message waits for the child's exit and the rest of its standard error."""
+
+STDERR_PATIENCE: Final = 0.2
+"""Seconds that the end waits for the end of standard error, which a stranger may hold open."""
+
+
+def default_environment() -> dict[str, str]:
+    """Give the part of this process's environment that a child gets unasked (STDIO-11): no variable of unknown use.
+
+    Those are HOME, LOGNAME, PATH, SHELL, TERM and USER; on Windows what programs there need to start. Values that are
+    exported shell functions are left out.
+    """
+    found = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+    return {name: value for name, value in found.items() if not value.startswith("()")}
+
+
+async def start_process(
+    argv: Sequence[str],
+    *,
+    nursery: trio.Nursery,
+    env: Mapping[str, str] | None = None,
+    inherit_env: bool = False,
+    cwd: str | os.PathLike[str] | None = None,
+    stderr: StderrSink = "inherit",
+    close_grace: float = 2.0,
+    terminate_grace: float = 2.0,
+    die_with_parent: bool = False,
+) -> ChildProcess:
+    """Start a program as a child whose standard input and output are a stream. ``nursery`` holds its tasks.
+
+    ``argv`` is the program and its arguments; there is no shell. The child's environment is ``default_environment()``,
+    or all of this process's with ``inherit_env``, and ``env`` on top. ``cwd`` is its working directory, this process's
+    by default. The child leads a session and process group of its own: a Ctrl-C in this process's terminal does not
+    reach it.
+
+    ``stderr`` says where its standard error goes; it is always read, so that the child never blocks on it. A function
+    is called with each line (text without its end, undecodable bytes replaced) and must be quick.
+
+    ``close`` ends the child: its input is closed; after ``close_grace`` seconds its group gets SIGTERM, and after
+    ``terminate_grace`` more SIGKILL. The same when the nursery is cancelled. What the child leaves in its group when
+    it exits is ended so too. If this process is killed, the child still sees the end of its input;
+    ``die_with_parent`` (Linux; on Windows it is always so) makes the kernel kill it then, and starts it with a fork in
+    the thread of the Trio run, which blocks the run for some milliseconds and which libraries that dislike forks in a
+    process with threads may warn of. Programs that change their user lose that tie.
+
+    Raises ``ConnectFailed`` where the program cannot be started.
+    """
+    mode = _stderr_mode(stderr)
+    machine = Shutdown(close_grace=close_grace, terminate_grace=terminate_grace)
+    place = None if cwd is None else os.fspath(cwd)
+    child = await _start(argv, _environment(env, inherit_env), place, mode, die_with_parent)
+    process = ChildProcess(tuple(argv), child, machine, stderr if callable(stderr) else None)
+    try:
+        process.attend(nursery)
+    except RuntimeError:
+        # The nursery is closed: nobody would see to the child.
+        child.kill()
+        process.stream.close()
+        with trio.CancelScope(shield=True):
+            await child.wait()
+        raise
+    return process
+
+
+@asynccontextmanager
+async def open_process_stream(argv: Sequence[str], **options: Unpack[ProcessOptions]) -> AsyncIterator[ChildProcess]:
+    """Start a program for the length of a block, with the options of ``start_process``.
+
+    Leaving the block ends the child and waits for that. Exceptions of the block and of the start leave as they are, in
+    no group.
+    """
+    failure: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            try:
+                process = await start_process(argv, nursery=nursery, **options)
+                try:
+                    yield process
+                finally:
+                    process.close()
+            except BaseException as exc:
+                failure = exc  # Raised below, outside the nursery, which would wrap it.
+    finally:
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                failure = None  # It refers to this frame, and this frame to it.
+
+
+@uninterruptible
+class ChildProcess:
+    """A running child. Made by ``start_process`` and ``open_process_stream``."""
+
+    def __init__(
+        self, argv: tuple[str, ...], child: Child, machine: Shutdown, sink: Callable[[str], object] | None
+    ) -> None:
+        self.argv = argv
+        """The program and its arguments."""
+        self.pid: int = child.pid
+        """Its process id, and that of its group."""
+        self.stream: StdioStream = _ChildStream(child, self._take_stdout)
+        """Its standard input (``send_all``, ``send_eof``) and output (``receive_some``).
+
+        After ``aclose`` the child's remaining output is read and dropped, so that it can end in peace.
+        """
+        self.returncode: int | None = None
+        """Its exit status, negative for a signal (-9 for SIGKILL); ``None`` until it has exited."""
+        self._child = child
+        self._machine = machine
+        self._stderr = StderrReader(child.stderr, sink)
+        self._reading_stderr = trio.CancelScope(shield=True)
+        self._unread: FdReader | None = None
+        self._wake = trio.Event()
+        self._exited = trio.Event()
+        self._ended = trio.Event()
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines (at most 8 KiB) of its standard error, if that is captured."""
+        return self._stderr.tail
+
+    def close(self) -> None:
+        """Begin its end and return. Synchronous, idempotent; from any task of the run, in any order."""
+        self.stream.close()
+        if not self._ended.is_set():
+            self._machine.close(trio.current_time())
+            self._act()
+            self._wake.set()
+
+    async def aclose(self) -> None:
+        """Close and wait for the end. Cancelled, it stops waiting, and the end goes on."""
+        self.close()
+        await self._ended.wait()
+
+    async def wait(self) -> int | None:
+        """Wait for its exit and give the status; ``None`` for a child that survived SIGKILL and was given up."""
+        await self._exited.wait()
+        return self.returncode
+
+    async def last_words(self, patience: float = LAST_WORDS_PATIENCE) -> str:
+        """Say how it ended, with the tail of its standard error, for the message of an error.
+
+        Waits up to ``patience`` seconds for the exit and for the rest of standard error.
+        """
+        with trio.move_on_after(patience):
+            await self._exited.wait()
+            await self._stderr.ended.wait()
+        text = f"{self.argv[0]!r} {_describe_exit(self.returncode)}"
+        tail = printable(self.stderr_tail.strip())
+        return f"{text}; the end of its standard error:\n{tail}" if tail else text
+
+    def attend(self, nursery: trio.Nursery) -> None:
+        """Start the tasks that look after the child. ``start_process`` does it."""
+        nursery.start_soon(self._supervise)
+        nursery.start_soon(self._read_stderr)
+        nursery.start_soon(self._follow_nursery)
+
+    async def _supervise(self) -> None:
+        """See the child to its end. Shielded: a cancellation of the nursery comes as a ``close``."""
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._await_exit)
+                while not self._machine.finished:
+                    await self._await_event()
+                    self._act()
+                    if self._unread is not None:
+                        nursery.start_soon(_drop, self._unread)
+                        self._unread = None
+                with trio.move_on_after(STDERR_PATIENCE):
+                    await self._stderr.ended.wait()
+                self._reading_stderr.cancel()
+                nursery.cancel_scope.cancel()
+        self._child.stdin.close()
+        self._child.end_stdout()
+        if self._unread is not None:
+            self._unread.close()  # The stream was closed while only the standard error was still read.
+        self._exited.set()
+        self._ended.set()
+
+    async def _read_stderr(self) -> None:
+        """Read standard error until the child has ended: it must not block on it. Raises what ends the program."""
+        with self._reading_stderr:
+            await self._stderr.run()
+
+    async def _follow_nursery(self) -> None:
+        try:
+            await self._ended.wait()
+        except trio.Cancelled:
+            self.close()
+            raise
+
+    async def _await_exit(self) -> None:
+        self.returncode = await self._child.wait()
+        self._machine.child_exited(trio.current_time(), group_left=self._child.group_left())
+        self._exited.set()
+        self._wake.set()
+
+    async def _await_event(self) -> None:
+        deadline = self._machine.next_deadline()
+        with trio.CancelScope(deadline=math.inf if deadline is None else deadline) as scope:
+            await self._wake.wait()
+            self._wake = trio.Event()
+        if scope.cancelled_caught:
+            self._machine.handle_timeout(trio.current_time())
+
+    def _act(self) -> None:
+        while (action := self._machine.next_action()) is not None:
+            match action:
+                case ShutdownAction.CLOSE_STDIN:
+                    self._child.stdin.close()
+                case ShutdownAction.TERMINATE:
+                    self._child.terminate()
+                case ShutdownAction.KILL:
+                    self._child.kill()
+                case ShutdownAction.PROBE:
+                    if not self._child.group_left():
+                        self._machine.group_ended()
+
+    def _take_stdout(self) -> None:
+        """Have the supervision read on in place of the stream: a child that blocks on output never ends politely."""
+        if self._ended.is_set():
+            self._child.stdout.close()
+        else:
+            self._unread = self._child.take_stdout()
+            self._wake.set()
+
+
+class _ChildStream(StdioStream):
+    """The stream to a child, which closes with care for the child."""
+
+    def __init__(self, child: Child, on_close: Callable[[], None]) -> None:
+        super().__init__(child.stdout, child.stdin)
+        self._on_close = on_close
+
+    def close(self) -> None:
+        if not self._closed:
+            self._on_close()
+        super().close()
+
+
+async def _start(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stderr: Stderr, die_with_parent: bool
+) -> Child:
+    if isinstance(argv, str | bytes) or not argv:
+        raise TypeError(f"argv is a list of strings, the program first, not {argv!r}")
+    try:
+        return await start_child(argv, env=env, cwd=cwd, stderr=stderr, die_with_parent=die_with_parent)
+    except OSError as exc:
+        raise ConnectFailed(f"cannot start {argv[0]!r}: {_reason(exc, argv[0], cwd)}") from exc
+    except (ValueError, subprocess.SubprocessError) as exc:  # A null character in an argument, say.
+        raise ConnectFailed(f"cannot start {argv[0]!r}: {exc}") from exc
+
+
+def _reason(exc: OSError, program: str, cwd: str | None) -> str:
+    if cwd is not None and not os.path.isdir(cwd):
+        return f"the working directory {cwd!r} does not exist"
+    if isinstance(exc, FileNotFoundError):
+        if os.path.dirname(program) and os.path.exists(program):
+            return "the interpreter that its first line names is not found"
+        return "no such program"
+    if isinstance(exc, PermissionError):
+        return "it is not an executable file, or this user may not run it"
+    return exc.strerror or str(exc)
+
+
+def _environment(env: Mapping[str, str] | None, inherit_env: bool) -> dict[str, str]:
+    base = dict(os.environ) if inherit_env else default_environment()
+    given = dict(env or {})
+    for name, value in given.items():
+        if not isinstance(value, str | bytes | os.PathLike):
+            raise TypeError(f"env: the value of {name!r} is text, not of type {type(value).__name__}")
+    return base | given
+
+
+def _stderr_mode(sink: StderrSink) -> Stderr:
+    match sink:
+        case "inherit":
+            return Stderr.INHERIT
+        case "discard":
+            return Stderr.DISCARD
+        case "capture":
+            return Stderr.PIPE
+        case _ if callable(sink):
+            return Stderr.PIPE
+    raise ValueError(f"stderr is 'inherit', 'discard', 'capture' or a function, not {sink!r}")
+
+
+def _describe_exit(returncode: int | None) -> str:
+    if returncode is None:
+        return "has not exited"
+    if returncode >= 0:
+        return f"exited with status {returncode}"
+    try:
+        return f"was ended by {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"was ended by signal {-returncode}"
+
+
+@trio.lowlevel.enable_ki_protection
+async def _drop(source: FdReader) -> None:
+    """Read to the end, for nobody."""
+    try:
+        with contextlib.suppress(trio.BrokenResourceError):
+            while await source.receive_some():
+                pass
+    finally:
+        source.close()

@@ -1,0 +1,136 @@
+"""Standard input and output as the protocol's stream, with everything else that writes there kept away (STDIO-04)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from mcpio.trio._stdio.fd_streams import StdioStream
+from mcpio.trio._stdio.platform import open_input, open_output
+
+__all__ = ["ClaimedStdio", "claim_stdio", "stdio_stream"]
+
+
+@asynccontextmanager
+async def stdio_stream() -> AsyncIterator[StdioStream]:
+    """Give this process's standard input and output as one stream, and keep all others off them.
+
+    Inside the block descriptor 0 is the null device, descriptor 1 goes where 2 goes, and ``sys.stdout`` is
+    ``sys.stderr``: what ``print``, C code or a child process writes to standard output appears on standard error. All
+    of that ends with the block. The one exception: after ``send_eof`` to a pipe or socket there is no standard output
+    to come back to, and 1 stays where 2 goes.
+
+    No flag of an inherited file is changed. Leaving the block closes the stream. One block at a time in a process.
+    """
+    with claim_stdio() as claimed:
+        stream = StdioStream(
+            open_input(claimed.input_fd), open_output(claimed.output_fd), on_eof=claimed.release_output
+        )
+        try:
+            yield stream
+        finally:
+            stream.close()
+
+
+class ClaimedStdio:
+    """What ``claim_stdio`` gives: private descriptors of what 0 and 1 were. They are closed with the block."""
+
+    __slots__ = ("input_fd", "output_fd")
+
+    def __init__(self, input_fd: int, output_fd: int) -> None:
+        self.input_fd = input_fd
+        self.output_fd = output_fd
+
+    def release_output(self) -> None:
+        """Close this process's last hold on its standard output, for good."""
+        if self.output_fd != -1:
+            os.close(self.output_fd)
+            self.output_fd = -1
+
+
+@contextmanager
+def claim_stdio() -> Iterator[ClaimedStdio]:
+    """Take standard input and output away from everything else in the process, for the length of the block.
+
+    See ``stdio_stream``. Text that lies unwritten in ``sys.stdout`` goes to standard error at once. ``RuntimeError`` in
+    a block of its own.
+    """
+    if _claims:
+        raise RuntimeError("standard input and output are in use by another block")
+    there = [fd for fd, file in enumerate((sys.__stdin__, sys.__stdout__, sys.__stderr__)) if _is_there(fd, file)]
+    _fill_gaps()
+    claimed = ClaimedStdio(_private_copy(0, there), _private_copy(1, there))
+    _claims.append(claimed)
+    text_output = sys.stdout
+    if 0 in there:
+        _point(0, os.open(os.devnull, os.O_RDONLY))
+    if 1 in there:
+        _point(1, _private_copy(2, there))
+    # Only now: its unwritten text belongs to no protocol.
+    _flush(text_output)
+    sys.stdout = sys.stderr
+    try:
+        yield claimed
+    finally:
+        _flush(text_output)
+        if sys.stdout is sys.stderr:
+            sys.stdout = text_output
+        _give_back(0, claimed.input_fd, there)
+        _give_back(1, claimed.output_fd, there)
+        _claims.clear()
+
+
+_claims: list[ClaimedStdio] = []
+"""The block that is open, if any."""
+
+
+def _is_there(fd: int, file: object) -> bool:
+    """Say whether the process was started with this descriptor and has it still.
+
+    If not, Python has no open file for it, and the number may be anything by now: the run's own epoll, say.
+    """
+    if file is None or getattr(file, "closed", False):
+        return False
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def _fill_gaps() -> None:
+    """Open the null device wherever 0, 1 or 2 is closed, so that no private descriptor gets such a number."""
+    fd = os.open(os.devnull, os.O_RDWR)
+    while fd <= 2:
+        os.set_inheritable(fd, True)
+        fd = os.open(os.devnull, os.O_RDWR)
+    os.close(fd)
+
+
+def _private_copy(fd: int, there: list[int]) -> int:
+    return os.dup(fd) if fd in there else os.open(os.devnull, os.O_RDWR)
+
+
+def _point(standard_fd: int, fd: int) -> None:
+    """Make a standard descriptor refer to what ``fd`` refers to, and close ``fd``."""
+    os.dup2(fd, standard_fd)
+    os.close(fd)
+
+
+def _give_back(standard_fd: int, fd: int, there: list[int]) -> None:
+    if fd == -1:
+        return  # Released: what took its place stays.
+    if standard_fd in there:
+        _point(standard_fd, fd)
+    else:
+        os.close(fd)
+
+
+def _flush(file: object) -> None:
+    flush = getattr(file, "flush", None)  # sys.stdout is None where a program has no console.
+    if flush is not None:
+        with contextlib.suppress(OSError, ValueError):
+            flush()

@@ -1,0 +1,185 @@
+"""How a connection's bytes or messages travel over each kind of transport."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import TypeAlias
+
+import trio
+
+from mcpio._drivers.actor import PIECE, TransportAdapter
+from mcpio.engine.connection import Connection
+from mcpio.engine.table import Phase
+
+__all__ = [
+    "PIECE",
+    "ChannelAdapter",
+    "StreamAdapter",
+    "Transport",
+    "TransportAdapter",
+    "adapter_for",
+    "close_forcefully",
+    "quickened",
+]
+
+Transport: TypeAlias = "trio.abc.Stream | trio.abc.Channel[str] | trio.abc.Channel[bytes]"
+"""What carries a conversation: a stream of bytes, or a channel of whole messages."""
+
+
+class StreamAdapter:
+    """Lines on a ``trio.abc.Stream``.
+
+    A stream that has ``send_nowait``, and a plain socket, saves a turn of the loop for most messages.
+    """
+
+    def __init__(self, stream: trio.abc.Stream, *, end_is_loss: bool = False) -> None:
+        """With ``end_is_loss``, ``receive`` raises ``trio.BrokenResourceError`` when the peer ends the stream."""
+        self._stream = stream = quickened(stream)
+        self._end_is_loss = end_is_loss
+        self._send_nowait: Callable[[bytes], int] | None = getattr(stream, "send_nowait", None)
+        self._received = b""
+        self._fed = 0
+        self._rest = b""
+        self._ends = False
+        self._sending = False
+
+    @property
+    def unsent(self) -> bool:
+        """Whether output was pulled from a connection and not written yet."""
+        return bool(self._rest) or self._ends
+
+    @property
+    def ending(self) -> bool:
+        """Whether the end in order was pulled, and it or what comes before it is not written yet."""
+        return self._ends
+
+    async def receive(self, connection: Connection) -> None:
+        """Feed a piece of what has arrived, or of what arrives next, or the end of it."""
+        if self._fed < len(self._received):
+            await trio.lowlevel.checkpoint()
+        else:
+            self._received, self._fed = bytes(await self._stream.receive_some()), 0
+            if self._end_is_loss and not self._received and connection.phase is not Phase.CLOSING:
+                raise trio.BrokenResourceError("the peer closed the connection")
+        data, start = self._received, self._fed
+        # Only lines cost anything: there is no need to cut a long one.
+        end = data.find(b"\n", start + PIECE) + 1 or len(data)
+        self._fed = end
+        connection.receive_data(data[start:end] or None, trio.current_time())
+
+    def send_now(self, connection: Connection) -> None:
+        """Write what finds room. No checkpoint is passed, so that no cancellation can tear a message."""
+        if self._send_nowait is not None and not self._sending and not self.unsent:
+            self._pull(connection)
+            self._try_to_send()
+            connection.set_unwritten(len(self._rest))
+
+    async def send(self, connection: Connection) -> None:
+        """Write what is unsent, or else about 64 KiB of what the engine has, in one write."""
+        self._sending = True
+        try:
+            if not self.unsent:
+                self._pull(connection)
+                self._try_to_send()
+            connection.set_unwritten(len(self._rest))
+            if self._rest:
+                await self._stream.send_all(self._rest)
+                self._rest = b""
+                connection.set_unwritten(0)
+            if self._ends:
+                if isinstance(self._stream, trio.abc.HalfCloseableStream):
+                    await self._stream.send_eof()
+                self._ends = False
+        finally:
+            self._sending = False
+
+    def session_lost(self) -> None:
+        """There is no other stream."""
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    def _pull(self, connection: Connection) -> None:
+        chunks = connection.data_to_send()
+        self._ends = bool(chunks) and chunks[-1] is None
+        self._rest = b"".join([chunk for chunk in chunks if chunk is not None])
+
+    def _try_to_send(self) -> None:
+        if self._rest and self._send_nowait is not None:
+            try:
+                self._rest = self._rest[self._send_nowait(self._rest) :]
+            except Exception:
+                return  # The writer will meet the same, and has somewhere to say it.
+
+
+class ChannelAdapter:
+    """Whole JSON texts on a ``trio.abc.Channel``, as text or as bytes: what the peer sends decides.
+
+    Until it has sent something, ``binary`` does.
+    """
+
+    unsent = False
+    ending = False
+
+    def __init__(self, channel: trio.abc.Channel[str] | trio.abc.Channel[bytes], *, binary: bool) -> None:
+        self._channel = channel
+        self._binary = binary
+
+    async def receive(self, connection: Connection) -> None:
+        """Feed the next message, or the end."""
+        try:
+            message: object = await self._channel.receive()
+        except trio.EndOfChannel:
+            connection.receive_message(None, trio.current_time())
+            return
+        if not isinstance(message, str | bytes | bytearray | memoryview):
+            raise TypeError(f"a channel's messages are str or bytes, not {type(message).__name__}")
+        self._binary = not isinstance(message, str)
+        text = message if isinstance(message, str) else bytes(message)
+        connection.receive_message(text, trio.current_time())
+
+    def send_now(self, connection: Connection) -> None:
+        """Leave everything to ``send``: a channel cannot tell whether it has room."""
+
+    async def send(self, connection: Connection) -> None:
+        """Send every message that the engine has."""
+        while (message := connection.next_message()) is not None:
+            text = message.text if self._binary else message.text.decode()
+            connection.set_unwritten(len(message.text))
+            await self._channel.send(text)  # type: ignore[arg-type]  # whichever of the two the peer uses
+            connection.set_unwritten(0)
+
+    def session_lost(self) -> None:
+        """There is no other channel."""
+
+    async def aclose(self) -> None:
+        """Close the channel."""
+        await self._channel.aclose()
+
+
+def adapter_for(transport: Transport, *, binary: bool = False) -> TransportAdapter:
+    """Return how messages travel over a transport. Raises ``TypeError`` for what is neither a stream nor a channel."""
+    if isinstance(transport, trio.abc.Stream):
+        return StreamAdapter(transport)
+    if isinstance(transport, trio.abc.Channel):
+        return ChannelAdapter(transport, binary=binary)
+    raise TypeError(f"a transport is a trio.abc.Stream or a trio.abc.Channel, not {type(transport).__name__}")
+
+
+def quickened(stream: trio.abc.Stream) -> trio.abc.Stream:
+    """Return a stream that saves turns of the loop, in place of a plain socket, and any other as it is."""
+    if os.name == "posix" and isinstance(stream, trio.SocketStream):
+        from mcpio.trio._net.socket_stream import QuickSocketStream  # not for those who have no sockets
+
+        return QuickSocketStream(stream)
+    return stream
+
+
+async def close_forcefully(wire: TransportAdapter) -> None:
+    """Close a transport without waiting for anything, and without a failure."""
+    with trio.CancelScope() as scope, contextlib.suppress(Exception):
+        scope.cancel()
+        await wire.aclose()

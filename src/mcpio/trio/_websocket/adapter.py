@@ -1,0 +1,232 @@
+"""How a connection's messages travel over a WebSocket: one text message for each, and the close at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+import trio
+
+from mcpio.engine.connection import Connection
+from mcpio.engine.table import Phase
+from mcpio.errors import WebSocketClosed
+from mcpio.trio._net.listening import BROKEN
+from mcpio.trio._transport import quickened
+from mcpio.websocket.closing import CloseCode, code_for
+from mcpio.websocket.machine import MessageReceived, WebSocket, WebSocketEnded
+
+__all__ = ["WebSocketAdapter"]
+
+FRAMES: Final = 64
+"""Frames after which a session gives way to the others: pings and fragments cost time, and bring nothing."""
+
+CHUNK: Final = 65536
+"""Bytes of messages that are taken in, and of output that is written, at once. That it finds room is a sign of life."""
+
+LAST_WRITE: Final = 0.5
+"""Seconds that a peer which closed, or broke the rules, has to take in what is under way and the answer to that."""
+
+
+class WebSocketAdapter:
+    """Messages on a stream that became a WebSocket. Whatever the peer does, its frames are whole (P4)."""
+
+    def __init__(
+        self, stream: trio.abc.Stream, socket: WebSocket, rest: bytes = b"", *, end_is_loss: bool = False
+    ) -> None:
+        """``rest`` came after the handshake.
+
+        With ``end_is_loss``, ``receive`` raises ``trio.BrokenResourceError`` when the peer ends it, also in order.
+        """
+        self._stream = quickened(stream)
+        self._socket = socket
+        self._end_is_loss = end_is_loss
+        self._send_nowait: Callable[[bytes], int] | None = getattr(self._stream, "send_nowait", None)
+        self._connection: Connection | None = None
+        self._rest = b""
+        self._ends = self._is_unheard = False
+        self._writing, self._last_write = trio.CancelScope(), inf
+        self._closing = trio.CancelScope()
+        self._end: WebSocketEnded | None = None
+        self._sending = False
+        socket.receive_data(rest, trio.current_time())
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something was pulled from a connection, or is due to the other end, and not written yet.
+
+        Also where the connection is yet to learn that nobody hears it, which ``send`` tells it.
+        """
+        return bool(self._rest) or self._is_unheard or self._socket.wants_write
+
+    @property
+    def ending(self) -> bool:
+        """Whether the end in order was pulled, and it or what comes before it is not written yet."""
+        return self._ends
+
+    async def receive(self, connection: Connection) -> None:
+        """Feed some of the messages that have arrived, or that arrive next, or the end."""
+        self._connection = connection
+        socket = self._socket
+        if self._end is not None or socket.has_more:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._read()
+        if self._end is not None:
+            self._tell_end(self._end, connection)
+            return
+        now, size, frames = trio.current_time(), 0, 0
+        while size < CHUNK and frames < FRAMES and (event := socket.next_event()) is not None:
+            frames += 1
+            if isinstance(event, MessageReceived):
+                size += len(event.text)
+                connection.receive_message(event.text, now)
+            elif isinstance(event, WebSocketEnded):
+                self._end = event
+        # What came before the end is acted on first.
+        if self._end is not None and not size:
+            self._tell_end(self._end, connection)
+
+    def send_now(self, connection: Connection) -> None:
+        """Write what finds room. No checkpoint is passed, so that no cancellation can tear a frame."""
+        if self._send_nowait is not None and not self._sending and not self._rest:
+            self._pull(connection)
+            self._try_to_send(self._send_nowait)
+            connection.set_unwritten(len(self._rest))
+
+    async def send(self, connection: Connection) -> None:
+        """Write what is unsent, or else about 64 KiB of what the engine has."""
+        self._sending = True
+        try:
+            if not self._rest:
+                self._pull(connection)
+                if self._send_nowait is not None:
+                    self._try_to_send(self._send_nowait)
+            connection.set_unwritten(len(self._rest))
+            if self._rest:
+                with trio.CancelScope(deadline=self._last_write) as self._writing:
+                    await self._send_rest()
+                connection.set_unwritten(len(self._rest))
+                if self._writing.cancelled_caught:
+                    raise trio.BrokenResourceError("the WebSocket is closed, and the peer does not read")
+        finally:
+            self._sending = False
+
+    def session_lost(self) -> None:
+        """There is no other stream."""
+
+    async def aclose(self) -> None:
+        """Close the WebSocket, if nothing is torn, and the stream. It takes as long as the peer may take for it."""
+        try:
+            # Where the writer was cancelled in the middle of a frame, nothing can follow.
+            if not self._rest:
+                with self._closing, contextlib.suppress(*BROKEN):
+                    await self._shake_hands_to_close()
+        finally:
+            await self._stream.aclose()
+
+    def close_by(self, deadline: float) -> None:
+        """Have ``aclose`` wait no longer than that for the other end to close too."""
+        self._closing.deadline = min(self._closing.deadline, deadline)
+
+    # Reading
+
+    async def _read(self) -> None:
+        """Wait for bytes, or for a deadline. Both are the machine's to act on."""
+        socket = self._socket
+        deadline = socket.next_deadline()
+        if deadline is not None and deadline <= trio.current_time():
+            # Nobody was reading, so nobody can have heard a sign of life.
+            socket.extend(trio.current_time())
+            deadline = socket.next_deadline()
+        with trio.move_on_at(inf if deadline is None else deadline) as scope:
+            data = bytes(await self._stream.receive_some())
+            socket.receive_data(data or None, trio.current_time())
+        if scope.cancelled_caught:
+            socket.handle_timeout(trio.current_time())
+
+    def _tell_end(self, end: WebSocketEnded, connection: Connection) -> None:
+        """Tell the engine how it ended."""
+        self._end = None
+        if self._end_is_loss and connection.phase is not Phase.CLOSING:
+            raise trio.BrokenResourceError("the peer closed the WebSocket") from (
+                end.error or WebSocketClosed(end.code, end.reason)
+            )
+        now = trio.current_time()
+        if end.error is None:
+            self._is_unheard = True
+            connection.receive_message(None, now)
+        elif not self._rest:
+            # What answers that which came before is said before it is told what is wrong.
+            self._pull(connection)
+        self._ends = bool(self._rest)
+        self._last_write = now + LAST_WRITE
+        self._writing.deadline = self._last_write
+        if end.error is not None:
+            connection.connection_lost(end.error, now)
+
+    # Writing
+
+    def _pull(self, connection: Connection) -> None:
+        """Take what there is to write now: messages, then what the WebSocket has to say itself."""
+        socket = self._socket
+        size, now = 0, trio.current_time()
+        while size < CHUNK and (message := connection.next_message()) is not None:
+            if socket.is_open:
+                socket.send_message(message.text)
+                size += len(message.text)
+        if not socket.is_open:
+            self._is_unheard = False
+            if connection.phase is Phase.CLOSING:
+                # The peer hears no answers any more, so those that are owed to it need not be waited for.
+                connection.close(now, 0.0)
+        self._rest = socket.data_to_send(now)
+        # The close itself is left to ``aclose``, which has time for it when all grace is over.
+        self._ends = connection.phase is Phase.CLOSED and bool(self._rest)
+
+    def _try_to_send(self, send_nowait: Callable[[bytes], int]) -> None:
+        if self._rest:
+            # If it fails, the writer will meet the same, and has somewhere to say it.
+            with contextlib.suppress(Exception):
+                self._rest = self._rest[send_nowait(self._rest) :]
+        self._ends = self._ends and bool(self._rest)
+
+    async def _send_rest(self) -> None:
+        data = memoryview(self._rest)
+        for start in range(0, len(data), CHUNK):
+            if start:
+                self._socket.extend(trio.current_time())
+            await self._stream.send_all(data[start : start + CHUNK])
+        self._rest = b""
+        self._ends = False
+
+    # Closing
+
+    def _close(self, connection: Connection, now: float) -> None:
+        """Have the WebSocket say why it ends."""
+        end = connection.end
+        code = code_for(end, connection.role)
+        why = "" if end is None or code in (CloseCode.NORMAL, CloseCode.GOING_AWAY) else end.reason.value
+        self._socket.close(code, why, now)
+
+    async def _shake_hands_to_close(self) -> None:
+        """Say the last word, and let the other end say its own, until its deadline."""
+        socket = self._socket
+        if self._connection is not None and socket.is_open:
+            self._close(self._connection, trio.current_time())
+        has_ended = False
+        while True:
+            if data := socket.data_to_send(trio.current_time()):
+                self._rest = b"?"
+                await self._stream.send_all(data)
+                self._rest = b""
+            if socket.over:
+                return
+            if not has_ended and socket.is_deaf and isinstance(self._stream, trio.abc.HalfCloseableStream):
+                # The other end can tell that all was said, and need not wait either.
+                await self._stream.send_eof()
+                has_ended = True
+            await self._read()
+            while socket.next_event() is not None:
+                pass

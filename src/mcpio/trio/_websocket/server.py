@@ -1,0 +1,103 @@
+"""``serve_websocket``: a server over WebSocket."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from mcpio._checks import checked, chosen
+from mcpio._drivers import TapSource
+from mcpio._drivers.connection_limit import MAX_CONNECTIONS
+from mcpio.app.server import Server
+from mcpio.engine.limits import seconds
+from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.trio._http.config import FindPrincipal, HttpTimeouts
+from mcpio.trio._http.connection_handler import HttpConnectionConfig
+from mcpio.trio._http.parsers import ParserName, new_parser
+from mcpio.trio._http.server import HttpListening, bound_to, run_http
+from mcpio.trio._net.listening import Acceptor
+from mcpio.trio._net.serving import until_signalled
+from mcpio.trio._websocket.handler import WebSocketTerms
+from mcpio.websocket.options import WebSocketOptions
+
+__all__ = ["WebSocketListening", "serve_websocket"]
+
+
+@attrs.frozen
+class WebSocketListening:
+    """A server that listens."""
+
+    url: str
+    """Where clients find it, ``ws+unix://`` for a Unix socket. With ``listeners`` that have no address of their own,
+    the path only."""
+    port: int | None
+    """The port, also where port 0 was asked for; ``None`` for what is no TCP socket."""
+
+
+async def serve_websocket(
+    server: Server,
+    port: int = 8000,
+    *,
+    host: str = "127.0.0.1",
+    unix: str | os.PathLike[str] | None = None,
+    unix_mode: int = 0o600,
+    path: str = "/mcp",
+    listeners: Sequence[trio.abc.Listener[Any]] | None = None,
+    options: WebSocketOptions | None = None,
+    policy: HostPolicy | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    principal: FindPrincipal | None = None,
+    timeouts: HttpTimeouts | None = None,
+    idle_timeout: float | None = None,
+    max_connections: int = MAX_CONNECTIONS,
+    max_per_address: int | None = None,
+    head_bytes: int = 65536,
+    parser: ParserName = "h11",
+    tap: TapSource | None = None,
+    handle_signals: bool = False,
+    grace: float = 0.5,
+    task_status: trio.TaskStatus[WebSocketListening] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve any number of clients over WebSocket until cancelled. Then it ends in order, for at most ``grace`` seconds.
+
+    In order means: nobody new is let in, requests that run are answered, and then each WebSocket is closed with 1001.
+    Each connection is a session; one that fails costs itself only. ``idle_timeout`` closes a session by which nothing
+    comes for so many seconds, and for which nothing runs. To serve Streamable HTTP at the same address too, use
+    ``serve_http(websocket=…)``.
+
+    The opening handshake is a request of HTTP, and served as ``serve_http`` serves those: ``policy`` says which
+    ``Host`` and ``Origin`` are welcome, and without one the bound address does; ``principal`` says whose the session
+    is, and may return ``Denied``; ``timeouts.head`` is what a client has for the handshake. ``host``, ``port``,
+    ``unix``, ``unix_mode``, ``listeners``, ``ssl_context``, ``max_connections``, ``max_per_address``, ``head_bytes``,
+    ``parser``, ``tap`` and ``handle_signals`` are those of ``serve_http``.
+
+    What a client may send is bounded by ``Limits`` of the server's options. Raises ``OSError`` when the address cannot
+    be had. What the server's lifespan raises leaves as it is. ``ValueError`` and ``ImportError`` for a parser that
+    there is not.
+    """
+    new_parser(parser, head_bytes)  # To fail now, and not at the first client.
+    times, choices = chosen("timeouts", timeouts, HttpTimeouts), chosen("options", options, WebSocketOptions)
+    terms = WebSocketTerms(choices, is_alone=True, idle_timeout=seconds(idle_timeout))
+    told = HttpConnectionConfig(times, head_bytes, parser, None, principal, tap, None, "fail", terms)
+    door = Acceptor(
+        max_connections=max_connections,
+        max_per_address=max_per_address,
+        ssl_context=ssl_context,
+        handshake_timeout=times.head,
+        https_compatible=True,
+    )
+    http = HttpOptions(path=path, policy=checked("policy", policy, HostPolicy) or HostPolicy(None, None))
+
+    def started(listening: HttpListening) -> None:
+        task_status.started(WebSocketListening(listening.url, listening.port))
+
+    with until_signalled(handle_signals, grace):
+        async with bound_to(host, port, unix, unix_mode, listeners) as bound:
+            name = None if listeners is not None else host
+            scheme = "ws" if ssl_context is None else "wss"
+            await run_http(server, bound, name, http, told, door, scheme, grace, started)

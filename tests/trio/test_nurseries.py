@@ -1,0 +1,119 @@
+"""One exception instead of the groups that nurseries make (P10)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+
+import pytest
+import trio
+
+from mcpio.trio._nurseries import first_failure, reason_of, ungrouped
+
+
+async def failing(error: BaseException) -> None:
+    raise error
+
+
+def test_what_raises_nothing_raises_nothing() -> None:
+    with ungrouped():
+        pass
+
+
+def test_an_exception_in_a_nursery_leaves_without_its_group() -> None:
+    error = SystemExit(3)
+
+    async def main() -> None:
+        with ungrouped():
+            async with trio.open_nursery() as outer, trio.open_nursery() as inner:
+                outer.start_soon(trio.sleep_forever)
+                inner.start_soon(failing, error)
+
+    with pytest.raises(SystemExit) as caught:
+        trio.run(main)
+    assert caught.value is error
+    assert error.__context__ is None
+    assert error.__cause__ is None
+
+
+def test_another_exception_leaves_as_it_is() -> None:
+    with pytest.raises(ValueError, match="as it is"), ungrouped():
+        raise ValueError("as it is")
+
+
+async def two_that_sleep() -> None:
+    with ungrouped():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(trio.sleep_forever)
+
+
+def test_a_cancelled_nursery_leaves_a_plain_cancellation() -> None:
+    seen: list[type[BaseException]] = []
+
+    async def main() -> None:
+        with trio.move_on_after(0):
+            try:
+                await two_that_sleep()
+            except BaseException as error:
+                seen.append(type(error))
+                raise
+
+    trio.run(main)
+    assert seen == [trio.Cancelled]
+
+
+async def one_that_fails_at_the_end() -> None:
+    async def fail_at_the_end() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ValueError("x")
+
+    with ungrouped():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(fail_at_the_end)
+
+
+def test_a_failure_counts_more_than_the_cancellations_beside_it() -> None:
+    async def main() -> None:
+        with trio.move_on_after(0), pytest.raises(ValueError, match="x"):
+            await one_that_fails_at_the_end()
+
+    trio.run(main)
+
+
+def test_of_several_failures_it_is_the_first() -> None:
+    first, second = ValueError("first"), KeyError("second")
+    assert first_failure(BaseExceptionGroup("", [BaseExceptionGroup("", [first]), second])) is first
+
+
+REFUSED = os.strerror(errno.ECONNREFUSED)
+
+
+def all_refused() -> OSError:
+    """Return what Trio raises if every address of a name refuses."""
+    attempts = [
+        OSError(errno.ECONNREFUSED, f"Error connecting to ({host!r}, 1): {REFUSED}") for host in ("::1", "127.0.0.1")
+    ]
+    error = OSError("all attempts to connect to localhost:1 failed")
+    error.__cause__ = ExceptionGroup("all attempts failed", attempts)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (all_refused(), REFUSED),
+        (FileNotFoundError(errno.ENOENT, "no", "/run/s"), os.strerror(errno.ENOENT)),
+        (OSError("no route"), "no route"),
+        (ssl.SSLError(1, "certificate verify failed"), "certificate verify failed"),
+        (socket.gaierror(1, "no such host"), "[Errno 1] no such host"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_reason_says_the_deepest_cause_once(error: Exception, reason: str) -> None:
+    assert reason_of(error) == reason

@@ -1,0 +1,244 @@
+"""How messages travel over streams and channels of every kind: whole, in order, and with an end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from peers import run
+
+from mcpio.engine.client import ClientConnection
+from mcpio.engine.table import Phase
+from mcpio.events import NotificationReceived
+from mcpio.testing import pair
+from mcpio.trio._transport import PIECE, ChannelAdapter, StreamAdapter, adapter_for
+from mcpio.types.custom import CustomNotification
+
+
+def talking(*sizes: int) -> ClientConnection:
+    """Give a client that has shaken hands and has notifications of these sizes to send."""
+    link = pair()
+    link.handshake()
+    for number, size in enumerate(sizes):
+        link.client.send_notification(CustomNotification("x/note", {"n": number, "text": "x" * size}))
+    return link.client
+
+
+class Trickle(trio.abc.Stream):
+    """A stream that takes ``at_once`` bytes without waiting, and the rest step by step."""
+
+    def __init__(self, at_once: int = 0) -> None:
+        self.taken = b""
+        self.ended = False
+        self.at_once = at_once
+        self.has_room = trio.Event()
+
+    def send_nowait(self, data: bytes) -> int:
+        if self.at_once < 0:
+            raise trio.BrokenResourceError
+        self.taken += data[: self.at_once]
+        return min(self.at_once, len(data))
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        for start in range(0, len(data), 100_000):
+            await self.has_room.wait()
+            self.taken += data[start : start + 100_000]
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return b""
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+class HalfCloseable(Trickle, trio.abc.HalfCloseableStream):
+    async def send_eof(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.ended = True
+
+
+class Messages(trio.abc.Channel[Any]):
+    """A channel that has something to receive, and keeps what was sent."""
+
+    def __init__(self, *incoming: object) -> None:
+        self.incoming = list(incoming)
+        self.sent: list[object] = []
+
+    async def receive(self) -> object:
+        await trio.lowlevel.checkpoint()
+        if not self.incoming:
+            raise trio.EndOfChannel
+        return self.incoming.pop(0)
+
+    async def send(self, value: object) -> None:
+        await trio.lowlevel.checkpoint()
+        self.sent.append(value)
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+# Streams
+
+
+@pytest.mark.req("STDIO-02")
+@pytest.mark.parametrize("at_once", [0, 1, 7, 60, 100, 10_000])
+def test_a_stream_gets_whole_lines_in_order_however_little_it_takes_at_once(at_once: int) -> None:
+    sizes = (0, 10, 200)
+    expected = b"".join(chunk for chunk in talking(*sizes).data_to_send() if chunk is not None)
+    stream = Trickle(at_once)
+
+    async def main() -> None:
+        stream.has_room.set()
+        connection, wire = talking(*sizes), StreamAdapter(stream)
+        wire.send_now(connection)
+        while connection.wants_write or wire.unsent:
+            wire.send_now(connection)
+            await wire.send(connection)
+
+    run(main)
+    assert stream.taken == expected
+    assert expected.count(b"\n") == 3
+
+
+def test_nothing_is_written_at_once_while_another_write_is_under_way() -> None:
+    stream = Trickle()
+
+    async def main() -> None:
+        connection, wire = talking(300_000), StreamAdapter(stream)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wire.send, connection)
+            await trio.testing.wait_all_tasks_blocked()
+            connection.send_notification(CustomNotification("x/late", {}))
+            stream.at_once = 1000
+            wire.send_now(connection)
+            stream.has_room.set()
+        assert b"late" not in stream.taken
+        wire.send_now(connection)
+        assert stream.taken.count(b"\n") == 2
+
+    run(main)
+
+
+def test_a_stream_that_is_broken_says_so_to_the_writer() -> None:
+    async def main() -> None:
+        connection, wire = talking(1), StreamAdapter(Trickle(-1))
+        wire.send_now(connection)
+        assert wire.unsent
+
+    run(main)
+
+
+@pytest.mark.parametrize("kind", [Trickle, HalfCloseable])
+def test_the_end_comes_after_the_last_message(kind: type[Trickle]) -> None:
+    stream = kind()
+
+    async def main() -> None:
+        connection, wire = talking(5), StreamAdapter(stream)
+        connection.close(0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wire.send, connection)
+            await trio.testing.wait_all_tasks_blocked()
+            assert (wire.ending, wire.unsent, stream.ended) == (True, True, False)
+            stream.has_room.set()
+        assert stream.taken.endswith(b"\n")
+        assert stream.ended is (kind is HalfCloseable)
+        assert connection.phase is Phase.CLOSED
+        assert (wire.ending, wire.unsent) == (False, False)
+
+    run(main)
+
+
+def test_what_arrives_at_once_is_fed_in_pieces_of_whole_lines() -> None:
+    small = b'{"jsonrpc":"2.0","method":"x/small"}\n'
+    large = b'{"jsonrpc":"2.0","method":"x/large","params":{"text":"' + b"x" * 3 * PIECE + b'"}}\n'
+    data = 300 * small + large + 300 * small + b'{"jsonrpc":"2.0",'
+    seen: list[list[str]] = []
+
+    async def main() -> None:
+        connection, stream = talking(), trio.testing.MemoryReceiveStream()
+        wire = StreamAdapter(trio.StapledStream(trio.testing.MemorySendStream(), stream))
+        stream.put_data(data)
+        while sum(map(len, seen)) < 601:
+            await wire.receive(connection)
+            events = [event for event in connection.events() if isinstance(event, NotificationReceived)]
+            seen.append([event.notification.method for event in events])
+        stream.put_data(b'"method":"x/last"}')
+        stream.put_eof()
+        await wire.receive(connection)
+        await wire.receive(connection)
+        (event, *_) = connection.events()
+        assert isinstance(event, NotificationReceived)
+        assert event.notification.method == "x/last"
+
+    run(main)
+    assert [method for piece in seen for method in piece] == ["x/small"] * 300 + ["x/large"] + ["x/small"] * 300
+    assert max(map(len, seen)) <= PIECE / len(small) + 2
+    assert len(seen) == 4
+
+
+# Channels
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_until_a_channel_has_brought_something_the_caller_says_what_it_carries(binary: bool) -> None:
+    channel = Messages()
+
+    async def main() -> None:
+        await ChannelAdapter(channel, binary=binary).send(talking(1, 2))
+
+    run(main)
+    assert [type(message) for message in channel.sent] == [bytes if binary else str] * 2
+
+
+@pytest.mark.parametrize("kind", [str, bytes, bytearray, memoryview])
+def test_a_channel_is_answered_in_what_it_brings(kind: type) -> None:
+    text = '{"jsonrpc":"2.0","method":"x/é"}'
+    channel = Messages(text if kind is str else kind(text.encode()))
+
+    async def main() -> None:
+        connection, wire = talking(1), ChannelAdapter(channel, binary=kind is str)
+        await wire.receive(connection)
+        (event,) = connection.events()
+        assert isinstance(event, NotificationReceived)
+        assert event.notification.method == "x/é"
+        await wire.send(connection)
+
+    run(main)
+    assert [type(message) for message in channel.sent] == [str if kind is str else bytes]
+
+
+def test_the_end_of_a_channel_is_the_end() -> None:
+    async def main() -> None:
+        connection = talking()
+        await ChannelAdapter(Messages(), binary=False).receive(connection)
+        assert list(connection.events()) == []
+        assert connection.phase is Phase.CLOSING
+
+    run(main)
+
+
+@pytest.mark.parametrize("message", [{"jsonrpc": "2.0"}, None, 5])
+def test_a_channel_of_something_else_is_refused(message: object) -> None:
+    async def main() -> None:
+        with pytest.raises(TypeError, match=r"a channel's messages are str or bytes, not (dict|NoneType|int)"):
+            await ChannelAdapter(Messages(message), binary=False).receive(talking())
+
+    run(main)
+
+
+# Which is which
+
+
+def test_a_transport_is_a_stream_or_a_channel() -> None:
+    assert isinstance(adapter_for(Trickle()), StreamAdapter)
+    assert isinstance(adapter_for(Messages()), ChannelAdapter)
+    wrong: Any = object()
+    with pytest.raises(TypeError, match=r"a transport is a trio\.abc\.Stream or a trio\.abc\.Channel, not object"):
+        adapter_for(wrong)

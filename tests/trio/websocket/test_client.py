@@ -1,0 +1,477 @@
+"""``open_websocket``: what it says, what each refusal and each end raises, and connecting again."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from certificates import serving_as, trusting
+from rawframes import PING, FarServer, Frame, close, text
+from triowire import in_virtual_time
+
+from mcpio import (
+    AuthorizationRequired,
+    Backoff,
+    Client,
+    ConnectFailed,
+    ConnectionLost,
+    McpError,
+    NoBackChannel,
+    Options,
+    Profile,
+    RemoteProtocolError,
+    RequestTimeout,
+    Server,
+    UnexpectedResponse,
+    WebSocketClosed,
+)
+from mcpio.trio import connect_websocket, open_websocket, serve_http, serve_websocket
+from mcpio.websocket import WebSocketOptions
+
+SHARED = partial(serve_http, websocket=WebSocketOptions(compression=True))
+SERVING = pytest.mark.parametrize("serve", [serve_websocket, SHARED], ids=["alone", "shared"])
+
+
+def make_server() -> Server:
+    server = Server("here", "1.0")
+
+    @server.tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    return server
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        with trio.fail_after(20):
+            await main()
+
+    trio.run(limited)
+
+
+async def gather(*calls: Callable[[], Awaitable[None]]) -> None:
+    """Do things at the same time."""
+    async with trio.open_nursery() as nursery:
+        for each in calls:
+            nursery.start_soon(each)
+
+
+async def added(client: Client, a: int, b: int) -> int:
+    found: int = (await client.call_tool("add", {"a": a, "b": b})).structured_content["result"]
+    return found
+
+
+@asynccontextmanager
+async def serving(serve: Any, server: Server | None = None, **how: Any) -> AsyncIterator[str]:
+    async with trio.open_nursery() as nursery:
+        listening = await nursery.start(partial(serve, server or make_server(), port=0, **how))
+        yield listening.url.replace("http", "ws")
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def far_server(play: Callable[[FarServer], Awaitable[None]]) -> AsyncIterator[str]:
+    """Give the address of a server that does what a test says, with each client."""
+
+    async def talk(stream: trio.SocketStream) -> None:
+        async with FarServer(stream) as far:
+            await play(far)
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, talk, 0, host="127.0.0.1"))
+        yield f"ws://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
+        nursery.cancel_scope.cancel()
+
+
+# In operation
+
+
+@pytest.mark.req("XPORT-04")
+@SERVING
+@pytest.mark.parametrize("compression", [True, False])
+def test_many_clients(serve: Any, compression: bool) -> None:
+    async def main() -> None:
+        found: list[int] = []
+
+        async def ask(url: str, number: int) -> None:
+            async with open_websocket(url, websocket=WebSocketOptions(compression=compression)) as client:
+                found.extend([await added(client, number, number) for _ in range(3)])
+
+        async with serving(serve) as url:
+            await gather(*[partial(ask, url, number) for number in range(20)])
+        assert sorted(found) == sorted([2 * number for number in range(20)] * 3)
+
+    run(main)
+
+
+@SERVING
+def test_a_client_tied_to_no_block(serve: Any) -> None:
+    async def main() -> None:
+        async with serving(serve) as url, trio.open_nursery() as nursery:
+            client = await connect_websocket(url, nursery=nursery)
+            assert await added(client, 1, 2) == 3
+            client.close()
+            await client.aclose()
+            with pytest.raises(NoBackChannel):
+                await client.ping()
+
+    run(main)
+
+
+@SERVING
+@pytest.mark.parametrize("scheme", ["wss", "wss+unix"])
+def test_tls(serve: Any, scheme: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        where: dict[str, Any] = {"unix": tmp_path / "s"} if scheme.endswith("unix") else {}
+        async with serving(serve, ssl_context=serving_as("localhost"), **where) as url:
+            assert url.startswith(f"{scheme}://")
+            there = url.replace("127.0.0.1", "localhost")
+            async with open_websocket(there, ssl_context=trusting()) as client:
+                assert await added(client, 1, 2) == 3
+            with pytest.raises(ConnectFailed) as failed:
+                async with open_websocket(there):
+                    pass
+            assert isinstance(failed.value.__cause__, ssl.SSLError)
+
+    run(main)
+
+
+def test_the_request_and_the_dialect_of_erlmcp() -> None:
+    async def main() -> None:
+        async def play(far: FarServer) -> None:
+            await far.open(sec_websocket_protocol="mcp.v1")
+            assert far.opened["sec-websocket-protocol"] == "mcp, mcp.v1"
+            assert far.opened["authorization"] == "Bearer x"
+            await far.frame()
+
+        options = Options(profiles={Profile.ERLMCP})
+        async with (
+            far_server(play) as url,
+            open_websocket(url, headers={"Authorization": "Bearer x"}, options=options) as client,
+        ):
+            assert client.connection.peer is not None
+            assert client.connection.peer.info.name == "far"
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("http://localhost/mcp", {}),
+        ("localhost:8000", {}),
+        ("ws://", {}),
+        ("ws://user:secret@localhost/", {}),
+        ("ws://localhost/", {"headers": {"Sec-WebSocket-Key": "x"}}),
+        ("ws://localhost/", {"headers": {"X": "a\r\nb"}}),
+        ("ws://localhost/", {"connect_timeout": -1}),
+    ],
+)
+def test_what_makes_no_sense(url: str, options: Any) -> None:
+    async def main() -> None:
+        with pytest.raises(ValueError, match=r"URL|header|number of seconds|line of") as failed:
+            async with open_websocket(url, **options):
+                pass
+        assert "secret" not in str(failed.value)
+
+    run(main)
+
+
+def test_an_option_that_there_is_not() -> None:
+    async def main() -> None:
+        with pytest.raises(TypeError, match="no option 'websockets'"):
+            async with open_websocket("ws://localhost/", websockets=1):  # type: ignore[call-arg]  # which is the point
+                pass
+
+    run(main)
+
+
+# No connection
+
+
+async def why(url: str, **options: Any) -> BaseException | None:
+    """Return the cause of the one error that there is."""
+    with pytest.raises(ConnectFailed) as failed:
+        async with open_websocket(url, **options):
+            pass
+    return failed.value.__cause__
+
+
+@pytest.mark.req("XPORT-04")
+@pytest.mark.parametrize(
+    ("answer", "kind", "facts"),
+    [
+        (b"HTTP/1.1 401 No\r\nWWW-Authenticate: Bearer\r\n\r\n", AuthorizationRequired, {"challenges": ("Bearer",)}),
+        (b"HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno", AuthorizationRequired, {"status": 403}),
+        (b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nno", UnexpectedResponse, {"status": 404, "text": "no"}),
+        (b"HTTP/1.1 301 No\r\nLocation: /\r\nContent-Length: 0\r\n\r\n", UnexpectedResponse, {"status": 301}),
+        (b"HTTP/1.1 101 No\r\nUpgrade: x\r\n\r\n", UnexpectedResponse, {"status": 101}),
+        (b"SSH-2.0-nothing\r\n\r\n", RemoteProtocolError, {}),
+        (b"", RemoteProtocolError, {}),
+    ],
+)
+def test_a_server_that_refuses(answer: bytes, kind: type[McpError], facts: dict[str, Any]) -> None:
+    async def main() -> None:
+        async def play(far: FarServer) -> None:
+            await far.head()
+            await far.send_bytes(answer)
+
+        async with far_server(play) as url:
+            cause = await why(url)
+        assert type(cause) is kind
+        assert {name: getattr(cause, name) for name in facts} == facts
+
+    run(main)
+
+
+@pytest.mark.parametrize("drips", [False, True])
+def test_the_status_of_a_refusal_whose_text_does_not_come(drips: bool) -> None:
+    async def main() -> None:
+        near, far = trio.testing.memory_stream_pair()
+
+        async def refuse() -> None:
+            server = FarServer(far)
+            await server.head()
+            await server.send_bytes(b"HTTP/1.1 503 No\r\nContent-Length: 1000\r\n\r\nbusy")
+            while drips:
+                await trio.sleep(0.3)
+                await server.send_bytes(b".")
+
+        async def dial(*_: Any) -> trio.abc.Stream:
+            return near
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mcpio.trio._websocket.client.connect_socket", dial)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(refuse)
+                cause = await why("ws://localhost/")
+                nursery.cancel_scope.cancel()
+        assert isinstance(cause, UnexpectedResponse)
+        assert (cause.status, cause.text) == (503, "busy." if drips else "busy")
+        assert trio.current_time() < 1
+
+    in_virtual_time(main)
+
+
+def test_a_port_that_nobody_listens_at() -> None:
+    async def main() -> None:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        await listener.aclose()
+        assert isinstance(await why(f"ws://127.0.0.1:{port}/"), OSError)
+
+    run(main)
+
+
+def test_a_server_that_does_not_answer_in_time() -> None:
+    async def main() -> None:
+        async def play(_: FarServer) -> None:
+            await trio.sleep_forever()
+
+        async with far_server(play) as url:
+            with pytest.raises(ConnectFailed, match=r"within 0\.05 s") as failed:
+                async with open_websocket(url, connect_timeout=0.05):
+                    pass
+        assert isinstance(failed.value.__cause__, TimeoutError)
+
+    run(main)
+
+
+@pytest.mark.parametrize("last", [close(1008, "no"), None])
+def test_a_server_that_closes_before_the_handshake_of_mcp(last: Frame | None) -> None:
+    async def main() -> None:
+        async def play(far: FarServer) -> None:
+            _, asked = await far.head()
+            from rawframes import answer_to
+
+            await far.send_bytes(answer_to(asked))
+            await far.message()
+            if last is not None:
+                await far.send(last)
+
+        async with far_server(play) as url:
+            cause = await why(url)
+        assert isinstance(cause, ConnectionLost)
+        inner = cause.__cause__
+        assert isinstance(inner, WebSocketClosed)
+        assert inner.code == (1006 if last is None else 1008)
+
+    run(main)
+
+
+# The end of one
+
+
+async def lost(url: str, **options: Any) -> BaseException | None:
+    """Return the cause of what a call raises that never gets its answer."""
+    async with open_websocket(url, **options) as client:
+        with pytest.raises(ConnectionLost) as failed:
+            await client.call_tool("add", timeout=None)
+        with pytest.raises(NoBackChannel):
+            await client.ping()
+    return failed.value.__cause__
+
+
+@pytest.mark.req("XPORT-04")
+@pytest.mark.parametrize("code", [1000, 1001, None, 1002, 1003, 1007, 1008, 1009, 1011, 4000])
+def test_a_server_that_closes(code: int | None) -> None:
+    async def main() -> None:
+        async def play(far: FarServer) -> None:
+            await far.open()
+            await far.message()
+            await far.send(close(code, "why" if code else ""))
+            assert await far.frame() == close(code)
+
+        async with far_server(play) as url:
+            cause = await lost(url)
+        if code in (1000, 1001, None):
+            assert cause is None
+        else:
+            assert isinstance(cause, WebSocketClosed)
+            assert (cause.code, cause.said) == (code, "why")
+
+    run(main)
+
+
+@pytest.mark.req("XPORT-04")
+@pytest.mark.parametrize(
+    ("frame", "code"), [(Frame(2, b"x"), 1003), (text(b"\xff"), 1007), (Frame(3), 1002), (text("x", rsv=4), 1002)]
+)
+def test_a_server_that_breaks_the_rules(frame: Frame, code: int) -> None:
+    async def main() -> None:
+        async def play(far: FarServer) -> None:
+            await far.open()
+            await far.message()
+            await far.send(frame)
+            assert (await far.frame()).code == code
+
+        async with far_server(play) as url:
+            assert type(await lost(url)) is RemoteProtocolError
+
+    run(main)
+
+
+def test_a_server_that_goes_without_a_word() -> None:
+    async def main() -> None:
+        async def play(far: FarServer) -> None:
+            await far.open()
+            await far.message()
+
+        async with far_server(play) as url:
+            cause = await lost(url)
+        assert isinstance(cause, WebSocketClosed)
+        assert cause.code == 1006
+
+    run(main)
+
+
+@pytest.mark.req("XPORT-04")
+def test_a_server_that_gives_no_sign_of_life() -> None:
+    async def main() -> None:
+        async def play(far: FarServer) -> None:
+            await far.open()
+            await far.message()
+            assert await far.frame() == Frame(PING)
+            assert (await far.frame()).code == 1011
+
+        async with far_server(play) as url:
+            cause = await lost(url, websocket=WebSocketOptions(ping_interval=0.02, pong_timeout=0.02))
+        assert type(cause) is RequestTimeout
+
+    run(main)
+
+
+def test_a_client_closes_in_order_and_waits_a_moment_for_the_server() -> None:
+    async def main() -> None:
+        said: list[int | None] = []
+
+        async def play(far: FarServer) -> None:
+            await far.open()
+            said.append((await far.frame()).code)
+            await trio.sleep_forever()
+
+        chosen = WebSocketOptions(close_timeout=0.05)
+        async with far_server(play) as url, open_websocket(url, websocket=chosen):
+            pass
+        assert said == [1000]
+
+    run(main)
+
+
+def test_a_cancelled_client_goes_away() -> None:
+    async def main() -> None:
+        said: list[Any] = []
+
+        async def play(far: FarServer) -> None:
+            await far.open()
+            await far.message()
+            said.append((await far.message())["method"])
+            said.append((await far.frame()).code)
+            await far.send(close(1001))
+
+        async with far_server(play) as url:
+            with trio.move_on_after(0.1):
+                async with open_websocket(url) as client:
+                    await client.call_tool("add")
+            await trio.sleep(0.05)
+        assert said == ["notifications/cancelled", 1000]
+
+    run(main)
+
+
+# Again
+
+
+@SERVING
+@pytest.mark.parametrize("compression", [True, False])
+def test_connecting_again(serve: Any, compression: bool) -> None:
+    async def main() -> None:
+        server = make_server()
+        options = WebSocketOptions(compression=compression)
+        async with serving(serve, server) as url:
+            gone = trio.Event()
+            again = Backoff(base=0.01, tries=10)
+            async with open_websocket(url, websocket=options, reconnect=again, on_session_lost=gone.set) as client:
+                assert await added(client, 1, 1) == 2
+                server.sessions[0].close()
+                await gone.wait()
+                assert await added(client, 2, 2) == 4
+
+    run(main)
+
+
+def test_a_call_on_a_connection_that_is_lost_and_the_end_of_trying() -> None:
+    async def main() -> None:
+        refusing = False
+
+        async def play(far: FarServer) -> None:
+            nonlocal refusing
+            if refusing:
+                await far.head()
+                await far.send_bytes(b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n")
+                return
+            refusing = True
+            await far.open()
+            await far.message()
+            await far.send(close(1008, "expired"))
+
+        async with far_server(play) as url:
+            again = Backoff(base=0.01, tries=2)
+            async with open_websocket(url, reconnect=again, on_session_lost=lambda: None) as client:
+                with pytest.raises(ConnectionLost) as failed:
+                    await client.call_tool("add")
+                # As without ``reconnect``.
+                assert isinstance(failed.value.__cause__, WebSocketClosed)
+                assert failed.value.__cause__.code == 1008
+                with pytest.raises((ConnectionLost, NoBackChannel)):
+                    await client.ping()
+
+    run(main)
