@@ -11,6 +11,7 @@ import trio
 
 from mcpio._checks import check_options, checked, chosen
 from mcpio._drivers import report
+from mcpio._drivers.setup import ClientSetupOptions, SessionSetup, prepare_client
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.client import Client, ClientOptions
 from mcpio.app.reconnection import SessionReconnector

@@ -7,7 +7,8 @@ from typing import Any
 
 import trio
 
-from mcpio._drivers import report
+from mcpio._drivers import TapSource, report
+from mcpio._drivers.setup import ServerSetupOptions, prepare_server
 from mcpio.app.server_session import ServerSession
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
