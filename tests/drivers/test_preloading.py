@@ -20,10 +20,10 @@ SOURCE = Path(mcpio.__file__).parent
 OTHER_MODULES = {
     "app/batching.py": "of clients",
     "app/client.py": "of clients",
-    "app/pages.py": "of clients",
-    "app/peer_tasks/calls.py": "of clients",
-    "app/retrying.py": "of clients",
-    "app/values/validation.py": "loads all of its package when a tool is registered",
+    "app/pagination.py": "of clients",
+    "app/tasks/requester.py": "of clients",
+    "app/middleware/retrying.py": "of clients",
+    "app/schema/validation.py": "loads all of its package when a tool is registered",
 }
 """Modules whose functions import nothing while a server serves, and why."""
 
@@ -34,15 +34,15 @@ AT_THE_START = {
     ("app/http_host.py", "_keeping_of"): "of a store, when the host is made",
     ("app/http_host.py", "_new_hooks"): "of a store, when the host is made",
     ("app/server.py", "_keep_tasks"): "when the server is made",
-    ("app/offering/registration.py", "_validator"): "when a tool is registered",
-    ("app/values/records.py", "_dataclass_fields"): "when a tool is registered",
-    ("app/values/records.py", "attributes_of"): "when a tool is registered",
-    ("app/values/patterns.py", "_re2_search"): "when a tool is registered",
-    ("engine/replay.py", "_read_profile"): "of recordings that are replayed",
+    ("app/registry/registration.py", "_validator"): "when a tool is registered",
+    ("app/schema/records.py", "_dataclass_fields"): "when a tool is registered",
+    ("app/schema/records.py", "attributes_of"): "when a tool is registered",
+    ("app/schema/patterns.py", "_re2_search"): "when a tool is registered",
+    ("observe/replay.py", "_read_profile"): "of recordings that are replayed",
     ("framing/json.py", "_orjson"): "chosen by preload",
     ("framing/json.py", "_stdlib"): "chosen by preload",
     ("http/server/server.py", "_all_endpoints"): "when the host is made",
-    ("trio/_http_parsers.py", "new_parser"): "serve_http makes one before it listens",
+    ("trio/_http/parsers.py", "new_parser"): "serve_http makes one before it listens",
 }
 """Imports inside of functions that come before anything is served, or never for a server, and why."""
 
@@ -50,7 +50,12 @@ AT_THE_START = {
 def late_imports() -> Iterator[str]:
     """Give the modules that functions import which may run while a server serves."""
     below = ["_drivers", "app", "engine", "errors.py", "framing", "http", "types", "websocket"]
-    drivers = ["trio/_wire.py", "trio/_http_parsers.py", "trio/_http_connection.py", "trio/_session_site.py"]
+    drivers = [
+        "trio/_transport.py",
+        "trio/_http/parsers.py",
+        "trio/_http/connection.py",
+        "trio/_net/session_handler.py",
+    ]
     found = [SOURCE / name for name in (*below, *drivers)]
     for path in [file for each in found for file in ([each] if each.is_file() else sorted(each.rglob("*.py")))]:
         name = path.relative_to(SOURCE).as_posix()

@@ -18,11 +18,9 @@ __all__ = ["preload"]
 _LATE: Final = (
     "fractions",
     "mcpio.app.elicitation",
-    "mcpio.app.elicitation",
+    "mcpio.app.forms",
     "mcpio.app.roots",
     "mcpio.app.sampling",
-    "mcpio.app.elicitation",
-    "mcpio.app.elicitation",
     "mcpio.app.health",
     "mcpio.app.logs",
     "mcpio.app.middleware",
