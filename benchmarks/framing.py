@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from harness import arguments
 
-from mcpio.framing.json import BACKEND
+from mcpio.framing.json import LIBRARIES
 from mcpio.framing.jsonrpc import encode_result, parse
 from mcpio.framing.lines import LineFramer, Overlong
 
@@ -35,7 +35,7 @@ def main() -> int:
     """Print the figures."""
     options = arguments(__doc__, rounds=9).parse_args()
     best = Best(options.rounds)
-    print(f"{sys.implementation.name} {sys.version.split()[0]}, JSON by {BACKEND}")
+    print(f"{sys.implementation.name} {sys.version.split()[0]}, JSON by {' and '.join(LIBRARIES)}")
     missed = [*show_linearity(best), *show_memory()]
     show_costs(best)
     print(f"verdict: {'all targets met' if not missed else 'MISSED: ' + ', '.join(missed)}")

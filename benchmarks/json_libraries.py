@@ -1,7 +1,8 @@
 """What each JSON library costs, and where it differs from the rules of ``mcpio.framing.json``.
 
     python benchmarks/json_libraries.py            all sections
-    python benchmarks/json_libraries.py time       one of: time, values, import, corners
+    python benchmarks/json_libraries.py time       one of: time, values, import, corners, agreement
+    python benchmarks/json_libraries.py --texts 1000000 agreement
 
 Runs whatever is importable of the standard library, orjson and msgspec, and mcpio's own backends in the same run. Times
 are microseconds a call, the best of several rounds, the libraries taking turns within a round.
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -28,6 +30,7 @@ import cattrs
 
 from mcpio.framing.json import backend
 
+SECTIONS = ("time", "values", "import", "corners", "agreement")
 ROUNDS = 7
 ROUND_SECONDS = 0.05
 NEEDS_CPYTHON = [name for name in ("orjson", "msgspec") if importlib.util.find_spec(name)]
@@ -78,10 +81,18 @@ VALUES: dict[str, Any] = {
 
 def main() -> None:
     """Print the sections that the command line names."""
-    sections = {"time": show_times, "values": show_typed_times, "import": show_imports, "corners": show_corners}
     parser = argparse.ArgumentParser(description="Compare JSON libraries.")
-    parser.add_argument("section", nargs="*", choices=[[], *sections], help="which sections; all, if none is named")
-    names = parser.parse_args().section or list(sections)
+    parser.add_argument("--texts", type=int, default=300_000, help="how many texts to read both ways for agreement")
+    parser.add_argument("section", nargs="*", choices=[[], *SECTIONS], help="which sections; all, if none is named")
+    arguments = parser.parse_args()
+    sections: dict[str, Callable[[], None]] = {
+        "time": show_times,
+        "values": show_typed_times,
+        "import": show_imports,
+        "corners": show_corners,
+        "agreement": partial(show_agreement, arguments.texts),
+    }
+    names = arguments.section or list(sections)
     libraries = ", ".join(f"{name} {version(name)}" for name in NEEDS_CPYTHON)
     print(f"{sys.implementation.name} {sys.version.split()[0]}, {libraries or 'no library but the standard one'}")
     for name in names:
@@ -112,7 +123,7 @@ def writers() -> dict[str, Callable[[Any], bytes]]:
 
 def show_times() -> None:
     """Compare reading and writing of whole messages, without types."""
-    ours = [backend("stdlib")] + [backend("orjson")] * ("orjson" in NEEDS_CPYTHON)
+    ours = [backend("stdlib")] + [backend("compiled")] * (len(NEEDS_CPYTHON) == 2)
     print("microseconds, untyped")
     for title, message in MESSAGES.items():
         text = backend("stdlib").dumps(message)
@@ -167,6 +178,62 @@ def show_corners() -> None:
         for name, case in cases.items():
             answers = {library: answer(function, case) for library, function in functions.items()}
             print(f"{title} {name:<20}", "  ".join(f"{library}: {text:<22}" for library, text in answers.items()))
+
+
+# Pieces of JSON, well-formed and not, that texts are put together from.
+PIECES = [
+    *b'[ ] { } : , "a" "a": \\ \\u \\ud83d\\ude00 \\ud800 \\udc00 \\" \\\\ 0 1 -1 -0 - . e E5 +'.split(),
+    *b"true null 1.5 -0.0 1e308 1e309 1e-400 18446744073709551616 -9223372036854775809 NaN Infinity -Infinity".split(),
+    *(b" ", b"\n", b"\x00", b"\x1f", b"\x7f", b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", "\u00e9\U0001f600".encode()),
+    *(b"9" * 19, b"9" * 4300, b"9" * 4301, b"[" * 128, b"]" * 128, b'"' + b"[" * 130 + b'"', b'"' + b"x" * 300 + b'"'),
+]
+
+
+def show_agreement(texts: int) -> None:
+    """Read random texts with both backends: damaged messages, and pieces of JSON in any order."""
+    if len(NEEDS_CPYTHON) < 2:
+        print("agreement: a library is missing")
+        return
+    strict, fast = backend("stdlib"), backend("compiled")
+    chance = random.Random(7)
+    messages: tuple[Any, ...] = (CALL, RESULT, SCHEMA, TOOL, [1.5, -0.0, 2**70, None, {"a": []}])
+    whole = [strict.dumps(message) for message in messages]
+    read = differ = 0
+    for _ in range(texts):
+        if chance.random() < 0.5:
+            text = b"".join(chance.choices(PIECES, k=chance.randrange(1, 12)))
+        else:
+            text = chance.choice(whole)
+            for _ in range(chance.randrange(1, 4)):
+                start = chance.randrange(len(text))
+                text = text[:start] + chance.choice(PIECES) + text[start + chance.choice((0, 0, 1, 2, 5)) :]
+        if chance.random() < 0.3:
+            text = chance.choice((b"[%b]", b'{"a":%b}', b'["%b"]')) % text
+        expected, found = (outcome(each.loads, text) for each in (strict, fast))
+        read += expected[0]
+        if expected != found:
+            differ += 1
+            print("differs:", text[:80], expected, found)
+    print(f"{texts:,} texts, {read:,} of them accepted: {differ} values or reasons differ")
+
+
+def outcome(loads: Callable[[bytes], Any], text: bytes) -> tuple[bool, str]:
+    """Return whether a text is accepted, and the value or the reason; hexadecimal, for the longest integers."""
+    try:
+        return True, exact(loads(text))
+    except ValueError as error:
+        return False, str(error)
+
+
+def exact(value: Any) -> str:
+    """Return a text that tells 1, 1.0 and True apart."""
+    if type(value) is int:
+        return hex(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(exact, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key!r}:{exact(item)}' for key, item in value.items())}}}"
+    return repr(value)
 
 
 def answer(function: Callable[[Any], Any], argument: Any) -> str:

@@ -39,8 +39,10 @@ AT_THE_START = {
     ("app/schema/records.py", "attributes_of"): "when a tool is registered",
     ("app/schema/patterns.py", "_re2_search"): "when a tool is registered",
     ("observe/replay.py", "_read_profile"): "of recordings that are replayed",
-    ("framing/json.py", "_orjson"): "chosen by preload",
-    ("framing/json.py", "_stdlib"): "chosen by preload",
+    ("framing/json.py", "_msgspec_loads"): "chosen by preload",
+    ("framing/json.py", "_orjson_dumps"): "chosen by preload",
+    ("framing/json.py", "_stdlib_dumps"): "chosen by preload",
+    ("framing/json.py", "_stdlib_loads"): "chosen by preload",
     ("http/server/server.py", "_all_endpoints"): "when the host is made",
     ("trio/_http/parsers.py", "new_parser"): "serve_http makes one before it listens",
 }

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from mcpio.framing.json import backend, check_nesting
 
-BACKENDS = [backend("stdlib")] + [backend("orjson")] * (importlib.util.find_spec("orjson") is not None)
+COMPILED = importlib.util.find_spec("msgspec") is not None and importlib.util.find_spec("orjson") is not None
+BACKENDS = [backend("stdlib")] + [backend("compiled")] * COMPILED
 
 
 def outcome(function: Callable[[Any], Any], argument: Any) -> tuple[str, str]:

@@ -1,16 +1,15 @@
 r"""The one place where JSON text is read and written, with one answer for every corner of the format (RPC-22).
 
-The standard library, made strict, is the definition of what is accepted and what is produced. orjson, where it is
-installed, does the work whenever both are known to agree, and everything else goes the standard library's way, so a
-program meets the same values, the same refusals and the same reasons with either:
+The standard library, made strict, defines what is accepted and what is produced. Where they are installed, msgspec
+reads and orjson writes whatever they are known to treat in the same way; everything else takes the standard library's
+path. A program sees the same values, the same refusals and the same reasons with any of them:
 
-- Text is UTF-8. Invalid UTF-8, a byte-order mark, and surrogates without their other half (raw or as ``\ud800``
-  escapes) are refused.
+- Text is UTF-8. Invalid UTF-8, a byte-order mark, and lone surrogates (raw or as ``\ud800`` escapes) are refused.
 - Of two members with one name the last wins.
-- ``NaN`` and the infinities are refused, and so is a number too large for a double (``1e400``), because it could only
-  become an infinity, which no JSON text can say again. A number too small becomes zero.
-- A number without fraction and exponent is an ``int``, exact at any size up to 4,300 digits; longer is refused. Any
-  other number is a ``float`` (``1e5`` is ``100000.0``). ``-0`` is the integer zero; ``-0.0`` keeps its sign.
+- ``NaN`` and the infinities are refused, and so is a number too large for a double (``1e400``): it could only become
+  an infinity, which no JSON text can express. A number too small becomes zero.
+- A number without fraction and exponent is an ``int``, exact at any size up to 4,300 digits; a longer one is refused.
+  Any other number is a ``float`` (``1e5`` is ``100000.0``). ``-0`` is the integer zero; ``-0.0`` keeps its sign.
 - Arrays and objects nest at most 128 deep, counted over the whole text.
 """
 
@@ -20,10 +19,10 @@ import re
 from collections.abc import Callable
 from enum import Enum
 from math import isfinite
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 __all__ = [
-    "BACKEND",
+    "LIBRARIES",
     "MAX_INT_DIGITS",
     "MAX_NESTING",
     "Backend",
@@ -39,8 +38,11 @@ MAX_NESTING: Final = 128
 MAX_INT_DIGITS: Final = 4300
 """The digits of the longest integer; converting longer ones takes quadratic time, so CPython has the same limit."""
 
-BACKEND: str
-"""The library in use, ``"orjson"`` or ``"stdlib"``; looking it up imports the library."""
+LIBRARIES: tuple[str, str]
+"""The libraries that read and write, ``("msgspec", "orjson")`` where both are installed. Asking for it loads them."""
+
+_Loads: TypeAlias = Callable[[bytes | bytearray | str], Any]
+_Dumps: TypeAlias = Callable[[Any], bytes]
 
 
 class JsonError(ValueError):
@@ -56,18 +58,16 @@ class Backend:
 
     __slots__ = ("dumps", "loads", "name")
 
-    def __init__(
-        self, name: str, loads: Callable[[bytes | bytearray | str], Any], dumps: Callable[[Any], bytes]
-    ) -> None:
+    def __init__(self, name: str, loads: _Loads, dumps: _Dumps) -> None:
         self.name: str = name
-        self.loads: Callable[[bytes | bytearray | str], Any] = loads
-        self.dumps: Callable[[Any], bytes] = dumps
+        self.loads: _Loads = loads
+        self.dumps: _Dumps = dumps
 
 
 def loads(data: bytes | bytearray | str) -> Any:
-    """Return the value that a JSON text stands for.
+    """Return the value of a JSON text.
 
-    Whatever the text is, the only exception is `JsonError` (RPC-02, RPC-22).
+    Raises `JsonError` for any text that is not acceptable, and nothing else (RPC-02, RPC-22).
     """
     return _loads(data)
 
@@ -75,10 +75,11 @@ def loads(data: bytes | bytearray | str) -> Any:
 def dumps(value: Any) -> bytes:
     """Return a value as compact JSON in UTF-8, on one line (STDIO-02).
 
-    Dictionaries with string keys, lists, tuples, strings, integers, finite floats, booleans and ``None`` can be said,
-    instances of their subclasses too; an enumeration's member stands for its value and a ``uuid.UUID`` for its text.
-    ``TypeError`` (another type, a key that is no string) and ``ValueError`` (NaN, an infinity, a lone surrogate, an
-    integer of more than 4,300 digits, nesting over 128) name the place.
+    Dictionaries with string keys, lists, tuples, strings, integers, finite floats, booleans and ``None`` have a form in
+    JSON, and so have instances of their subclasses; a member of an enumeration is written as its value and a
+    ``uuid.UUID`` as its text. Raises ``TypeError`` for another type and for a key that is not a string, ``ValueError``
+    for NaN, an infinity, a lone surrogate, an integer of more than 4,300 digits and nesting over 128. The message names
+    the place.
     """
     return _dumps(value)
 
@@ -90,56 +91,64 @@ def check_nesting(data: bytes | bytearray, limit: int = MAX_NESTING) -> None:
 
 
 def backend(name: str) -> Backend:
-    """Return a backend by its name. ``ImportError`` when its library is not installed, ``ValueError`` for others."""
+    """Return the backend ``"stdlib"``, or ``"compiled"`` for msgspec and orjson.
+
+    Raises ``ImportError`` if a library is not installed, ``ValueError`` for another name.
+    """
     if name == "stdlib":
-        return _stdlib()
-    if name == "orjson":
-        return _orjson()
-    raise ValueError(f"no JSON backend is named {name!r}")
+        return Backend(name, _stdlib_loads(), _stdlib_dumps())
+    if name == "compiled":
+        return Backend(name, _msgspec_loads(), _orjson_dumps())
+    raise ValueError(f"no JSON backend is named {name!r}: there are 'stdlib' and 'compiled'")
 
 
-# The choice: made by the first use, so that importing this module imports no library (P13).
+# The choice is made by the first use, so that importing this module imports no library (P13).
 
 
 def __getattr__(name: str) -> Any:
-    if name == "BACKEND":
-        return _choose().name
+    if name == "LIBRARIES":
+        return _choose()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _choose() -> Backend:
+def _choose() -> tuple[str, str]:
+    """Choose the libraries, each where it is installed, and return their names."""
     global _loads, _dumps  # noqa: PLW0603  the functions above go straight to the library from here on
+    reader = writer = "stdlib"
     try:
-        chosen = backend("orjson")
+        _loads = _msgspec_loads()
+        reader = "msgspec"
     except ImportError:
-        chosen = backend("stdlib")
-    _loads = chosen.loads
-    _dumps = chosen.dumps
-    return chosen
+        _loads = _stdlib_loads()
+    try:
+        _dumps = _orjson_dumps()
+        writer = "orjson"
+    except ImportError:
+        _dumps = _stdlib_dumps()
+    return reader, writer
 
 
 def _first_loads(data: bytes | bytearray | str) -> Any:
-    return _choose().loads(data)
+    _choose()
+    return _loads(data)
 
 
 def _first_dumps(value: Any) -> bytes:
-    return _choose().dumps(value)
+    _choose()
+    return _dumps(value)
 
 
-_loads: Callable[[bytes | bytearray | str], Any] = _first_loads
-_dumps: Callable[[Any], bytes] = _first_dumps
+_loads: _Loads = _first_loads
+_dumps: _Dumps = _first_dumps
 
 
 # The standard library, made strict.
 
 
-def _stdlib() -> Backend:
-    from json import JSONDecodeError, JSONDecoder, JSONEncoder
+def _stdlib_loads() -> _Loads:
+    from json import JSONDecodeError, JSONDecoder
 
     decode = JSONDecoder(parse_float=_finite, parse_int=_integer, parse_constant=_refuse_constant).decode
-    encode = JSONEncoder(
-        ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"), default=_plain
-    ).encode
 
     def stdlib_loads(data: bytes | bytearray | str) -> Any:
         if isinstance(data, str):
@@ -161,14 +170,25 @@ def _stdlib() -> Backend:
             if "\\" in text and _LONE_SURROGATE.search(text.replace("\\\\", "--")):
                 raise JsonError("a surrogate without its other half")
             return value
-        # Outside the handler, because the library's exception keeps the whole text alive.
+        # Raised outside the handler: as its context, the library's exception would keep the whole text alive.
         raise JsonError(reason)
 
+    return stdlib_loads
+
+
+def _stdlib_dumps() -> _Dumps:
+    from json import JSONEncoder
+
+    encode = JSONEncoder(
+        ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"), default=_plain
+    ).encode
+
     def stdlib_dumps(value: Any) -> bytes:
+        # The library writes keys that are not strings, so it cannot be left to find the fault.
         _check(value)
         return encode(value).encode()
 
-    return Backend("stdlib", stdlib_loads, stdlib_dumps)
+    return stdlib_dumps
 
 
 # For a text that is JSON, and in which pairs of backslashes were replaced.
@@ -219,90 +239,80 @@ def _refuse_constant(name: str) -> NoReturn:
     raise JsonError(f"{name} is not JSON")
 
 
-# orjson, for whatever it agrees on with the above.
+# msgspec and orjson, for whatever they and the standard library agree on.
 
-# orjson turns integers below -2**63 and above 2**64 - 1 into floats. They have 19 digits or more, which shows in the
-# text with all digits made equal.
-_DIGITS_AS_ZERO: Final = bytes.maketrans(b"123456789", b"0" * 9)
-_MANY_ZEROS: Final = b"0" * 19
-_NO_ZERO: Final = re.compile(rb"[^0]")
 # A text shorter than this cannot open and close too many brackets.
 _SHORT: Final = 2 * MAX_NESTING
+# From this length on, looking at a few values is cheaper than looking for ``null`` in their text.
+_LONG: Final = 1024
+_FEW: Final = MAX_NESTING // 2
 
 
-def _orjson() -> Backend:
-    import orjson
+def _msgspec_loads() -> _Loads:
+    from msgspec import DecodeError
+    from msgspec.json import Decoder
 
-    slow = _stdlib()
-    slow_loads, slow_dumps = slow.loads, slow.dumps
-    fast_loads, fast_dumps = orjson.loads, orjson.dumps
-    # What is passed through goes to _plain, which knows the few types that can be said.
-    options = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+    slow_loads, fast_loads = _stdlib_loads(), Decoder().decode
 
-    def orjson_loads(data: bytes | bytearray | str) -> Any:
+    def msgspec_loads(data: bytes | bytearray | str) -> Any:
         if isinstance(data, str):
             data = _encoded(data)
-        bare = data if len(data) < _LARGE else _without_strings(data)
-        # find, because the operator "in" first tries to make an integer of the bytes.
-        zeros = bare.translate(_DIGITS_AS_ZERO)
-        if (place := zeros.find(_MANY_ZEROS)) >= 0 and _begins_integer(zeros, place):
-            return slow_loads(data)
-        if len(bare) > _SHORT and _nests_deeper(bare, MAX_NESTING):
-            return slow_loads(data)
-        try:
-            return fast_loads(data)
-        except ValueError:
-            pass
-        # Outside the handler, as above. It tells why, and it decides.
+        # msgspec limits nesting by the stack alone. All else that must be refused, it refuses.
+        if len(data) <= _SHORT or not _nests_deeper(data, MAX_NESTING):
+            try:
+                return fast_loads(data)
+            except (DecodeError, ValueError, RecursionError):
+                pass
+        # Outside the handler, as above. The standard library finds the reason, and it decides.
         return slow_loads(data)
+
+    return msgspec_loads
+
+
+def _orjson_dumps() -> _Dumps:
+    import orjson
+
+    slow_dumps, fast_dumps = _stdlib_dumps(), orjson.dumps
+    # What is passed through goes to _plain, which knows the few types that have a form in JSON.
+    options = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
     def orjson_dumps(value: Any) -> bytes:
         try:
             text = fast_dumps(value, _plain, options)
         except TypeError:
             return slow_dumps(value)
-        bare = text if len(text) < _LARGE else _without_strings(text)
-        # NaN and the infinities come out as null.
-        if bare.find(b"null") >= 0 or (len(bare) > _SHORT and _nests_deeper(bare, MAX_NESTING)):
+        # orjson writes NaN and the infinities as null, and has another limit of nesting.
+        size = len(text)
+        if size >= _LONG and _has_few_values(value):
+            return text
+        # find, because the operator "in" first tries to make an integer of the bytes.
+        if text.find(b"null") >= 0 or (size > _SHORT and _nests_deeper(text, MAX_NESTING)):
             _check(value)
         return text
 
-    return Backend("orjson", orjson_loads, orjson_dumps)
+    return orjson_dumps
 
 
-_LARGE: Final = 32 * 1024
-_FEW_STRINGS: Final = 64
+def _has_few_values(value: Any) -> bool:
+    """Return whether a value holds few others, and no float among them: it cannot nest too deeply then, or hold NaN.
 
-
-def _without_strings(text: bytes | bytearray) -> bytes | bytearray:
-    """Return the text with its strings empty if it has few of them, else the text as it is.
-
-    What is large is most often large for one string, an image or a file, which need not be looked at then.
+    A long text most often has few values, one of them a long string, which need not be searched then.
     """
-    if text.find(b"\\") >= 0:
-        return text
-    outside = []
-    end = 0
-    for _ in range(_FEW_STRINGS):
-        start = text.find(b'"', end)
-        if start < 0:
-            outside.append(text[end:])
-            return b'""'.join(outside)
-        outside.append(text[end:start])
-        end = text.find(b'"', start + 1) + 1
-        if end == 0:
-            return text
-    return text
+    seen = [value]
+    for item in seen:  # which grows meanwhile
+        kind = item.__class__
+        if kind is dict:
+            seen += item.values()
+        elif kind is list or kind is tuple:
+            seen += item
+        elif kind not in _WITHOUT_FLOATS:
+            return False
+        if len(seen) > _FEW:
+            return False
+    return True
 
 
-def _begins_integer(zeros: bytes | bytearray, place: int) -> bool:
-    """Return whether some run of many digits, the first being at ``place``, is more than the digits of a fraction."""
-    while place >= 0:
-        if zeros[place - 1 : place] != b".":
-            return True
-        end = _NO_ZERO.search(zeros, place)
-        place = zeros.find(_MANY_ZEROS, end.start()) if end else -1
-    return False
+_WITHOUT_FLOATS: Final = frozenset({str, int, bool, type(None)})
 
 
 # Nesting.
@@ -315,8 +325,10 @@ _ALL_BUT_MARKS: Final = bytes(sorted(set(range(256)) - set(b'[]{}"')))
 
 def _nests_deeper(data: bytes | bytearray, limit: int) -> bool:
     """Return whether a JSON text nests deeper than that; for any other text, something."""
-    # Strings included; split, because it passes long strings much faster than count.
-    if len(data.split(b"[", limit + 1)) + len(data.split(b"{", limit + 1)) - 2 <= limit:
+    # How many brackets open, those in strings included, settles it for most texts. replace counts them: with nothing
+    # to put in their place it finds each by memchr, and passes long strings much faster than count or split.
+    size = len(data)
+    if 2 * size - len(data.replace(b"[", b"", limit + 1)) - len(data.replace(b"{", b"", limit + 1)) <= limit:
         return False
     brackets = _brackets(data)
     depth = 0
