@@ -290,3 +290,15 @@ def test_a_session_knows_its_server_and_state() -> None:
     link = Link(server, state={"db": 1})
     assert link.session.server is server
     assert link.session.state == {"db": 1}
+
+
+def test_settling_after_the_end_of_a_session_leaves_nothing_in_the_ledger() -> None:
+    server = Server("s")
+    link = Link(server)
+    link.session.connection.set_unwritten(48)
+    link.session.settle()
+    assert server.ledger.total == 48
+    link.pair.server.abort()
+    link.run()
+    link.session.settle()
+    assert server.ledger.total == 0

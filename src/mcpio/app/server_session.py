@@ -152,7 +152,9 @@ class ServerSession(Session):
     def settle(self) -> None:
         """Account for what is held for the client: see ``Server.ledger``."""
         super().settle()
-        self.server.ledger.settle(self, self.connection.held.total, self._end_overloaded)
+        # After the end a driver may still settle what it was writing. An entry made then would never be removed.
+        size = 0 if self.connection.closed else self.connection.held.total
+        self.server.ledger.settle(self, size, self._end_overloaded)
 
     def _end_overloaded(self) -> None:
         self.connection.abort(reason=CloseReason.OVERLOADED)

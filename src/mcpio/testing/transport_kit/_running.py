@@ -60,6 +60,8 @@ def run_check(check: Check, harness: Harness) -> None:
         raise fault(f"{len(left)} descriptors are still open: " + ", ".join(left))
     if alive := _threads() - threads:
         raise fault(f"threads still run: {', '.join(sorted(thread.name for thread in alive))}")
+    if held := stage[0].server.ledger.total:
+        raise fault(f"the server still counts {held} bytes as held for clients")
 
 
 async def _run(check: Check, harness: Harness, reports: list[str], stages: list[Stage]) -> None:
