@@ -44,7 +44,7 @@ async def said(wire: AsgiWire, *messages: dict[str, Any], type: str) -> list[dic
     return said
 
 
-def test_what_is_no_server_is_not_served_and_what_are_no_options_are_refused() -> None:
+def test_arguments_of_wrong_types_are_rejected() -> None:
     wrong: Any = 5
     with pytest.raises(TypeError, match=r"^server= takes Server, not 5$"):
         app(wrong)
@@ -55,7 +55,7 @@ def test_what_is_no_server_is_not_served_and_what_are_no_options_are_refused() -
 # Kinds of calls
 
 
-def test_a_websocket_is_refused(loop: EventLoop) -> None:
+def test_websocket_scope_is_closed(loop: EventLoop) -> None:
     async def main() -> None:
         wire = AsgiWire(app(small_server()), loop)
         said_there = await said(wire, {"type": "websocket.connect"}, type="websocket")
@@ -64,7 +64,7 @@ def test_a_websocket_is_refused(loop: EventLoop) -> None:
     loop.run(main)
 
 
-def test_what_is_neither_is_an_error_as_asgi_wants_it(loop: EventLoop) -> None:
+def test_unknown_scope_raises_value_error(loop: EventLoop) -> None:
     async def main() -> None:
         with pytest.raises(ValueError, match="serves http, not telegraph"):
             await said(AsgiWire(app(small_server()), loop), type="telegraph")
@@ -93,7 +93,7 @@ def test_what_is_neither_is_an_error_as_asgi_wants_it(loop: EventLoop) -> None:
         ("/a/b", "/a/b", "/elsewhere"),
     ],
 )
-def test_its_endpoint_is_where_it_is_mounted(loop: EventLoop, path: str, root: str, endpoint: str) -> None:
+def test_endpoint_is_the_mount_point(loop: EventLoop, path: str, root: str, endpoint: str) -> None:
     async def main() -> None:
         wire = AsgiWire(app(small_server(), options=HttpOptions(path=endpoint)), loop)
         call = await wire.begin("GET", path, {}, [b""], scope={"root_path": root})
@@ -104,7 +104,7 @@ def test_its_endpoint_is_where_it_is_mounted(loop: EventLoop, path: str, root: s
 
 
 @pytest.mark.parametrize("path", ["/other", "/mcp/other", "/mcp?x", "/toolsmcp"])
-def test_nothing_else_is_there(loop: EventLoop, path: str) -> None:
+def test_other_paths_are_not_found(loop: EventLoop, path: str) -> None:
     async def main() -> None:
         wire = AsgiWire(app(small_server()), loop)
         # A question mark in a path was sent as %3F, and begins no query.
@@ -114,7 +114,7 @@ def test_nothing_else_is_there(loop: EventLoop, path: str) -> None:
     loop.run(main)
 
 
-def test_the_query_and_the_other_paths_go_with_it(loop: EventLoop) -> None:
+def test_query_and_legacy_paths_are_served_below_the_mount_point(loop: EventLoop) -> None:
     async def main() -> None:
         wire = AsgiWire(app(small_server(), options=HttpOptions(health="/health")), loop)
         call = await wire.begin("GET", "/tools/health?deep=1", {}, [b""], scope={"root_path": "/tools"})
@@ -123,7 +123,7 @@ def test_the_query_and_the_other_paths_go_with_it(loop: EventLoop) -> None:
     loop.run(main)
 
 
-def test_a_scope_with_nothing_optional_in_it(loop: EventLoop) -> None:
+def test_minimal_scope_is_served(loop: EventLoop) -> None:
     async def main() -> None:
         wire = AsgiWire(app(small_server(), options=HttpOptions(health="/health")), loop)
         scope = {"type": "http", "method": "GET", "path": "/health", "headers": iter([])}
@@ -146,7 +146,7 @@ def test_a_scope_with_nothing_optional_in_it(loop: EventLoop) -> None:
 
 
 @pytest.mark.req("HTTP-04", "HTTP-05")
-def test_the_policy_follows_from_the_address_that_each_request_came_to(loop: EventLoop) -> None:
+def test_default_policy_follows_the_server_address(loop: EventLoop) -> None:
     async def status(wire: AsgiWire, server: Any, host: str, **origin: str) -> int:
         headers = {"host": host, "accept": "text/event-stream", **origin}
         return (await wire.begin("GET", "/mcp", headers, [b""], scope={"server": server})).status
@@ -168,7 +168,7 @@ def test_the_policy_follows_from_the_address_that_each_request_came_to(loop: Eve
     loop.run(main)
 
 
-def test_a_policy_that_is_given_is_the_one_everywhere(loop: EventLoop) -> None:
+def test_given_policy_overrides_the_server_address(loop: EventLoop) -> None:
     async def main() -> None:
         policy = HostPolicy(frozenset({"mcp.example"}), None)
         wire = AsgiWire(app(small_server(), options=HttpOptions(policy=policy)), loop, server=("127.0.0.1", 80))
@@ -181,7 +181,7 @@ def test_a_policy_that_is_given_is_the_one_everywhere(loop: EventLoop) -> None:
 
 @pytest.mark.req("SESS-09")
 @pytest.mark.parametrize("later", [False, True])
-def test_whoever_was_authenticated_is_the_principal(loop: EventLoop, later: bool) -> None:
+def test_principal_hook_binds_the_session(loop: EventLoop, later: bool) -> None:
     async def find(scope: Any) -> Any:
         await loop.sleep(0)
         return scope["client"][0]
@@ -196,7 +196,7 @@ def test_whoever_was_authenticated_is_the_principal(loop: EventLoop, later: bool
     loop.run(main)
 
 
-def test_whoever_is_denied_is_not_served(loop: EventLoop) -> None:
+def test_denied_principal_is_rejected(loop: EventLoop) -> None:
     async def main() -> None:
         denied = Denied(headers=((b"www-authenticate", b"Bearer"),))
         refused = await RawClient(AsgiWire(app(small_server(), principal=lambda _: denied), loop)).initialize()
@@ -205,7 +205,7 @@ def test_whoever_is_denied_is_not_served(loop: EventLoop) -> None:
     loop.run(main)
 
 
-def test_what_the_hook_raises_leaves_the_application(loop: EventLoop) -> None:
+def test_principal_hook_error_propagates(loop: EventLoop) -> None:
     async def main() -> None:
         wire = AsgiWire(app(small_server(), principal=lambda scope: scope["user"]), loop)
         call = await wire.ask("GET", "/mcp", {}, b"")
@@ -240,7 +240,7 @@ class Opened:
 STARTUP, SHUTDOWN = {"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}
 
 
-def test_the_protocol_of_lifespans(loop: EventLoop) -> None:
+def test_lifespan_protocol_enters_and_leaves_the_lifespan(loop: EventLoop) -> None:
     opened = Opened()
     server = small_server(lifespan=opened)
 
@@ -283,7 +283,7 @@ def test_the_protocol_of_lifespans(loop: EventLoop) -> None:
 @pytest.mark.parametrize(
     ("fails_at", "told"), [("entered", "lifespan.startup.failed"), ("left", "lifespan.shutdown.failed")]
 )
-def test_a_lifespan_that_fails(loop: EventLoop, fails_at: str, told: str) -> None:
+def test_failing_lifespan_is_reported_to_the_server(loop: EventLoop, fails_at: str, told: str) -> None:
     async def main() -> None:
         wire = AsgiWire(app(small_server(lifespan=Opened(fails_at=fails_at))), loop)
         *_, failed = await said(wire, STARTUP, SHUTDOWN, type="lifespan")
@@ -293,7 +293,7 @@ def test_a_lifespan_that_fails(loop: EventLoop, fails_at: str, told: str) -> Non
     loop.run(main)
 
 
-def test_without_its_lifespan_a_server_that_has_one_is_not_served(loop: EventLoop) -> None:
+def test_unentered_lifespan_raises_runtime_error(loop: EventLoop) -> None:
     async def main() -> None:
         wire = AsgiWire(app(small_server(lifespan=Opened())), loop)
         call = await wire.ask("GET", "/mcp", {}, b"")
@@ -302,7 +302,7 @@ def test_without_its_lifespan_a_server_that_has_one_is_not_served(loop: EventLoo
     loop.run(main)
 
 
-def test_a_framework_enters_the_lifespan(loop: EventLoop) -> None:
+def test_framework_lifespan_serves_requests(loop: EventLoop) -> None:
     opened = Opened()
 
     async def main() -> None:
@@ -319,7 +319,7 @@ def test_a_framework_enters_the_lifespan(loop: EventLoop) -> None:
     loop.run(main)
 
 
-def test_what_leaves_a_lifespan_leaves_as_it_is(loop: EventLoop) -> None:
+def test_lifespan_error_propagates_unwrapped(loop: EventLoop) -> None:
     async def main() -> None:
         for application in (app(small_server()), app(small_server(lifespan=Opened()))):
             with pytest.raises(ValueError, match="as it is"):
@@ -329,7 +329,7 @@ def test_what_leaves_a_lifespan_leaves_as_it_is(loop: EventLoop) -> None:
     loop.run(main)
 
 
-def test_a_server_without_a_lifespan_is_served_before_in_and_after_one(loop: EventLoop) -> None:
+def test_server_without_lifespan_is_served_outside_and_inside_one(loop: EventLoop) -> None:
     async def main() -> None:
         application = app(small_server())
         wire = AsgiWire(application, loop)
@@ -350,7 +350,7 @@ def test_a_server_without_a_lifespan_is_served_before_in_and_after_one(loop: Eve
 
 
 @pytest.mark.req("SESS-05")
-def test_closing_ends_streams_and_serves_nothing_new(loop: EventLoop) -> None:
+def test_close_ends_streams_and_rejects_new_requests(loop: EventLoop) -> None:
     async def main() -> None:
         application = app(small_server())
         wire = AsgiWire(application, loop)
@@ -370,7 +370,7 @@ def test_closing_ends_streams_and_serves_nothing_new(loop: EventLoop) -> None:
     loop.run(main)
 
 
-def test_closing_before_anything_came_and_with_no_grace_at_all(loop: EventLoop) -> None:
+def test_close_without_requests_and_without_grace(loop: EventLoop) -> None:
     unserved, waiting = app(small_server()), app(small_server(lifespan=Opened()))
     waiting.close()
     unserved.close()
@@ -387,7 +387,7 @@ def test_closing_before_anything_came_and_with_no_grace_at_all(loop: EventLoop) 
 # Taps
 
 
-def test_a_tap_hears_of_each_session(loop: EventLoop, caplog: pytest.LogCaptureFixture) -> None:
+def test_tap_is_attached_to_each_session(loop: EventLoop, caplog: pytest.LogCaptureFixture) -> None:
     class Heard(Tap):
         def event(self, event: Any, now: float) -> None:
             heard.append((number, type(event).__name__))

@@ -20,7 +20,7 @@ from mcpio.http.options import HttpOptions
 # Sessions and event loops
 
 
-def test_sessions_outlive_an_event_loop_in_which_nothing_is_open(loop: EventLoop) -> None:
+def test_sessions_continue_in_the_next_event_loop(loop: EventLoop) -> None:
     served = Served(OnAsyncio())
 
     async def begin() -> None:
@@ -36,7 +36,7 @@ def test_sessions_outlive_an_event_loop_in_which_nothing_is_open(loop: EventLoop
         loop.run(go_on)
 
 
-def test_two_event_loops_at_a_time_are_one_too_many() -> None:
+def test_second_concurrent_event_loop_raises_runtime_error() -> None:
     async def main() -> None:
         loop = OnAsyncio()
         served = Served(loop)
@@ -55,7 +55,7 @@ def test_two_event_loops_at_a_time_are_one_too_many() -> None:
     asyncio.run(main())
 
 
-def test_an_application_that_nobody_uses_any_more_goes(loop: EventLoop) -> None:
+def test_unreferenced_application_is_freed(loop: EventLoop) -> None:
     gone: list[weakref.ref[Any]] = []
 
     async def main() -> None:
@@ -72,7 +72,7 @@ def test_an_application_that_nobody_uses_any_more_goes(loop: EventLoop) -> None:
 # What handlers may do
 
 
-def test_a_blocking_handler_runs_in_a_thread_and_comes_back(loop: EventLoop) -> None:
+def test_blocking_handler_runs_in_a_thread(loop: EventLoop) -> None:
     async def main() -> None:
         server = Server("blocking", "1")
 
@@ -105,7 +105,7 @@ def test_a_blocking_handler_runs_in_a_thread_and_comes_back(loop: EventLoop) -> 
         trio.run(main)
 
 
-def test_a_session_is_closed_by_its_handler(loop: EventLoop) -> None:
+def test_handler_can_close_its_session(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop)
 
@@ -125,7 +125,7 @@ def test_a_session_is_closed_by_its_handler(loop: EventLoop) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_a_handler_that_ends_the_program_may_do_so(loop: EventLoop, error: BaseException) -> None:
+def test_system_exit_of_a_handler_leaves_the_application(loop: EventLoop, error: BaseException) -> None:
     async def main() -> None:
         served = Served(loop)
 
@@ -145,7 +145,7 @@ def test_a_handler_that_ends_the_program_may_do_so(loop: EventLoop, error: BaseE
     assert found is error
 
 
-def test_what_is_reported_goes_to_the_log(loop: EventLoop, caplog: pytest.LogCaptureFixture) -> None:
+def test_reports_go_to_the_log(loop: EventLoop, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         served = Served(loop)
 

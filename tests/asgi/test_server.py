@@ -20,7 +20,7 @@ from mcpio.http.options import HttpOptions
 # The life of a call
 
 
-def test_what_is_answered_at_once_runs_no_task(loop: EventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_immediate_answer_starts_no_task(loop: EventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         served = Served(loop)
         monkeypatch.setattr(AsgiServer, "_drain", None)  # where tasks would begin
@@ -37,7 +37,7 @@ def test_what_is_answered_at_once_runs_no_task(loop: EventLoop, monkeypatch: pyt
 
 
 @pytest.mark.req("HTTP-24", "RESUME-01", "RESUME-03")
-def test_a_handler_outlives_a_disconnect_in_the_call_that_brought_it(loop: EventLoop) -> None:
+def test_handler_survives_a_disconnect_within_its_request(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop, http=HttpOptions(answers="sse"))
         await served.client.initialize()
@@ -58,7 +58,7 @@ def test_a_handler_outlives_a_disconnect_in_the_call_that_brought_it(loop: Event
 
 
 @pytest.mark.req("HTTP-19")
-def test_a_client_that_leaves_before_all_of_its_request_came_asked_nothing(loop: EventLoop) -> None:
+def test_disconnect_before_the_body_ends_drops_the_request(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop)
         await served.client.initialize()
@@ -71,7 +71,7 @@ def test_a_client_that_leaves_before_all_of_its_request_came_asked_nothing(loop:
     loop.run(main)
 
 
-def test_a_client_that_leaves_while_it_listens_ends_the_call(loop: EventLoop) -> None:
+def test_disconnect_while_listening_ends_the_request(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop)
         await served.client.initialize()
@@ -85,7 +85,7 @@ def test_a_client_that_leaves_while_it_listens_ends_the_call(loop: EventLoop) ->
 
 
 @pytest.mark.req("HTTP-14")
-def test_an_answer_before_the_end_of_the_request(loop: EventLoop) -> None:
+def test_early_rejection_stops_reading_the_body(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop, options=Options(limits=Limits(message_bytes=1000)))
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
@@ -100,7 +100,7 @@ def test_an_answer_before_the_end_of_the_request(loop: EventLoop) -> None:
     loop.run(main)
 
 
-def test_a_body_in_many_pieces_some_of_them_empty(loop: EventLoop) -> None:
+def test_body_in_pieces_with_empty_ones_is_joined(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop)
         await served.client.initialize()
@@ -115,7 +115,7 @@ def test_a_body_in_many_pieces_some_of_them_empty(loop: EventLoop) -> None:
     loop.run(main)
 
 
-def test_a_response_to_head_has_no_body(loop: EventLoop) -> None:
+def test_head_request_gets_no_body(loop: EventLoop) -> None:
     async def main() -> None:
         call = await Served(loop).wire.begin("HEAD", "/nowhere", {}, [b""])
         assert (call.status, call.data, call.is_over) == (404, b"", True)
@@ -124,7 +124,7 @@ def test_a_response_to_head_has_no_body(loop: EventLoop) -> None:
     loop.run(main)
 
 
-def test_header_names_in_any_case(loop: EventLoop) -> None:
+def test_header_names_are_case_insensitive(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop)
         await served.client.initialize()
@@ -138,7 +138,7 @@ def test_header_names_in_any_case(loop: EventLoop) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), ConnectionResetError()])
-def test_a_server_that_says_by_an_exception_that_the_client_is_gone(loop: EventLoop, error: OSError) -> None:
+def test_os_error_of_send_counts_as_disconnect(loop: EventLoop, error: OSError) -> None:
     async def main() -> None:
         served = Served(loop)
         await served.client.initialize()
@@ -159,7 +159,7 @@ def test_a_server_that_says_by_an_exception_that_the_client_is_gone(loop: EventL
     loop.run(main)
 
 
-def test_any_other_exception_of_the_server_leaves_as_it_is_and_its_request_has_failed(loop: EventLoop) -> None:
+def test_other_error_of_send_propagates_and_fails_the_request(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop)
         await served.client.initialize()
@@ -177,7 +177,7 @@ def test_any_other_exception_of_the_server_leaves_as_it_is_and_its_request_has_f
 
 
 @pytest.mark.req("LOG-06")
-def test_a_client_that_stops_reading_costs_only_itself(loop: EventLoop) -> None:
+def test_stalled_client_delays_no_other(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop, http=HttpOptions(answers="sse"), options=Options(limits=Limits(logs_per_second=0)))
         await served.client.initialize()
@@ -204,7 +204,7 @@ def test_a_client_that_stops_reading_costs_only_itself(loop: EventLoop) -> None:
 
 
 @pytest.mark.req("HTTP-24")
-def test_a_call_that_is_cancelled_ends_its_handlers_and_the_client_can_fetch_the_error(
+def test_cancelled_request_ends_its_handlers_with_an_error_to_fetch(
     loop: EventLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -229,7 +229,7 @@ def test_a_call_that_is_cancelled_ends_its_handlers_and_the_client_can_fetch_the
     assert caplog.records == []
 
 
-def test_a_handler_that_has_not_begun_when_its_call_is_cancelled_is_answered_for_too(loop: EventLoop) -> None:
+def test_handler_not_yet_started_is_answered_when_its_request_is_cancelled(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop)
         await served.client.initialize()
@@ -265,7 +265,7 @@ def _cancelling(served: Served, call: Called) -> Any:
 
 
 @pytest.mark.req("HTTP-22")
-def test_one_of_the_calls_watches_the_deadlines_of_all(loop: EventLoop) -> None:
+def test_one_open_request_watches_all_deadlines(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop, http=HttpOptions(sse_after=0.5, keep_alive=15))
         await served.client.initialize()
@@ -289,7 +289,7 @@ def test_one_of_the_calls_watches_the_deadlines_of_all(loop: EventLoop) -> None:
     loop.run(main)
 
 
-def test_a_call_watches_too_that_only_waits_for_its_handler_or_for_its_client_to_read(loop: EventLoop) -> None:
+def test_request_without_a_client_still_watches_deadlines(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop, http=HttpOptions(answers="sse"))
         await served.client.initialize()
@@ -307,7 +307,7 @@ def test_a_call_watches_too_that_only_waits_for_its_handler_or_for_its_client_to
 
 
 @pytest.mark.req("SESS-07")
-def test_sessions_that_expired_go_when_the_next_request_comes(loop: EventLoop) -> None:
+def test_expired_sessions_end_at_the_next_request(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop, http=HttpOptions(session_idle=60))
         await served.client.initialize()
@@ -320,7 +320,7 @@ def test_sessions_that_expired_go_when_the_next_request_comes(loop: EventLoop) -
     loop.run(main)
 
 
-def test_in_a_lifespan_sessions_expire_when_their_time_has_come(loop: EventLoop) -> None:
+def test_sessions_expire_on_time_within_a_lifespan(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop, http=HttpOptions(session_idle=60))
         async with served.application.lifespan():
@@ -335,7 +335,7 @@ def test_in_a_lifespan_sessions_expire_when_their_time_has_come(loop: EventLoop)
 # What nobody acts for
 
 
-def test_what_begins_outside_of_all_calls_runs_in_one_that_is_open_or_in_the_next(loop: EventLoop) -> None:
+def test_work_outside_requests_runs_in_an_open_or_the_next_request(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop)
         seen: list[str] = []
@@ -367,7 +367,7 @@ def test_what_begins_outside_of_all_calls_runs_in_one_that_is_open_or_in_the_nex
     loop.run(main)
 
 
-def test_a_store_that_begins_to_work_does_not_wait_for_a_slow_body(loop: EventLoop) -> None:
+def test_store_work_does_not_wait_for_a_slow_body(loop: EventLoop) -> None:
     async def main() -> None:
         served = Served(loop)
         await served.client.initialize()
@@ -388,9 +388,7 @@ def test_a_store_that_begins_to_work_does_not_wait_for_a_slow_body(loop: EventLo
     loop.run(main)
 
 
-def test_a_response_that_breaks_off_is_an_exception_for_the_server(
-    loop: EventLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_aborted_response_raises_for_the_server(loop: EventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         served = Served(loop)
         monkeypatch.setattr(served.site._host, "responses_to_send", lambda exchange: [Reset(exchange)])

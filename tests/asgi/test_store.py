@@ -57,7 +57,7 @@ class Caller:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
-def test_a_session_goes_on_in_the_next_application(tmp_path: Path, loop: str) -> None:
+def test_stored_session_continues_in_the_next_application(tmp_path: Path, loop: str) -> None:
     server = Server("s", "1")
 
     @server.tool

@@ -51,7 +51,7 @@ class Tasked:
         return found
 
 
-def test_a_task_lives_in_the_call_that_began_it(loop: EventLoop) -> None:
+def test_task_lives_in_the_request_that_began_it(loop: EventLoop) -> None:
     async def main() -> None:
         tasked = Tasked(loop)
         id, call = await tasked.begin()
@@ -69,7 +69,7 @@ def test_a_task_lives_in_the_call_that_began_it(loop: EventLoop) -> None:
     loop.run(main)
 
 
-def test_a_task_whose_call_is_cancelled_has_failed(loop: EventLoop) -> None:
+def test_task_of_a_cancelled_request_fails(loop: EventLoop) -> None:
     async def main() -> None:
         tasked = Tasked(loop)
         id, call = await tasked.begin()
@@ -81,7 +81,7 @@ def test_a_task_whose_call_is_cancelled_has_failed(loop: EventLoop) -> None:
     loop.run(main)
 
 
-def test_in_a_lifespan_a_task_outlives_its_call_and_its_session(loop: EventLoop) -> None:
+def test_task_outlives_request_and_session_within_a_lifespan(loop: EventLoop) -> None:
     async def main() -> None:
         tasked = Tasked(loop)
         async with tasked.application.lifespan():
@@ -103,7 +103,7 @@ def test_in_a_lifespan_a_task_outlives_its_call_and_its_session(loop: EventLoop)
 
 
 @pytest.mark.parametrize("with_lifespan", [True, False])
-def test_a_store_that_blocks(tmp_path: Any, with_lifespan: bool) -> None:
+def test_blocking_store_does_not_stop_the_loop(tmp_path: Any, with_lifespan: bool) -> None:
     async def main() -> None:
         store = SqliteStore(tmp_path / "tasks.db")
         tasked = Tasked(OnAsyncio(), TaskOptions(store=store))

@@ -27,7 +27,7 @@ URL = "http://example.com/mcp"
 # A whole conversation
 
 
-def test_a_conversation_goes_over_connections_that_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversation_reuses_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(site: RawSite) -> None:
         async with open_http("http://example.com:8000/mcp?x=1") as client:
             for _ in range(5):
@@ -40,7 +40,7 @@ def test_a_conversation_goes_over_connections_that_are_used_again(monkeypatch: p
     assert {request.headers["host"] for request in site.requests} == {"example.com:8000"}
 
 
-def test_calls_at_once_each_have_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_calls_use_one_connection_each(monkeypatch: pytest.MonkeyPatch) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call":
             await trio.sleep(1)
@@ -57,7 +57,7 @@ def test_calls_at_once_each_have_a_connection(monkeypatch: pytest.MonkeyPatch) -
     assert len(serve_listeners(monkeypatch, play, handler).opened) == 3
 
 
-def test_connections_that_nobody_uses_are_closed_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_connections_close_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(site: RawSite) -> None:
         async with open_http(URL) as client:
             await trio.sleep(59)
@@ -68,7 +68,7 @@ def test_connections_that_nobody_uses_are_closed_after_a_minute(monkeypatch: pyt
     assert len(serve_listeners(monkeypatch, play).opened) == 2
 
 
-def test_a_client_that_is_tied_to_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connected_client_outlives_the_calling_block(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(site: RawSite) -> None:
         async with trio.open_nursery() as nursery:
             client = await connect_http(URL, nursery=nursery)
@@ -82,7 +82,7 @@ def test_a_client_that_is_tied_to_no_block(monkeypatch: pytest.MonkeyPatch) -> N
     assert serve_listeners(monkeypatch, play, session="s").methods()[-1] == "DELETE"
 
 
-def test_closing_is_tied_to_no_task_and_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_works_from_any_task_and_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call":
             await trio.sleep_forever()
@@ -115,7 +115,7 @@ def test_closing_is_tied_to_no_task_and_no_thread(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("session", ["s", None])
-def test_a_block_that_is_cancelled_tells_the_server(monkeypatch: pytest.MonkeyPatch, session: str | None) -> None:
+def test_cancelled_block_ends_the_session_on_the_server(monkeypatch: pytest.MonkeyPatch, session: str | None) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call":
             await trio.sleep_forever()
@@ -133,7 +133,7 @@ def test_a_block_that_is_cancelled_tells_the_server(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("steps", range(8))
-def test_a_client_that_is_cancelled_while_it_is_opened_is_left(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+def test_cancellation_while_opening_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     async def play(site: RawSite) -> None:
         async def cancel() -> None:
             for _ in range(steps):
@@ -153,7 +153,7 @@ def test_a_client_that_is_cancelled_while_it_is_opened_is_left(monkeypatch: pyte
     serve_listeners(monkeypatch, play)
 
 
-def test_a_server_that_is_gone_does_not_hold_up_a_cancelled_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vanished_server_does_not_delay_a_cancelled_block(monkeypatch: pytest.MonkeyPatch) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method in ("tools/call", "notifications/cancelled"):
             await trio.sleep_forever()
@@ -170,7 +170,7 @@ def test_a_server_that_is_gone_does_not_hold_up_a_cancelled_block(monkeypatch: p
 
 
 @pytest.mark.parametrize("grace", [5.0, 0.0])
-def test_a_server_that_does_not_answer_the_farewell_is_left(monkeypatch: pytest.MonkeyPatch, grace: float) -> None:
+def test_unanswered_session_delete_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch, grace: float) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         if request.method == "DELETE":
             await trio.sleep_forever()
@@ -186,7 +186,7 @@ def test_a_server_that_does_not_answer_the_farewell_is_left(monkeypatch: pytest.
     serve_listeners(monkeypatch, play, handler, "s")
 
 
-def test_what_a_body_raises_leaves_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_body_error_propagates_unwrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(site: RawSite) -> None:
         with pytest.raises(ZeroDivisionError):
             async with open_http(URL):
@@ -195,7 +195,7 @@ def test_what_a_body_raises_leaves_as_it_is(monkeypatch: pytest.MonkeyPatch) -> 
     serve_listeners(monkeypatch, play)
 
 
-def test_what_a_handler_ends_the_program_with_leaves_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_exit_of_a_handler_propagates_unwrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: Any) -> Any:
         raise SystemExit(3)
 
@@ -224,7 +224,7 @@ def test_what_a_handler_ends_the_program_with_leaves_as_it_is(monkeypatch: pytes
         ({"connection": 5}, TypeError),
     ],
 )
-def test_options_that_make_no_sense_open_nothing(
+def test_invalid_options_are_rejected_before_connecting(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], kind: type[Exception]
 ) -> None:
     async def play(site: RawSite) -> None:
@@ -240,7 +240,7 @@ def test_options_that_make_no_sense_open_nothing(
 
 
 @pytest.mark.req("SESS-03")
-def test_a_session_goes_on_where_another_client_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saved_session_continues_in_another_client(monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[dict[str, Any]] = []
 
     async def play(site: RawSite) -> None:
@@ -264,7 +264,7 @@ def test_a_session_goes_on_where_another_client_left_it(monkeypatch: pytest.Monk
     serve_listeners(monkeypatch, play, session="s")
 
 
-def test_a_tap_hears_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tap_sees_all_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
 
     class Listening(Tap):
@@ -282,9 +282,7 @@ def test_a_tap_hears_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 # What goes wrong without anybody waiting
 
 
-def test_messages_that_the_server_does_not_take_are_reported(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refused_messages_are_reported(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "notifications/roots/list_changed":
             await wire.send(b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n")
@@ -304,7 +302,7 @@ def test_messages_that_the_server_does_not_take_are_reported(
     assert "what belongs to no request is not heard any more" in caplog.text
 
 
-def test_a_close_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_grace_is_rejected_by_close(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(site: RawSite) -> None:
         async with open_http(URL) as client:
             with pytest.raises(LocalProtocolError):

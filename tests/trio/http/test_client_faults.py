@@ -63,7 +63,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("data", "kind", "said"), FAULTS)
-def test_each_fault_of_a_server_is_one_error(
+def test_each_server_fault_is_one_typed_error(
     monkeypatch: pytest.MonkeyPatch, data: bytes, kind: type[Exception], said: str
 ) -> None:
     async def play(site: RawSite) -> None:
@@ -77,7 +77,7 @@ def test_each_fault_of_a_server_is_one_error(
 
 
 @pytest.mark.parametrize(("data", "kind", "said"), FAULTS)
-def test_each_fault_in_the_handshake_is_a_connect_failed(
+def test_each_fault_in_the_handshake_is_connect_failed(
     monkeypatch: pytest.MonkeyPatch, data: bytes, kind: type[Exception], said: str
 ) -> None:
     async def play(site: RawSite) -> None:
@@ -89,7 +89,7 @@ def test_each_fault_in_the_handshake_is_a_connect_failed(
     serve_listeners(monkeypatch, play, answering("initialize", data))
 
 
-def test_where_nothing_listens_there_is_a_connect_failed() -> None:
+def test_closed_port_is_connect_failed() -> None:
     async def main() -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -111,9 +111,7 @@ def test_where_nothing_listens_there_is_a_connect_failed() -> None:
         (trio.BrokenResourceError(), "BrokenResourceError"),
     ],
 )
-def test_a_host_that_is_not_there_is_a_connect_failed(
-    monkeypatch: pytest.MonkeyPatch, fault: Exception, said: str
-) -> None:
+def test_unknown_host_is_connect_failed(monkeypatch: pytest.MonkeyPatch, fault: Exception, said: str) -> None:
     async def fail(*_: object) -> None:
         raise fault
 
@@ -126,7 +124,7 @@ def test_a_host_that_is_not_there_is_a_connect_failed(
     trio.run(main)
 
 
-def test_an_unexpected_failure_of_one_exchange_costs_no_other(
+def test_unexpected_failure_of_one_exchange_spares_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play(site: RawSite) -> None:
@@ -160,7 +158,7 @@ def test_an_unexpected_failure_of_one_exchange_costs_no_other(
     assert {record.getMessage() for record in caplog.records} == {"an HTTP exchange failed"}
 
 
-def test_several_addresses_that_all_fail_are_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_failed_addresses_are_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise OSError("all attempts failed") from ExceptionGroup("x", [OSError("refused"), OSError("unreachable")])
 
@@ -173,7 +171,7 @@ def test_several_addresses_that_all_fail_are_told_in_one_line(monkeypatch: pytes
     trio.run(main)
 
 
-def test_a_host_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_host_times_out_while_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
     async def hang(*_: object) -> None:
         await trio.sleep_forever()
 
@@ -191,9 +189,7 @@ def test_a_host_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("where", ["head", "idle"])
-def test_a_server_that_says_nothing_may_be_given_up_before_the_request_is(
-    monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_head_timeout_may_precede_the_request_timeout(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call":
             if where == "idle":
@@ -213,7 +209,7 @@ def test_a_server_that_says_nothing_may_be_given_up_before_the_request_is(
     serve_listeners(monkeypatch, play, handler)
 
 
-def test_informational_responses_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_informational_responses_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         await wire.send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n")
         await site.answer(request, wire)
@@ -225,7 +221,7 @@ def test_informational_responses_are_passed_over(monkeypatch: pytest.MonkeyPatch
     serve_listeners(monkeypatch, play, handler)
 
 
-def test_a_body_byte_by_byte_without_a_length_and_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_of_any_framing_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method != "tools/call":
             await site.answer(request, wire)
@@ -252,7 +248,7 @@ def test_a_body_byte_by_byte_without_a_length_and_in_chunks(monkeypatch: pytest.
 # Connections that end on their own
 
 
-def test_a_connection_that_the_server_closed_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_closed_by_the_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(site: RawSite) -> None:
         async with open_http(URL) as client:
             for _ in range(3):
@@ -263,7 +259,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_replaced(monkeypatch: 
     assert len(serve_listeners(monkeypatch, play).opened) == 4
 
 
-def test_what_may_be_repeated_is_where_the_connection_ends_at_that_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_safe_request_is_repeated_after_its_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         if (request.method == "DELETE" and site.methods().count("DELETE") == 1) or request.rpc_method == "tools/call":
             await wire.close()
@@ -280,7 +276,7 @@ def test_what_may_be_repeated_is_where_the_connection_ends_at_that_moment(monkey
     assert serve_listeners(monkeypatch, play, handler, "s").methods()[-3:] == ["ping", "DELETE", "DELETE"]
 
 
-def test_a_server_that_wants_no_second_request_gets_a_second_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_close_opens_a_second_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call":
             done = result_of(request, {"content": []})
@@ -297,7 +293,7 @@ def test_a_server_that_wants_no_second_request_gets_a_second_connection(monkeypa
     assert len(serve_listeners(monkeypatch, play, handler).opened) == 3
 
 
-def test_what_comes_beyond_a_response_is_no_answer_to_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_after_a_response_do_not_answer_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call":
             answer = result_of(request, {"content": []})
@@ -315,7 +311,7 @@ def test_what_comes_beyond_a_response_is_no_answer_to_the_next_request(monkeypat
 
 
 @pytest.mark.parametrize("is_used", [True, False])
-def test_a_server_that_answers_before_it_has_read_all_is_heard(monkeypatch: pytest.MonkeyPatch, is_used: bool) -> None:
+def test_early_answer_to_a_long_request_is_read(monkeypatch: pytest.MonkeyPatch, is_used: bool) -> None:
     """It may close while a long body is still on its way; what it said before is there to be read."""
     answers = [b"HTTP/1.1 413 Too Large\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\nbig"]
 

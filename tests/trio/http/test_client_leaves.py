@@ -21,7 +21,7 @@ def echo(text: str) -> str:
 
 @pytest.mark.parametrize("listen", [True, False])
 @pytest.mark.parametrize("sessions", [True, False])
-def test_a_block_is_left_at_once(sessions: bool, listen: bool) -> None:
+def test_leaving_the_block_does_not_wait(sessions: bool, listen: bool) -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
 

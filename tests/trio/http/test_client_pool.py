@@ -47,7 +47,7 @@ def run(play: Callable[[trio.Nursery], Awaitable[None]]) -> None:
 # TLS
 
 
-def test_https_with_a_certificate_of_an_authority_that_is_trusted() -> None:
+def test_https_with_trusted_certificate_connects() -> None:
     async def play(nursery: trio.Nursery) -> None:
         site = RawSite(nursery, session="s")
         port = await listen(site, nursery, serving_as("localhost"))
@@ -67,7 +67,7 @@ def test_https_with_a_certificate_of_an_authority_that_is_trusted() -> None:
         (True, "example.com", "[Hh]ostname mismatch"),
     ],
 )
-def test_https_with_a_certificate_that_proves_nothing_fails(trusts: bool, name: str, said: str) -> None:
+def test_https_with_untrusted_certificate_fails(trusts: bool, name: str, said: str) -> None:
     async def play(nursery: trio.Nursery) -> None:
         site = RawSite(nursery)
         port = await listen(site, nursery, serving_as(name))
@@ -88,7 +88,7 @@ def test_https_with_a_certificate_that_proves_nothing_fails(trusts: bool, name: 
     run(forgiving)
 
 
-def test_https_with_a_server_that_speaks_http_fails() -> None:
+def test_https_to_a_plain_http_server_fails() -> None:
     async def play(nursery: trio.Nursery) -> None:
         async def hang_up(stream: trio.SocketStream) -> None:
             await stream.receive_some()
@@ -103,7 +103,7 @@ def test_https_with_a_server_that_speaks_http_fails() -> None:
     run(play)
 
 
-def test_a_certificate_is_of_no_use_to_plain_http() -> None:
+def test_ssl_context_is_ignored_for_plain_http() -> None:
     async def play(nursery: trio.Nursery) -> None:
         port = await listen(RawSite(nursery), nursery)
         async with open_http(f"http://127.0.0.1:{port}/", ssl_context=ssl.create_default_context()) as client:
@@ -139,7 +139,7 @@ class PlayedProxy:
         return port
 
 
-def test_https_goes_through_a_proxy_as_a_tunnel() -> None:
+def test_https_through_a_proxy_uses_a_tunnel() -> None:
     async def play(nursery: trio.Nursery) -> None:
         site = RawSite(nursery)
         proxy = PlayedProxy(site, b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 Connected\r\n\r\n")
@@ -169,7 +169,7 @@ def test_https_goes_through_a_proxy_as_a_tunnel() -> None:
         (b"nonsense\r\n\r\n", "illegal status line"),
     ],
 )
-def test_a_proxy_that_will_not_is_a_connect_failed(answer: bytes, said: str) -> None:
+def test_refusing_proxy_is_connect_failed(answer: bytes, said: str) -> None:
     async def play(nursery: trio.Nursery) -> None:
         port = await PlayedProxy(RawSite(nursery), answer).listen(nursery)
         with pytest.raises(ConnectFailed, match=said):
@@ -179,7 +179,7 @@ def test_a_proxy_that_will_not_is_a_connect_failed(answer: bytes, said: str) -> 
     run(play)
 
 
-def test_http_goes_through_a_proxy_with_whole_urls() -> None:
+def test_http_through_a_proxy_sends_absolute_urls() -> None:
     async def play(nursery: trio.Nursery) -> None:
         site = RawSite(nursery)
         port = await listen(site, nursery)
@@ -194,7 +194,7 @@ def test_http_goes_through_a_proxy_with_whole_urls() -> None:
 
 
 @pytest.mark.parametrize(("trust", "goes"), [(True, True), (False, False)])
-def test_the_proxy_of_the_environment_is_asked_only_if_that_is_wanted(
+def test_environment_proxy_is_used_only_with_trust_env(
     monkeypatch: pytest.MonkeyPatch, trust: bool, goes: bool
 ) -> None:
     async def play(nursery: trio.Nursery) -> None:
@@ -235,9 +235,7 @@ class Pooled:
 
 
 @pytest.mark.parametrize("field", [(b"x", b"a\r\nb: c"), (b"a b", b"c"), (b"x\r\ny", b"z")])
-def test_header_fields_that_would_be_several_are_not_sent(
-    monkeypatch: pytest.MonkeyPatch, field: tuple[bytes, bytes]
-) -> None:
+def test_header_value_with_line_end_is_not_sent(monkeypatch: pytest.MonkeyPatch, field: tuple[bytes, bytes]) -> None:
     async def play(nursery: trio.Nursery) -> None:
         site = RawSite(nursery).install(monkeypatch)
         pooled = Pooled(nursery)
@@ -251,7 +249,7 @@ def test_header_fields_that_would_be_several_are_not_sent(
     run(play)
 
 
-def test_an_exchange_that_is_cut_leaves_nothing_behind_and_its_connection_is_not_used_again(
+def test_cancelled_exchange_closes_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def play(nursery: trio.Nursery) -> None:
@@ -278,7 +276,7 @@ def test_an_exchange_that_is_cut_leaves_nothing_behind_and_its_connection_is_not
     run(play)
 
 
-def test_an_exchange_that_is_cut_before_there_is_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exchange_cancelled_while_connecting_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     async def hang(*_: object) -> None:
         await trio.sleep_forever()
 
@@ -294,7 +292,7 @@ def test_an_exchange_that_is_cut_before_there_is_a_connection(monkeypatch: pytes
     run(play)
 
 
-def test_a_stale_connection_over_a_socket_is_seen_before_it_is_used() -> None:
+def test_stale_socket_connection_is_detected_before_use() -> None:
     async def play(nursery: trio.Nursery) -> None:
         site = RawSite(nursery)
         port = await listen(site, nursery)
@@ -309,7 +307,7 @@ def test_a_stale_connection_over_a_socket_is_seen_before_it_is_used() -> None:
     run(play)
 
 
-def test_the_end_of_a_server_is_a_connection_lost_for_whoever_waits() -> None:
+def test_end_of_server_is_connection_lost_for_waiting_callers() -> None:
     async def play(nursery: trio.Nursery) -> None:
         site = RawSite(nursery)
 

@@ -40,7 +40,7 @@ def _heard(client: Client) -> int:
     return client.connection.received_bytes
 
 
-def test_a_stream_is_read_on_when_the_server_takes_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paused_stream_resumes_when_answers_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_http_exchange, "RECEIVE_SIZE", 1000)
     flooding = Flooding()
 

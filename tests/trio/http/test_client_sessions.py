@@ -43,7 +43,7 @@ def forgetful(times: int) -> Any:
 
 
 @pytest.mark.req("SESS-06")
-def test_a_session_is_opened_anew_inside_the_same_client(
+def test_lost_session_is_reopened_in_the_same_client(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost: list[float] = []
@@ -83,7 +83,7 @@ def test_a_session_is_opened_anew_inside_the_same_client(
 
 
 @pytest.mark.req("SESS-06")
-def test_what_is_safe_is_repeated_in_the_new_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_safe_requests_are_repeated_in_the_new_session(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(site: RawSite) -> None:
         async with open_http(URL, retry=Backoff(also=(ConnectionLost,))) as client:
             with pytest.raises(ConnectionLost):
@@ -93,7 +93,9 @@ def test_what_is_safe_is_repeated_in_the_new_session(monkeypatch: pytest.MonkeyP
     assert serve_listeners(monkeypatch, play, forgetful(2), "old").methods().count("initialize") == 3
 
 
-def test_a_client_may_be_told_only(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_session_without_reopening_is_only_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     lost: list[int] = []
 
     async def play(site: RawSite) -> None:
@@ -108,9 +110,7 @@ def test_a_client_may_be_told_only(monkeypatch: pytest.MonkeyPatch, caplog: pyte
     assert lost == [1]
 
 
-def test_a_server_that_will_not_open_another_session_ends_the_client(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refused_new_session_ends_the_client(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async def handler(site: RawSite, request: RawRequest, wire: Wire) -> None:
         if request.rpc_method == "tools/call":
             await wire.send(b"HTTP/1.1 404 Gone\r\nContent-Length: 0\r\n\r\n")
@@ -131,7 +131,7 @@ def test_a_server_that_will_not_open_another_session_ends_the_client(
     assert "cannot be opened anew" in caplog.text
 
 
-def test_what_the_callback_does_and_what_the_server_refuses_is_reported(
+def test_failing_callback_and_refused_session_are_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     forget = forgetful(1)

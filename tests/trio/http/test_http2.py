@@ -22,7 +22,7 @@ from mcpio.websocket import WebSocketOptions
 
 
 @pytest.mark.req("RPC-07")
-def test_many_requests_run_at_once_on_one_connection() -> None:
+def test_requests_run_concurrently_on_one_connection() -> None:
     async def main() -> None:
         shop = Shop()
         async with http2_site(shop.server, options=HttpOptions(sse_after=None)) as (site, nursery):
@@ -41,7 +41,7 @@ def test_many_requests_run_at_once_on_one_connection() -> None:
 
 
 @pytest.mark.req("HTTP-24", "RESUME-03")
-def test_a_request_that_is_reset_is_a_client_that_went_away() -> None:
+def test_reset_request_counts_as_disconnect() -> None:
     async def main() -> None:
         shop = Shop()
         async with http2_site(shop.server, options=HttpOptions(answers="sse")) as (site, nursery):
@@ -62,7 +62,7 @@ def test_a_request_that_is_reset_is_a_client_that_went_away() -> None:
     in_virtual_time(main)
 
 
-def test_who_asks_is_looked_up_for_each_request_and_holds_up_no_other() -> None:
+def test_principal_lookup_delays_only_its_own_request() -> None:
     async def main() -> None:
         gate = trio.Event()
 
@@ -93,7 +93,7 @@ def test_who_asks_is_looked_up_for_each_request_and_holds_up_no_other() -> None:
     in_virtual_time(main)
 
 
-def test_the_authority_is_the_host() -> None:
+def test_authority_becomes_the_host_header() -> None:
     async def main() -> None:
         heads: list[RequestHead] = []
 
@@ -115,7 +115,7 @@ def test_the_authority_is_the_host() -> None:
 
 
 @pytest.mark.req("HTTP-04")
-def test_only_the_hosts_of_the_policy_are_served() -> None:
+def test_hosts_outside_the_policy_are_rejected() -> None:
     async def main() -> None:
         policy = HostPolicy.for_address("127.0.0.1", 80)
         async with http2_site(Shop().server, options=HttpOptions(policy=policy)) as (site, nursery):
@@ -127,7 +127,7 @@ def test_only_the_hosts_of_the_policy_are_served() -> None:
     in_virtual_time(main)
 
 
-def test_head_gets_no_body() -> None:
+def test_head_response_has_no_body() -> None:
     async def main() -> None:
         async with http2_site(Shop().server, options=HttpOptions(health="/health")) as (site, nursery):
             client = await Http2Client(site.listener.connect()).begin(nursery)
@@ -142,7 +142,7 @@ def test_head_gets_no_body() -> None:
 
 
 @pytest.mark.req("HTTP-14")
-def test_leave_to_continue_is_given_only_to_what_may_go_on() -> None:
+def test_continue_is_sent_only_to_admitted_requests() -> None:
     async def main() -> None:
         async with http2_site(Shop().server, options=HttpOptions(sessions=False)) as (site, nursery):
             client = await Http2Client(site.listener.connect()).begin(nursery)
@@ -158,7 +158,7 @@ def test_leave_to_continue_is_given_only_to_what_may_go_on() -> None:
     in_virtual_time(main)
 
 
-def test_leave_to_continue_waits_for_the_principal() -> None:
+def test_continue_waits_for_the_principal() -> None:
     async def main() -> None:
         gate = trio.Event()
 
@@ -178,7 +178,7 @@ def test_leave_to_continue_waits_for_the_principal() -> None:
     in_virtual_time(main)
 
 
-def test_trailers_are_read_and_ignored() -> None:
+def test_trailers_are_ignored() -> None:
     async def main() -> None:
         async with http2_site(Shop().server, options=HttpOptions(sessions=False)) as (site, nursery):
             client = await Http2Client(site.listener.connect()).begin(nursery)
@@ -191,7 +191,7 @@ def test_trailers_are_read_and_ignored() -> None:
     in_virtual_time(main)
 
 
-def test_what_is_no_tunnel_and_no_websocket_opens_none() -> None:
+def test_connect_requests_are_rejected() -> None:
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):
             client = await Http2Client(site.listener.connect()).begin(nursery)
@@ -207,7 +207,7 @@ def test_what_is_no_tunnel_and_no_websocket_opens_none() -> None:
 
 
 @pytest.mark.req("HTTP-14", "SEC-10")
-def test_a_long_body_comes_through_and_one_that_is_too_long_does_not() -> None:
+def test_body_over_the_limit_is_rejected_and_a_long_one_served() -> None:
     async def main() -> None:
         shop = Shop(message_bytes=300_000)
         async with http2_site(shop.server, options=HttpOptions(sessions=False)) as (site, nursery):
@@ -225,7 +225,7 @@ def test_a_long_body_comes_through_and_one_that_is_too_long_does_not() -> None:
 # The connection
 
 
-def test_both_versions_are_served_where_nothing_is_said_before() -> None:
+def test_both_versions_are_recognised_without_tls() -> None:
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):
             old = site.connect()
@@ -245,7 +245,7 @@ def test_both_versions_are_served_where_nothing_is_said_before() -> None:
     in_virtual_time(main)
 
 
-def test_without_the_option_there_is_no_http2() -> None:
+def test_http2_is_off_by_default() -> None:
     async def main() -> None:
         async with memory_site(Shop().server) as site:
             client = site.connect()
@@ -255,7 +255,7 @@ def test_without_the_option_there_is_no_http2() -> None:
     in_virtual_time(main)
 
 
-def test_a_server_that_ends_says_so_answers_and_closes() -> None:
+def test_closing_server_sends_goaway_and_answers_open_requests() -> None:
     async def main() -> None:
         shop = Shop()
         async with http2_site(shop.server, grace=5, options=HttpOptions(sse_after=None)) as (site, nursery):
@@ -278,7 +278,7 @@ def test_a_server_that_ends_says_so_answers_and_closes() -> None:
     in_virtual_time(main)
 
 
-def test_a_client_that_says_farewell_is_answered_first() -> None:
+def test_goaway_of_the_client_lets_open_requests_finish() -> None:
     async def main() -> None:
         shop = Shop()
         async with http2_site(shop.server, options=HttpOptions(sse_after=None)) as (site, nursery):
@@ -295,7 +295,7 @@ def test_a_client_that_says_farewell_is_answered_first() -> None:
     in_virtual_time(main)
 
 
-def test_a_connection_at_rest_makes_room() -> None:
+def test_idle_connection_is_closed_to_make_room() -> None:
     async def main() -> None:
         async with http2_site(Shop().server, max_connections=1) as (site, nursery):
             resting = await Http2Client(site.listener.connect()).begin(nursery)
@@ -310,7 +310,7 @@ def test_a_connection_at_rest_makes_room() -> None:
     in_virtual_time(main)
 
 
-def test_who_has_not_said_what_it_speaks_is_sent_away_at_the_end() -> None:
+def test_unrecognised_connection_is_closed_at_shutdown() -> None:
     async def main() -> None:
         async with http2_site(Shop().server, grace=5) as (site, nursery):
             silent = RawHttp(site.listener.connect())
@@ -328,7 +328,7 @@ def test_who_has_not_said_what_it_speaks_is_sent_away_at_the_end() -> None:
     in_virtual_time(main)
 
 
-def test_a_client_that_leaves_before_it_says_anything_is_forgotten() -> None:
+def test_silent_client_that_disconnects_is_forgotten() -> None:
     async def main() -> None:
         async with http2_site(Shop().server, max_connections=1) as (site, nursery):
             for said in (b"", b"PRI"):
@@ -340,7 +340,7 @@ def test_a_client_that_leaves_before_it_says_anything_is_forgotten() -> None:
     in_virtual_time(main)
 
 
-def test_a_response_that_cannot_be_written_ends_the_connection_and_is_reported(caplog: Any) -> None:
+def test_unwritable_response_ends_the_connection_and_is_reported(caplog: Any) -> None:
     def principal(head: RequestHead, _: SocketPeer) -> Denied:
         return Denied(401, "Who?", ((b"www-authenticate", b"Bearer\r\nx: y"),))
 
@@ -355,7 +355,7 @@ def test_a_response_that_cannot_be_written_ends_the_connection_and_is_reported(c
     assert [record.message for record in caplog.records] == ["a response could not be written"]
 
 
-def test_what_h2_fails_to_read_ends_the_connection_and_is_reported(
+def test_failure_while_reading_ends_the_connection_and_is_reported(
     caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -373,7 +373,7 @@ def test_what_h2_fails_to_read_ends_the_connection_and_is_reported(
     assert [record.message for record in caplog.records] == ["HTTP/2 could not be read"]
 
 
-def test_websockets_have_the_same_port() -> None:
+def test_websockets_share_the_port() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             serve = partial(serve_http, Shop().server, port=0, http2=True, websocket=WebSocketOptions())
@@ -388,7 +388,7 @@ def test_websockets_have_the_same_port() -> None:
 
 
 @pytest.mark.parametrize("offers", [["h2", "http/1.1"], ["http/1.1"], []])
-def test_tls_settles_the_version(offers: list[str]) -> None:
+def test_alpn_selects_the_version(offers: list[str]) -> None:
     context = trusting()
     if offers:
         context.set_alpn_protocols(offers)
@@ -416,7 +416,7 @@ def test_tls_settles_the_version(offers: list[str]) -> None:
     trio.run(main)
 
 
-def test_where_h2_is_missing_that_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_h2_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "mcpio.trio._http.http2.connection", raising=False)
     for name in [name for name in sys.modules if name.startswith(("mcpio.trio._http.http2", "h2."))]:
         monkeypatch.delitem(sys.modules, name)

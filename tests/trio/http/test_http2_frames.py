@@ -25,28 +25,28 @@ def fed(frames: FrameReader, data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 9, 10, 24, 25, 1000])
-def test_any_split_gives_the_same_frames(size: int) -> None:
+def test_any_split_of_the_bytes_gives_the_same_frames(size: int) -> None:
     frames, data = FrameReader(1000), PREFACE + b"".join(SAID)
     found = [each for place in range(0, len(data), size) for each in fed(frames, data[place : place + size])]
     assert found == SAID
 
 
 @pytest.mark.parametrize("said", [b"G", b"PRI * HTTP/1.1", b"\x16\x03\x01", PREFACE[:-1] + b"x"])
-def test_another_beginning_is_refused_by_the_first_byte_that_differs(said: bytes) -> None:
+def test_wrong_preface_is_rejected_at_the_first_differing_byte(said: bytes) -> None:
     with pytest.raises(ConnectionFault) as caught:
         fed(FrameReader(1000), said)
     assert caught.value.code is ErrorCodes.PROTOCOL_ERROR
     assert fed(FrameReader(1000), PREFACE[: len(said) - 1]) == []
 
 
-def test_a_frame_that_is_too_long_is_refused_by_its_head() -> None:
+def test_oversized_frame_is_rejected_by_its_header() -> None:
     frames = FrameReader(1000)
     assert fed(frames, PREFACE + b"\x00\x40\x00" + frame(DATA, 1)[3:]) == []
     with pytest.raises(ConnectionFault, match="a frame is too long"):
         fed(FrameReader(1000), PREFACE + b"\x00\x40\x01" + frame(DATA, 1)[3:])
 
 
-def test_a_head_is_followed_to_its_end() -> None:
+def test_head_is_bounded_over_its_continuation_frames() -> None:
     frames = FrameReader(1000)
     fed(frames, PREFACE + frame(HEADERS, 1, b"x" * 500))
     began = frames.is_in_head
@@ -68,11 +68,11 @@ def test_a_head_is_followed_to_its_end() -> None:
         (0x77, 0, 0, 1),
     ],
 )
-def test_what_asks_for_nothing_costs_something(kind: int, flags: int, size: int, expected: int) -> None:
+def test_frames_that_request_nothing_cost_budget(kind: int, flags: int, size: int, expected: int) -> None:
     assert cost(Frame(kind, flags, frame(kind, 1, b"x" * size, flags))) == expected
 
 
-def test_an_allowance_comes_back_with_time_and_by_what_is_read() -> None:
+def test_budget_refills_with_time_and_with_reading() -> None:
     allowance = FrameBudget(5.0)
     assert all(allowance.spend(1, 5.0) for _ in range(1000))
     assert not allowance.spend(1, 5.0)

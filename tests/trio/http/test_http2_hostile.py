@@ -63,7 +63,7 @@ FLOODS: dict[str, Callable[[int], bytes]] = {
 
 @pytest.mark.req("SEC-10")
 @pytest.mark.parametrize("kind", FLOODS)
-def test_a_flood_ends_the_connection(kind: str) -> None:
+def test_frame_flood_ends_the_connection(kind: str) -> None:
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):
             client = await connected(site, nursery)
@@ -101,7 +101,7 @@ def request(stream: int) -> bytes:
 
 @pytest.mark.parametrize("kind", MADE_TO_RESET)
 @pytest.mark.req("SEC-10")
-def test_requests_that_the_server_is_made_to_reset_are_a_flood_too(kind: str) -> None:
+def test_provoked_resets_count_as_a_flood(kind: str) -> None:
     """What goes on after its end is to be reset by the server: that is no way round the bound on resets."""
 
     async def main() -> None:
@@ -120,7 +120,7 @@ def test_requests_that_the_server_is_made_to_reset_are_a_flood_too(kind: str) ->
 
 
 @pytest.mark.parametrize("kind", ["pings", "settings", "requests that are reset at once"])
-def test_what_comes_now_and_then_is_no_flood(kind: str) -> None:
+def test_occasional_control_frames_are_accepted(kind: str) -> None:
     async def main() -> None:
         timeouts = HttpTimeouts(head=None, body=None, idle=None)
         async with http2_site(Shop().server, timeouts=timeouts) as (site, nursery):
@@ -194,7 +194,7 @@ HEADS |= {name: ([frame(HEADERS, 1, head(fields), END_HEADERS)], PROTOCOL_ERROR)
 
 @pytest.mark.req("SEC-10")
 @pytest.mark.parametrize("kind", HEADS)
-def test_what_is_no_http_is_said_to_be_none_and_the_connection_ends(kind: str) -> None:
+def test_protocol_fault_is_named_and_ends_the_connection(kind: str) -> None:
     frames, code = HEADS[kind]
 
     async def main() -> None:
@@ -210,7 +210,7 @@ def test_what_is_no_http_is_said_to_be_none_and_the_connection_ends(kind: str) -
     in_virtual_time(main)
 
 
-def test_what_came_before_a_fault_is_served() -> None:
+def test_requests_before_a_fault_are_served() -> None:
     async def main() -> None:
         shop = Shop()
         async with http2_site(shop.server) as (site, nursery):
@@ -231,7 +231,7 @@ def test_what_came_before_a_fault_is_served() -> None:
     in_virtual_time(main)
 
 
-def test_more_requests_at_once_than_there_may_be_end_the_connection() -> None:
+def test_too_many_concurrent_requests_end_the_connection() -> None:
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):
             client = await connected(site, nursery)
@@ -254,7 +254,7 @@ def test_more_requests_at_once_than_there_may_be_end_the_connection() -> None:
 
 @pytest.mark.req("SEC-10")
 @pytest.mark.parametrize("said", [b"", frame(HEADERS, 1), frame(HEADERS, 1, GET)[:20], frame(PING, 0, b"12345678")])
-def test_a_head_has_its_time_from_the_beginning(said: bytes) -> None:
+def test_head_timeout_counts_from_the_connection(said: bytes) -> None:
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):
             began = trio.current_time()
@@ -271,7 +271,7 @@ def test_a_head_has_its_time_from_the_beginning(said: bytes) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"PRI"])
-def test_who_does_not_say_what_it_speaks_has_as_much_time(said: bytes) -> None:
+def test_head_timeout_applies_before_the_version_is_known(said: bytes) -> None:
     async def main() -> None:
         async with http2_site(Shop().server) as (site, _):
             began = trio.current_time()
@@ -283,7 +283,7 @@ def test_who_does_not_say_what_it_speaks_has_as_much_time(said: bytes) -> None:
     in_virtual_time(main)
 
 
-def test_a_head_has_its_time_while_others_are_answered() -> None:
+def test_head_timeout_applies_beside_open_requests() -> None:
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):
             client = await connected(site, nursery)
@@ -300,7 +300,7 @@ def test_a_head_has_its_time_while_others_are_answered() -> None:
 
 
 @pytest.mark.req("HTTP-14", "SEC-10")
-def test_all_of_a_body_has_its_time_which_grows_with_what_came() -> None:
+def test_body_timeout_grows_with_the_bytes_received() -> None:
     async def main() -> None:
         async with http2_site(Shop().server, timeouts=HttpTimeouts(body=5, rate=10)) as (site, nursery):
             client = await connected(site, nursery)
@@ -319,7 +319,7 @@ def test_all_of_a_body_has_its_time_which_grows_with_what_came() -> None:
     in_virtual_time(main)
 
 
-def test_between_requests_a_connection_is_kept_for_a_while_whatever_is_said() -> None:
+def test_idle_timeout_is_not_extended_by_control_frames() -> None:
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):
             client = await connected(site, nursery)
@@ -335,7 +335,7 @@ def test_between_requests_a_connection_is_kept_for_a_while_whatever_is_said() ->
     in_virtual_time(main)
 
 
-def test_without_limits_nothing_is_too_slow() -> None:
+def test_timeouts_of_none_wait_forever() -> None:
     async def main() -> None:
         timeouts = HttpTimeouts(head=None, body=None, idle=None, write=None)
         async with http2_site(Shop().server, timeouts=timeouts) as (site, nursery):
@@ -382,7 +382,7 @@ class Reports(logging.Handler):
 
 @settings(max_examples=100)
 @given(said=st.lists(st.one_of(frames, st.binary(max_size=20)), max_size=12))
-def test_nothing_that_a_client_says_raises(said: list[bytes]) -> None:
+def test_random_bytes_never_raise(said: list[bytes]) -> None:
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):
             client = await connected(site, nursery)

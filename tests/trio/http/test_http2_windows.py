@@ -14,7 +14,7 @@ from mcpio.http.options import HttpOptions
 from mcpio.trio import HttpTimeouts
 
 
-def test_a_client_that_opens_two_windows_for_each_event_is_served() -> None:
+def test_window_updates_for_each_event_are_accepted() -> None:
     async def main() -> None:
         async with http2_site(Shop().server, options=HttpOptions(answers="sse")) as (site, nursery):
             client = await connected(site, nursery, opens_windows=False)
@@ -37,7 +37,7 @@ def test_a_client_that_opens_two_windows_for_each_event_is_served() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_a_window_that_is_opened_byte_by_byte_ends_the_connection() -> None:
+def test_window_opened_byte_by_byte_ends_the_connection() -> None:
     async def main() -> None:
         async with http2_site(Shop().server, options=HttpOptions(sessions=False)) as (site, nursery):
             client = await Http2Client(site.listener.connect(), opens_windows=False).begin(
@@ -55,7 +55,7 @@ def test_a_window_that_is_opened_byte_by_byte_ends_the_connection() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_a_closed_window_stalls_its_own_stream_only_and_not_for_ever() -> None:
+def test_closed_window_stalls_only_its_stream_and_times_out() -> None:
     async def main() -> None:
         shop = Shop()
         async with http2_site(shop.server, options=HttpOptions(answers="sse")) as (site, nursery):
@@ -80,7 +80,7 @@ def test_a_closed_window_stalls_its_own_stream_only_and_not_for_ever() -> None:
 
 
 @pytest.mark.parametrize("rate", [20_000, 60_000])
-def test_a_slow_reader_with_many_requests_gets_all_answers(rate: int) -> None:
+def test_slow_reader_with_many_requests_gets_all_answers(rate: int) -> None:
     """All streams share the connection's window, so that a piece of each takes longer than one piece may take."""
 
     async def main() -> None:
@@ -101,7 +101,7 @@ def test_a_slow_reader_with_many_requests_gets_all_answers(rate: int) -> None:
     in_virtual_time(main)
 
 
-def test_a_stream_whose_own_window_is_closed_gets_no_time_for_what_others_read() -> None:
+def test_closed_stream_window_gains_no_time_from_other_streams() -> None:
     async def main() -> None:
         timeouts = HttpTimeouts(write=3, rate=16_384)
         async with http2_site(Shop().server, options=HttpOptions(sessions=False), timeouts=timeouts) as (site, nursery):
@@ -121,7 +121,7 @@ def test_a_stream_whose_own_window_is_closed_gets_no_time_for_what_others_read()
     in_virtual_time(main)
 
 
-def test_a_stream_that_may_go_on_goes_on() -> None:
+def test_stalled_stream_resumes_with_its_window() -> None:
     async def main() -> None:
         async with http2_site(Shop().server, options=HttpOptions(sessions=False)) as (site, nursery):
             client = await Http2Client(site.listener.connect(), opens_windows=False).begin(
@@ -148,7 +148,7 @@ def test_a_stream_that_may_go_on_goes_on() -> None:
     in_virtual_time(main)
 
 
-def test_a_window_beyond_all_bounds_costs_its_stream() -> None:
+def test_window_overflow_resets_its_stream() -> None:
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):
             client = await connected(site, nursery)
@@ -162,7 +162,7 @@ def test_a_window_beyond_all_bounds_costs_its_stream() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_a_client_that_reads_nothing_at_all_is_cut_off() -> None:
+def test_client_that_reads_nothing_is_disconnected() -> None:
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):
             stream = site.listener.connect(trio.testing.lockstep_stream_pair)
@@ -181,7 +181,7 @@ def test_a_client_that_reads_nothing_at_all_is_cut_off() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_a_client_that_reads_nothing_is_not_read_beyond_a_bound() -> None:
+def test_input_of_a_client_that_reads_nothing_is_bounded() -> None:
     async def main() -> None:
         timeouts = HttpTimeouts(write=None)
         async with http2_site(Shop().server, timeouts=timeouts) as (site, nursery):
@@ -204,7 +204,7 @@ def test_a_client_that_reads_nothing_is_not_read_beyond_a_bound() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_bodies_that_do_not_end_are_together_hardly_more_than_two() -> None:
+def test_unfinished_bodies_share_one_limit() -> None:
     async def main() -> None:
         async with http2_site(Shop(message_bytes=200_000).server, options=HttpOptions(sessions=False)) as (
             site,

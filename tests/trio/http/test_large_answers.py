@@ -43,7 +43,7 @@ def call(id: int, name: str = "large", **arguments: Any) -> bytes:
 @pytest.mark.req("SEC-10")
 @pytest.mark.parametrize("answers", ["json", "sse"])
 @pytest.mark.parametrize("arguments", [{}, {"text": "y" * SIZE}, {"name": "later"}], ids=["small", "large", "async"])
-def test_over_many_connections_all_calls_are_answered(answers: Any, arguments: dict[str, Any]) -> None:
+def test_large_answers_arrive_over_many_connections(answers: Any, arguments: dict[str, Any]) -> None:
     async def main() -> None:
         options = HttpOptions(answers=answers)
         async with memory_site(large_server(), options=options) as site, trio.open_nursery() as nursery:
@@ -77,7 +77,7 @@ def test_over_many_connections_all_calls_are_answered(answers: Any, arguments: d
 
 @pytest.mark.req("SEC-10")
 @pytest.mark.parametrize("name", ["large", "later"])
-def test_over_one_connection_of_http2_all_calls_are_answered(name: str) -> None:
+def test_large_answers_arrive_over_one_http2_connection(name: str) -> None:
     async def main() -> None:
         async with http2_site(large_server(), options=HttpOptions(answers="json")) as (site, nursery):
             client = await Http2Client(site.listener.connect()).begin(nursery)
@@ -99,7 +99,7 @@ def test_over_one_connection_of_http2_all_calls_are_answered(name: str) -> None:
     in_virtual_time(main)
 
 
-def test_large_answers_leave_the_machine_by_the_piece() -> None:
+def test_large_answers_leave_the_machine_in_pieces() -> None:
     async def main() -> None:
         async with memory_site(large_server()) as site:
             pulled = []

@@ -1,15 +1,27 @@
-"""The parsers of HTTP/1.1: what stands around requests, and that both read the same requests in the same bytes."""
+"""The parsers of HTTP/1.1: what surrounds requests, and that both read the same requests in the same bytes."""
 
 from __future__ import annotations
 
 import itertools
 import random
+import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-from mcpio.trio._http.parsers import BadRequest, ParsedHead, Parser, ParserEvent, ParserMark, ParserName, new_parser
+from mcpio.trio._http import parsers
+from mcpio.trio._http.parsers import (
+    BadRequest,
+    H11Parser,
+    HttptoolsParser,
+    ParsedHead,
+    Parser,
+    ParserEvent,
+    ParserMark,
+    ParserName,
+    new_parser,
+)
 
 UPGRADE = b"GET /a HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n"
 NEXT = b"POST /b HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nok"
@@ -28,7 +40,7 @@ def events(parser: Parser) -> list[ParserEvent | str]:
 
 @both
 @pytest.mark.parametrize("cuts", [(len(UPGRADE),), (10, len(UPGRADE) - 1), (len(UPGRADE) + 3,), ()])
-def test_what_follows_the_head_can_be_taken(name: ParserName, cuts: tuple[int, ...]) -> None:
+def test_upgrade_request_leaves_later_bytes_to_take_rest(name: ParserName, cuts: tuple[int, ...]) -> None:
     parser, data = new_parser(name, 1000), UPGRADE + b"\x81\x85frames"
     ends = [0, *cuts, len(data)]
     head = None
@@ -40,7 +52,7 @@ def test_what_follows_the_head_can_be_taken(name: ParserName, cuts: tuple[int, .
 
 
 @both
-def test_what_follows_the_second_of_two_requests_is_not_that_of_the_first(name: ParserName) -> None:
+def test_upgrade_after_another_request_leaves_its_own_later_bytes(name: ParserName) -> None:
     parser = new_parser(name, 1000)
     parser.feed(NEXT + UPGRADE.replace(b"\r\n\r\n", b"\r\ncontent-length: 0\r\n\r\n") + b"\x81\x85frames")
     assert events(parser) == ["/b", b"ok", ParserMark.END]
@@ -50,7 +62,7 @@ def test_what_follows_the_second_of_two_requests_is_not_that_of_the_first(name: 
 
 
 @both
-def test_nothing_follows_the_head(name: ParserName) -> None:
+def test_upgrade_request_alone_leaves_no_bytes(name: ParserName) -> None:
     parser = new_parser(name, 1000)
     parser.feed(UPGRADE)
     assert isinstance(parser.next_event(), ParsedHead)
@@ -60,7 +72,7 @@ def test_nothing_follows_the_head(name: ParserName) -> None:
 @both
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("closes", [True, False])
-def test_whoever_does_not_take_it_reads_on(name: ParserName, at_once: bool, closes: bool) -> None:
+def test_ignored_upgrade_reads_the_next_request(name: ParserName, at_once: bool, closes: bool) -> None:
     parser = new_parser(name, 1000)
     for data in (UPGRADE + NEXT,) if at_once else (UPGRADE, NEXT[:9], NEXT[9:]):
         parser.feed(data)
@@ -74,17 +86,29 @@ def test_whoever_does_not_take_it_reads_on(name: ParserName, at_once: bool, clos
     assert events(parser) == ([ParserMark.CLOSED] if closes else [])
 
 
-def test_a_parser_that_is_not_installed_is_refused_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "mcpio.trio._http.httptools_parser", raising=False)
-    monkeypatch.setitem(sys.modules, "httptools", None)
-    with pytest.raises(ImportError, match=r"this parser needs httptools: pip install 'mcpio\[httptools\]'"):
+def test_missing_httptools_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsers, "HAS_HTTPTOOLS", False)
+    with pytest.raises(ImportError, match=r"needs httptools: pip install 'mcpio\[httptools\]'"):
         new_parser("httptools", 1000)
+
+
+def test_auto_parser_is_httptools_where_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(new_parser("auto", 1000), HttptoolsParser)
+    monkeypatch.setattr(parsers, "HAS_HTTPTOOLS", False)
+    assert isinstance(new_parser("auto", 1000), H11Parser)
+
+
+def test_parsers_import_without_httptools() -> None:
+    code = "import sys; sys.modules['httptools'] = None; from mcpio.trio._http.parsers import new_parser as new; "
+    code += "print(type(new('auto', 1000)).__name__)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "H11Parser"
 
 
 @both
 @pytest.mark.parametrize("line_end", [b"\r\n", b"\n", b"\r\n\r\n"])
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_empty_lines_before_a_request_are_none_of_it(name: ParserName, line_end: bytes, size: int) -> None:
+def test_empty_lines_before_a_request_are_skipped(name: ParserName, line_end: bytes, size: int) -> None:
     parser, data = new_parser(name, 1000), line_end + NEXT + line_end + NEXT + line_end
     found: list[ParserEvent | str] = []
     for start in range(0, len(data), size):
@@ -140,7 +164,7 @@ STRICT: dict[str, tuple[bytes, int]] = {
 @both
 @pytest.mark.parametrize("after", [b"", NEXT], ids=["first", "second"])
 @pytest.mark.parametrize("case", STRICT)
-def test_doubtful_head_is_refused_by_either_parser(name: ParserName, case: str, after: bytes) -> None:
+def test_ambiguous_head_is_rejected_by_either_parser(name: ParserName, case: str, after: bytes) -> None:
     data, status = STRICT[case]
     told = reading(name, after + data, ())
     assert told[-1] == status

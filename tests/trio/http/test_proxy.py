@@ -27,11 +27,11 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         ("http://%C3%A9:%40@x", Proxy("x", 80, b"Basic w6k6QA==")),
     ],
 )
-def test_a_proxys_url_says_where_it_is_and_how_it_knows_us(url: str, proxy: Proxy) -> None:
+def test_proxy_url_gives_address_and_credentials(url: str, proxy: Proxy) -> None:
     assert Proxy.parse(url) == proxy
 
 
-def test_no_proxy_leads_to_a_unix_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_for_a_unix_socket_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     socket = Location.parse("http+unix://%2Fa/mcp")
     monkeypatch.setenv("HTTP_PROXY", "http://localhost:1")
     assert find_proxy(socket, None, trust_env=True) is None
@@ -42,13 +42,13 @@ def test_no_proxy_leads_to_a_unix_socket(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     "url", ["socks5://localhost:1", "https://localhost:1", "http://u:secret@", "http://u:secret@a b"]
 )
-def test_a_proxys_url_that_makes_no_sense_is_refused_without_its_password(url: str) -> None:
+def test_invalid_proxy_url_is_rejected_without_showing_its_password(url: str) -> None:
     with pytest.raises(ValueError, match="URL") as caught:
         Proxy.parse(url)
     assert "secret" not in str(caught.value)
 
 
-def test_a_password_is_not_shown() -> None:
+def test_proxy_repr_hides_the_password() -> None:
     assert "dTpw" not in repr(Proxy.parse("http://u:p@localhost"))
 
 
@@ -72,7 +72,7 @@ def test_a_password_is_not_shown() -> None:
         ),
     ],
 )
-def test_the_environment_names_a_proxy(
+def test_environment_variables_select_the_proxy(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], host: str | None
 ) -> None:
     for name, value in environment.items():

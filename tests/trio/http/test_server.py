@@ -51,7 +51,7 @@ def text_of(message: Any) -> Any:
 
 @each_parser
 @pytest.mark.req("HTTP-14")
-def test_a_connection_serves_one_request_after_the_other(parser: str) -> None:
+def test_connection_serves_requests_in_turn(parser: str) -> None:
     async def main() -> None:
         async with memory_site(Shop().server, parser=parser) as site:
             client = site.connect()
@@ -66,7 +66,7 @@ def test_a_connection_serves_one_request_after_the_other(parser: str) -> None:
 
 
 @each_parser
-def test_requests_that_come_early_wait_their_turn(parser: str) -> None:
+def test_pipelined_requests_wait_their_turn(parser: str) -> None:
     async def main() -> None:
         shop = Shop()
         async with memory_site(shop.server, parser=parser, options=HttpOptions(sse_after=None)) as site:
@@ -83,7 +83,7 @@ def test_requests_that_come_early_wait_their_turn(parser: str) -> None:
 
 
 @each_parser
-def test_what_comes_early_is_not_read_beyond_a_bound(parser: str) -> None:
+def test_pipelined_input_is_bounded(parser: str) -> None:
     async def main() -> None:
         async with memory_site(Shop().server, parser=parser) as site:
             client = site.connect(trio.testing.lockstep_stream_pair)
@@ -101,7 +101,7 @@ def test_what_comes_early_is_not_read_beyond_a_bound(parser: str) -> None:
 
 @each_parser
 @pytest.mark.req("HTTP-14")
-def test_a_body_may_come_in_chunks_and_after_leave_was_given(parser: str) -> None:
+def test_chunked_body_after_continue_is_served(parser: str) -> None:
     async def main() -> None:
         async with memory_site(Shop().server, parser=parser) as site:
             client = site.connect()
@@ -118,7 +118,7 @@ def test_a_body_may_come_in_chunks_and_after_leave_was_given(parser: str) -> Non
 
 
 @each_parser
-def test_leave_to_continue_is_given_only_to_what_may_go_on(parser: str) -> None:
+def test_continue_is_sent_only_to_admitted_requests(parser: str) -> None:
     async def main() -> None:
         async with memory_site(Shop().server, parser=parser) as site:
             client = site.connect()
@@ -131,7 +131,7 @@ def test_leave_to_continue_is_given_only_to_what_may_go_on(parser: str) -> None:
 
 
 @each_parser
-def test_an_answer_before_the_end_of_the_request_keeps_the_connection_when_the_rest_is_there(parser: str) -> None:
+def test_early_answer_keeps_the_connection_when_the_body_has_arrived(parser: str) -> None:
     async def main() -> None:
         async with memory_site(Shop().server, parser=parser) as site:
             client = site.connect()
@@ -143,7 +143,7 @@ def test_an_answer_before_the_end_of_the_request_keeps_the_connection_when_the_r
 
 
 @each_parser
-def test_head_gets_no_body(parser: str) -> None:
+def test_head_response_has_no_body(parser: str) -> None:
     async def main() -> None:
         async with memory_site(Shop().server, parser=parser) as site:
             client = site.connect()
@@ -156,7 +156,7 @@ def test_head_gets_no_body(parser: str) -> None:
 
 
 @each_parser
-def test_a_client_of_http_1_0_gets_an_answer_that_ends_with_the_connection(parser: str) -> None:
+def test_http_1_0_response_ends_with_the_connection(parser: str) -> None:
     async def main() -> None:
         async with memory_site(Shop().server, parser=parser, options=HttpOptions(answers="sse")) as site:
             client = site.connect()
@@ -172,7 +172,7 @@ def test_a_client_of_http_1_0_gets_an_answer_that_ends_with_the_connection(parse
 
 
 @each_parser
-def test_the_connection_ends_when_the_client_says_so(parser: str) -> None:
+def test_connection_close_ends_the_connection(parser: str) -> None:
     async def main() -> None:
         async with memory_site(Shop().server, parser=parser) as site:
             client = site.connect()
@@ -185,7 +185,7 @@ def test_the_connection_ends_when_the_client_says_so(parser: str) -> None:
 
 @each_parser
 @pytest.mark.parametrize("other", ["websocket", "h2c"])
-def test_there_is_no_other_protocol_to_change_to(parser: str, other: str) -> None:
+def test_upgrade_without_websockets_is_ignored(parser: str, other: str) -> None:
     async def main() -> None:
         async with memory_site(Shop().server, parser=parser) as site:
             client = site.connect()
@@ -201,7 +201,7 @@ def test_there_is_no_other_protocol_to_change_to(parser: str, other: str) -> Non
 
 @each_parser
 @pytest.mark.req("HTTP-24")
-def test_a_client_that_goes_away_is_noticed_and_the_handler_goes_on(parser: str) -> None:
+def test_disconnect_is_noticed_while_the_handler_continues(parser: str) -> None:
     async def main() -> None:
         shop = Shop()
         async with memory_site(shop.server, parser=parser) as site:
@@ -220,7 +220,7 @@ def test_a_client_that_goes_away_is_noticed_and_the_handler_goes_on(parser: str)
     in_virtual_time(main)
 
 
-def test_a_session_at_rest_has_no_task() -> None:
+def test_idle_session_has_no_task() -> None:
     async def main() -> None:
         async with memory_site(Shop().server) as site:
             await site.connect().initialize()
@@ -239,7 +239,7 @@ def test_a_session_at_rest_has_no_task() -> None:
 
 @each_parser
 @pytest.mark.req("HTTP-36")
-def test_cancelled_it_ends_in_order(parser: str) -> None:
+def test_cancelled_server_answers_and_ends_streams(parser: str) -> None:
     async def main() -> None:
         shop = Shop()
         with trio.fail_after(3):
@@ -264,7 +264,7 @@ def test_cancelled_it_ends_in_order(parser: str) -> None:
 
 
 @each_parser
-def test_what_does_not_end_in_time_is_cut_off(parser: str) -> None:
+def test_handlers_beyond_the_grace_are_cancelled(parser: str) -> None:
     async def main() -> None:
         async with memory_site(Shop().server, parser=parser, grace=2) as site:
             client, reading = site.connect(), site.connect()
@@ -280,7 +280,7 @@ def test_what_does_not_end_in_time_is_cut_off(parser: str) -> None:
 
 
 @each_parser
-def test_who_makes_a_request_is_for_the_program_to_say(parser: str) -> None:
+def test_principal_hook_decides_whose_a_request_is(parser: str) -> None:
     async def find(head: RequestHead, peer: SocketPeer) -> Any:
         await trio.sleep(20)
         assert (head.method, peer) == ("POST", SocketPeer(None))
@@ -303,7 +303,7 @@ def test_who_makes_a_request_is_for_the_program_to_say(parser: str) -> None:
     in_virtual_time(main)
 
 
-def test_where_connections_are_many_those_at_rest_make_room_and_others_wait() -> None:
+def test_connection_limit_closes_idle_connections_and_delays_others() -> None:
     async def main() -> None:
         shop = Shop()
         async with memory_site(shop.server, max_connections=2) as site:
@@ -330,7 +330,7 @@ def test_where_connections_are_many_those_at_rest_make_room_and_others_wait() ->
     in_virtual_time(main)
 
 
-def test_a_request_whose_principal_is_looked_for_makes_no_room_and_is_answered_in_the_end() -> None:
+def test_pending_principal_lookup_keeps_the_connection() -> None:
     async def find(head: RequestHead, peer: SocketPeer) -> str:
         await trio.sleep(0.1)
         return "ada"
@@ -352,7 +352,7 @@ def test_a_request_whose_principal_is_looked_for_makes_no_room_and_is_answered_i
     in_virtual_time(main)
 
 
-def test_tasks_outlive_sessions_in_one_lifespan() -> None:
+def test_tasks_outlive_sessions_within_one_lifespan() -> None:
     lives = []
 
     @asynccontextmanager
@@ -387,7 +387,7 @@ def test_tasks_outlive_sessions_in_one_lifespan() -> None:
     assert len(lives) == 1
 
 
-def test_a_tap_hears_of_each_session(caplog: pytest.LogCaptureFixture) -> None:
+def test_tap_is_attached_to_each_session(caplog: pytest.LogCaptureFixture) -> None:
     from mcpio import Recorder
 
     lines: list[list[str]] = []
@@ -411,7 +411,7 @@ def test_a_tap_hears_of_each_session(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.getMessage() for record in caplog.records] == ["a tap cannot hear of a session"]
 
 
-def test_it_ends_when_nothing_listens_any_more() -> None:
+def test_closed_listeners_end_the_server() -> None:
     async def main() -> None:
         async with memory_site(Shop().server) as site:
             client = site.connect()
@@ -422,16 +422,16 @@ def test_it_ends_when_nothing_listens_any_more() -> None:
     in_virtual_time(main)
 
 
-def test_a_parser_that_there_is_not_is_refused_at_once() -> None:
+def test_unknown_parser_is_rejected_before_listening() -> None:
     async def main() -> None:
         async with memory_site(Shop().server, parser="nginx"):
             pass
 
-    with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="there is no HTTP parser 'nginx'")):
+    with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="parser must be .* not 'nginx'")):
         in_virtual_time(main)
 
 
-def test_no_session_outlives_the_server_though_its_client_is_gone_and_its_handler_runs() -> None:
+def test_running_handler_of_a_lost_client_ends_with_the_server() -> None:
     async def main() -> None:
         shop = Shop()
         async with memory_site(shop.server) as site:
@@ -449,7 +449,7 @@ def test_no_session_outlives_the_server_though_its_client_is_gone_and_its_handle
 
 @pytest.mark.parametrize("serve", [serve_http, partial(serve_tcp, port=0), serve_websocket])
 @pytest.mark.parametrize("steps", range(6))
-def test_a_server_that_is_cancelled_while_it_begins_ends(serve: Any, steps: int) -> None:
+def test_server_cancelled_during_startup_ends(serve: Any, steps: int) -> None:
     async def main() -> None:
         async def cancel() -> None:
             for _ in range(steps):
@@ -470,7 +470,7 @@ def test_a_server_that_is_cancelled_while_it_begins_ends(serve: Any, steps: int)
 
 
 @pytest.mark.parametrize("serve", [serve_http, serve_tcp, serve_websocket])
-def test_the_port_comes_after_the_server(serve: Any) -> None:
+def test_port_is_the_second_argument(serve: Any) -> None:
     assert list(inspect.signature(serve).parameters)[:2] == ["server", "port"]
     port = inspect.signature(serve).parameters["port"]
     assert port.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -58,7 +58,7 @@ GARBAGE = {
 
 @each_parser
 @pytest.mark.parametrize("kind", GARBAGE)
-def test_what_is_no_http_is_answered_once_and_the_connection_ends(parser: str, kind: str) -> None:
+def test_malformed_request_is_answered_once_and_ends_the_connection(parser: str, kind: str) -> None:
     data, status = GARBAGE[kind]
 
     async def main() -> None:
@@ -77,7 +77,7 @@ def test_what_is_no_http_is_answered_once_and_the_connection_ends(parser: str, k
 
 @each_parser
 @pytest.mark.parametrize("kind", ["no HTTP", "another encoding"])
-def test_what_is_no_http_is_answered_after_a_request_too(parser: str, kind: str) -> None:
+def test_malformed_second_request_is_answered(parser: str, kind: str) -> None:
     data, status = GARBAGE[kind]
 
     async def main() -> None:
@@ -92,7 +92,7 @@ def test_what_is_no_http_is_answered_after_a_request_too(parser: str, kind: str)
 
 
 @each_parser
-def test_a_length_and_chunks_do_not_go_together(parser: str) -> None:
+def test_length_and_chunks_together_are_rejected(parser: str) -> None:
     """Where a proxy and a server choose differently, a request is smuggled past the proxy (RFC 9112 section 6.1)."""
 
     async def main() -> None:
@@ -111,7 +111,7 @@ def test_a_length_and_chunks_do_not_go_together(parser: str) -> None:
 
 
 @each_parser
-def test_a_request_cut_off_in_the_middle_is_the_end(parser: str) -> None:
+def test_truncated_request_ends_the_connection(parser: str) -> None:
     async def main() -> None:
         async with memory_site(small_server(), parser=parser) as site:
             for data in (b"POST /mcp HT", HEAD + b"Content-Length: 5\r\n", b""):
@@ -126,7 +126,7 @@ def test_a_request_cut_off_in_the_middle_is_the_end(parser: str) -> None:
 
 @each_parser
 @pytest.mark.req("SEC-10")
-def test_a_head_without_end_is_refused(parser: str) -> None:
+def test_endless_head_is_rejected(parser: str) -> None:
     async def main() -> None:
         async with memory_site(small_server(), parser=parser, head_bytes=8192) as site:
             client = site.connect()
@@ -143,7 +143,7 @@ def test_a_head_without_end_is_refused(parser: str) -> None:
 @each_parser
 @pytest.mark.req("HTTP-14", "SEC-10")
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_body_over_the_limit_is_refused_before_it_is_read(parser: str, announced: bool) -> None:
+def test_body_over_the_limit_is_rejected_before_it_is_read(parser: str, announced: bool) -> None:
     async def main() -> None:
         async with memory_site(small_server(message_bytes=4096), parser=parser) as site:
             client = site.connect()
@@ -170,7 +170,7 @@ async def drip(client: RawHttp, data: bytes, pause: float) -> None:
 
 @each_parser
 @pytest.mark.req("SEC-10")
-def test_all_of_a_head_has_its_time(parser: str) -> None:
+def test_head_timeout_covers_the_whole_head(parser: str) -> None:
     async def main() -> None:
         async with memory_site(small_server(), parser=parser) as site, trio.open_nursery() as nursery:
             client, silent = site.connect(), site.connect()
@@ -187,7 +187,7 @@ def test_all_of_a_head_has_its_time(parser: str) -> None:
 
 @each_parser
 @pytest.mark.req("HTTP-14", "SEC-10")
-def test_all_of_a_body_has_its_time_which_grows_with_what_came(parser: str) -> None:
+def test_body_timeout_grows_with_the_bytes_received(parser: str) -> None:
     async def main() -> None:
         timeouts = HttpTimeouts(body=5, rate=10)
         async with (
@@ -210,7 +210,7 @@ def test_all_of_a_body_has_its_time_which_grows_with_what_came(parser: str) -> N
 
 
 @each_parser
-def test_between_requests_a_connection_is_kept_for_a_while(parser: str) -> None:
+def test_idle_timeout_closes_the_connection(parser: str) -> None:
     async def main() -> None:
         async with memory_site(small_server(), parser=parser) as site:
             client = site.connect()
@@ -225,7 +225,7 @@ def test_between_requests_a_connection_is_kept_for_a_while(parser: str) -> None:
 
 
 @each_parser
-def test_a_client_that_reads_nothing_is_cut_off_and_costs_nobody_else_anything(parser: str) -> None:
+def test_stalled_reader_is_disconnected_and_delays_no_other(parser: str) -> None:
     async def main() -> None:
         async with memory_site(small_server(), parser=parser) as site:
             client, other = site.connect(), site.connect(trio.testing.lockstep_stream_pair)
@@ -246,7 +246,7 @@ def test_a_client_that_reads_nothing_is_cut_off_and_costs_nobody_else_anything(p
 
 @each_parser
 @pytest.mark.req("RPC-07")
-def test_twelve_requests_with_one_id_get_their_own_answers(parser: str) -> None:
+def test_concurrent_posts_with_equal_ids_get_their_own_answers(parser: str) -> None:
     async def main() -> None:
         server = small_server()
         gate = trio.Event()
@@ -272,7 +272,7 @@ def test_twelve_requests_with_one_id_get_their_own_answers(parser: str) -> None:
 
 
 @each_parser
-def test_a_text_cannot_become_an_event(parser: str) -> None:
+def test_text_with_line_ends_stays_one_event(parser: str) -> None:
     evil = "a\n\nid: 9-9\nevent: message\ndata: {}\r\n\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"
 
     async def main() -> None:
@@ -289,7 +289,7 @@ def test_a_text_cannot_become_an_event(parser: str) -> None:
 
 
 @each_parser
-def test_what_a_client_says_cannot_become_a_header_field(parser: str) -> None:
+def test_client_input_cannot_add_header_fields(parser: str) -> None:
     async def main() -> None:
         options = HttpOptions(cors=Cors(), health="/health")
         async with memory_site(small_server(), parser=parser, options=options) as site:
@@ -308,7 +308,7 @@ def test_what_a_client_says_cannot_become_a_header_field(parser: str) -> None:
 
 
 @pytest.mark.parametrize("value", [b"a\r\nset-cookie: b", b"a\nb", b"a\rb", b"a\0b"])
-def test_a_header_field_is_one_line_whoever_made_it(value: bytes) -> None:
+def test_header_value_with_line_end_is_rejected(value: bytes) -> None:
     for fields in (((b"x", value),), ((value, b"x"),)):
         with pytest.raises(ValueError, match="has the end of a line in it"):
             ResponseWriter().head(None, 200, fields, closes=False)

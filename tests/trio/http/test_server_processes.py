@@ -92,7 +92,7 @@ async def served(**how: Any) -> AsyncIterator[Served]:
 
 @each_parser
 @pytest.mark.req("HTTP-04")
-def test_it_says_where_it_listens_and_serves_its_own_names(parser: str) -> None:
+def test_listening_reports_the_url_and_serves_its_names(parser: str) -> None:
     async def main() -> None:
         async with served(parser=parser) as site:
             assert site.listening.url == f"http://127.0.0.1:{site.port}/mcp"
@@ -105,11 +105,11 @@ def test_it_says_where_it_listens_and_serves_its_own_names(parser: str) -> None:
 
 @pytest.mark.req("HTTP-04", "SEC-06")
 @pytest.mark.parametrize("serve", [serve_http, serve_tcp, serve_websocket])
-def test_servers_listen_on_loopback_unless_told_otherwise(serve: Callable[..., Any]) -> None:
+def test_default_host_is_loopback(serve: Callable[..., Any]) -> None:
     assert inspect.signature(serve).parameters["host"].default == "127.0.0.1"
 
 
-def test_a_name_with_several_addresses_has_one_port_where_any_will_do() -> None:
+def test_port_zero_is_one_port_for_all_addresses() -> None:
     async def main() -> None:
         async with served(host="localhost") as site:
             assert site.listening.url == f"http://localhost:{site.port}/mcp"
@@ -117,7 +117,7 @@ def test_a_name_with_several_addresses_has_one_port_where_any_will_do() -> None:
     trio.run(main)
 
 
-def test_an_address_that_is_taken_is_an_error() -> None:
+def test_address_in_use_raises_os_error() -> None:
     async def main() -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -128,7 +128,7 @@ def test_an_address_that_is_taken_is_an_error() -> None:
     trio.run(main)
 
 
-def test_a_unix_socket_serves_too(tmp_path: Path) -> None:
+def test_unix_socket_is_served(tmp_path: Path) -> None:
     async def main() -> None:
         bound = trio.socket.socket(trio.socket.AF_UNIX)
         await bound.bind(str(tmp_path / "socket"))
@@ -143,7 +143,7 @@ def test_a_unix_socket_serves_too(tmp_path: Path) -> None:
 
 
 @each_parser
-def test_a_certificate_says_whose_a_request_is(parser: str) -> None:
+def test_client_certificate_is_the_principal(parser: str) -> None:
     serving, asking = serving_as("localhost", asks=ssl.CERT_OPTIONAL), trusting(shows=ADA)
 
     async def main() -> None:
@@ -162,7 +162,7 @@ def test_a_certificate_says_whose_a_request_is(parser: str) -> None:
     trio.run(main)
 
 
-def test_the_certificate_is_for_the_program_to_see() -> None:
+def test_principal_hook_sees_the_certificate() -> None:
     serving, asking = serving_as("localhost", asks=ssl.CERT_OPTIONAL), trusting(shows=ADA)
     peers: list[SocketPeer] = []
 
@@ -179,7 +179,7 @@ def test_the_certificate_is_for_the_program_to_see() -> None:
     assert peers[0].certificate["subjectAltName"] == (("email", "ada@example.org"),)
 
 
-def test_what_is_no_tls_on_a_port_for_tls_costs_a_connection() -> None:
+def test_plain_http_on_a_tls_port_costs_one_connection() -> None:
     serving, asking = serving_as("localhost", asks=ssl.CERT_OPTIONAL), trusting(shows=ADA)
 
     async def main() -> None:
@@ -193,7 +193,7 @@ def test_what_is_no_tls_on_a_port_for_tls_costs_a_connection() -> None:
     trio.run(main)
 
 
-def test_one_address_cannot_have_all_the_connections() -> None:
+def test_connections_per_address_are_limited() -> None:
     async def main() -> None:
         async with served(max_per_address=2) as site:
             clients = [await site.dial() for _ in range(2)]
@@ -215,7 +215,7 @@ def test_one_address_cannot_have_all_the_connections() -> None:
 
 @each_parser
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_at_sigterm_a_hundred_streams_end_and_the_process_is_gone_within_a_second(parser: str, method: str) -> None:
+def test_sigterm_ends_a_hundred_streams_within_a_second(parser: str, method: str) -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM, parser], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline())
@@ -244,7 +244,7 @@ def test_at_sigterm_a_hundred_streams_end_and_the_process_is_gone_within_a_secon
 
 @each_parser
 @pytest.mark.req("SEC-10")
-def test_sessions_that_are_opened_and_abandoned_over_sockets_leave_nothing_behind(parser: str) -> None:
+def test_abandoned_sessions_free_their_memory(parser: str) -> None:
     # However slow the machine is: time passes as it does, and then leaps.
     clock = trio.testing.MockClock(rate=1)
 

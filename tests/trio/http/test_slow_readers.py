@@ -84,7 +84,7 @@ def stalling() -> tuple[trio.abc.Stream, trio.abc.Stream]:
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
 @pytest.mark.parametrize("principal", [None, whose])
 @pytest.mark.parametrize("ask", [at_once, in_pieces, once_more])
-def test_a_slow_reader_gets_all_of_its_answer(
+def test_slow_reader_gets_its_whole_answer(
     ask: Callable[[RawHttp], Awaitable[None]], principal: Any, parser: ParserName, secured: bool
 ) -> None:
     async def main() -> None:
@@ -116,7 +116,7 @@ def tls(stream: trio.abc.Stream) -> trio.SSLStream[Any]:
 
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
 @pytest.mark.parametrize(("wait", "is_cut_off"), [(29.0, False), (31.0, True)])
-def test_a_reader_that_takes_too_long_for_a_piece_is_cut_off(parser: ParserName, wait: float, is_cut_off: bool) -> None:
+def test_reader_below_the_minimum_rate_is_disconnected(parser: ParserName, wait: float, is_cut_off: bool) -> None:
     """A piece has 30 s, and a second for each so many bytes."""
 
     async def main() -> None:
@@ -135,7 +135,7 @@ def test_a_reader_that_takes_too_long_for_a_piece_is_cut_off(parser: ParserName,
 
 
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
-def test_a_client_that_is_refused_as_its_time_is_up_gets_one_answer(parser: ParserName) -> None:
+def test_timed_out_request_gets_one_answer(parser: ParserName) -> None:
     async def main() -> None:
         async with memory_site(make_server(), parser=parser) as site:
             client = site.connect()

@@ -45,7 +45,7 @@ async def serving(path: Path, **options: Any) -> AsyncIterator[HttpListening]:
         nursery.cancel_scope.cancel()
 
 
-def test_a_server_on_a_unix_socket_is_found_by_its_url_and_its_file_has_its_mode(tmp_path: Path) -> None:
+def test_unix_socket_has_a_url_and_the_given_mode(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path, unix_mode=0o660) as listening:
             assert listening.port is None
@@ -59,7 +59,7 @@ def test_a_server_on_a_unix_socket_is_found_by_its_url_and_its_file_has_its_mode
     assert os.listdir(tmp_path) == []
 
 
-def test_whose_a_request_is_may_follow_from_the_user_of_the_process(tmp_path: Path) -> None:
+def test_principal_may_be_the_user_id_of_the_peer(tmp_path: Path) -> None:
     def find(_: RequestHead, peer: SocketPeer) -> str:
         return f"user {peer.user_id}"
 
@@ -80,7 +80,7 @@ def test_whose_a_request_is_may_follow_from_the_user_of_the_process(tmp_path: Pa
         ("Host: x\r\nOrigin: https://app.example", HostPolicy.for_unix_socket(origins=["https://app.example"]), 200),
     ],
 )
-def test_any_host_is_served_and_no_page_of_a_browser_behind_a_proxy(
+def test_unix_socket_serves_any_host_but_no_origin(
     field: str, policy: HostPolicy | None, status: int, tmp_path: Path
 ) -> None:
     options = None if policy is None else HttpOptions(policy=policy)
@@ -99,7 +99,7 @@ def test_any_host_is_served_and_no_page_of_a_browser_behind_a_proxy(
     run(main)
 
 
-def test_clients_of_one_socket_have_no_addresses_to_count(tmp_path: Path) -> None:
+def test_unix_clients_are_not_limited_per_address(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
             serving(tmp_path, max_per_address=1) as listening,
@@ -112,7 +112,7 @@ def test_clients_of_one_socket_have_no_addresses_to_count(tmp_path: Path) -> Non
     run(main)
 
 
-def test_tls_over_a_unix_socket_is_for_localhost(tmp_path: Path) -> None:
+def test_tls_over_a_unix_socket_uses_the_name_localhost(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(tmp_path, ssl_context=serving_as("localhost")) as listening:
             assert listening.url.startswith("https+unix://")
@@ -122,7 +122,7 @@ def test_tls_over_a_unix_socket_is_for_localhost(tmp_path: Path) -> None:
     run(main)
 
 
-def test_listeners_may_be_unix_sockets_and_are_known_as_such(tmp_path: Path) -> None:
+def test_unix_listeners_are_recognised(tmp_path: Path) -> None:
     async def main() -> None:
         made = trio.socket.socket(trio.socket.AF_UNIX)
         await made.bind(str(tmp_path / "own"))
@@ -137,7 +137,7 @@ def test_listeners_may_be_unix_sockets_and_are_known_as_such(tmp_path: Path) -> 
     run(main)
 
 
-def test_nobody_there_is_said_by_the_path_and_what_does_not_go_together_is_refused() -> None:
+def test_missing_unix_socket_names_the_path_and_conflicting_options_are_rejected() -> None:
     async def main() -> None:
         with pytest.raises(ConnectFailed, match="cannot connect to /nowhere/s: "):
             async with open_http("http+unix://%2Fnowhere%2Fs/mcp"):

@@ -1,12 +1,13 @@
-"""What stands between bytes and the requests of HTTP/1.1 at a server, and the parser on h11.
+"""Parsers of HTTP/1.1 requests, one on h11 and one on httptools, behind one strict check of request heads.
 
-A parser belongs to one connection. It is fed what arrives, and gives one event at a time. It decides nothing but what
-the syntax of HTTP decides. Responses are written by ``_http_writing``, whatever parser read the request.
+A parser belongs to one connection: ``feed`` takes bytes, ``next_event`` returns one event at a time. A parser decides
+syntax only. ``mcpio.trio._http.responses`` writes the responses, whichever parser read the request.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from enum import Enum
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -15,10 +16,18 @@ import h11
 
 from mcpio.http.model import Headers
 
+try:
+    import httptools
+except ModuleNotFoundError:
+    HAS_HTTPTOOLS = False
+else:
+    HAS_HTTPTOOLS = True
+
 __all__ = [
     "BadRequest",
     "H11Parser",
     "HeadBuffer",
+    "HttptoolsParser",
     "ParsedHead",
     "Parser",
     "ParserEvent",
@@ -28,39 +37,41 @@ __all__ = [
     "parsed_head",
 ]
 
-ParserName: TypeAlias = Literal["h11", "httptools"]
+ParserName: TypeAlias = Literal["auto", "h11", "httptools"]
+"""``"auto"`` is httptools where it is installed, and h11 otherwise."""
 
 
 class ParserMark(Enum):
-    """What is neither a head nor a piece of a body."""
+    """Parser events that carry no data."""
 
     END = "end"
     """The request is complete."""
     CLOSED = "closed"
-    """The client sends nothing more, and is not in the middle of anything."""
+    """The client closed its side between two requests."""
 
 
-@attrs.define  # Frozen would cost more than all the rest of it.
+@attrs.define  # Frozen would cost more than everything else in it.
 class ParsedHead:
     """The head of a request."""
 
     method: str
     target: str
     headers: Headers
+    """Names are in lower case."""
     is_current: bool
-    """Whether it is of HTTP/1.1, and not of 1.0."""
+    """Whether the version is HTTP/1.1 rather than HTTP/1.0."""
     keeps_alive: bool
-    """Whether the client may ask again on this connection. Clients of HTTP/1.0 may not."""
+    """Whether the client may send another request on this connection; never true for HTTP/1.0."""
     expects: bool
-    """Whether the client waits for leave to send the body (RFC 9110 section 10.1.1)."""
+    """Whether the client waits for ``100 Continue`` before it sends the body (RFC 9110 section 10.1.1)."""
 
 
 ParserEvent: TypeAlias = ParsedHead | bytes | ParserMark
-"""An event: a head, then pieces of a body, then ``ParserMark.END``; or ``ParserMark.CLOSED``."""
+"""A head, then pieces of the body, then ``ParserMark.END``; or ``ParserMark.CLOSED``."""
 
 
 class BadRequest(Exception):
-    """What came is no HTTP that can be served. The connection cannot go on after it."""
+    """The bytes are not a request that can be served. The connection cannot be used after it."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -68,49 +79,52 @@ class BadRequest(Exception):
 
 
 class Parser(Protocol):
-    """What a client says on one connection."""
+    """Reads the requests of one connection."""
 
     def feed(self, data: bytes) -> None:
-        """Take in what arrived; ``b""`` is the end of it."""
+        """Take bytes that arrived; ``b""`` is the end of input."""
 
     def next_event(self) -> ParserEvent | None:
-        """Return what comes next of the request that is being read; ``None`` for "feed me".
+        """Return the next event of the current request; ``None`` means "feed me".
 
-        After ``ParserMark.END`` nothing comes before ``next_cycle``. Raises ``BadRequest``.
+        After ``ParserMark.END`` there are no events before ``next_cycle``. Raises BadRequest.
         """
 
     @property
     def has_more(self) -> bool:
-        """Whether something was fed that no event told of yet."""
+        """Whether bytes were fed that no event has reported yet."""
 
     def next_cycle(self) -> None:
-        """Begin with the next request, after ``ParserMark.END`` of one that keeps the connection alive."""
+        """Start the next request, after ``ParserMark.END`` of one that keeps the connection alive."""
 
     def take_rest(self) -> bytes:
-        """Take what was fed after the head that was read last, of a request for another protocol and without a body.
+        """Return the bytes after the last head, once its request has switched protocols.
 
-        No event comes after that.
+        Such a request has no body. The parser gives no event after this.
         """
 
 
 def new_parser(name: ParserName, head_bytes: int) -> Parser:
-    """Return a parser; a head that is longer than about ``head_bytes`` is not served.
+    """Return a parser that rejects heads longer than about ``head_bytes``.
 
-    ``ValueError`` for a name that there is not; ``ImportError`` where what it needs is not installed.
+    Raises ImportError if the parser is not installed, ValueError for an unknown name.
     """
+    if name == "auto":
+        return HttptoolsParser(head_bytes) if HAS_HTTPTOOLS else H11Parser(head_bytes)
     if name == "h11":
         return H11Parser(head_bytes)
     if name == "httptools":
-        try:
-            from mcpio.trio._http.httptools_parser import HttptoolsParser
-        except ModuleNotFoundError as error:
-            raise ImportError("this parser needs httptools: pip install 'mcpio[httptools]'", name=error.name) from error
+        if not HAS_HTTPTOOLS:
+            raise ImportError("parser='httptools' needs httptools: pip install 'mcpio[httptools]'", name="httptools")
         return HttptoolsParser(head_bytes)
-    raise ValueError(f"there is no HTTP parser {name!r:.100}: there are 'h11' and 'httptools'")
+    raise ValueError(f"parser must be 'auto', 'h11' or 'httptools', not {name!r:.100}")
 
 
 def parsed_head(method: bytes, target: bytes, headers: Headers, version: bytes) -> ParsedHead:
-    """Return a head; names are in lower case. ``BadRequest`` for what this server does not do, whoever parsed it."""
+    """Return the head of a request from its parts; names must be in lower case already.
+
+    Raises BadRequest unless there is exactly one ``Host``, or none in HTTP/1.0 (RFC 9112 section 3.2).
+    """
     is_current = version == b"1.1"
     keeps_alive, expects, hosts = is_current, False, 0
     for name, value in headers:
@@ -121,44 +135,45 @@ def parsed_head(method: bytes, target: bytes, headers: Headers, version: bytes) 
         elif name == b"expect":
             expects = is_current and value.lower() == b"100-continue"
     if hosts != 1 and (is_current or hosts):
-        raise BadRequest(400, "there must be one Host")
+        raise BadRequest(400, "expected exactly one Host header")
     return ParsedHead(method.decode("ascii"), target.decode("latin-1"), headers, is_current, keeps_alive, expects)
 
 
 class HeadBuffer:
-    """Collects the head of a request, and lets through only what has a single reading.
+    """Collects the head of a request and rejects any head that could be read in two ways.
 
-    RFC 9112 leaves it to the recipient whether it takes lines that end in LF alone, folded lines, more than one space,
-    or the same Content-Length twice. Each library takes some of that, and a proxy in front may take other parts: they
-    could then see different requests in the same bytes. So all of it is refused here, before a library sees it, and
-    which library reads the head makes no difference.
+    RFC 9112 leaves it to the recipient whether to accept lines that end in LF alone, folded lines, repeated spaces or
+    equal Content-Length fields. Each library accepts some of these, and a proxy in front may accept others: the proxy
+    and this server could then see different requests in the same bytes (request smuggling). This check rejects all of
+    them before a library sees the head, so both parsers read the same requests.
     """
 
     __slots__ = ("_bytes", "_limit")
 
     def __init__(self, limit: int) -> None:
-        """Begin without a head. One of more than ``limit`` bytes is refused."""
+        """Reject heads of more than ``limit`` bytes."""
         self._bytes = bytearray()
         self._limit = limit
 
     def __bool__(self) -> bool:
-        """Whether a head has begun, and is not whole."""
+        """Whether it holds the beginning of a head."""
         return bool(self._bytes)
 
-    def take(self, data: bytes) -> tuple[bytes, bytes] | None:
-        """Add what arrived; return the head as soon as it is whole, and what follows it. Raises ``BadRequest``."""
+    def feed(self, data: bytes) -> tuple[bytes, bytes] | None:
+        """Add bytes; return the head and the bytes after it once the head is complete. Raises BadRequest."""
         held = self._bytes
         if not held:
-            # Some clients end a body with an empty line, which is none of the next request (RFC 9112 section 2.2).
+            # Some clients end a body with an empty line that belongs to neither request (RFC 9112 section 2.2).
             data = data.lstrip(b"\r\n")
         start = len(held)
         held += data
+        # The end may straddle two reads; what is before the last three bytes was searched already.
         end = held.find(_HEAD_END, max(start - 3, 0))
-        if _NEVER.search(held, start, len(held) if end < 0 else end):
-            # At once, for the end of the head may never come: what is no HTTP at all shows here too.
-            raise BadRequest(400, "a control character in the head, or a line that ends in LF without CR")
+        if _FORBIDDEN.search(held, start, len(held) if end < 0 else end):
+            # Reject without waiting for the end of the head: a client that does not speak HTTP may never send one.
+            raise BadRequest(400, "control character, or line ending in LF without CR, in the request head")
         if (len(held) if end < 0 else end) > self._limit:
-            raise BadRequest(431, "the head of the request is too long")
+            raise BadRequest(431, "the request head is too long")
         if end < 0:
             return None
         head, rest = bytes(held[: end + 4]), bytes(held[end + 4 :])
@@ -168,46 +183,50 @@ class HeadBuffer:
 
 
 def _check_head(head: bytes) -> None:
-    """Raise ``BadRequest`` for a head that is not strictly that of a request, or asks for what is not done here."""
+    """Raise BadRequest unless a head is strictly that of a request, with framing that has one reading."""
     match = _HEAD.fullmatch(head)
     if match is None:
-        raise BadRequest(400, "the head of the request is malformed")
+        raise BadRequest(400, "malformed request head")
     method, target, version = match.groups()
     if version not in (b"1.1", b"1.0"):
-        raise BadRequest(505, "only HTTP/1.1 and HTTP/1.0 are served here")
+        raise BadRequest(505, "only HTTP/1.1 and HTTP/1.0 are served")
     if method not in _METHODS:
-        raise BadRequest(501, "this method is not known here")
+        raise BadRequest(501, "unknown request method")
     if method != b"CONNECT" and _TARGET.match(target) is None:
-        raise BadRequest(400, "the target of the request is malformed")
-    framing = [(name.lower(), value) for name, value in _FRAMING.findall(head)]
+        raise BadRequest(400, "malformed request target")
+    framing = _FRAMING.findall(head)
     if len(framing) > 1:
-        # Whoever passed it on may have gone by the other one, and what follows is not what it took that for.
-        raise BadRequest(400, "a body has one length, or chunks")
-    for name, value in framing:
-        if name == b"transfer-encoding" and value.lower() != b"chunked":
-            raise BadRequest(501, "of transfer encodings, only chunked is served here")
-        if name == b"content-length" and not value.isdigit():
-            raise BadRequest(400, "the length of the body is no number")
-        if name == b"content-length" and len(value) > _LENGTH_DIGITS:
-            raise BadRequest(413, "the body is too long")
+        # A proxy may have gone by the other field, and taken what follows for another request.
+        raise BadRequest(400, "more than one Content-Length or Transfer-Encoding header")
+    if not framing:
+        return
+    (name, value), *_ = framing
+    if name.lower() == b"transfer-encoding":
+        if value.lower() != b"chunked":
+            raise BadRequest(501, "the only supported transfer encoding is chunked")
+    elif not value.isdigit():
+        raise BadRequest(400, "Content-Length is not a number")
+    elif len(value) > _LENGTH_DIGITS:
+        raise BadRequest(413, "the request body is too long")
 
 
 _HEAD_END: Final = b"\r\n\r\n"
-_NEVER: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n")
+_FORBIDDEN: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n")
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _HEAD: Final = re.compile(rb"(%b) ([!-~]+) HTTP/([0-9]\.[0-9])\r\n(?:%b:[\t -~\x80-\xff]*\r\n)*\r\n" % (_TOKEN, _TOKEN))
 _TARGET: Final = re.compile(rb"/|\*\Z|[A-Za-z]+://[A-Za-z0-9._~%!$&'()*+,;=:@\[\]-]+(?:[/?]|\Z)")
 _FRAMING: Final = re.compile(rb"\n(content-length|transfer-encoding):[\t ]*(.*?)[\t ]*\r", re.IGNORECASE)
 _METHODS: Final = frozenset(b"GET HEAD POST PUT DELETE CONNECT OPTIONS TRACE PATCH".split())
-"""Those of RFC 9110 and RFC 5789: httptools knows no others that could be served."""
+"""The methods of RFC 9110 and RFC 5789. Others that httptools knows cannot be served."""
 _LENGTH_DIGITS: Final = 18
+"""A longer Content-Length would overflow the 64 bits that httptools counts in."""
 
 
 class H11Parser:
-    """The parser on h11, which is written in Python.
+    """Parser on h11, which is written in Python.
 
-    h11 would write the responses too, and wants to be told of them before it reads on. To begin anew with each request
-    costs a thirtieth of that.
+    h11 could write the responses too, and then requires to be told of each before it reads on. A new
+    ``h11.Connection`` for each request costs a thirtieth of that.
     """
 
     def __init__(self, head_bytes: int) -> None:
@@ -218,13 +237,13 @@ class H11Parser:
 
     def _begin(self) -> None:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._head_bytes)
-        self._is_empty = True  # nothing was given to h11 for this request: asking it would cost as much as its answer
+        self._is_empty = True  # h11 was given nothing of this request; asking it would cost as much as an answer
 
     def feed(self, data: bytes) -> None:
-        """Take in what arrived."""
+        """Take bytes that arrived; ``b""`` is the end of input."""
         if self._is_empty and data:
             try:
-                found = self._head.take(data)
+                found = self._head.feed(data)
             except BadRequest as fault:
                 self._fault = fault
                 return
@@ -236,13 +255,13 @@ class H11Parser:
             if not data:
                 return
         elif self._head:
-            self._fault = BadRequest(400, "the request broke off")
+            self._fault = BadRequest(400, "the connection ended within a request")
             return
         self._http.receive_data(data)
         self._is_empty = False
 
     def next_event(self) -> ParserEvent | None:
-        """Return what comes next."""
+        """Return the next event of the current request. Raises BadRequest."""
         if self._fault is not None:
             raise self._fault
         if self._is_empty:
@@ -262,14 +281,14 @@ class H11Parser:
 
     @property
     def has_more(self) -> bool:
-        """Whether something was fed that no event told of yet."""
+        """Whether bytes were fed that no event has reported yet."""
         if self._is_empty:
             return bool(self._head) or self._fault is not None
         data, is_closed = self._http.trailing_data
         return bool(data) or is_closed
 
     def next_cycle(self) -> None:
-        """Begin with the next request."""
+        """Start the next request."""
         data, is_closed = self._http.trailing_data
         self._begin()
         if data:
@@ -278,6 +297,196 @@ class H11Parser:
             self.feed(b"")
 
     def take_rest(self) -> bytes:
-        """Take what was fed after the head."""
+        """Return the bytes after the last head."""
         data, _ = self._http.trailing_data
         return data
+
+
+class HttptoolsParser:
+    """Parser on httptools, which is written in C.
+
+    httptools calls back for everything in the bytes it is given, so events may run ahead of ``next_event``. The caller
+    feeds at most one read at a time, which bounds how far. Before each request the bytes are cut, so that its head
+    passes through ``HeadBuffer`` first.
+    """
+
+    def __init__(self, head_bytes: int) -> None:
+        self._head_bytes = head_bytes
+        self._head = HeadBuffer(head_bytes)
+        self._events: deque[ParserEvent | BadRequest] = deque()
+        self._since_event = 0
+        self._is_over = self._is_paused = False
+        # The request that httptools reads, which may be later than the one whose events are given out.
+        self._parser = httptools.HttpRequestParser(self)
+        self._is_between = True
+        # The bytes of its body that are to come, None for a chunked body; and the last bytes of the chunks so far.
+        self._body_left: int | None = None
+        self._tail = b""
+        # Reading on after an upgrade that is ignored: see _restart_after_upgrade.
+        self._is_repeated = False
+        self._framing = b""
+        self._target = b""
+        self._fields: list[tuple[bytes, bytes]] = []
+        # The bytes after an upgrade request: the next protocol's, or the next request's if the upgrade is ignored.
+        self._held: bytes | None = None
+        self._has_ended = False
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes that arrived; ``b""`` is the end of input."""
+        if self._is_over:
+            return
+        if self._held is not None:
+            self._held += data
+            self._has_ended = self._has_ended or not data
+            return
+        if not data:
+            self._is_over = True
+            is_whole = self._is_between and not self._head
+            end = ParserMark.CLOSED if is_whole else BadRequest(400, "the connection ended within a request")
+            self._events.append(end)
+            return
+        known = len(self._events)
+        self._parse(data)
+        if len(self._events) > known or self._is_between:
+            self._since_event = 0
+            return
+        # httptools keeps no count of the length of chunk extensions and trailers.
+        self._since_event += len(data)
+        if self._since_event > self._head_bytes:
+            self._fail(BadRequest(431, "a line within the request body is too long"))
+
+    def next_event(self) -> ParserEvent | None:
+        """Return the next event of the current request. Raises BadRequest."""
+        if self._is_paused or not self._events:
+            return None
+        event = self._events.popleft()
+        if isinstance(event, BadRequest):
+            raise event
+        self._is_paused = event is ParserMark.END
+        return event
+
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes were fed that no event has reported yet."""
+        return bool(self._events or self._held or self._head) or not self._is_between
+
+    def next_cycle(self) -> None:
+        """Start the next request."""
+        self._is_paused = False
+        # With events left, the held bytes follow a later request than the one that is over.
+        if self._held is not None and not self._events:
+            held, self._held = self._held, None
+            self._restart_after_upgrade()
+            self._parse(held)
+            if self._has_ended:
+                self.feed(b"")
+
+    def take_rest(self) -> bytes:
+        """Return the bytes after the last head."""
+        self._is_over = True
+        return self._held or b""
+
+    # Callbacks of httptools
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._is_between = False
+        self._target = b""
+        self._fields = []
+
+    def on_url(self, url: bytes) -> None:
+        """Collect a piece of the target."""
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Collect a header field, or a trailer field, which is ignored."""
+        self._fields.append((name.lower(), value.rstrip(b" \t")))
+
+    def on_headers_complete(self) -> None:
+        """Report the head."""
+        if self._is_repeated:
+            self._is_repeated = False
+            return
+        parser, fields = self._parser, tuple(self._fields)
+        try:
+            head = parsed_head(parser.get_method(), self._target, fields, parser.get_http_version().encode())
+        except BadRequest as error:
+            self._fail(error)
+            return
+        lengths = [value for name, value in fields if name == b"content-length"]
+        self._body_left = int(lengths[0]) if lengths else None
+        self._tail = b""
+        if parser.should_upgrade():
+            framing = [b"%b: %b\r\n" % field for field in fields if field[0] in _FRAMING_NAMES and field != _NO_BODY]
+            self._framing = b"".join(framing)
+        self._events.append(head)
+
+    def on_body(self, body: bytes) -> None:
+        """Report a piece of the body."""
+        self._events.append(body)
+
+    def on_message_complete(self) -> None:
+        """Report the end, unless httptools merely skipped the body of an upgrade request."""
+        if not self._framing:
+            self._is_between = True
+            self._events.append(ParserMark.END)
+
+    def _parse(self, data: bytes) -> None:
+        """Give httptools the bytes, cut where a request ends so that the next head is checked first."""
+        position = 0
+        while position < len(data) and not self._is_over:
+            try:
+                if self._is_between:
+                    found = self._head.feed(data[position:])
+                    if found is None:
+                        return
+                    piece, rest = found
+                    position = len(data) - len(rest)
+                else:
+                    end = self._end_of_piece(data, position)
+                    piece, position = data[position:end], end
+                self._parser.feed_data(piece)
+            except BadRequest as fault:
+                self._fail(fault)
+            except httptools.HttpParserUpgrade:
+                if not self._framing:
+                    self._held = data[position:]
+                    return
+                self._restart_after_upgrade()
+            except httptools.HttpParserError as error:
+                self._fail(BadRequest(400, f"{error}"))
+        self._tail = (self._tail + data[-3:])[-3:]
+
+    def _end_of_piece(self, data: bytes, position: int) -> int:
+        """Return where to cut the bytes of a body so that httptools sees nothing of the next request.
+
+        A chunked body ends with an empty line, though not every empty line is its end.
+        """
+        if self._body_left is not None:
+            end = min(position + self._body_left, len(data))
+            self._body_left -= end - position
+            return end
+        if not position and (found := (self._tail + data[:3]).find(_HEAD_END)) >= 0:
+            return found + len(_HEAD_END) - len(self._tail)
+        found = data.find(_HEAD_END, max(position - 3, 0))
+        return len(data) if found < 0 else found + len(_HEAD_END)
+
+    def _restart_after_upgrade(self) -> None:
+        """Read on after an upgrade request as a server that ignores the upgrade may (RFC 9110 section 7.8).
+
+        httptools stops reading HTTP after such a request, and even skips its body. A fresh parser gets a head with the
+        same framing, so that it reads the body.
+        """
+        self._parser = httptools.HttpRequestParser(self)
+        if self._framing:
+            framing, self._framing = self._framing, b""
+            self._is_repeated = True
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n")
+
+    def _fail(self, error: BadRequest) -> None:
+        self._is_over = True
+        self._events.append(error)
+
+
+_FRAMING_NAMES: Final = frozenset({b"content-length", b"transfer-encoding"})
+_NO_BODY: Final = (b"content-length", b"0")

@@ -1,4 +1,4 @@
-"""The responses of HTTP/1.1 as bytes: one writer for each connection, whatever parser reads the requests."""
+"""HTTP/1.1 responses as bytes. One writer per connection, whichever parser reads the requests."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from mcpio.trio._http.parsers import ParsedHead
 
 __all__ = ["LINE_END", "ResponseWriter", "http_date", "plain_text"]
 
-LINE_END: Final = "a header field of a response has the end of a line in it"
+LINE_END: Final = "a response header field contains a line end"
 
 
 class ResponseWriter:
-    """Writes one response after the other."""
+    """Encodes the responses of one connection, one after the other."""
 
     closes: bool
-    """Whether the connection is not to be used again after the response whose head was written last."""
+    """Whether the head written last ends the connection after its response."""
 
     def __init__(self) -> None:
         self.closes = False
         self._is_bodiless = self._is_chunked = False
 
     def head(self, request: ParsedHead | None, status: int, headers: Headers, *, closes: bool) -> bytes:
-        """Return the head of the response to a request; ``None`` for what is no request.
+        """Return the head of a response; ``request`` is None where none could be parsed.
 
-        Without ``content-length`` the body comes in chunks, or for a client of HTTP/1.0 to the end of the connection.
-        ``closes`` says that the connection is not to be used again in any case. ``ValueError`` for header fields that
-        would be more than that.
+        Without ``content-length`` the body is chunked, or for an HTTP/1.0 client ends with the connection.
+        ``closes`` ends the connection after this response in any case. Raises ValueError for a header field that
+        would be read as several.
         """
         lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d " % status]
         has_length = status == HTTPStatus.NO_CONTENT
@@ -47,24 +47,25 @@ class ResponseWriter:
         if self.closes:
             lines.append(b"connection: close")
         head = b"\r\n".join(lines)
+        # A value may come from a handler: a line end in it would let it add fields, or a whole response.
         if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1 or b"\0" in head:
             raise ValueError(LINE_END)
         return head + b"\r\n\r\n"
 
     def rejection(self, request: ParsedHead, rejection: Rejection) -> bytes:
-        """Return the whole response to a request that is not served, which is the last one. ``ValueError`` likewise."""
+        """Return a whole response that rejects a request and ends the connection. Raises ValueError as ``head``."""
         body = rejection_body(rejection)
         length = (b"content-length", b"%d" % len(body))
         headers = ((b"content-type", b"application/json"), length, *rejection.headers)
         return self.head(request, rejection.status, headers, closes=True) + self.body(body)
 
     def upgrade(self, headers: Headers) -> bytes:
-        """Return the response to a request for another protocol, which follows."""
+        """Return the ``101`` response after which the other protocol begins."""
         lines = [_STATUS_LINES[101], *(name + b": " + value for name, value in headers), b"", b""]
         return b"\r\n".join(lines)
 
     def body(self, data: bytes) -> bytes:
-        """Return a piece of the body. Of what answers HEAD there is none."""
+        """Return a piece of the body. Responses to HEAD have none."""
         if self._is_bodiless or not data:
             return b""
         return b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data
@@ -75,13 +76,13 @@ class ResponseWriter:
 
 
 def plain_text(message: str) -> tuple[Headers, bytes]:
-    """Return the header fields and the body of a response that is a message for people."""
+    """Return the header fields and the body of a plain-text response."""
     body = message.encode()
     return ((b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))), body
 
 
 def http_date() -> bytes:
-    """Return the time as HTTP has it."""
+    """Return the time in the format of HTTP (RFC 9110 section 5.6.7)."""
     now = int(time())
     if _last.second != now:
         _last.second, _last.text = now, formatdate(now, usegmt=True).encode("ascii")
@@ -89,6 +90,8 @@ def http_date() -> bytes:
 
 
 class _Date:
+    """The date formatted last: formatting takes longer than the rest of a head."""
+
     second = 0
     text = b""
 

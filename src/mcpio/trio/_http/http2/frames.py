@@ -1,7 +1,8 @@
-"""What an HTTP/2 client says, cut into frames before h2 reads it, so that nothing too long or too tiresome gets there.
+"""Reads HTTP/2 frames ahead of h2, so that oversized and abusive ones never reach it.
 
-h2 reads as many frames as it is fed, keeps whatever length a frame announces before it looks at that, and answers pings
-and the like as often as they come. So it is fed one frame at a time, and only what is worth its work.
+h2 parses as many frames as it is given, buffers a frame of any announced length before it looks at that length, and
+answers pings and settings as often as they come. So h2 is given one frame at a time, and only while the client's budget
+lasts.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from h2.errors import ErrorCodes
 __all__ = ["FRAME_BYTES", "PREFACE", "ConnectionFault", "Frame", "FrameBudget", "FrameReader", "Kind", "cost"]
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What every client says first (RFC 9113 section 3.4)."""
+"""The first bytes of every client (RFC 9113 section 3.4)."""
 
 FRAME_BYTES: Final = 16384
-"""The longest content of a frame. It is what HTTP/2 begins with, and this server never offers more."""
+"""The most bytes in a frame. This is the initial value of SETTINGS_MAX_FRAME_SIZE; this server never offers more."""
 
 SHORT: Final = 256
-"""A piece of a body that is shorter, and not the last, is worth less than the work that it makes."""
+"""DATA frames with fewer bytes are charged to the budget, unless they end the request: they cost more than they
+bring."""
 
 _HEADER = 9
 _END_STREAM = 0x1
@@ -29,7 +31,7 @@ _END_HEADERS = 0x4
 
 
 class Kind(IntEnum):
-    """The kinds of frames that are told apart here (RFC 9113 section 6)."""
+    """The frame types that are treated differently here (RFC 9113 section 6)."""
 
     DATA = 0
     HEADERS = 1
@@ -42,20 +44,19 @@ class Frame:
     """One frame."""
 
     kind: int
-    """A ``Kind``, or another number."""
+    """A ``Kind``, or any other number."""
     flags: int
-    """Its flags."""
     data: bytes
-    """All of it, as it came."""
+    """The whole frame, header included."""
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing more comes of a request, for those kinds that say so."""
+        """Whether a DATA or HEADERS frame ends its request."""
         return bool(self.flags & _END_STREAM)
 
 
 class ConnectionFault(Exception):
-    """What came ends the connection."""
+    """A fault of the client that ends the connection."""
 
     def __init__(self, code: ErrorCodes, message: str) -> None:
         super().__init__(message)
@@ -63,13 +64,13 @@ class ConnectionFault(Exception):
 
 
 class FrameReader:
-    """Cuts bytes into frames, after the preface. It keeps less than one frame and what was fed last."""
+    """Splits the bytes after the preface into frames. It buffers less than one frame beside the last read."""
 
     is_in_head: bool
-    """Whether a head has begun that is not complete: nothing but the rest of it may come."""
+    """Whether a head is incomplete, so that only its CONTINUATION frames may follow."""
 
     def __init__(self, head_bytes: int) -> None:
-        """Refuse heads whose fields, packed as they come, have more than ``head_bytes``."""
+        """Reject heads with more than ``head_bytes`` of compressed fields."""
         self.is_in_head = False
         self._head_bytes = head_bytes
         self._head_size = 0
@@ -77,11 +78,11 @@ class FrameReader:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Take in what arrived."""
+        """Take bytes that arrived."""
         self._data += data
 
     def next_frame(self) -> Frame | None:
-        """Return the next frame; ``None`` for "feed me". Raises ``ConnectionFault``."""
+        """Return the next frame; ``None`` means "feed me". Raises ConnectionFault."""
         if self._preface:
             self._skip_preface()
         data = self._data
@@ -100,11 +101,12 @@ class FrameReader:
     def _skip_preface(self) -> None:
         seen = bytes(self._data[: len(self._preface)])
         if not self._preface.startswith(seen):
-            raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "this is no HTTP/2")
+            raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "the client does not speak HTTP/2")
         self._preface = self._preface[len(seen) :]
         del self._data[: len(seen)]
 
     def _follow_head(self, kind: int, flags: int, size: int) -> None:
+        """Bound a head over all its CONTINUATION frames, which h2 would collect without a limit (CVE-2024-27316)."""
         if kind not in (Kind.HEADERS, Kind.CONTINUATION):
             return
         self._head_size = size if kind == Kind.HEADERS else self._head_size + size
@@ -114,9 +116,10 @@ class FrameReader:
 
 
 def cost(frame: Frame) -> int:
-    """Return what a frame takes of the allowance: those that ask for something are free, and have limits of their own.
+    """Return what a frame costs of the budget.
 
-    All others take one each: resets, pings, settings, priorities, windows, what nobody knows, and short pieces.
+    Frames that make or continue a request are free, since limits of their own bound requests. All others cost 1:
+    resets, pings, settings, priorities, window updates, unknown frames, and short pieces of bodies.
     """
     if frame.kind == Kind.DATA:
         return 0 if frame.is_last or len(frame.data) >= _HEADER + SHORT else 1
@@ -124,22 +127,23 @@ def cost(frame: Frame) -> int:
 
 
 class FrameBudget:
-    """How many frames a client may send that ask for nothing: some at once, more as time passes, and for what it reads.
+    """How many frames a client may send that request nothing: a token bucket, refilled by time and by what it reads.
 
-    It bounds what is not bounded by the requests that may be open at once: those that are reset as soon as they are
-    made (CVE-2023-44487), floods of pings, settings and empty frames (CVE-2019-9512, 9515 and 9518), and windows
-    that are opened byte by byte (CVE-2019-9511).
+    The budget stops the attacks that no limit on open requests stops: requests that are reset at once
+    (CVE-2023-44487), floods of pings, settings and empty frames (CVE-2019-9512, 9515 and 9518), and windows opened
+    byte by byte (CVE-2019-9511).
     """
 
     MOST: Final = 1000.0
     RATE: Final = 33.0
+    """Frames a second."""
 
     def __init__(self, now: float) -> None:
         self._left = self.MOST
         self._since = now
 
     def spend(self, count: int, now: float) -> bool:
-        """Take some of it; return whether there was enough."""
+        """Take ``count`` from the budget; return whether it sufficed."""
         if not count:
             return True
         self._left = min(self.MOST, self._left + (now - self._since) * self.RATE) - count
@@ -147,5 +151,5 @@ class FrameBudget:
         return self._left >= 0
 
     def earn(self) -> None:
-        """Take note that a frame went out that is full, or ends what there was to say: clients open two windows."""
+        """Refill for a full or last frame of a response: the client answers it with two window updates."""
         self._left += 2
