@@ -44,7 +44,6 @@ AT_THE_START = {
     ("framing/json.py", "_stdlib_dumps"): "chosen by preload",
     ("framing/json.py", "_stdlib_loads"): "chosen by preload",
     ("http/server/server.py", "_all_endpoints"): "when the host is made",
-    ("trio/_http/parsers.py", "new_parser"): "serve_http makes one before it listens",
 }
 """Imports inside of functions that come before anything is served, or never for a server, and why."""
 

@@ -93,9 +93,7 @@ def test_safe_requests_are_repeated_in_the_new_session(monkeypatch: pytest.Monke
     assert serve_listeners(monkeypatch, play, forgetful(2), "old").methods().count("initialize") == 3
 
 
-def test_lost_session_without_reopening_is_only_reported(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreopened_session_is_only_reported(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     lost: list[int] = []
 
     async def play(site: RawSite) -> None:

@@ -60,8 +60,8 @@ REQUESTS = (
     "mcpio.trio._http.connection:HttpConnection.run",
     "mcpio.trio._http.connection:HttpConnection._begin",
     "mcpio.trio._http.connection:HttpConnection._receive",
-    "mcpio.trio._http.parsers:H11Parser.feed",
-    "mcpio.trio._http.parsers:H11Parser.next_event",
+    "mcpio.trio._http.parsers:HttptoolsParser.feed",
+    "mcpio.trio._http.parsers:HttptoolsParser.next_event",
 )
 EXCHANGES = (
     "mcpio.app.http_host:HttpHost.receive",
@@ -263,9 +263,9 @@ class Way:
 WAYS = {
     "lines": Way(serve_tcp, by_lines),
     "lines over TLS": Way(serve_tcp, by_lines, secured=True),
-    "h11": Way(serve_http, by_http1),
+    "h11": Way(partial(serve_http, parser="h11"), by_http1),
     "httptools": Way(partial(serve_http, parser="httptools"), by_http1),
-    "h11 over TLS": Way(serve_http, by_http1, secured=True),
+    "h11 over TLS": Way(partial(serve_http, parser="h11"), by_http1, secured=True),
     "HTTP/1.1 where HTTP/2 is spoken too": Way(partial(serve_http, http2=True), by_http1),
     "HTTP/2": Way(partial(serve_http, http2=True), by_http2),
     "WebSocket": Way(serve_websocket, by_websocket),

@@ -63,7 +63,7 @@ async def serve_http(
     max_connections: int = MAX_CONNECTIONS,
     max_per_address: int | None = None,
     head_bytes: int = 65536,
-    parser: ParserName = "h11",
+    parser: ParserName = "auto",
     http2: bool = False,
     websocket: WebSocketOptions | None = None,
     tap: TapSource | None = None,
@@ -94,8 +94,8 @@ async def serve_http(
     Beyond ``max_connections`` clients wait to be accepted, unless a connection between two requests can be closed for
     them. A number above three quarters of the files that the process may open is lowered, with a warning. A client with
     more than ``max_per_address`` connections from one address is turned away. Heads of requests longer than about
-    ``head_bytes`` are refused; bodies by ``Limits.message_bytes``. ``parser`` may be ``"httptools"`` where that extra
-    is installed. ``tap`` hears of each session: see ``mcpio.Tap``.
+    ``head_bytes`` are refused; bodies by ``Limits.message_bytes``. ``parser`` is ``"h11"``, ``"httptools"``, or
+    ``"auto"`` for httptools where that extra is installed and h11 otherwise. ``tap`` hears of each session: see ``mcpio.Tap``.
 
     With ``http2``, for which there is an extra too, clients may speak HTTP/2 beside HTTP/1.1: those that ask for it in
     TLS, for which ``ssl_context`` is set to offer ``h2`` and ``http/1.1``, and without TLS those that begin with it.

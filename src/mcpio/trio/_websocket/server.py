@@ -57,7 +57,7 @@ async def serve_websocket(
     max_connections: int = MAX_CONNECTIONS,
     max_per_address: int | None = None,
     head_bytes: int = 65536,
-    parser: ParserName = "h11",
+    parser: ParserName = "auto",
     tap: TapSource | None = None,
     handle_signals: bool = False,
     grace: float = 0.5,
