@@ -129,6 +129,11 @@ def is_running(pid: int) -> bool:
 # Our server
 
 
+def told(err: bytes) -> list[str]:
+    """Return the lines on standard error, but no reports of slow handlers: a busy machine slows any."""
+    return [line for line in err.decode().splitlines() if "held up everything else" not in line]
+
+
 @pytest.fixture
 def started() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     processes: list[subprocess.Popen[bytes]] = []
@@ -155,7 +160,7 @@ def test_the_end_of_input_ends_a_server_when_its_answers_are_out(
     assert [answer["id"] for answer in answers] == [0, 2, 3, 1]
     assert all(answer["result"] for answer in answers)
     assert process.returncode == 0
-    assert err.decode().splitlines() == ["entered", "a stray line from a handler", "and one from C", "left"]
+    assert told(err) == ["entered", "a stray line from a handler", "and one from C", "left"]
 
 
 @pytest.mark.parametrize("handler", ["never_ends", "blocks"])
@@ -173,7 +178,7 @@ def test_a_signal_ends_a_server_in_the_middle_of_a_call(
     _, err = process.communicate(timeout=20)
     assert process.returncode == 143
     cancelled = ["never_ends was cancelled"] * (handler == "never_ends")
-    assert err.decode().splitlines() == ["entered", *cancelled, "left"]
+    assert told(err) == ["entered", *cancelled, "left"]
 
 
 def test_a_server_whose_client_was_killed_ends_though_a_handler_never_does(
@@ -191,7 +196,7 @@ def test_a_server_whose_client_was_killed_ends_though_a_handler_never_does(
     process.stdout = None
     _, err = process.communicate(timeout=20)
     assert process.returncode == 0
-    assert err.decode().splitlines() == ["entered", "never_ends was cancelled", "left"]
+    assert told(err) == ["entered", "never_ends was cancelled", "left"]
 
 
 @pytest.mark.parametrize(("given", "used"), [({}, 10.0), ({"end_timeout": None}, None), ({"end_timeout": 3}, 3)])
