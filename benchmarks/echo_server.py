@@ -1,6 +1,6 @@
 """The server that the benchmarks drive: a tool ``echo``, and as many others as ``BENCH_TOOLS`` says in all.
 
-python benchmarks/echo_server.py --stdio
+python benchmarks/echo_server.py --stdio [--async]
 python benchmarks/echo_server.py --http 8000
 python benchmarks/echo_server.py --tcp 4000
 python benchmarks/echo_server.py --unix echo.sock
@@ -32,11 +32,12 @@ def main() -> None:
     transport.add_argument("--tcp", type=int, metavar="PORT", help="serve on TCP, a message a line")
     transport.add_argument("--unix", metavar="PATH", help="serve on a Unix socket, a message a line")
     transport.add_argument("--websocket", type=int, metavar="PORT", help="serve over WebSocket, at /mcp")
+    parser.add_argument("--async", dest="is_async", action="store_true", help="make echo an async function")
     parser.add_argument("--sse", action="store_true", help="over HTTP, answer with events always")
     parser.add_argument("--parser", choices=("h11", "httptools"), default="h11", help="what parses HTTP")
     parser.add_argument("--store", metavar="PATH", help="over HTTP, keep sessions in a file")
     options = parser.parse_args()
-    server = echo_server(int(os.environ.get("BENCH_TOOLS", "1")))
+    server = echo_server(int(os.environ.get("BENCH_TOOLS", "1")), is_async=options.is_async)
     if options.http is not None:
         serve_over_http(server, options.http, "sse" if options.sse else "json", options.parser, options.store)
     elif options.stdio:
@@ -77,16 +78,24 @@ def serve_over_http(
     trio.run(partial(serve, handle_signals=True))
 
 
-def echo_server(tools: int = 1) -> Server:
+def echo_server(tools: int = 1, *, is_async: bool = False) -> Server:
     """Return a server with so many tools."""
     server = Server("echo")
-    server.tool(echo)
+    if is_async:
+        server.tool(name="echo")(echo_in_a_task)
+    else:
+        server.tool(echo)
     for number in range(1, tools):
         server.tool(name=f"tool_{number:03}")(echo)
     return server
 
 
 def echo(text: str) -> str:
+    """Echo the text back to the caller."""
+    return text
+
+
+async def echo_in_a_task(text: str) -> str:
     """Echo the text back to the caller."""
     return text
 

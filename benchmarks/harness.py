@@ -316,6 +316,14 @@ def _connected(place: str | tuple[str, int]) -> socket.socket:
             return made
 
 
+def free_port() -> int:
+    """Return a port of the loopback interface that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def resident_mib(pid: int | str = "self") -> float:
     """Return the memory that a process holds."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")

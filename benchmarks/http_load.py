@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import attrs
-from harness import ENVIRONMENT, HERE, call_of_echo, resident_mib
+from harness import ENVIRONMENT, HERE, call_of_echo, free_port, resident_mib
 
 READ: Final = 1 << 18
 TEXT: Final = "hello"
@@ -34,9 +34,7 @@ class HttpServer:
 
     def __init__(self, argv: Sequence[str], *, cpu: int | None = None, limit: float = 30.0) -> None:
         """``argv`` begins with a program of this folder. ``cpu`` is the processor that it has to run on, if any."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         program, *rest = argv
         self._process = subprocess.Popen(
             [_interpreter(program), str(HERE / program), *rest, "--http", str(self.port)],

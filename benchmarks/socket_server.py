@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -26,6 +25,7 @@ from harness import (
     WebSocketServer,
     arguments,
     call_of_echo,
+    free_port,
 )
 
 STDIO, TCP, UNIX, WEBSOCKET = "stdio", "TCP", "Unix", "WebSocket"
@@ -76,9 +76,7 @@ def _server(name: str, kind: str, path: Path) -> StdioServer:
         return server
     if kind == UNIX:
         return SocketServer([*argv, "--unix", str(path)], str(path))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     if kind == WEBSOCKET:
         return WebSocketServer([*argv, "--websocket", str(port)], ("127.0.0.1", port))
     return SocketServer([*argv, "--tcp", str(port)], ("127.0.0.1", port))

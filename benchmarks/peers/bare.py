@@ -2,15 +2,17 @@
 
     python benchmarks/peers/bare.py             a Trio loop
     python benchmarks/peers/bare.py --blocking  no loop: faster than any client
+    python benchmarks/peers/bare.py --tasks     a Trio loop that starts a task for each request
     python benchmarks/peers/bare.py --tcp PORT  a Trio loop for each connection; likewise --unix PATH
     python benchmarks/peers/bare.py --websocket PORT  the same with wsproto, a message for each text
-
+    python benchmarks/peers/bare.py --http PORT [--sse]  the same with h11, at every path; every client has one session
 
 All messages of one read are answered by one write.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Any
@@ -28,10 +30,14 @@ def main() -> None:
     """Serve the parent process."""
     if sys.argv[1:] == ["--blocking"]:
         serve_blocking()
+    elif sys.argv[1:] == ["--tasks"]:
+        import trio
+
+        trio.run(serve_in_tasks)
     elif sys.argv[1:]:
         import trio
 
-        kind, where = sys.argv[1:]
+        kind, where = (word for word in sys.argv[1:] if word != "--sse")
         trio.run(serve_on_socket, kind, where)
     else:
         import trio
@@ -50,6 +56,35 @@ async def serve() -> None:
             await stdout.send_all(out)
 
 
+async def serve_in_tasks() -> None:
+    """Serve in a Trio loop that starts a task for each request; one writer sends the answers that are ready."""
+    import trio
+
+    answers = Answers()
+    ready: list[bytes] = []
+    wake = trio.lowlevel.ParkingLot()
+    stdin, stdout = trio.lowlevel.FdStream(os.dup(0)), trio.lowlevel.FdStream(os.dup(1))
+
+    async def handle(line: bytes) -> None:
+        ready.append(_answer(loads(line)))
+        wake.unpark()
+
+    async def write() -> None:
+        while True:
+            while not ready:
+                await wake.park()
+            out = b"".join(ready)
+            ready.clear()
+            await stdout.send_all(out)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        while data := await stdin.receive_some(SIZE):
+            for line in answers.lines(bytes(data)):
+                nursery.start_soon(handle, line)
+        nursery.cancel_scope.cancel()
+
+
 async def serve_on_socket(kind: str, where: str) -> None:
     """Serve all who connect."""
     import trio
@@ -61,7 +96,8 @@ async def serve_on_socket(kind: str, where: str) -> None:
                 await stream.send_all(out)
 
     if kind != "--unix":
-        await trio.serve_tcp(answer if kind == "--tcp" else answer_frames, int(where), host="127.0.0.1")
+        handlers = {"--tcp": answer, "--websocket": answer_frames, "--http": answer_requests}
+        await trio.serve_tcp(handlers[kind], int(where), host="127.0.0.1")
     else:
         listening = trio.socket.socket(trio.socket.AF_UNIX)
         await listening.bind(where)
@@ -98,6 +134,45 @@ def _reply(peer: Any, event: Any, parts: list[str]) -> bytes:
     return b"" if reply is None else bytes(peer.send(reply))
 
 
+async def answer_requests(stream: Any) -> None:
+    """Serve one client over HTTP/1.1; it may disconnect at any time."""
+    import h11
+    import trio
+
+    peer = h11.Connection(h11.SERVER)
+    body = b""
+    method = b""
+    with contextlib.suppress(trio.BrokenResourceError):
+        while True:
+            event = peer.next_event()
+            if event is h11.NEED_DATA:
+                peer.receive_data(await stream.receive_some(SIZE))
+            elif isinstance(event, h11.Request):
+                method, body = event.method, b""
+            elif isinstance(event, h11.Data):
+                body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                await stream.send_all(_response(peer, method, body))
+                peer.start_next_cycle()
+            else:
+                return
+
+
+def _response(peer: Any, method: bytes, body: bytes) -> bytes:
+    import h11
+
+    answer = _answer(loads(body)) if method == b"POST" else b""
+    headers = [(b"mcp-session-id", b"1")]
+    status = 200 if answer else 202 if method == b"POST" else 405
+    if answer and "--sse" in sys.argv:
+        headers += [(b"content-type", b"text/event-stream"), (b"transfer-encoding", b"chunked")]
+        answer = b"event: message\ndata: %b\n" % answer
+    else:
+        headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
+    events = [h11.Response(status_code=status, headers=headers), h11.Data(answer), h11.EndOfMessage()]
+    return b"".join([peer.send(event) for event in events])
+
+
 def serve_blocking() -> None:
     """Serve in a loop that waits in the system's own calls."""
     answers = Answers()
@@ -115,13 +190,17 @@ class Answers:
 
     def to(self, data: bytes) -> bytes:
         """Return the answers to the lines that end in ``data``."""
+        return b"".join([_answer(loads(line)) for line in self.lines(data)])
+
+    def lines(self, data: bytes) -> list[bytes]:
+        """Return the lines that end in ``data``."""
         head, newline, rest = data.rpartition(b"\n")
         if not newline:
             self._unfinished.append(data)
-            return b""
+            return []
         whole = b"".join([*self._unfinished, head])
         self._unfinished = [rest] if rest else []
-        return b"".join([_answer(loads(line)) for line in whole.split(b"\n")])
+        return whole.split(b"\n")
 
 
 def _answer(message: dict[str, Any]) -> bytes:

@@ -24,6 +24,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
         "http_server.py --rounds 1 --seconds 0.01 --sessions 100 --durable",
         "http_client.py --rounds 1 --seconds 0.01",
         "socket_server.py --rounds 1 --seconds 0.01",
+        "shares.py --rounds 1 --seconds 0.01",
         "large_messages.py --calls 5 --size 1000",
     ],
 )
