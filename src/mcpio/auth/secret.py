@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from typing import NoReturn, final
 
-__all__ = ["Secret"]
+__all__ = ["Secret", "as_secret"]
 
 
 @final
@@ -41,3 +41,8 @@ class Secret:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Secret cannot be pickled: pickle what reveal() returns, where that is meant")
+
+
+def as_secret(value: str | Secret | None) -> Secret | None:
+    """Return a text as a secret; what is one already, and ``None``, as it is."""
+    return Secret(value) if isinstance(value, str) else value

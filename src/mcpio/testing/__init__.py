@@ -4,19 +4,24 @@
 * ``read_script`` and ``play`` hold a written conversation against either engine or both; ``mcpio.testing.script`` tells
   the format.
 * ``ManualRuntime`` runs the application layer's coroutines step by step.
+* ``AuthorizationServer`` issues tokens in memory, for clients that log in and servers that check tokens.
 
 ``mcpio.testing.transport_kit``, which says whether a transport is right, is imported by its own name: it needs Trio.
 """
 
+from mcpio.testing.authorization_server import AuthorizationServer, Faults, IssuedToken
 from mcpio.testing.joined import Carried, Chunking, Pair, at_random, cut_at, every, pair, whole
 from mcpio.testing.player import ScriptFailed, play
 from mcpio.testing.runtime import Cancelled, ManualRuntime
 from mcpio.testing.script import Script, ScriptError, parse_script, read_script
 
 __all__ = [
+    "AuthorizationServer",
     "Cancelled",
     "Carried",
     "Chunking",
+    "Faults",
+    "IssuedToken",
     "ManualRuntime",
     "Pair",
     "Script",

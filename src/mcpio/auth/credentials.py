@@ -1,0 +1,144 @@
+"""What a client keeps between two runs: registrations, tokens, and where to renew them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import attrs
+
+from mcpio.auth.effects import Stored
+from mcpio.auth.metadata import AuthorizationServerMetadata
+from mcpio.auth.secret import Secret
+from mcpio.auth.tokens import TokenSet
+from mcpio.framing.json import dumps, loads
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+__all__ = ["Credentials", "MemoryCredentials", "Registration", "from_text", "to_text"]
+
+T = TypeVar("T")
+
+_VERSION: Final = 1
+"""The version of the layout, in every text that is written."""
+
+
+@attrs.frozen
+class Registration:
+    """A client as an authorization server knows it. It is used with that server only (AUTH-23)."""
+
+    issuer: str
+    client_id: str
+    auth_method: str = "none"
+    """How the client authenticates at the token endpoint (AUTH-24)."""
+    client_secret: Secret | None = None
+    secret_expires_at: float | None = None
+    """In Unix seconds; ``None`` for never."""
+    redirect_uri: str | None = None
+    """The URI that was registered; ``None`` where any registered one will do, or none is needed."""
+    is_dynamic: bool = False
+    """Whether the client registered itself, and may do so again (RFC 7591)."""
+
+
+@attrs.frozen
+class Credentials:
+    """Everything about one account at one MCP server."""
+
+    token: TokenSet | None = None
+    server: AuthorizationServerMetadata | None = None
+    """The issuer of the token: a refresh after a restart needs its endpoints."""
+    registrations: Mapping[str, Registration] = attrs.field(factory=dict)
+    """The clients, by issuer."""
+    requested: frozenset[str] = frozenset()
+    """All scopes that were requested for the token, so that a further request loses none (AUTH-35)."""
+    spent_at: float | None = None
+    """When the refresh token was presented, in Unix seconds, and ``None`` once the answer is known. A token that a
+    process presented without living to see the answer is presented no second time."""
+
+    def authorized(
+        self, token: TokenSet, server: AuthorizationServerMetadata, client: Registration, requested: frozenset[str]
+    ) -> Self:
+        """Return the credentials with a new token."""
+        return attrs.evolve(
+            self,
+            token=token,
+            server=attrs.evolve(server, document={}),
+            registrations={**self.registrations, client.issuer: client},
+            requested=requested,
+            spent_at=None,
+        )
+
+    def without_registration(self, issuer: str) -> Self:
+        """Return the credentials without the client of an issuer, and without the token that it obtained."""
+        registrations = {name: each for name, each in self.registrations.items() if name != issuer}
+        token = None if self.token is not None and self.token.issuer == issuer else self.token
+        return attrs.evolve(self, registrations=registrations, token=token)
+
+    @property
+    def refresh_token(self) -> Secret | None:
+        """The refresh token, unless it was presented already."""
+        return None if self.token is None or self.spent_at is not None else self.token.refresh_token
+
+
+class MemoryCredentials:
+    """Keeps credentials as long as the process lives. A store for drivers: every call returns at once."""
+
+    def __init__(self) -> None:
+        self._stored: dict[str, Stored] = {}
+
+    def load(self, key: str) -> Stored | None:
+        """Return what is stored under a key, or ``None``."""
+        return self._stored.get(key)
+
+    def swap(self, key: str, record: Secret, version: int | None) -> int | None:
+        """Replace the record of that version. Returns the new version, or ``None`` where another one is stored."""
+        found = self._stored.get(key)
+        if (found.version if found else None) != version:
+            return None
+        self._stored[key] = Stored(record, (version or 0) + 1)
+        return self._stored[key].version
+
+    def forget(self, key: str) -> None:
+        """Remove what is stored under a key."""
+        self._stored.pop(key, None)
+
+    def keys(self) -> Iterable[str]:
+        """Return the keys under which something is stored."""
+        return list(self._stored)
+
+
+def to_text(value: Any) -> Secret:
+    """Return credentials or a pending authorization as one JSON text, with the secrets in it."""
+    members = {"version": _VERSION, "value": _converter().unstructure(value)}
+    return Secret(dumps(members).decode())
+
+
+def from_text(kind: type[T], text: Secret) -> T:
+    """Return the value that `to_text` wrote. Raises ValueError for another text, whose parts it does not quote."""
+    # cattrs raises groups of anything, with the values in their texts.
+    with contextlib.suppress(Exception):
+        members = loads(text.reveal())
+        if members["version"] == _VERSION:
+            return _converter().structure(members["value"], kind)
+    raise ValueError(f"not a stored {kind.__name__} of version {_VERSION}")
+
+
+@functools.cache
+def _converter() -> Converter:
+    # Imported with its first use, because cattrs is slow to import.
+    from cattrs import Converter
+
+    converter = Converter(forbid_extra_keys=True, unstruct_collection_overrides={frozenset: sorted})
+    converter.register_unstructure_hook(Secret, Secret.reveal)
+    converter.register_structure_hook(Secret, lambda value, _: Secret(_text(value)))
+    converter.register_structure_hook(str, lambda value, _: _text(value))
+    return converter
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value

@@ -1,0 +1,40 @@
+"""What a program chooses about authorization at one MCP server; and by which option a provider's fault is let pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import attrs
+
+__all__ = ["AuthorizationOptions", "scopes_of"]
+
+
+def scopes_of(value: Iterable[str] | None) -> frozenset[str] | None:
+    """Return scopes as a set. Raises TypeError for one text, whose characters would count as scopes."""
+    if isinstance(value, str):
+        raise TypeError(f"scopes= takes a collection of scopes, such as {value.split()!r}, not the text {value!r:.100}")
+    return None if value is None else frozenset(value)
+
+
+@attrs.frozen(kw_only=True)
+class AuthorizationOptions:
+    """Options of every way to be authorized. All checks are strict unless one of these says otherwise."""
+
+    account: str = "default"
+    """A name of the program's own, for several accounts at one server."""
+    scopes: frozenset[str] | None = attrs.field(default=None, converter=scopes_of)
+    """The scopes to ask for first; ``None`` to take those that the server names (AUTH-33)."""
+    resource: str | None = None
+    """The resource to name to the authorization server, in place of what the metadata says (AUTH-12)."""
+    resource_match: Literal["parent", "exact"] = "parent"
+    """Whether metadata found at the well-known URL of a parent of the server's URL is valid. ``"exact"`` is for hosts
+    that are shared by servers that do not trust each other (AUTH-12)."""
+    issuer: str | None = None
+    """The authorization server to use, in place of the one that the protected resource names."""
+    choose_issuer: Callable[[tuple[str, ...]], str] = attrs.field(default=lambda issuers: issuers[0], repr=False)
+    """Chooses among several authorization servers (AUTH-13); by default, the first."""
+    metadata: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
+    """The metadata of the authorization server, in the members of RFC 8414; then nothing is discovered."""
+    legacy: bool = True
+    """Whether a server without any metadata may be its own authorization server, as 2025-03-26 has it (AUTH-17)."""

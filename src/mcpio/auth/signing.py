@@ -1,0 +1,73 @@
+"""Signing JSON Web Tokens (RFC 7515): assertions with which a client authenticates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import attrs
+
+from mcpio.auth.pkce import base64url
+from mcpio.framing.json import dumps
+
+__all__ = ["Signer", "load_signer", "signed_jwt"]
+
+
+class Signer(Protocol):
+    """A private key, wherever it is kept. `load_signer` makes one of a PEM text."""
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm of RFC 7518, such as ``"ES256"``."""
+
+    @property
+    def key_id(self) -> str | None:
+        """The ``kid`` under which the verifier knows the key; ``None`` to leave it out."""
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the signature in the form of JWS: for ES256, two numbers of 32 bytes."""
+
+
+def signed_jwt(signer: Signer, claims: Mapping[str, Any], kind: str = "JWT") -> str:
+    """Return a signed token with the claims; ``kind`` is its ``typ``."""
+    header = {"alg": signer.algorithm, "typ": kind}
+    if signer.key_id is not None:
+        header["kid"] = signer.key_id
+    signed = ".".join(base64url(dumps(part)) for part in (header, dict(claims)))
+    return f"{signed}.{base64url(signer.sign(signed.encode()))}"
+
+
+@attrs.frozen
+class _LocalSigner:
+    algorithm: str
+    key_id: str | None
+    public_jwk: Mapping[str, str]
+    sign: Callable[[bytes], bytes] = attrs.field(repr=False)
+
+
+def load_signer(pem: str | bytes, *, key_id: str | None = None) -> Signer:
+    """Return a signer for a private key in PEM: P-256 for ES256, or Ed25519 for EdDSA.
+
+    Needs the package ``cryptography``. The same data always gives the same signature: ES256 signs as RFC 6979 has it.
+    Raises ValueError for another key or a text that is not PEM, and ImportError without the package.
+    """
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+    key = serialization.load_pem_private_key(pem.encode() if isinstance(pem, str) else pem, password=None)
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        raw = key.public_key().public_bytes_raw()
+        return _LocalSigner("EdDSA", key_id, {"kty": "OKP", "crv": "Ed25519", "x": base64url(raw)}, key.sign)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
+        raise ValueError("a signer needs a private key on P-256 or Ed25519")
+    elliptic = key
+
+    def sign(data: bytes) -> bytes:
+        algorithm = ec.ECDSA(hashes.SHA256(), deterministic_signing=True)
+        r, s = decode_dss_signature(elliptic.sign(data, algorithm))
+        return r.to_bytes(32, "big") + s.to_bytes(32, "big")
+
+    point = elliptic.public_key().public_numbers()
+    x, y = (base64url(number.to_bytes(32, "big")) for number in (point.x, point.y))
+    return _LocalSigner("ES256", key_id, {"kty": "EC", "crv": "P-256", "x": x, "y": y}, sign)
