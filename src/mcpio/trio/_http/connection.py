@@ -1,11 +1,14 @@
-"""One HTTP/1.1 connection of a server: a parser on one side, the HTTP machine on the other; it decides nothing."""
+"""One HTTP/1.1 connection of a server: a parser on one side, the HTTP machine on the other.
+
+What may happen when, and what follows, is the table of ``mcpio.http.server.lifecycle``: this adapter reports what it
+read and wrote, and carries out the ``Action`` that comes back.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable
-from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -14,8 +17,9 @@ from mcpio._drivers import report
 from mcpio.app.http_host import HttpHost
 from mcpio.http.checks import Rejection
 from mcpio.http.model import Body, End, RequestHead, RequestItem, Reset, ResponseHead, ResponseItem
-from mcpio.trio._http.config import LINGER, FindPrincipal, HttpTimeouts, Stage, principal_of
-from mcpio.trio._http.parsers import BadRequest, ParsedHead, Parser, ParserMark
+from mcpio.http.server.lifecycle import LINGER, Action, Input, Lifecycle, State
+from mcpio.trio._http.config import FindPrincipal, HttpTimeouts, principal_of
+from mcpio.trio._http.parsers import BadRequest, ParsedHead, Parser, ParserEvent, ParserMark
 from mcpio.trio._http.responses import ResponseWriter, plain_text
 from mcpio.trio._net.listening import BROKEN, SocketPeer
 from mcpio.trio._stdio.fd_streams import RECEIVE_SIZE
@@ -28,16 +32,17 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpConnection"]
 
-# By a name of its own where every request passes: see the same in ``mcpio.engine.channel``.
-_IDLE = Stage.IDLE
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_OVER: Final = (State.DRAINING, State.CLOSED)
 
 
 class HttpConnection:
     """Serves the requests of one connection, one after the other.
 
-    One task reads. What is ready when a request is read, it writes; what comes later is written where it comes from,
-    as far as the socket takes it. Another task is setup only to wait for a client that reads slowly. While a response
-    is under way the reader goes on reading, to notice a client that goes away; what it reads waits.
+    One task reads, and goes on reading while a response is under way, to notice a client that disconnects. Responses
+    are written where the host drains, as far as the socket takes them at once; only the rest costs a task, which waits
+    for a client that reads slowly.
     """
 
     def __init__(
@@ -51,73 +56,66 @@ class HttpConnection:
         find_principal: FindPrincipal | None = None,
         websockets: WebSocketHandler | None = None,
     ) -> None:
-        """Without ``find_principal``, the identity in the client's certificate is the principal.
+        """Without ``find_principal`` the identity in the client's certificate is the principal.
 
-        With ``websockets``, a client may go on with WebSocket.
+        With ``websockets`` a client may upgrade to WebSocket.
         """
         self.peer = peer
         self._stream = quickened(stream)
         self._host = host
         self._parser = parser
-        self._writer = ResponseWriter()
+        self._responses = ResponseWriter()
         self._timeouts = timeouts
         self._find_principal = find_principal
         self._websockets = websockets
         self._principal = peer.identity
         self._send_nowait: Callable[[bytes], int] | None = getattr(self._stream, "send_nowait", None)
+        self._life = Lifecycle(timeouts, host.clock())
+        # Holds the reader, with the deadline of the state that it waits in.
+        self._scope = trio.CancelScope()
         self._requests = 0
+        # The request under way: the machine's name for it while its response has more to pull; its head until the
+        # head of the response is encoded; and what was read of it and not handed over.
         self._exchange: Hashable = None
+        self._head: ParsedHead | None = None
         self._items: list[RequestItem] = []
-        # How it stands with the exchange.
-        self._request: ParsedHead | None = None
-        self._expects = self._is_read = self._has_head = self._is_answered = False
-        # How it stands with the connection.
-        self._is_closing = self._is_over = False
-        # Who is at it.
-        self._is_busy = True
-        self._is_writing = False
-        self._may_write_at_once = True
+        # Output that the socket did not take, which the writing task begins with.
         self._unsent = b""
-        # What the reader waits for, and until when.
-        self._turn = Signal()
-        self._stage = Stage.HEAD
-        self._idle_timer = trio.CancelScope()
+        self._is_writing = False
+        # A response is written where it is produced, once; what follows is left to the task, so that everything a
+        # handler sends in one turn of the loop goes out in one write.
+        self._may_write_now = True
+        # Set when a response is out, or all output is: the reader may wait for either.
+        self._progress = Signal()
 
-    # From the site
+    # From the connection handler, in the loop's own thread
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request has begun that is not over."""
-        # One whose principal is looked for has no exchange yet, and a WebSocket never has one.
-        return self._exchange is None and self._stage is not Stage.ANSWER and not self._parser.has_more
-
-    @property
-    def is_at_rest(self) -> bool:
         """Whether it has served a request, and no other has begun."""
-        return self._requests > 0 and self.is_idle
+        return self._life.state is State.IDLE and not self._parser.has_more
 
     def wake(self, exchange: Hashable) -> None:
-        """Take note that a response has something to send."""
-        if exchange != self._exchange or self._is_busy or self._is_writing:
-            return  # Whoever is at it looks again.
-        if self._may_write_at_once:
-            # Once, and then when that is written: what comes in the same turn of the loop goes out together.
-            self._may_write_at_once = False
-            if self._write_now():
-                return
-        self._is_writing = True
-        self._nursery.start_soon(self._write_later)
+        """Write what the host has of a response. The host calls this in its drain."""
+        if exchange != self._exchange or self._is_writing:
+            return  # the task that writes pulls until there is nothing left
+        if self._may_write_now:
+            self._may_write_now = False
+            self._write_now()
+        else:
+            self._write_later(b"")
 
     def close(self) -> None:
-        """Serve what is being served, and nothing after it."""
-        self._is_closing = True
-        if self.is_idle:
-            self.abort()
+        """Serve the request that has begun, and no other."""
+        if self._life.is_resting and self._parser.has_more:
+            self._step(Input.RECV_BYTES)
+        if self._step(Input.SEND_CLOSE) is Action.CLOSE:
+            self._scope.cancel()
 
     def abort(self) -> None:
         """End the connection."""
-        self._is_over = True
-        self._idle_timer.cancel()
+        self._step(Input.RECV_LOSS)
+        self._scope.cancel()
 
     # The reader
 
@@ -125,16 +123,17 @@ class HttpConnection:
         """Serve until the connection ends; nothing that the client does raises here. ``data`` was read before."""
         if data:
             self._parser.feed(data)
-        self._set_deadline(self._timeouts.head)
         try:
             async with trio.open_nursery() as self._nursery:
                 try:
-                    with self._idle_timer:
+                    with self._scope:
                         await self._serve()
-                    if self._idle_timer.cancelled_caught and not self._is_over:
-                        await self._give_up()
+                    if self._life.state not in _OVER:
+                        self._act(Input.TIMEOUT, 408, f"the {self._life.state.value} of the request took too long")
+                    if self._life.state is State.DRAINING:
+                        await self._linger()
                 finally:
-                    # Handlers that go on may say something before this nursery is left, which takes no task any more.
+                    # Handlers that go on may produce output before the nursery is left, which takes no more tasks.
                     self._lose()
                 self._nursery.cancel_scope.cancel()
         finally:
@@ -142,243 +141,239 @@ class HttpConnection:
                 await self._stream.aclose()
 
     async def _serve(self) -> None:
-        parser, items = self._parser, self._items
+        life, parser = self._life, self._parser
         try:
-            while not self._is_over:
-                event = parser.next_event()
-                if event is None:
-                    self._hand_over()
-                    await self._read_on()
-                elif isinstance(event, bytes):
-                    self._expects = False
-                    items.append(Body(self._exchange, event))
-                elif isinstance(event, ParsedHead):
-                    await self._begin(event)
-                elif event is ParserMark.END:
-                    items.append(End(self._exchange))
-                    self._is_read = True
-                    self._hand_over()
-                    await self._write_all()
-                    await self._drain()
+            while life.state not in _OVER:
+                if life.state is State.ANSWER:
+                    # What the client pipelines stays in the parser, and is no more than one read gives.
+                    if parser.has_more:
+                        await self._progress.wait()
+                        continue
+                elif (event := parser.next_event()) is not None:
+                    await self._take(event)
+                    continue
                 else:
-                    return
+                    self._hand_over()
+                    self._ask_for_more()
+                await self._receive()
         except BadRequest as error:
-            await self._refuse(error.status, str(error))
+            self._act(Input.RECV_INVALID, error.status, str(error))
         except BROKEN:
-            return
+            self._step(Input.RECV_LOSS)
+
+    async def _take(self, event: ParserEvent) -> None:
+        if isinstance(event, bytes):
+            if self._head is not None:
+                self._head.expects = False  # the client does not wait for leave
+            self._items.append(Body(self._exchange, event))
+        elif isinstance(event, ParsedHead):
+            await self._begin(event)
+        elif event is ParserMark.END:
+            self._items.append(End(self._exchange))
+            self._step(Input.RECV_END)
+            self._hand_over()
+            if self._life.state is State.IDLE and self._parser.has_more:
+                # A client that pipelines without end must not keep the loop from the others.
+                await trio.lowlevel.checkpoint()
+        else:
+            self._step(Input.RECV_LOSS)
 
     async def _begin(self, head: ParsedHead) -> None:
         self._requests += 1
         exchange = (self, self._requests)
         item = RequestHead(exchange, head.method, head.target, head.headers, self._principal)
+        if self._find_principal is not None or self._websockets is not None:
+            self._step(Input.SEND_LOOKUP)
+            self._arm()
         if self._find_principal is not None:
-            self._enter(Stage.ANSWER)
             item = attrs.evolve(item, principal=await principal_of(self._find_principal, item, self.peer))
         if self._websockets is not None:
             answer = self._websockets.answer(item, is_current=head.is_current)
             if answer is not None:
                 await self._leave_http(self._websockets, head, answer, item.principal)
                 return
-        self._request, self._expects = head, head.expects
-        self._is_read = self._has_head = self._is_answered = False
-        self._may_write_at_once = True
-        self._exchange = exchange
+        self._step(Input.RECV_HEAD)
+        if not head.keeps_alive:
+            self._life.is_last = True
+        self._head, self._exchange, self._may_write_now = head, exchange, True
         self._items.append(item)
 
     async def _leave_http(
         self, websockets: WebSocketHandler, head: ParsedHead, answer: AcceptedHandshake | Rejection, principal: Hashable
     ) -> None:
-        """Answer a request for a WebSocket. The connection is one then, or over."""
-        self._is_over = True
-        self._enter(Stage.ANSWER)
+        """Answer a request for WebSocket: the connection goes on in that protocol, or ends."""
         if isinstance(answer, Rejection):
-            await self._send(self._writer.rejection(head, answer))
-            await self._linger()
+            self._step(Input.RECV_HEAD)
+            self._step(Input.SEND_HEAD)
+            self._step(Input.SEND_LAST)
+            self._write(self._responses.rejection(head, answer))
             return
-        await self._send(self._writer.upgrade(answer.headers))
+        self._step(Input.SEND_UPGRADE)
+        await self._send(self._responses.upgrade(answer.headers))
         await websockets.carry(self._stream, self._parser.take_rest(), answer, principal)
 
     def _hand_over(self) -> None:
-        """Give the machine what was read, all at once: that is no more than one read gives."""
+        """Give the machine everything read since the last time, at once. It may answer within this call."""
         if self._items:
-            self._host.receive(*self._items)
+            items = tuple(self._items)
             self._items.clear()
+            self._host.receive(*items)
 
-    async def _read_on(self) -> None:
-        """Let more of a request come. One that is answered before it is complete is the last."""
-        if self._exchange is None:
-            if self._parser.has_more:
-                self._enter(Stage.HEAD)
-            await self._receive()
-            return
-        await self._write_all()
-        if self._is_over:
-            await self._linger()
-            return
-        self._enter(Stage.BODY)
-        if self._expects:
-            self._expects = False
-            await self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._idle_timer.deadline += await self._receive() / self._timeouts.rate
+    def _ask_for_more(self) -> None:
+        """Report a head that is incomplete, or send the client leave to go on with its body."""
+        state, head = self._life.state, self._head
+        if state is State.BODY and head is not None and head.expects:
+            head.expects = False
+            self._write(CONTINUE)
+        elif self._life.is_resting and self._parser.has_more:
+            self._step(Input.RECV_BYTES)
 
-    async def _drain(self) -> None:
-        """Wait until the response is out. The client may go away meanwhile, or ask for more, which waits its turn."""
-        while self._exchange is not None and not self._is_over:
-            self._enter(Stage.ANSWER)
-            if self._parser.has_more:
-                self._is_busy = False
-                await self._turn.wait()
-                self._is_busy = True
-            elif not await self._receive() and self._exchange is not None:
-                self._is_over = True
-        if self._parser.has_more:
-            await trio.lowlevel.checkpoint()
-
-    async def _receive(self) -> int:
-        """Feed what comes, and return how many bytes that were: 0 for the end."""
-        self._is_busy = False
+    async def _receive(self) -> None:
+        """Feed the parser with one read."""
+        self._arm()
         data = await self._stream.receive_some(RECEIVE_SIZE)
-        self._is_busy = True
         self._parser.feed(bytes(data))
-        return len(data)
+        state = self._life.state
+        if data:
+            if state is State.BODY or state is State.EARLY:
+                self._life.step(Input.RECV_BYTES, self._host.clock(), len(data))
+        elif state is State.ANSWER:
+            self._step(Input.RECV_LOSS)
 
-    async def _give_up(self) -> None:
-        """Act on a client that took too long."""
-        self._is_busy = True
-        if self._stage is Stage.BODY:
-            await self._refuse(408, "the body of the request took too long")
-        elif self._stage is Stage.HEAD and self._parser.has_more:
-            await self._refuse(408, "the head of the request took too long")
-
-    async def _refuse(self, status: int, message: str) -> None:
-        """Answer what is no HTTP, or came too slowly."""
-        may_answer = self._exchange is None or not self._has_head
-        self._lose()
-        if not may_answer:
+    def _act(self, event: Input, status: int, message: str) -> None:
+        """Step, and answer where the table says so: a request that cannot be served, or that comes too slowly."""
+        if self._step(event) is not Action.REFUSE:
             return
-        self._enter(Stage.ANSWER)
+        self._lose()
         headers, body = plain_text(message)
-        head = self._writer.head(None, status, headers, closes=True)
-        with contextlib.suppress(*BROKEN):
-            await self._send(head + body)
-            await self._linger()
+        self._write(self._responses.head(None, status, headers, closes=True) + body)
 
     async def _linger(self) -> None:
-        """Read what still comes, for a while, so that the client can read our answer."""
-        with trio.move_on_after(LINGER):
+        """End the output, and read for a while: closing over unread bytes could take the answer from the client."""
+        while self._is_writing:
+            await self._progress.wait()
+        with trio.move_on_after(LINGER), contextlib.suppress(*BROKEN):
             if isinstance(self._stream, trio.abc.HalfCloseableStream):
                 await self._stream.send_eof()
             while await self._stream.receive_some(RECEIVE_SIZE):
                 pass
 
-    def _enter(self, stage: Stage) -> None:
-        """Have the deadline of a stage hold, from its beginning."""
-        if stage is not self._stage:
-            self._stage = stage
-            timeouts = self._timeouts
-            self._set_deadline((timeouts.idle, timeouts.head, timeouts.body, None)[stage])
+    def _step(self, event: Input) -> Action:
+        return self._life.step(event, self._host.clock())
 
-    def _set_deadline(self, timeout: float | None) -> None:
-        self._since = trio.current_time()
-        self._idle_timer.deadline = inf if timeout is None else self._since + timeout
+    def _arm(self) -> None:
+        """Let the reader's deadline be that of the state."""
+        deadline = self._life.deadline
+        if deadline != self._scope.deadline:
+            # Between two requests, up to a second early will do: setting a deadline costs more than the comparison.
+            if self._life.state is State.IDLE and 0 <= deadline - self._scope.deadline < 1:
+                return
+            self._scope.deadline = deadline
 
     # Writing
 
-    async def _write_all(self) -> None:
-        """Write what is ready."""
-        if not self._write_now():
-            # How long the client may take to read has nothing to do with the stage before, whose deadline ends here.
-            self._enter(Stage.ANSWER)
-            self._is_writing = True
-            await self._write_later()
-
-    def _write_now(self) -> bool:
-        """Write what is ready, as far as it finds room; return whether all of it did. What did not is ``_unsent``."""
-        while data := self._pull():
+    def _write_now(self) -> None:
+        """Write what the host has of the response, as far as the socket takes it; start a task for the rest."""
+        while (data := self._pull()) is not None:
             sent = self._try_to_send(data)
             if sent < len(data):
-                self._unsent = data[sent:]
-                return False
-        if self._is_answered and self._exchange is not None:
-            self._finish()
-        return True
+                self._write_later(data[sent:])
+                return
+        self._finish_if_out()
 
-    async def _write_later(self) -> None:
-        """Write what did not find room, and what came after it."""
+    def _write(self, data: bytes) -> None:
+        """Write bytes that are not the machine's."""
+        sent = self._try_to_send(data)
+        if sent < len(data):
+            self._write_later(data[sent:])
+
+    def _write_later(self, unsent: bytes) -> None:
+        """Start the task that writes what the socket did not take, and then what the host has."""
+        self._is_writing = True
+        self._unsent += unsent
+        self._nursery.start_soon(self._write_rest)
+
+    async def _write_rest(self) -> None:
         try:
-            while not self._is_over:
-                data, self._unsent = self._unsent, b""
-                if data:
+            while True:
+                data: bytes | None = self._unsent
+                self._unsent = b""
+                if data or (data := self._pull()):
                     await self._send(data)
-                if self._write_now():
+                elif data is None:
                     break
         except BROKEN:
             self.abort()
         finally:
-            self._is_writing = False
-            self._may_write_at_once = True
+            self._is_writing, self._may_write_now = False, True
+            self._progress.set()
+        self._finish_if_out()
 
-    def _pull(self) -> bytes:
-        """Take something of the response from the machine, and return its bytes.
+    def _pull(self) -> bytes | None:
+        """Take the next piece of the response from the machine as bytes; ``None`` if there is none now.
 
-        That is about 64 KiB, the most that is held here beside what one read gave: the rest stays in the machine, and
-        counts in ``held.unwritten``.
+        A piece is about 64 KiB, the most that is held here beside one read: the rest stays in the machine, which
+        counts it in ``held.unwritten``.
         """
-        if self._exchange is None or self._is_answered:
-            return b""
+        if self._exchange is None:
+            return None
         try:
-            return b"".join([self._encode(item) for item in self._host.responses_to_send(self._exchange)])
+            items = self._host.responses_to_send(self._exchange)
+            return b"".join([self._encode(item) for item in items]) if items else None
         except Exception as error:
             report("a response could not be written", error)
             self.abort()
-            return b""
+            return None
 
     def _encode(self, item: ResponseItem) -> bytes:
         if isinstance(item, ResponseHead):
-            self._has_head = True
-            closes = self._is_closing or not self._is_read
-            return self._writer.head(self._request, item.status, item.headers, closes=closes)
+            self._step(Input.SEND_HEAD)
+            head, self._head = self._head, None
+            # A response that comes before the end of its request is the last one.
+            closes = self._life.is_last or self._life.state is not State.ANSWER
+            return self._responses.head(head, item.status, item.headers, closes=closes)
         if isinstance(item, Body):
-            return self._writer.body(item.data)
-        self._is_answered = True
+            return self._responses.body(item.data)
+        self._exchange = None
         if isinstance(item, End):
-            return self._writer.end()
-        self.abort()
+            return self._responses.end()
+        self._step(Input.SEND_RESET)
+        self._scope.cancel()
         return b""
 
+    def _finish_if_out(self) -> None:
+        """Go on to the next request, or to the end, once a whole response is written."""
+        if self._exchange is None and self._head is None and self._life.state in (State.EARLY, State.ANSWER):
+            self._finish()
+
     def _finish(self) -> None:
-        """Go on to the next request, if there may be one: the response is out."""
-        self._exchange = None
-        if self._is_closing or not self._is_read or self._writer.closes:
-            self._is_over = True
-            if not self._is_busy:
-                self._idle_timer.cancel()
-            return
-        self._parser.next_cycle()
-        # Where nothing had to be waited for, a deadline of a moment ago will do: setting one costs more than this.
-        if self._stage is not _IDLE or self._host.clock() > self._since + 1:
-            self._stage = _IDLE
-            self._set_deadline(self._timeouts.idle)
-        self._turn.set()
+        if self._step(Input.SEND_END) is Action.REUSE:
+            self._parser.next_cycle()
+            self._arm()
+        else:
+            self._scope.cancel()
+        self._progress.set()
 
     def _try_to_send(self, data: bytes) -> int:
-        """Write without waiting, where that can be done; return how many bytes found room."""
+        """Write without waiting, where the stream can; return how many bytes it took."""
         if self._send_nowait is None:
             return 0
         try:
             return self._send_nowait(data)
         except Exception:
-            return 0  # The task that waits for room meets it again.
+            return 0  # the task that writes the rest meets the error again
 
     async def _send(self, data: bytes) -> None:
-        """Write, for as long as the client may take."""
+        """Write, for as long as the client may take to read."""
         with trio.move_on_after(self._timeouts.to_read(len(data))) as scope:
             await self._stream.send_all(data)
         if scope.cancelled_caught:
             self.abort()
 
     def _lose(self) -> None:
+        """Tell the machine that nothing more of the exchange comes or goes."""
+        self._items.clear()
         if self._exchange is not None:
             exchange, self._exchange = self._exchange, None
-            self._items.clear()
+            self._head = None
             self._host.receive(Reset(exchange))

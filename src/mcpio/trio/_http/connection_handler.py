@@ -126,7 +126,7 @@ class HttpConnectionHandler:
 
     def make_room(self) -> None:
         """End a connection between two requests."""
-        resting = next((connection for connection in self._connections if connection.is_at_rest), None)
+        resting = next((connection for connection in self._connections if connection.is_idle), None)
         if resting is not None:
             resting.abort()
 

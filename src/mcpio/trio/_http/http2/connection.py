@@ -82,7 +82,7 @@ class Http2Connection:
         return data.startswith(PREFACE), data
 
     @property
-    def is_at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether it has served a request, and no other has begun."""
         return self._streams.requests > 0 and self._streams.is_idle
 
