@@ -44,7 +44,7 @@ LINES = [
     b'"id":2,"error":{"code":1,"message":"no"}}',
     b'"id":9,"result":{}}',
 ]
-"""What a peer says to either role, without its head."""
+"""Messages from a peer to either role, without the JSON-RPC head."""
 
 lines = st.one_of(
     st.sampled_from(LINES).map(HEAD.__add__),
@@ -58,7 +58,7 @@ streams = st.lists(st.tuples(lines, endings).map(b"".join), max_size=12).map(b""
 @settings(max_examples=60)
 @given(data=st.data(), stream=streams, resync=st.booleans(), ended=st.booleans())
 @pytest.mark.req("STDIO-03")
-def test_any_split_gives_the_same_events_and_output(
+def test_any_split_gives_same_events_and_output(
     role: type[Connection], data: st.DataObject, stream: bytes, resync: bool, ended: bool
 ) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
@@ -69,7 +69,7 @@ def test_any_split_gives_the_same_events_and_output(
 
 
 @pytest.mark.parametrize("role", [ServerConnection, ClientConnection], ids=["server", "client"])
-def test_the_order_of_events_and_output_does_not_depend_on_when_one_looks(role: type[Connection]) -> None:
+def test_pulling_at_any_time_gives_same_order(role: type[Connection]) -> None:
     stream = b"\n".join(HEAD + line for line in LINES) + b"\n"
     often, seldom = _conversation(role), _conversation(role)
     events, output = [], []
@@ -83,7 +83,7 @@ def test_the_order_of_events_and_output_does_not_depend_on_when_one_looks(role: 
 
 
 @pytest.mark.parametrize("resync", [True, False])
-def test_an_endless_line_costs_its_limit_and_little_more(resync: bool) -> None:
+def test_endless_line_costs_at_most_its_limit_plus_slack(resync: bool) -> None:
     server = ServerConnection(
         Implementation("s", "1"), options=Options(limits=Limits(message_bytes=MIB, resync=resync))
     )
@@ -104,7 +104,7 @@ def test_an_endless_line_costs_its_limit_and_little_more(resync: bool) -> None:
 def _listen(
     role: type[Connection], pieces: list[bytes], *, resync: bool, ended: bool
 ) -> tuple[list[Any], bytes, Phase]:
-    """Feed the pieces to a connection that answers what it can, and return what came of it."""
+    """Feed the pieces to a connection that answers every request; return its events and output."""
     connection = _conversation(role, resync=resync)
     events = []
     for piece in [*pieces, *([None] if ended else [])]:
@@ -120,7 +120,7 @@ def _listen(
 
 
 def _conversation(role: type[Connection], *, resync: bool = True) -> Connection:
-    """A connection in operation, with a request of its own under way that wants progress."""
+    """Return a connection in operation with one outgoing request that asked for progress."""
     options = Options(limits=Limits(message_bytes=300, resync=resync))
     if role is ServerConnection:
         capabilities = ServerCapabilities(tools=ToolsCapability())
@@ -144,7 +144,7 @@ def _conversation(role: type[Connection], *, resync: bool = True) -> Connection:
 
 
 def _plain(event: Event) -> tuple[str, dict[str, Any]]:
-    """Return an event as a value that equals another of the same meaning: exceptions by their class and text."""
+    """Return an event in comparable form: exceptions as their class and text."""
     members = attrs.asdict(event, recurse=False)
     for name in ("error", "cause"):
         if name in members:

@@ -1,4 +1,4 @@
-"""P3: a mistake of one's own changes nothing; and whatever a call raises is of one of two kinds."""
+"""P3: a call that raises changes nothing; every error it raises is one of two kinds."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ for _ in range(200):
     NESTED = [NESTED]
 
 UNSAYABLE: list[Any] = [math.nan, math.inf, "\ud800", object(), {1: 2}, {1, 2}, b"bytes", NESTED]
-"""What has no JSON form."""
+"""Values without a JSON form."""
 
 REQUESTS: list[Any] = [
     PingRequest(),
@@ -121,7 +121,7 @@ texts = st.sampled_from([None, "because", "", "\ud800"])
 
 
 class Mistakes(RuleBasedStateMachine):
-    """Two engines that talk to each other while their callers try everything."""
+    """Two connected engines whose callers make every kind of call."""
 
     link: Pair
 
@@ -137,7 +137,7 @@ class Mistakes(RuleBasedStateMachine):
             self.link.handshake()
 
     def attempt(self, connection: Connection, verb: str, *arguments: Any, **options: Any) -> None:
-        """Make a call. Where it raises, compare everything with what it was."""
+        """Make a call; if it raises, check that the connection's state is unchanged."""
         before = _state(connection)
         refusal: Exception | None = None
         try:
@@ -203,7 +203,7 @@ class Mistakes(RuleBasedStateMachine):
 
     @invariant()
     def whatever_happened_was_said(self) -> None:
-        """Nothing that was refused went out: every byte on the wire is a message that the other side understood."""
+        """Check that refused calls sent nothing: the peer understood every message on the wire."""
         if hasattr(self, "link"):
             violations = [
                 event
@@ -214,7 +214,7 @@ class Mistakes(RuleBasedStateMachine):
 
 
 def _state(connection: Connection) -> Any:
-    """Return everything that a connection knows; where no snapshot can be taken, what can be seen."""
+    """Return the snapshot of a connection, or its public state where no snapshot can be taken."""
     seen = connection.phase, connection.pending, connection.wants_write, connection.next_deadline()
     return seen if connection.phase is Phase.CLOSED or connection.wants_write else (*seen, connection.snapshot(0.0))
 

@@ -56,7 +56,7 @@ def _result(connection: Connection) -> Any:
 
 
 def _check_outcomes(events: list[Event], asked: list[str], *, over: bool) -> None:
-    """At most one outcome for each, in the end exactly one; and no progress of a request after its outcome."""
+    """Check for exactly one outcome per request (at most one before the end), and no progress after it."""
     seen: Counter[str] = Counter()
     for event in events:
         if isinstance(event, ProgressReceived):
@@ -75,7 +75,7 @@ def _check_outcomes(events: list[Event], asked: list[str], *, over: bool) -> Non
 
 
 class Outcomes(RuleBasedStateMachine):
-    """Two sides that ask, answer, cancel and give up, over a network that stalls, loses and breaks."""
+    """Two peers that request, respond, cancel and abort over a network that stalls, drops and breaks."""
 
     link: Pair
 
@@ -118,7 +118,7 @@ class Outcomes(RuleBasedStateMachine):
     @rule(is_client=st.booleans(), which=st.integers(0, 3), how=st.sampled_from(["result", "error", "progress"]))
     def answer(self, is_client: bool, which: int, how: str) -> None:
         connection, events = self.side(is_client)
-        # What was cancelled may be answered all the same.
+        # A cancelled request may still be answered (CANC-08).
         received = [event.id for event in events if isinstance(event, RequestReceived | CancelReceived)]
         if which >= len(received):
             return
@@ -186,7 +186,7 @@ TestOutcomes.settings = settings(max_examples=30, stateful_step_count=40, suppre
 
 
 def _converse(link: Pair) -> dict[Role, list[str]]:
-    """Hold a conversation with a bit of everything, as far as the network lets it; return what was asked."""
+    """Run a conversation with every kind of message until the network breaks; return its requests."""
     asked: dict[Role, list[str]] = {CLIENT: [], SERVER: []}
 
     def ask(connection: Connection, cookie: str, request: Any, **options: Any) -> None:
@@ -227,7 +227,7 @@ def _lengths() -> dict[Role, int]:
 LENGTHS = _lengths()
 
 
-def test_the_conversation_has_a_bit_of_everything() -> None:
+def test_script_uses_every_kind_of_message() -> None:
     link = pair(*_engines())
     asked = _converse(link)
     assert asked == {CLIENT: ["initialize", "answered", "asks back", "hangs"], SERVER: ["roots"]}
@@ -240,7 +240,7 @@ def test_the_conversation_has_a_bit_of_everything() -> None:
 
 
 @pytest.mark.parametrize("sender", [CLIENT, SERVER], ids=["client", "server"])
-def test_lost_at_any_byte_there_is_one_outcome_for_each_request(sender: Role) -> None:
+def test_connection_lost_at_any_byte_gives_each_request_one_outcome(sender: Role) -> None:
     for offset in range(LENGTHS[sender] + 1):
         link = pair(*_engines())
         link.lose_after(sender, offset)
@@ -249,7 +249,7 @@ def test_lost_at_any_byte_there_is_one_outcome_for_each_request(sender: Role) ->
         _check_outcomes(link.server_events, asked[SERVER], over=True)
 
 
-def test_cut_at_any_byte_nothing_is_different() -> None:
+def test_input_split_at_any_byte_changes_nothing() -> None:
     usual = pair(*_engines())
     _converse(usual)
     for offset in range(1, max(LENGTHS.values())):
@@ -262,7 +262,7 @@ def test_cut_at_any_byte_nothing_is_different() -> None:
 
 
 @pytest.mark.parametrize("sender", [CLIENT, SERVER], ids=["client", "server"])
-def test_silent_from_any_byte_on_there_is_one_outcome_for_each_request(sender: Role) -> None:
+def test_peer_silent_from_any_byte_gives_each_request_one_outcome(sender: Role) -> None:
     for offset in range(LENGTHS[sender]):
         link = pair(*_engines())
         link.cut_after(sender, offset)

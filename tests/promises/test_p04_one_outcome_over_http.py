@@ -37,7 +37,7 @@ NEVER = 10**9
 
 
 class Joined:
-    """A client and a server; streams that answer a call break after so many bytes, over all attempts."""
+    """A client and a server whose response streams break after a number of bytes, summed over all attempts."""
 
     def __init__(self, revision: Revision, options: HttpOptions, cut: int, again: int = NEVER) -> None:
         self.now = 0.0
@@ -61,7 +61,7 @@ class Joined:
         self.heard.clear()
 
     def call(self) -> None:
-        """Call a tool, and see what comes of it, whatever time that takes."""
+        """Call a tool and run in virtual time until its outcome."""
         self.client.connection.send_request(CallToolRequest("x"), now=self.now, timeout=1000.0)
         self.run()
         while self.tasks:
@@ -84,7 +84,7 @@ class Joined:
         return [event.notification.data for event in self.heard if isinstance(event, NotificationReceived)]
 
     def run(self) -> None:
-        """Carry everything that there is, until there is nothing."""
+        """Carry bytes both ways until neither side has any."""
         while True:
             while (event := self.client.next_event()) is not None:
                 self.heard.append(event)
@@ -106,7 +106,7 @@ class Joined:
     def _work(self, session: HttpSession, event: RequestReceived, step: int) -> None:
         connection = session.connection
         if step <= STEPS:
-            # Not progress: while a stream is broken only the newest of it waits.
+            # Progress is left out: while a stream is broken it coalesces to the newest.
             connection.send_notification(LoggingMessageNotification("info", step), related_to=event.id)
             self.tasks.append((session, event, step + 1))
         else:
@@ -123,7 +123,7 @@ class Joined:
         self.server.receive(item, self.now)
 
     def _give(self, item: Any) -> None:
-        """Deliver a piece of a response, as far as its stream holds."""
+        """Deliver a piece of a response until its stream breaks."""
         name = item.exchange
         if name not in self._open:
             return
@@ -150,7 +150,7 @@ class Joined:
 
 
 def uncut(revision: Revision, options: HttpOptions) -> bytes:
-    """Return the bytes of the stream as they are when nothing breaks."""
+    """Return the bytes of the unbroken stream."""
     joined = Joined(revision, options, NEVER)
     joined.call()
     assert joined.steps == [1, 2, 3]
@@ -160,7 +160,7 @@ def uncut(revision: Revision, options: HttpOptions) -> bytes:
 @pytest.mark.req("HTTP-24", "HTTP-25", "RESUME-03", "RESUME-04", "RESUME-06")
 @pytest.mark.parametrize("revision", [REV_2025_11_25, REV_2025_06_18])
 @pytest.mark.parametrize("options", [HttpOptions(), HttpOptions(answers="sse")], ids=["auto", "sse"])
-def test_a_stream_cut_at_any_byte_is_taken_up_or_lost_once(revision: Revision, options: HttpOptions) -> None:
+def test_stream_cut_at_any_byte_is_resumed_or_lost_once(revision: Revision, options: HttpOptions) -> None:
     stream = uncut(revision, options)
     first = stream.index(b"\n\n") + 2
     for cut in range(len(stream)):
@@ -176,7 +176,7 @@ def test_a_stream_cut_at_any_byte_is_taken_up_or_lost_once(revision: Revision, o
 
 
 @pytest.mark.req("RESUME-03", "RESUME-04")
-def test_a_stream_cut_twice_is_taken_up_twice() -> None:
+def test_stream_cut_twice_is_resumed_twice() -> None:
     stream = uncut(REV_2025_11_25, HttpOptions())
     first = stream.index(b"\n\n") + 2
     for cut in range(first, len(stream), 13):

@@ -26,7 +26,7 @@ RESULT = b'{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverIn
 
 
 @pytest.mark.req("TIME-04")
-def test_an_hour_passes_in_no_time() -> None:
+def test_one_hour_timeout_expires_without_waiting() -> None:
     link = pair(server=ServerConnection(Implementation("s", "1"), ServerCapabilities(tools=ToolsCapability())))
     link.handshake()
     link.client.send_request(CallToolRequest("slow"), now=link.now, timeout=HOUR, cookie="slow")
@@ -40,7 +40,7 @@ def test_an_hour_passes_in_no_time() -> None:
     assert b"notifications/cancelled" in link.sent(Role.CLIENT)
 
 
-# Times are multiples of 1/8, of which sums and differences are exact.
+# Times are multiples of 1/8: their sums and differences are exact floats.
 eighths = st.integers(0, 8 * 20).map(lambda number: number / 8)
 steps = st.lists(
     st.one_of(
@@ -55,14 +55,14 @@ steps = st.lists(
 
 @settings(max_examples=50)
 @given(steps=steps, origin=st.integers(-(2**30), 2**30))
-def test_the_same_calls_give_the_same_bytes_on_any_clock(steps: list[tuple[str, Any, Any]], origin: int) -> None:
+def test_same_calls_give_same_bytes_on_any_clock(steps: list[tuple[str, Any, Any]], origin: int) -> None:
     first = _walk(steps, 0.0)
     assert _walk(steps, 0.0) == first
     assert _walk(steps, float(origin)) == first
 
 
 def _walk(steps: list[tuple[str, Any, Any]], origin: float) -> list[tuple[float, Any]]:
-    """Do as the steps say, on a clock that begins at ``origin``; return when what went out, and what was due when."""
+    """Run the steps on a clock that starts at ``origin``; return the output and deadlines with their times."""
     client = ClientConnection(Implementation("c", "1"))
     client.send_initialize(now=origin)
     client.receive_data(HEAD + b'"id":1,"result":' + RESULT + b"}\n", origin)
@@ -104,7 +104,7 @@ print(link.sent(Role.CLIENT) + link.sent(Role.SERVER))
 """
 
 
-def test_another_process_says_the_same() -> None:
+def test_same_calls_give_same_bytes_in_another_process() -> None:
     runs = set()
     for seed in ("1", "2"):
         command, environment = [sys.executable, "-c", PROGRAM], {**os.environ, "PYTHONHASHSEED": seed}

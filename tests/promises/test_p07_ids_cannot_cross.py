@@ -1,4 +1,4 @@
-"""P7: ids cannot cross wires. Routing keys are ours, and the peer's ids are only echoed, each to where it came from."""
+"""P7: ids cannot cross wires. Routing keys are ours; a peer's id is only echoed, on the exchange it came from."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mcpio.events import Answered, CancelReceived, IgnoreReason, IncomingId, Mes
 from mcpio.types import CallToolResult, Implementation, ServerCapabilities, TextContent, ToolsCapability
 
 WIRE_IDS: list[int | str] = [1, "1", 0, "0", "", -1, 2**64, str(2**64), "1.0", "true", "null"]
-"""Ids that a careless table would mix up."""
+"""Ids that compare equal in Python but differ in JSON."""
 
 
 @settings(max_examples=50)
 @given(order=st.permutations(WIRE_IDS), answers=st.permutations(range(len(WIRE_IDS))))
 @pytest.mark.req("RPC-07", "RPC-08", "RPC-21")
-def test_on_one_channel_each_answer_has_the_id_of_its_request(order: list[int | str], answers: list[int]) -> None:
+def test_each_response_on_one_channel_has_the_id_of_its_request(order: list[int | str], answers: list[int]) -> None:
     server = _server()
     received = [_call(server, wire_id) for wire_id in order]
     assert len({event.id for event in received}) == len(order)
@@ -35,7 +35,7 @@ def test_on_one_channel_each_answer_has_the_id_of_its_request(order: list[int | 
 @settings(max_examples=50)
 @given(second=st.sampled_from(WIRE_IDS), first=st.sampled_from(WIRE_IDS))
 @pytest.mark.req("RPC-07")
-def test_a_second_use_of_an_id_in_flight_is_refused_and_the_first_runs_on(first: int | str, second: int | str) -> None:
+def test_duplicate_id_in_flight_is_refused_and_first_request_continues(first: int | str, second: int | str) -> None:
     server = _server()
     running = _call(server, first)
     _feed(server, id=second, method="tools/call", params={"name": "t"})
@@ -55,7 +55,7 @@ def test_a_second_use_of_an_id_in_flight_is_refused_and_the_first_runs_on(first:
     data=st.data(),
 )
 @pytest.mark.req("RPC-07")
-def test_where_there_are_exchanges_each_answer_goes_back_to_its_own(
+def test_each_response_goes_to_the_exchange_of_its_request(
     calls: list[tuple[Any, int | str]], data: st.DataObject
 ) -> None:
     server = _server()
@@ -73,7 +73,7 @@ def test_where_there_are_exchanges_each_answer_goes_back_to_its_own(
 
 
 @pytest.mark.req("RPC-07", "CANC-06")
-def test_twelve_exchanges_use_the_same_id_and_a_cancellation_from_elsewhere_is_ambiguous() -> None:
+def test_cancellation_of_an_id_used_by_twelve_exchanges_is_ambiguous() -> None:
     server = _server()
     ids = [_call(server, 1, via=exchange).id for exchange in range(1, 13)]
     _feed(server, "another", method="notifications/cancelled", params={"requestId": 1})
@@ -94,7 +94,7 @@ def test_twelve_exchanges_use_the_same_id_and_a_cancellation_from_elsewhere_is_a
 
 
 @pytest.mark.parametrize("id", [0, -1, 2, 99])
-def test_a_key_that_was_never_given_out_answers_nothing(id: int) -> None:
+def test_unknown_request_key_is_refused(id: int) -> None:
     server = _server()
     _call(server, id)
     with pytest.raises(LocalProtocolError):

@@ -1,4 +1,4 @@
-"""P8: decoding is total and lossless, all the way through: a gateway of two engines passes on what it does not know."""
+"""P8: decoding is total and lossless: a gateway of two engines forwards unknown members."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ more = st.lists(st.tuples(st.integers(0, 40), unknown), max_size=4)
 
 
 def _sprinkled(value: Any, more: list[tuple[int, dict[str, Any]]]) -> Any:
-    """Return a copy with unknown members added to some of the objects anywhere inside, by their number."""
+    """Return a copy with unknown members added to the numbered objects, at any depth."""
     value = copy.deepcopy(value)
     objects = list(_objects(value))
     for number, members in more:
@@ -73,7 +73,7 @@ def _sprinkled(value: Any, more: list[tuple[int, dict[str, Any]]]) -> Any:
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object inside but ``_meta``, whose keys have rules of their own (META-02)."""
+    """Yield every nested object except ``_meta``, whose keys follow other rules (META-02)."""
     if isinstance(value, dict):
         yield value
         value = [each for key, each in value.items() if key != "_meta"]
@@ -85,7 +85,7 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
 @settings(max_examples=50)
 @given(with_call=more, with_result=more)
 @pytest.mark.req("RPC-17", "META-01")
-def test_a_call_and_its_result_pass_through_a_gateway_unchanged(with_call: Any, with_result: Any) -> None:
+def test_gateway_passes_call_and_result_unchanged(with_call: Any, with_result: Any) -> None:
     front, back = _gateway()
     params, result = _sprinkled(CALL, with_call), _sprinkled(RESULT, with_result)
     assert _asked(front, back, "tools/call", params) == params
@@ -108,7 +108,7 @@ def test_one_malformed_tool_among_many_costs_one_tool() -> None:
     assert _sent(front)["result"] == tools
 
 
-def test_an_unknown_type_of_content_is_a_value() -> None:
+def test_unknown_content_type_is_a_value() -> None:
     front, back = _gateway()
     _asked(front, back, "tools/call", {"name": "t"})
     back.receive_data(_line(id=2, result=RESULT), 0.0)
@@ -120,7 +120,7 @@ def test_an_unknown_type_of_content_is_a_value() -> None:
 
 @settings(max_examples=50)
 @given(params=st.dictionaries(st.text(max_size=4), values, max_size=3) | values, result=values)
-def test_anything_is_understood_or_refused(params: Any, result: Any) -> None:
+def test_any_json_is_decoded_or_refused(params: Any, result: Any) -> None:
     front, back = _gateway()
     front.receive_data(_line(id="a", method="tools/call", params=params), 0.0)
     assert len(list(front.events())) == 1
@@ -130,7 +130,7 @@ def test_anything_is_understood_or_refused(params: Any, result: Any) -> None:
 
 
 def _asked(front: ServerConnection, back: ClientConnection, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Ask at the front; return the params that come out at the back."""
+    """Send a request to the gateway; return the params that leave it."""
     front.receive_data(_line(id="outside", method=method, params=params), 0.0)
     (event,) = front.events()
     assert isinstance(event, RequestReceived)
@@ -141,7 +141,7 @@ def _asked(front: ServerConnection, back: ClientConnection, method: str, params:
 
 
 def _answered(front: ServerConnection, back: ClientConnection, result: dict[str, Any]) -> dict[str, Any]:
-    """Answer at the back; return the result that comes out at the front."""
+    """Answer the forwarded request; return the result that reaches the client."""
     back.receive_data(_line(id=2, result=result), 0.0)
     (event,) = back.events()
     assert isinstance(event, ResponseReceived)

@@ -49,7 +49,9 @@ ENDINGS: dict[str, Ending] = {
     looks=st.booleans(),
 )
 @pytest.mark.req("LIFE-17")
-def test_any_endings_make_one_end(started: Phase, is_client: bool, endings: list[str], looks: bool) -> None:
+def test_any_sequence_of_closing_calls_gives_one_end(
+    started: Phase, is_client: bool, endings: list[str], looks: bool
+) -> None:
     link = _link(started)
     connection = link.client if is_client else link.server
     asked = connection.pending.outgoing
@@ -72,7 +74,7 @@ def test_any_endings_make_one_end(started: Phase, is_client: bool, endings: list
 
 @pytest.mark.parametrize("first", [Role.CLIENT, Role.SERVER])
 @pytest.mark.parametrize("second", [None, Role.CLIENT, Role.SERVER])
-def test_both_sides_may_close_in_either_order_or_at_once(first: Role, second: Role | None) -> None:
+def test_both_sides_closing_in_any_order_gives_no_error(first: Role, second: Role | None) -> None:
     link = _link(Phase.OPERATING)
     for role in (first, second):
         if role is not None:
@@ -80,7 +82,7 @@ def test_both_sides_may_close_in_either_order_or_at_once(first: Role, second: Ro
     link.advance(10)
     for connection, events in ((link.client, link.client_events), (link.server, link.server_events)):
         if connection.pending.incoming:
-            # The other side has gone; only the application can say whether to finish the work.
+            # The peer has gone; whether to finish the work is the application's decision.
             connection.close(link.now, 0.0)
             link.advance(0)
         assert isinstance(events[-1], ConnectionClosed)
@@ -101,7 +103,7 @@ def _check_over(connection: Connection) -> None:
 
 
 def _link(phase: Phase) -> Pair:
-    """Two sides in that phase; in operation, with a request that runs on either."""
+    """Return two peers in the given phase; in operation, each serves one request."""
     link = pair(
         ClientConnection(Implementation("c", "1"), ClientCapabilities(RootsCapability())),
         ServerConnection(Implementation("s", "1"), ServerCapabilities(tools=ToolsCapability())),

@@ -1,4 +1,4 @@
-"""P9 over every transport: clients that were opened in many tasks are closed by others, in any order, and are gone."""
+"""P9 over every transport: clients opened in many tasks, closed from others in any order, leave nothing behind."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mcpio.trio import StdioClient
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes and sockets of POSIX")
 
 FEW = {"stdio": 4}
-"""How many clients there are where each costs a process; elsewhere there are more."""
+"""The number of clients where each costs a process; other transports use more."""
 
 
 class ActiveSet:
-    """Clients, each opened by a task of its own and with a call under way."""
+    """Clients, each opened by its own task and waiting for a call."""
 
     def __init__(self, size: int, chance: random.Random) -> None:
         self.clients: list[Client] = []
@@ -33,7 +33,7 @@ class ActiveSet:
         self.has_all = trio.Event()
 
     async def come_and_go(self, connect: Connect, home: trio.Nursery) -> None:
-        """Have all come; when they are there, have them all leave, in an order of chance."""
+        """Open all clients, then close them in random order."""
         async with trio.open_nursery() as tasks:
             for _ in range(self.size):
                 tasks.start_soon(self.come, connect, home)
@@ -42,7 +42,7 @@ class ActiveSet:
                 tasks.start_soon(self.leave, client)
 
     async def come(self, connect: Connect, home: trio.Nursery) -> None:
-        """Open a client, and wait for an answer that never comes."""
+        """Open a client and call a tool that never returns."""
         client = await connect(nursery=home)
         assert await added(client, 1, 2) == 3
         asked = trio.Event()
@@ -54,7 +54,7 @@ class ActiveSet:
                 self.has_all.set()
 
     async def leave(self, client: Client) -> None:
-        """Close a client in one way or another; once more does no harm."""
+        """Close a client in one of several ways, twice."""
         ways: list[Callable[[], Awaitable[object]]] = [
             lambda: trio.to_thread.run_sync(client.close),
             lambda: trio.to_thread.run_sync(client.close, 0.0),
@@ -79,7 +79,7 @@ class ActiveSet:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", CARRIERS)
-def test_clients_opened_in_many_tasks_are_closed_from_others_in_any_order(kind: str, seed: int, tmp_path: Path) -> None:
+def test_clients_closed_from_other_tasks_in_any_order_leave_nothing(kind: str, seed: int, tmp_path: Path) -> None:
     server = make_server()
 
     async def main() -> None:
@@ -102,6 +102,6 @@ def test_clients_opened_in_many_tasks_are_closed_from_others_in_any_order(kind: 
 
 
 def _open() -> int | None:
-    """Return how many descriptors are open, where the system tells."""
+    """Return the number of open descriptors, or 0 where the system does not tell."""
     place = Path("/proc/self/fd")
     return len(os.listdir(place)) if place.exists() else None

@@ -25,14 +25,14 @@ pytestmark = [
 ]
 
 MOMENTS = 16
-"""How many steps of a conversation are tried, of some hundred to two thousand."""
+"""How many steps of a conversation are tried, out of one hundred to two thousand."""
 
 FORMS = ["open", "connect"]
 
 
 @contextmanager
 def ended_by(kind: type[BaseException]) -> Iterator[None]:
-    """Check that an exception ends a program; what was under way may fail beside it, in a nursery of the test."""
+    """Check that an exception ends a program; calls in flight may fail beside it in the test's nursery."""
     try:
         yield
     except kind:
@@ -53,21 +53,21 @@ def conversation(opens: Open) -> Callable[[], Any]:
     return main
 
 
-# Between the call of an async function and the start of its task, for instance.
+# For instance between the call of an async function and the start of its task.
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", FORMS)
 def test_ctrl_c_at_any_step_ends_the_program(kind: str, form: str, tmp_path: Path) -> None:
     with served(kind, tmp_path) as both:
         main = conversation(both[FORMS.index(form)])
-        trio.run(main)  # what is imported and built once is no part of the steps
+        trio.run(main)  # imports and caches are not part of the steps
         with Interruption() as whole:
             trio.run(main)
         reached = 0
         for at in range(1, whole.calls, whole.calls // MOMENTS):
             with Interruption(at) as interruption, ended_by(KeyboardInterrupt):
                 trio.run(main)
-                if interruption.calls < at:  # Not every conversation takes as many steps.
+                if interruption.calls < at:  # conversations differ in length
                     raise KeyboardInterrupt
             reached += interruption.calls == at
         assert reached > MOMENTS // 2
@@ -100,7 +100,7 @@ def in_waiting_roots(error: BaseException) -> dict[str, Any]:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("callback", [in_roots, in_progress, in_waiting_roots])
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
-def test_what_leaves_a_callback_ends_the_program(
+def test_base_exception_from_callback_ends_the_program(
     kind: str, form: str, callback: Callable[[BaseException], dict[str, Any]], error: BaseException, tmp_path: Path
 ) -> None:
     given: dict[str, Any] = {"roots": (), **callback(error)}
@@ -117,9 +117,7 @@ def test_what_leaves_a_callback_ends_the_program(
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
-def test_what_leaves_the_function_for_standard_error_ends_the_program_and_the_child(
-    error: BaseException, tmp_path: Path
-) -> None:
+def test_base_exception_from_stderr_callback_ends_program_and_child(error: BaseException, tmp_path: Path) -> None:
     pids: list[int] = []
 
     def stderr(_: str) -> None:
@@ -138,7 +136,7 @@ def test_what_leaves_the_function_for_standard_error_ends_the_program_and_the_ch
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
-def test_what_leaves_the_body_ends_the_program(kind: str, error: BaseException, tmp_path: Path) -> None:
+def test_base_exception_from_body_ends_the_program(kind: str, error: BaseException, tmp_path: Path) -> None:
     async def main() -> None:
         async with opens(roots=()) as client, trio.open_nursery() as nursery:
             nursery.start_soon(converse, client)
@@ -165,7 +163,7 @@ class Cancelling(trio.abc.Instrument):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", FORMS)
-def test_a_cancellation_at_any_step_ends_the_program(kind: str, form: str, tmp_path: Path) -> None:
+def test_cancellation_at_any_step_ends_the_program(kind: str, form: str, tmp_path: Path) -> None:
     with served(kind, tmp_path) as both:
         inner = conversation(both[FORMS.index(form)])
 
@@ -181,8 +179,8 @@ def test_a_cancellation_at_any_step_ends_the_program(kind: str, form: str, tmp_p
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_real_ctrl_c_ends_a_busy_program(kind: str, tmp_path: Path) -> None:
-    """Of the kind that a terminal sends, at moments of chance, so in the event loop and in the middle of anything."""
+def test_real_ctrl_c_ends_a_busy_program(kind: str, tmp_path: Path) -> None:
+    """Send SIGINT at random moments: in the event loop or in the middle of any call."""
     program = f"import interrupted; interrupted.be_interrupted({kind!r}, {str(tmp_path)!r}, {MOMENTS})"
     path = os.pathsep.join([str(Path(__file__).parents[1] / "support"), *sys.path])
     done = subprocess.run(
@@ -201,7 +199,7 @@ def test_a_real_ctrl_c_ends_a_busy_program(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("where", ["a callback", "a waiting callback", "the body", "a cancellation"])
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
-def test_asyncio_programs_end_too(where: str, form: str, error: BaseException, tmp_path: Path) -> None:
+def test_base_exception_ends_an_asyncio_program(where: str, form: str, error: BaseException, tmp_path: Path) -> None:
     def roots() -> Any:
         raise error
 

@@ -82,7 +82,7 @@ FAILURES: dict[str, tuple[Callable[[Pair], object], type[McpError], str]] = {
 
 @pytest.mark.parametrize("how", FAILURES)
 @pytest.mark.req("LIFE-18")
-def test_a_request_fails_with_one_exception_that_is_ready_to_raise(how: str) -> None:
+def test_failed_request_carries_one_raisable_exception(how: str) -> None:
     cause, kind, text = FAILURES[how]
     link = _link()
     _tool(link)
@@ -99,7 +99,7 @@ def test_a_request_fails_with_one_exception_that_is_ready_to_raise(how: str) -> 
 
 
 @pytest.mark.parametrize("how", ["broken", "aborted"])
-def test_the_cause_of_a_lost_connection_is_kept(how: str) -> None:
+def test_lost_connection_keeps_its_cause(how: str) -> None:
     link = _link()
     _tool(link)
     FAILURES[how][0](link)
@@ -119,7 +119,7 @@ def test_the_cause_of_a_lost_connection_is_kept(how: str) -> None:
         (b'"result":{"protocolVersion":"1999-01-01"}', ConnectFailed, CloseReason.VERSION_MISMATCH),
     ],
 )
-def test_a_handshake_that_fails_has_one_cause(answer: bytes, kind: type[McpError], reason: CloseReason) -> None:
+def test_failed_handshake_has_one_cause(answer: bytes, kind: type[McpError], reason: CloseReason) -> None:
     client = ClientConnection(Implementation("c", "1"))
     client.send_initialize(now=0.0, cookie="i")
     client.receive_data(b'{"jsonrpc":"2.0","id":1,' + answer + b"}\n", 0.0)
@@ -140,7 +140,7 @@ def test_a_handshake_that_fails_has_one_cause(answer: bytes, kind: type[McpError
         lambda side: side.send_notification(CallToolRequest("t")),
     ],
 )
-def test_a_wrong_call_raises_one_exception(call: Callable[[Connection], object]) -> None:
+def test_wrong_call_raises_one_exception(call: Callable[[Connection], object]) -> None:
     link = _link()
     with pytest.raises(LocalProtocolError):
         call(link.client)
@@ -149,14 +149,14 @@ def test_a_wrong_call_raises_one_exception(call: Callable[[Connection], object])
         call(link.client)
 
 
-def test_on_a_connection_that_is_over_there_is_no_back_channel() -> None:
+def test_request_on_closed_connection_raises_no_back_channel() -> None:
     link = _link()
     link.client.close(link.now)
     with pytest.raises(NoBackChannel, match="closing"):
         _tool(link)
 
 
-def test_a_fault_of_the_peers_is_an_exception_inside_an_event() -> None:
+def test_peer_fault_is_an_exception_inside_an_event() -> None:
     link = _link()
     link.server.receive_data(b"garbage\n", 0.0)
     link.run()
@@ -166,7 +166,7 @@ def test_a_fault_of_the_peers_is_an_exception_inside_an_event() -> None:
     assert (violated.error.code, violated.error.http_status) == (-32700, 400)
 
 
-def test_the_tree_is_one_tree() -> None:
+def test_all_errors_share_one_root() -> None:
     kinds = [getattr(errors, name) for name in errors.__all__]
     exceptions = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseException)]
     assert len(exceptions) > 10
@@ -175,7 +175,7 @@ def test_the_tree_is_one_tree() -> None:
 
 
 def _link() -> Pair:
-    """A client and a server in operation. What the client has to answer waits: it has room for little."""
+    """Return a client and a server in operation; the client has little room for requests."""
     limits = Options(limits=Limits(queued_bytes=20_000))
     link = pair(
         ClientConnection(Implementation("c", "1"), options=limits),

@@ -1,4 +1,4 @@
-"""P11: what has no route is an error at the call; what can wait waits within its limit; what is dropped is counted."""
+"""P11: sending without a route raises; deliverable later means queued within a limit; dropped means counted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FROM_A_SERVER: list[Send] = [
 
 
 @pytest.mark.parametrize("end", ["close", "abort", "lose"])
-def test_when_it_is_over_nothing_can_be_sent(end: str) -> None:
+def test_send_on_closed_connection_raises_no_back_channel(end: str) -> None:
     link = _link()
     for side, sends in ((link.client, FROM_A_CLIENT), (link.server, FROM_A_SERVER)):
         if end == "close":
@@ -68,7 +68,7 @@ def test_when_it_is_over_nothing_can_be_sent(end: str) -> None:
         assert not side.wants_write
 
 
-def test_while_a_side_closes_it_can_ask_nothing_more() -> None:
+def test_request_while_closing_raises_no_back_channel() -> None:
     link = _link()
     link.client.send_request(CallToolRequest("t"), now=0.0)
     link.run()
@@ -79,7 +79,7 @@ def test_while_a_side_closes_it_can_ask_nothing_more() -> None:
     assert link.server.pending.incoming
 
 
-def test_what_cannot_be_delivered_yet_waits_within_its_limit() -> None:
+def test_undelivered_notifications_wait_within_their_limit() -> None:
     link = _link(Limits(outgoing_requests=3, queued_bytes=8000))
     link.stall(Role.CLIENT)
     for _ in range(3):
@@ -91,7 +91,7 @@ def test_what_cannot_be_delivered_yet_waits_within_its_limit() -> None:
     assert link.client.pending.outgoing == ()
 
 
-def test_a_peer_that_never_reads_ends_the_connection() -> None:
+def test_peer_that_never_reads_is_closed_as_slow_consumer() -> None:
     link = _link(Limits(queued_bytes=14_000))
     link.stall(Role.SERVER)
     sent = 0
@@ -105,7 +105,7 @@ def test_a_peer_that_never_reads_ends_the_connection() -> None:
     assert link.server_events == [ConnectionClosed(CloseReason.SLOW_CONSUMER, None)]
 
 
-def test_broadcasts_coalesce_and_what_is_dropped_is_counted() -> None:
+def test_unread_broadcasts_coalesce_and_dropped_logs_are_counted() -> None:
     link = _link(Limits(queued_logs=10))
     link.stall(Role.SERVER)
     for number in range(1000):
@@ -126,7 +126,7 @@ def test_broadcasts_coalesce_and_what_is_dropped_is_counted() -> None:
 
 
 @pytest.mark.req("PROG-06")
-def test_progress_that_nobody_reads_coalesces_to_the_newest() -> None:
+def test_unread_progress_coalesces_to_the_newest() -> None:
     link = _link()
     for name in ("a", "b"):
         link.client.send_request(CallToolRequest(name), now=0.0, progress=True)

@@ -1,4 +1,4 @@
-"""P12 with the application layer in it: a session that moves after any message goes on as if it had stayed."""
+"""P12 with the application layer: a session restored after any message continues as before."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ steps = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(steps=steps, moves=st.sets(st.integers(0, 20)))
-def test_a_server_session_goes_on_as_if_it_had_never_moved(steps: list[Any], moves: set[int]) -> None:
+def test_restored_server_session_continues_as_before(steps: list[Any], moves: set[int]) -> None:
     stayed, moved = _Walk(steps, set()), _Walk(steps, moves)
     assert moved.link.pair.tap == stayed.link.pair.tap
     assert moved.outcomes == stayed.outcomes
@@ -45,7 +45,7 @@ def test_a_server_session_goes_on_as_if_it_had_never_moved(steps: list[Any], mov
 
 @settings(max_examples=20, deadline=None)
 @given(steps=steps, moves=st.sets(st.integers(0, 20)))
-def test_a_client_goes_on_too(steps: list[Any], moves: set[int]) -> None:
+def test_restored_client_continues_as_before(steps: list[Any], moves: set[int]) -> None:
     quiet = [step for step in steps if step not in (("call", "wait"), ("open", None))]
     stayed, moved = _Walk(quiet, set()), _Walk(quiet, set(), client_moves=frozenset(moves))
     assert moved.link.pair.tap == stayed.link.pair.tap
@@ -53,7 +53,7 @@ def test_a_client_goes_on_too(steps: list[Any], moves: set[int]) -> None:
 
 
 class _Walk:
-    """One conversation. Before a step in ``moves``, a session is written out, and goes on from what was written."""
+    """One conversation whose session is saved and restored before each step in ``moves``."""
 
     def __init__(self, steps: list[Any], moves: set[int], client_moves: frozenset[int] = frozenset()) -> None:
         self.server = self._serving()

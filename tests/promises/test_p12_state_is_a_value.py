@@ -1,4 +1,4 @@
-"""P12: a session can be written out between any two messages and restored; the rest is byte for byte the same."""
+"""P12: a session saved and restored between any two messages continues byte for byte the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from mcpio.types import (
 
 Side = TypeVar("Side", bound=Connection)
 
-# Times are multiples of 1/8, of which sums and differences are exact.
+# Times are multiples of 1/8: their sums and differences are exact floats.
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("ask"), st.booleans(), st.sampled_from([None, 1.0, 5.0]), st.sampled_from([None, 0.5, 2.0])),
@@ -50,7 +50,7 @@ moves = st.sets(st.tuples(st.integers(0, 25), st.booleans()))
 
 @settings(max_examples=60)
 @given(steps=steps, moves=moves)
-def test_a_session_goes_on_as_if_it_had_never_moved(steps: list[Any], moves: set[tuple[int, bool]]) -> None:
+def test_session_restored_at_any_point_continues_byte_for_byte(steps: list[Any], moves: set[tuple[int, bool]]) -> None:
     stayed, moved = _walk(steps, set()), _walk(steps, moves)
     assert moved.tap == stayed.tap
     assert [_plain(event) for event in moved.client_events] == [_plain(event) for event in stayed.client_events]
@@ -60,7 +60,7 @@ def test_a_session_goes_on_as_if_it_had_never_moved(steps: list[Any], moves: set
 
 @settings(max_examples=50)
 @given(steps=steps, data=st.data(), origin=st.integers(-1000, 1000))
-def test_a_session_moves_in_the_middle_of_a_line_and_to_another_clock(
+def test_session_restored_mid_line_on_another_clock_continues(
     steps: list[Any], data: st.DataObject, origin: int
 ) -> None:
     stream = _walk(steps, set()).sent(Role.CLIENT)
@@ -92,7 +92,7 @@ print(client.data_to_send())
 """
 
 
-def test_a_session_moves_to_another_process() -> None:
+def test_session_restored_in_another_process_continues() -> None:
     client, server = _engines()
     link = pair(client, server)
     link.handshake()
@@ -110,7 +110,7 @@ def test_a_session_moves_to_another_process() -> None:
 
 
 def _walk(steps: list[Any], moves: set[tuple[int, bool]]) -> Pair:
-    """Hold the conversation that the steps say; before a step in ``moves``, one side is written out and restored."""
+    """Run the steps; before each step in ``moves``, save and restore one side."""
     link = pair(*_engines())
     link.handshake()
     for number, step in enumerate(steps):
@@ -167,7 +167,7 @@ def _engines() -> tuple[ClientConnection, ServerConnection]:
 
 
 def _plain(event: Event) -> tuple[str, dict[str, Any]]:
-    """Return an event as a value that equals another of the same meaning: exceptions by their class and text."""
+    """Return an event in comparable form: exceptions as their class and text."""
     members = attrs.asdict(event, recurse=False)
     for name in ("error", "cause"):
         if name in members:

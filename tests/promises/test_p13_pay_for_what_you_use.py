@@ -1,4 +1,4 @@
-"""P13: ``import mcpio`` loads no event loop, no transport and no framework, and neither does holding a conversation."""
+"""P13: neither ``import mcpio`` nor a conversation loads an event loop, transport or framework."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ assert link.client_events[-1].result.content[0].text == "hi"
     ],
     ids=["import", "every name", "types", "a conversation"],
 )
-def test_nothing_foreign_is_loaded(program: str) -> None:
+def test_import_loads_no_event_loop_or_framework(program: str) -> None:
     assert _loaded(program) & FOREIGN == set()
 
 
-def test_importing_loads_little_of_itself() -> None:
+def test_import_loads_few_own_modules() -> None:
     loaded = {name for name in _loaded("import mcpio") if name.startswith("mcpio")}
     assert len(loaded) <= 3
     assert not {name for name in loaded if name.startswith(("mcpio.types.", "mcpio.engine", "mcpio.codec"))}
 
 
-def test_a_conversation_loads_only_the_features_that_it_uses() -> None:
+def test_conversation_loads_only_features_it_uses() -> None:
     loaded = {name for name in _loaded(CONVERSATION) if name.startswith("mcpio.")}
     assert "mcpio.types.tools" in loaded
     assert not {"mcpio.types.sampling", "mcpio.types.elicitation", "mcpio.types.prompts", "mcpio.app"} & loaded
@@ -104,11 +104,11 @@ TASKS = {
 
 
 @pytest.mark.parametrize("program", [APPLICATION, ON_ASYNCIO], ids=["trio", "asyncio"])
-def test_a_call_of_a_tool_loads_nothing_of_middleware_refusals_and_tasks(program: str) -> None:
+def test_tool_call_loads_no_middleware_refusals_or_tasks(program: str) -> None:
     assert not {f"mcpio.{name}" for name in UNUSED | TASKS} & _loaded(program)
 
 
-def test_asyncio_needs_nothing_of_trio() -> None:
+def test_asyncio_driver_loads_no_trio() -> None:
     loaded = _loaded(ON_ASYNCIO)
     assert not (FOREIGN - {"asyncio", "ssl"}) & loaded
     assert not {name for name in loaded if name.startswith("mcpio.trio")}
@@ -116,7 +116,7 @@ def test_asyncio_needs_nothing_of_trio() -> None:
 
 
 def _loaded(program: str) -> set[str]:
-    """Return the modules that a program loads beyond those of an empty one."""
+    """Return the modules a program loads beyond those of an empty program."""
     listing = "\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     runs = [
         set(json.loads(subprocess.run([sys.executable, "-c", text + listing], capture_output=True, check=True).stdout))

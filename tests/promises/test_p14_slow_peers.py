@@ -1,4 +1,4 @@
-"""P14: a slow peer costs only itself; order within a request never changes, and no answer waits behind a flood."""
+"""P14: a slow peer costs only itself; order within a request is kept, and no response waits behind a flood."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ speech = st.lists(
 @settings(max_examples=50)
 @given(speech=speech)
 @pytest.mark.req("PROG-03", "PROG-04")
-def test_order_within_a_request_never_changes(speech: list[tuple[int, str]]) -> None:
+def test_slow_reader_keeps_order_within_each_request(speech: list[tuple[int, str]]) -> None:
     link = _asked(REQUESTS)
     server, ids = link.server, link.server.pending.incoming
     said: dict[int, list[Any]] = {number: [] for number in range(REQUESTS)}
@@ -63,7 +63,7 @@ def test_order_within_a_request_never_changes(speech: list[tuple[int, str]]) -> 
             said[number].append("answer")
     _hear(server.data_to_send(10**9), heard)
     for number in range(REQUESTS):
-        # Progress may have coalesced: what was heard is a part of what was said, in the same order, and ends the same.
+        # Progress may have coalesced: what arrived is a subsequence of what was sent, with the same last item.
         remaining = iter(said[number])
         assert all(each in remaining for each in heard[number])
         assert heard[number][-1:] == said[number][-1:]
@@ -72,7 +72,7 @@ def test_order_within_a_request_never_changes(speech: list[tuple[int, str]]) -> 
 
 
 @pytest.mark.parametrize("others", [1, 5, 30])
-def test_an_answer_waits_for_one_message_of_each_other_request_at_most(others: int) -> None:
+def test_response_waits_for_at_most_one_message_per_other_request(others: int) -> None:
     link = _asked(others + 1)
     *flooding, quick = link.server.pending.incoming
     for count in range(100):
@@ -85,7 +85,7 @@ def test_an_answer_waits_for_one_message_of_each_other_request_at_most(others: i
     assert place <= others + 1
 
 
-def test_a_stalled_peer_is_asked_for_no_more_and_the_others_go_on() -> None:
+def test_stalled_peer_is_not_read_and_others_continue() -> None:
     stalled, lively = _asked(0, Limits(high_water=2000)), _asked(0, Limits(high_water=2000))
     stalled.stall(Role.SERVER)
     for link in (stalled, lively):
@@ -103,7 +103,7 @@ def test_a_stalled_peer_is_asked_for_no_more_and_the_others_go_on() -> None:
     assert len([event for event in stalled.client_events if isinstance(event, ResponseReceived)]) == 200
 
 
-def test_what_waits_for_a_stalled_peer_stays_within_its_budget() -> None:
+def test_output_for_stalled_peer_stays_within_its_limit() -> None:
     budget = 80_000
     link = _asked(1, Limits(queued_bytes=budget, queued_logs=100))
     (id,) = link.server.pending.incoming
@@ -118,7 +118,7 @@ def test_what_waits_for_a_stalled_peer_stays_within_its_budget() -> None:
     assert b'"result"' in (waiting[-1] or b"")
 
 
-def test_progress_arrives_before_its_answer_however_slowly_it_is_read() -> None:
+def test_slow_reader_gets_progress_before_its_response() -> None:
     link = _asked(1)
     (id,) = link.server.pending.incoming
     link.stall(Role.SERVER)
@@ -139,7 +139,7 @@ def _answer(connection: Connection, event: Event) -> None:
 
 
 def _asked(requests: int, limits: Limits | None = None) -> Pair:
-    """A pair in operation, with so many calls running at the server."""
+    """Return a pair in operation with a number of calls running on the server."""
     capabilities = ServerCapabilities(tools=ToolsCapability(), logging={})
     options = Options(limits=limits or Limits())
     link = pair(server=ServerConnection(Implementation("s", "1"), capabilities, options=options))
@@ -153,7 +153,7 @@ def _asked(requests: int, limits: Limits | None = None) -> Pair:
 
 
 def _hear(chunks: list[bytes | None], heard: dict[int, list[Any]]) -> None:
-    """Sort what came out by the request that it belongs to: the client's ids begin at 2, after initialize."""
+    """Group the output by request: the client's ids start at 2, after initialize."""
     for chunk in chunks:
         message = json.loads(chunk or b"")
         if "result" in message:

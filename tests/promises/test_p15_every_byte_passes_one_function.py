@@ -1,4 +1,4 @@
-"""P15: observers hear of everything and change nothing; a recording replayed through a fresh engine gives the same."""
+"""P15: observers see everything and change nothing; replaying a recording in a fresh engine gives the same events."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ steps = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(steps=steps, seed=st.integers(0, 99))
-def test_a_recording_gives_the_same_events_and_the_same_bytes(steps: list[Any], seed: int) -> None:
+def test_replayed_recording_gives_same_events_and_bytes(steps: list[Any], seed: int) -> None:
     link, recordings = _recorded(steps, seed)
     for role, events in ((Role.CLIENT, link.client_events), (Role.SERVER, link.server_events)):
         replay = Replay(recordings[role])
@@ -75,7 +75,7 @@ def test_a_recording_gives_the_same_events_and_the_same_bytes(steps: list[Any], 
 
 @settings(max_examples=30, deadline=None)
 @given(steps=steps, seed=st.integers(0, 99))
-def test_a_recording_without_secrets_gives_the_same_events_where_there_are_none(steps: list[Any], seed: int) -> None:
+def test_replayed_redacted_recording_gives_same_events_elsewhere(steps: list[Any], seed: int) -> None:
     link, recordings = _recorded(steps, seed, Redactor())
     for role, events in ((Role.CLIENT, link.client_events), (Role.SERVER, link.server_events)):
         taken = list(Replay(recordings[role]))
@@ -85,7 +85,7 @@ def test_a_recording_without_secrets_gives_the_same_events_where_there_are_none(
 
 @settings(max_examples=30, deadline=None)
 @given(steps=steps, seed=st.integers(0, 99), failing=st.integers(0, 200))
-def test_an_observer_changes_nothing_even_if_it_fails(steps: list[Any], seed: int, failing: int) -> None:
+def test_failing_observer_changes_nothing(steps: list[Any], seed: int, failing: int) -> None:
     alone, _ = _recorded(steps, seed, taps=False)
     link = pair(*_engines(), chunk=at_random(seed))
     reports: list[str] = []
@@ -98,7 +98,7 @@ def test_an_observer_changes_nothing_even_if_it_fails(steps: list[Any], seed: in
     assert len(reports) <= 2
 
 
-def test_a_tap_hears_of_every_byte_in_both_directions() -> None:
+def test_tap_sees_every_byte_in_both_directions() -> None:
     heard: list[tuple[str, bytes]] = []
 
     class Bytes(Tap):
@@ -121,7 +121,7 @@ def test_a_tap_hears_of_every_byte_in_both_directions() -> None:
 
 
 @pytest.mark.parametrize("engine", [0, 1])
-def test_the_class_of_an_observed_engine_is_that_of_the_engine(engine: int) -> None:
+def test_observed_engine_keeps_its_class(engine: int) -> None:
     connection = _engines()[engine]
     cls = type(connection)
     add_tap(connection, Tap())
@@ -131,7 +131,7 @@ def test_the_class_of_an_observed_engine_is_that_of_the_engine(engine: int) -> N
 
 
 class Failing(Tap):
-    """Raises when it has heard of so many things."""
+    """Raises after a number of observations."""
 
     def __init__(self, after: int) -> None:
         self._left = after
@@ -222,7 +222,7 @@ def _engines() -> tuple[ClientConnection, ServerConnection]:
 
 
 def _plain(event: Event) -> tuple[str, dict[str, Any]]:
-    """Return an event as a value that equals another of the same meaning: exceptions by their text."""
+    """Return an event in comparable form: exceptions as their text."""
     members = attrs.asdict(event, recurse=False)
     for name in ("error", "cause"):
         if members.get(name) is not None:

@@ -1,4 +1,4 @@
-"""P16: a stream or a channel that nobody knows carries a conversation, with nothing but the public API."""
+"""P16: an unknown stream or channel carries a conversation, using only the public API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mcpio.trio import open_transport, serve
 
 
 class Pigeons(trio.abc.Channel[bytes]):
-    """One end of two lofts: a message is a pigeon, and so many may be in the air at once."""
+    """One of two pigeon lofts: a message is a pigeon, and a limited number fly at once."""
 
     AIR = 3
 
@@ -57,7 +57,7 @@ class Pigeons(trio.abc.Channel[bytes]):
         return self.is_closed or self.other.is_closed
 
     def move(self) -> None:
-        """Wake whoever waits for a pigeon to come or go."""
+        """Wake the tasks that wait for a pigeon to arrive or depart."""
         self.moved.set()
         self.moved = trio.Event()
 
@@ -67,7 +67,7 @@ class Pigeons(trio.abc.Channel[bytes]):
 
 
 class PigeonStream(trio.abc.Stream):
-    """The same as bytes: each pigeon carries a little of them."""
+    """The same as a byte stream: each pigeon carries a few bytes."""
 
     def __init__(self, pigeons: Pigeons) -> None:
         self.pigeons = pigeons
@@ -108,7 +108,7 @@ def stream_pair() -> tuple[PigeonStream, PigeonStream]:
 
 @pytest.mark.req("XPORT-01")
 @pytest.mark.parametrize("pair", [pigeon_pair, stream_pair])
-def test_what_nobody_knows_carries_a_conversation(pair: Callable[[], Ends]) -> None:
+def test_unknown_transport_carries_a_conversation(pair: Callable[[], Ends]) -> None:
     server = Server("loft")
 
     @server.tool
