@@ -11,7 +11,7 @@ import pytest
 from mcpio.app.session_store import BATCH, MemorySessionStore, SessionStoreWorker
 from mcpio.http.durable.records import SessionDelete, SessionEffect, SessionLoad, SessionSave, SessionSweep, StoredEvent
 from mcpio.testing import ManualRuntime
-from mcpio.testing.runtime import ManualTask
+from mcpio.testing.manual_runtime import ManualTask
 
 
 def save(key: str, at: float = 0.0, *events: tuple[int, int], forgotten: tuple[tuple[int, int], ...] = ()) -> Any:

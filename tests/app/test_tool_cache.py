@@ -10,7 +10,7 @@ from mcpio.app.client_tools import ToolCache
 from mcpio.app.server import Server
 from mcpio.errors import RequestError
 from mcpio.testing import ManualRuntime
-from mcpio.testing.runtime import ManualOneShot
+from mcpio.testing.manual_runtime import ManualOneShot
 from mcpio.types import ServerCapabilities, Tool, ToolsCapability
 
 

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from mcpio import CallToolResult, Client, ClientOptions, Context, ImageContent, Server, TextContent
-from mcpio.cli import conversation, main
+from mcpio.cli import connect, main
 from mcpio.framing.lines import LineFramer
 from mcpio.trio import open_transport, serve
 
@@ -45,7 +45,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
             assert argv == ["the", "server"]
             return _client_of(peer, {name: options[name] for name in ClientOptions.__annotations__ if name in options})
 
-        monkeypatch.setattr(conversation, "open_stdio", start)
+        monkeypatch.setattr(connect, "open_stdio", start)
         status = main([words[0], "the server", *words[1:]])
         return Ran(status, *capfd.readouterr())
 

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from mcpio.cli.arguments import Given, prepared, read_words, signature
-from mcpio.cli.failures import Exit, Failure
+from mcpio.cli.arguments import Given, prepare, read_words, signature
+from mcpio.cli.exit_status import Exit, Failure
 
 
 def _read(text: str, member: Any, **schema: Any) -> Any:
     """Return what one argument's text becomes."""
     whole = {"type": "object", "properties": {"x": member}, **schema}
-    return prepared(whole, [Given("x", text, is_json=False)], of="tool").arguments["x"]
+    return prepare(whole, [Given("x", text, is_json=False)], of="tool").arguments["x"]
 
 
 def _refused(schema: dict[str, Any], *words: str) -> str:
     with pytest.raises(Failure) as caught:
-        prepared(schema, read_words(words), of="tool")
+        prepare(schema, read_words(words), of="tool")
     assert caught.value.status is Exit.BAD_ARGUMENTS
     return caught.value.message
 
@@ -64,7 +64,7 @@ def _refused(schema: dict[str, Any], *words: str) -> str:
         ("1", {"$ref": "#/$defs/Loop"}, 1),
     ],
 )
-def test_a_value_is_what_its_schema_asks_for(text: str, member: Any, value: Any) -> None:
+def test_value_converted_by_its_schema(text: str, member: Any, value: Any) -> None:
     definitions = {"Level": {"type": "integer"}, "a/b": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}}
     read = _read(text, member, **{"$defs": definitions})
     assert read == value
@@ -90,12 +90,12 @@ def test_a_value_is_what_its_schema_asks_for(text: str, member: Any, value: Any)
         ("true", {"enum": [1]}, "1"),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_what_does(text: str, member: Any, expected: str) -> None:
+def test_unfit_value_names_expected_type(text: str, member: Any, expected: str) -> None:
     message = _refused({"properties": {"x": member, "y": {"type": "integer"}}}, f"x={text}")
     assert f"\n  x: expected {expected}, got {text!r}" in message
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_all_faults_reported_together() -> None:
     schema = {
         "properties": {"query": {"type": "string"}, "limit": {"type": "integer"}, "page": {"type": "integer"}},
         "required": ["query", "page"],
@@ -103,7 +103,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     }
     assert _refused(schema, "limt=3", "limit=many").splitlines() == [
         "bad arguments for tool:",
-        "  limt: there is no such argument. Did you mean 'limit'?",
+        "  limt: no such argument. Did you mean 'limit'?",
         "  limit: expected integer, got 'many'",
         "  query: missing",
         "  page: missing",
@@ -111,45 +111,43 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     ]
 
 
-def test_a_tool_without_arguments_says_so() -> None:
+def test_unexpected_argument_of_tool_without_arguments_rejected() -> None:
     assert _refused({"additionalProperties": False}, "x=1").endswith("it takes: no arguments")
 
 
-def test_an_argument_that_a_schema_leaves_open_is_sent_with_a_note() -> None:
-    found = prepared({"properties": {"limit": {}}}, read_words(["limt=1"]), of="tool")
+def test_undescribed_argument_sent_with_a_note() -> None:
+    found = prepare({"properties": {"limit": {}}}, read_words(["limt=1"]), of="tool")
     assert found.arguments == {"limt": 1}
     assert found.notes == ("note: tool does not describe an argument 'limt'. Did you mean 'limit'?",)
 
 
 @pytest.mark.parametrize("schema", [{"additionalProperties": True}, {"patternProperties": {"^x": {}}}])
-def test_an_argument_that_a_schema_allows_for_is_sent_without_one(schema: dict[str, Any]) -> None:
-    assert prepared(schema, read_words(["x=1"]), of="tool").notes == ()
+def test_pattern_property_sent_without_a_note(schema: dict[str, Any]) -> None:
+    assert prepare(schema, read_words(["x=1"]), of="tool").notes == ()
 
 
-def test_an_argument_beyond_the_named_ones_fits_the_schema_of_all_others() -> None:
-    assert prepared({"additionalProperties": {"type": "string"}}, read_words(["x=1"]), of="tool").arguments == {
-        "x": "1"
-    }
+def test_additional_property_converted_by_its_schema() -> None:
+    assert prepare({"additionalProperties": {"type": "string"}}, read_words(["x=1"]), of="tool").arguments == {"x": "1"}
 
 
-def test_raw_json_goes_as_it_is() -> None:
+def test_raw_json_bypasses_conversion() -> None:
     schema = {"properties": {"x": {"type": "string"}}}
-    assert prepared(schema, read_words(["x:=5"]), of="tool").arguments == {"x": 5}
+    assert prepare(schema, read_words(["x:=5"]), of="tool").arguments == {"x": 5}
     assert read_words(['x:={"a": 1}']) == [Given("x", '{"a": 1}', is_json=True)]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["text"], "'text' is no argument: write key=value, or key:=json"),
-        (["=5"], "'=5' is no argument: write key=value, or key:=json"),
-        ([":=5"], "':=5' is no argument: write key=value, or key:=json"),
+        (["text"], "'text' is not an argument: write key=value, or key:=json"),
+        (["=5"], "'=5' is not an argument: write key=value, or key:=json"),
+        ([":=5"], "':=5' is not an argument: write key=value, or key:=json"),
         (["a=1", "a=2"], "'a' is given twice: write an array as JSON, such as a='[1, 2]'"),
-        (["a:=[1"], "the value of a:= is no JSON: "),
-        (["a=\udcff"], "'a=\\udcff' is no text: "),
+        (["a:=[1"], "the value of a:= is not JSON: "),
+        (["a=\udcff"], "'a=\\udcff' is not valid text"),
     ],
 )
-def test_words_that_are_no_arguments_are_refused(words: list[str], said: str) -> None:
+def test_malformed_words_rejected(words: list[str], said: str) -> None:
     with pytest.raises(Failure) as caught:
         read_words(words)
     assert caught.value.message.startswith(said)
@@ -167,12 +165,12 @@ def test_words_that_are_no_arguments_are_refused(words: list[str], said: str) ->
         ({"properties": [], "required": [1]}, ""),
     ],
 )
-def test_a_signature_says_what_to_write(schema: dict[str, Any], text: str) -> None:
+def test_signature_lists_required_before_optional(schema: dict[str, Any], text: str) -> None:
     assert signature(schema) == text
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf"])
-def test_a_schema_that_refers_to_itself_many_times_over_takes_no_time(keyword: str) -> None:
+def test_self_referencing_schema_takes_bounded_time(keyword: str) -> None:
     member = {keyword: [{"$ref": "#/properties/x"}] * 100, "maxLength": 5}
     assert _read("5", member) == 5
     assert signature({"properties": {"x": member}}) == "[x=any]"

@@ -12,11 +12,11 @@ import pytest
 import mcpio
 from mcpio.cli import main
 from mcpio.cli.command_line import COMMANDS
-from mcpio.cli.failures import Exit
+from mcpio.cli.exit_status import Exit
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], []])
-def test_help_has_every_command_and_every_status(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_command_and_status(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words)
     assert caught.value.code == 0
@@ -28,7 +28,7 @@ def test_help_has_every_command_and_every_status(words: list[str], capsys: pytes
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_has_help_and_takes_nothing_unknown(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_command_has_help_and_rejects_unknown_options(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
     assert caught.value.code == 0
@@ -38,7 +38,7 @@ def test_each_command_has_help_and_takes_nothing_unknown(command: str, capsys: p
     assert caught.value.code == Exit.USAGE
 
 
-def test_the_usage_of_a_command_with_a_server_shows_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_shows_both_ways_to_name_a_server(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["call", "--help"])
     assert capsys.readouterr().out.splitlines()[:2] == [
@@ -47,19 +47,19 @@ def test_the_usage_of_a_command_with_a_server_shows_both_ways(capsys: pytest.Cap
     ]
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert caught.value.code == 0
     assert capsys.readouterr().out == f"mcpio {mcpio.__version__}\n"
 
 
-def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_command_suggests_a_close_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lst"]) is Exit.USAGE
-    assert capsys.readouterr() == ("", "mcpio: there is no command 'lst'. Did you mean 'list'?\n")
+    assert capsys.readouterr() == ("", "mcpio: no command 'lst'. Did you mean 'list'?\n")
 
 
-def test_an_unknown_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_option_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--verison"])
     assert caught.value.code == Exit.USAGE
@@ -76,7 +76,7 @@ def test_an_unknown_option(capsys: pytest.CaptureFixture[str]) -> None:
         (["call", "a=1", "--", "x"], "no tool"),
     ],
 )
-def test_a_server_that_is_not_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_server_rejected(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     if words[0] == "call":
         words = ["call", "--", "x"]
     assert main(words) is Exit.USAGE
@@ -86,15 +86,15 @@ def test_a_server_that_is_not_said(words: list[str], said: str, capsys: pytest.C
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--timeout", "soon"], "'soon' is no number of seconds"),
-        (["--timeout", "-1"], "'-1' is no number of seconds"),
-        (["--timeout", "inf"], "'inf' is no number of seconds"),
+        (["--timeout", "soon"], "'soon' is not a number of seconds"),
+        (["--timeout", "-1"], "'-1' is not a number of seconds"),
+        (["--timeout", "inf"], "'inf' is not a number of seconds"),
         (["--env", "NAME"], "'NAME' is not NAME=VALUE"),
         (["--env", "=x"], "'=x' is not NAME=VALUE"),
-        (["--cwd", "nowhere/at/all"], "there is no directory 'nowhere/at/all'"),
+        (["--cwd", "nowhere/at/all"], "'nowhere/at/all' is not a directory"),
     ],
 )
-def test_options_that_make_no_sense(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_option_values_rejected(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["list", *words, "server"])
     assert caught.value.code == Exit.USAGE
@@ -107,7 +107,7 @@ def test_help_imports_no_event_loop() -> None:
     assert run.stdout.endswith("False\n")
 
 
-def test_an_output_that_nobody_reads_is_no_reason_to_complain() -> None:
+def test_broken_pipe_exits_quietly() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     run = subprocess.run([sys.executable, "-m", "mcpio", "--version"], stdout=writing, stderr=subprocess.PIPE)
@@ -115,26 +115,26 @@ def test_an_output_that_nobody_reads_is_no_reason_to_complain() -> None:
     assert (run.returncode, run.stderr) == (Exit.OUTPUT_CLOSED, b"")
 
 
-def test_an_output_that_is_closed_from_the_start_is_no_reason_either() -> None:
+def test_output_closed_at_start_is_ignored() -> None:
     command = f"exec {sys.executable} -m mcpio lst >&-"
     run = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE)
     assert run.returncode == Exit.USAGE
-    assert run.stderr.startswith(b"mcpio: there is no command 'lst'")
+    assert run.stderr.startswith(b"mcpio: no command 'lst'")
 
 
-def test_what_a_terminal_cannot_show_is_escaped() -> None:
+def test_unencodable_characters_are_escaped() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "mcpio", "blätter"],
         capture_output=True,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )
     assert run.returncode == Exit.USAGE
-    assert b"there is no command 'bl\\xe4tter'" in run.stderr
+    assert b"no command 'bl\\xe4tter'" in run.stderr
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no disk that is always full")
 @pytest.mark.parametrize("words", [["--version"], ["serve", "x.py", "--record", "/dev/full"]])
-def test_a_full_disk(words: list[str], tmp_path: Path) -> None:
+def test_full_disk_fails_with_74(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text("from mcpio import Server\nserver = Server('x')\n")
     with open("/dev/full", "w") as full:
         run = subprocess.run(
@@ -149,7 +149,7 @@ def test_a_full_disk(words: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no disk that is always full")
-def test_a_full_disk_for_the_reason_of_a_failure() -> None:
+def test_full_disk_while_reporting_a_failure() -> None:
     with open("/dev/full", "w") as full:
         run = subprocess.run([sys.executable, "-m", "mcpio", "lst"], stderr=full)
     assert run.returncode == Exit.UNWRITABLE

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mcpio import ListToolsRequest, ListToolsResult, RequestError, Server, Tool
-from mcpio.cli import pages
-from mcpio.cli.failures import Exit
+from mcpio.cli import lists
+from mcpio.cli.exit_status import Exit
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command, Speaking
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TOOL = {"name": "cut", "inputSchema": {"type": "object"}}
 
 
-def test_people_see_names_with_what_to_write_after_them(command: Command, server: Server) -> None:
+def test_lists_printed_with_signatures(command: Command, server: Server) -> None:
     status, out, err = command("list", server=server)
     assert (status, err) == (Exit.DONE, "")
     assert out.splitlines() == [
@@ -47,15 +47,13 @@ def test_people_see_names_with_what_to_write_after_them(command: Command, server
     ]
 
 
-def test_long_descriptions_are_broken_into_lines(
-    command: Command, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_descriptions_wrapped(command: Command, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     server.tool(name="long", description="word " * 20)(lambda: None)
     assert max(map(len, command("list", server=server).out.splitlines())) <= 40
 
 
-def test_programs_get_one_object_as_the_server_said_it(command: Command, server: Server) -> None:
+def test_json_option_prints_one_object_as_sent(command: Command, server: Server) -> None:
     ran = command("list", "--json", server=server)
     found = json.loads(ran.out)
     assert (ran.status, ran.err, ran.out.count("\n")) == (Exit.DONE, "", 1)
@@ -67,12 +65,12 @@ def test_programs_get_one_object_as_the_server_said_it(command: Command, server:
     assert [each["uri"] for each in found["resources"]] == ["bench://notes", "bench://blob"]
 
 
-def test_a_server_that_offers_nothing_is_not_asked(command: Command) -> None:
+def test_undeclared_lists_not_requested(command: Command) -> None:
     ran = command("list", server=Server("empty", "1"))
     assert ran == (Exit.DONE, "empty 1, speaking 2025-11-25\nIt offers nothing.\n", "")
 
 
-def test_all_pages_are_asked_for(command: Command, server: Server) -> None:
+def test_all_pages_fetched(command: Command, server: Server) -> None:
     paged = Server("paged", page_size=1)
     for name in ("a", "b", "c"):
         paged.tool(name=name)(lambda: None)
@@ -83,7 +81,7 @@ def test_all_pages_are_asked_for(command: Command, server: Server) -> None:
     ]
 
 
-def test_a_malformed_tool_costs_one_tool(command: Command, speaking: Speaking) -> None:
+def test_malformed_tool_costs_one_tool(command: Command, speaking: Speaking) -> None:
     answers = {
         "tools/list": {"tools": [{"name": 5}, TOOL]},
         "resources/list": {"resources": []},
@@ -92,17 +90,17 @@ def test_a_malformed_tool_costs_one_tool(command: Command, speaking: Speaking) -
     }
     ran = command("list", server=speaking(answers))
     assert ran.out.splitlines()[2:] == ["Tools", "  cut"]
-    assert ran.err.startswith("note: one of the tools, number 0, makes no sense: ")
+    assert ran.err.startswith("note: one of the tools, number 0, is malformed: ")
     assert json.loads(command("list", "--json", "-q", server=speaking(answers)).out)["tools"] == [{"name": 5}, TOOL]
 
 
-def test_a_list_that_a_server_declared_and_does_not_know_is_empty(command: Command, server: Server) -> None:
+def test_declared_list_with_method_not_found_is_empty(command: Command, server: Server) -> None:
     del server.handlers["resources/templates/list"]
     ran = command("list", "--json", server=server)
     assert (ran.status, json.loads(ran.out)["resourceTemplates"]) == (Exit.DONE, [])
 
 
-def test_a_list_that_is_refused_otherwise_fails_the_command(command: Command, server: Server) -> None:
+def test_list_refused_with_another_error_fails(command: Command, server: Server) -> None:
     def fail(scope: object, request: object) -> None:
         raise RequestError(-32603, "no time")
 
@@ -111,14 +109,14 @@ def test_a_list_that_is_refused_otherwise_fails_the_command(command: Command, se
     assert ran == (Exit.REFUSED, "", "mcpio: the server answered with an error: no time (-32603)\n")
 
 
-def test_a_list_that_makes_no_sense_fails_the_command(command: Command, speaking: Speaking) -> None:
+def test_malformed_list_fails(command: Command, speaking: Speaking) -> None:
     ran = command("list", server=speaking({"tools/list": {"tools": 5}}))
     assert ran.status is Exit.PROTOCOL
-    assert ran.err.startswith("mcpio: the server's answer makes no sense: ")
+    assert ran.err.startswith("mcpio: the server's answer is malformed: ")
     assert ran.out == ""
 
 
-def test_a_list_without_end_is_a_fault_of_the_server(command: Command, speaking: Speaking) -> None:
+def test_repeated_cursor_fails(command: Command, speaking: Speaking) -> None:
     ran = command("list", server=speaking({"tools/list": {"tools": [], "nextCursor": "again"}}))
     assert (ran.status, ran.err) == (
         Exit.PROTOCOL,
@@ -144,7 +142,7 @@ def endless() -> Server:
 
 @pytest.mark.parametrize(("name", "bound", "most"), [("MAX_ITEMS", 9, "9 items"), ("MAX_BYTES", 1 << 20, "1 MiB")])
 @pytest.mark.parametrize("words", [("list",), ("call", "absent")])
-def test_an_endless_list_is_left(
+def test_endless_list_abandoned(
     words: tuple[str, ...],
     name: str,
     bound: int,
@@ -153,15 +151,15 @@ def test_an_endless_list_is_left(
     endless: Server,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pages, name, bound)
+    monkeypatch.setattr(lists, name, bound)
     ran = command(*words, server=endless)
     assert ran == (Exit.PROTOCOL, "", f"mcpio: tools/list: the list is too long: mcpio reads at most {most} of it\n")
 
 
-def test_a_tool_is_found_in_an_endless_list(command: Command, endless: Server) -> None:
+def test_tool_found_in_endless_list(command: Command, endless: Server) -> None:
     assert command("call", "wanted", server=endless) == (Exit.DONE, "found\n", "")
 
 
-def test_another_word_is_one_too_many(command: Command, server: Server) -> None:
+def test_extra_argument_rejected(command: Command, server: Server) -> None:
     ran = command("list", "tools", server=server)
-    assert (ran.status, ran.err) == (Exit.USAGE, "mcpio: what is 'tools' for? See mcpio list --help\n")
+    assert (ran.status, ran.err) == (Exit.USAGE, "mcpio: unexpected argument 'tools'; see mcpio list --help\n")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mcpio.cli import main
-from mcpio.cli.failures import Exit
+from mcpio.cli.exit_status import Exit
 
 SERVER = """
 import os, sys
@@ -52,13 +52,13 @@ def _run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "mcpio", *words], capture_output=True, text=True)
 
 
-def test_a_call_from_a_shell(serving: list[str]) -> None:
+def test_call_from_a_shell(serving: list[str]) -> None:
     run = _run("call", "--json", "say", "text=ab", "times=2", "--", *serving)
     assert (run.returncode, run.stderr) == (Exit.DONE, "")
     assert json.loads(run.stdout)["content"] == [{"type": "text", "text": "abab"}]
 
 
-def test_the_command_in_quotes_is_split_as_a_shell_would(serving: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_quoted_server_command_split_like_a_shell(serving: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     quoted = " ".join(f"'{word}'" for word in serving)
     assert main(["list", quoted, "-v"]) is Exit.DONE
     ran = capfd.readouterr()
@@ -66,7 +66,7 @@ def test_the_command_in_quotes_is_split_as_a_shell_would(serving: list[str], cap
     assert ran.err == ""
 
 
-def test_a_server_that_dies_is_quoted(serving: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_failure_quotes_standard_error_of_the_server(serving: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["call", "die", "--", *serving]) is Exit.SERVER_DIED
     ending = f"{sys.executable!r} exited with status 3; the end of its standard error:\nlast words\n"
     assert capfd.readouterr().err == f"mcpio: tools/call: the connection ended (closed by the peer): {ending}"
@@ -84,17 +84,17 @@ def test_a_server_that_dies_is_quoted(serving: list[str], capfd: pytest.CaptureF
         ("sleep 60 --timeout", Exit.TIMEOUT, "the handshake failed: initialize: no answer within"),
     ],
 )
-def test_a_program_that_is_no_server(
+def test_program_that_is_not_a_server_fails(
     server: str, status: Exit, said: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcpio.cli.conversation.GRACE", 0.05)
+    monkeypatch.setattr("mcpio.cli.connect.GRACE", 0.05)
     seconds = "0.1" if server.endswith("--timeout") else "20"
     assert main(["list", server.removesuffix(" --timeout"), "--timeout", seconds]) is status
     assert capfd.readouterr().err.startswith(f"mcpio: {said}")
 
 
 @pytest.mark.parametrize("name", ["app.py", "my app.py"])
-def test_python_file_in_place_of_a_program_gets_a_command_that_works(
+def test_python_file_as_program_suggests_a_working_command(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / name).write_text("from mcpio import Server\nserver = Server('app', '1')\n")
@@ -102,14 +102,14 @@ def test_python_file_in_place_of_a_program_gets_a_command_that_works(
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     assert main(["list", shlex.quote(name)]) is Exit.NO_PROGRAM
     said = capfd.readouterr().err
-    assert said.startswith(f"mcpio: cannot start '{name}': no such program. Say mcpio list ")
-    command, *words = shlex.split(said.partition(". Say ")[2].partition("; or 'python ")[0])
+    assert said.startswith(f"mcpio: cannot start '{name}': no such program. Try mcpio list ")
+    command, *words = shlex.split(said.partition(". Try ")[2].partition("; or 'python ")[0])
     assert (command, main(words)) == ("mcpio", Exit.DONE)
     assert capfd.readouterr().out.startswith("app 1, speaking ")
 
 
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_command_and_its_server(serving: list[str], signum: signal.Signals, status: int) -> None:
+def test_signal_ends_command_and_server(serving: list[str], signum: signal.Signals, status: int) -> None:
     command = [sys.executable, "-m", "mcpio", "call", "-v", "wait", "--", *serving]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -121,7 +121,7 @@ def test_a_signal_ends_the_command_and_its_server(serving: list[str], signum: si
 
 
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_server_over_http_says_where_it_is_and_ends_at_a_signal(
+def test_http_server_prints_its_url_and_stops_on_signal(
     serving: list[str], signum: signal.Signals, status: int
 ) -> None:
     command = [*serving, "--http", "0", "--path", "/here", "--health", "/health"]
@@ -136,7 +136,7 @@ def test_a_server_over_http_says_where_it_is_and_ends_at_a_signal(
     assert (process.returncode, out, err) == (status, "", "")
 
 
-def test_a_session_that_is_kept_goes_on_with_the_next_server(serving: list[str], tmp_path: Path) -> None:
+def test_stored_session_continues_with_the_next_server(serving: list[str], tmp_path: Path) -> None:
     command = [*serving, "--http", "0", "--store", str(tmp_path / "sessions.db")]
     info = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     fields = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
@@ -152,7 +152,7 @@ def test_a_session_that_is_kept_goes_on_with_the_next_server(serving: list[str],
             process.communicate(timeout=20)
 
 
-def test_an_output_that_nobody_reads_ends_the_command_quietly(serving: list[str]) -> None:
+def test_closed_pipe_ends_the_command_quietly(serving: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "mcpio", "call", "say", "text=x", "--", *serving]
@@ -161,7 +161,7 @@ def test_an_output_that_nobody_reads_ends_the_command_quietly(serving: list[str]
     assert (run.returncode, run.stderr) == (Exit.OUTPUT_CLOSED, b"")
 
 
-def test_the_console_script_and_the_module_are_one() -> None:
+def test_console_script_and_module_are_equal() -> None:
     script = Path(sys.executable).with_name("mcpio")
     run = subprocess.run([script, "--version"], capture_output=True, text=True)
     assert run.stdout == _run("--version").stdout

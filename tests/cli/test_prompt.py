@@ -8,36 +8,36 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mcpio import RequestError, Server
-from mcpio.cli.failures import Exit
+from mcpio.cli.exit_status import Exit
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Command
 
 
-def test_messages_are_printed_with_their_roles(command: Command, server: Server) -> None:
+def test_messages_printed_with_roles(command: Command, server: Server) -> None:
     ran = command("prompt", "repair", "thing=a 5", "tool=glue", server=server)
     assert ran == (Exit.DONE, "user: Repair a 5 with glue.\n", "")
 
 
-def test_values_are_text_whatever_they_look_like(command: Command, server: Server) -> None:
+def test_values_stay_text(command: Command, server: Server) -> None:
     ran = command("prompt", "--json", "repair", "thing=5", server=server)
     assert json.loads(ran.out)["messages"] == [
         {"role": "user", "content": {"type": "text", "text": "Repair 5 with anything."}}
     ]
 
 
-def test_arguments_are_checked(command: Command, server: Server) -> None:
+def test_wrong_arguments_rejected(command: Command, server: Server) -> None:
     ran = command("prompt", "repair", "think=x", server=server)
     assert ran.status is Exit.BAD_ARGUMENTS
     assert ran.err.splitlines() == [
         "mcpio: bad arguments for repair:",
-        "  think: there is no such argument. Did you mean 'thing'?",
+        "  think: no such argument. Did you mean 'thing'?",
         "  thing: missing",
         "  it takes: thing=string [tool=string]",
     ]
 
 
-def test_an_unknown_prompt_is_told_what_there_is(command: Command, server: Server) -> None:
+def test_unknown_prompt_lists_known_prompts(command: Command, server: Server) -> None:
     ran = command("prompt", "repare", server=server)
     assert ran == (Exit.NOT_FOUND, "", "mcpio: no prompt 'repare': the server has repair. Did you mean 'repair'?\n")
     ran = command("prompt", "repair", server=Server("empty"))
@@ -51,7 +51,7 @@ def test_an_unknown_prompt_is_told_what_there_is(command: Command, server: Serve
         (-32603, Exit.REFUSED, "the server answered with an error: no (-32603)"),
     ],
 )
-def test_an_error_answer_has_its_status(command: Command, server: Server, code: int, status: Exit, said: str) -> None:
+def test_error_response_sets_exit_status(command: Command, server: Server, code: int, status: Exit, said: str) -> None:
     def fail(scope: object, request: object) -> None:
         raise RequestError(code, "no")
 

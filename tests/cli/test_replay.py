@@ -10,7 +10,7 @@ import pytest
 
 from mcpio.cli import main
 from mcpio.cli.demo.view import View
-from mcpio.cli.failures import Exit, Failure
+from mcpio.cli.exit_status import Exit, Failure
 from mcpio.cli.recording import recorder
 from mcpio.cli.replay import show
 from mcpio.engine.client import ClientConnection
@@ -43,7 +43,7 @@ def shown(lines: list[str]) -> list[str]:
     return [" ".join(str(line).split()) for line in out]
 
 
-def test_a_recording_is_shown_as_the_demo_shows_a_conversation() -> None:
+def test_recording_shown_like_the_demo() -> None:
     found = recordings()
     client, server = shown(found[Role.CLIENT]), shown(found[Role.SERVER])
     assert client[2:6] == [
@@ -58,7 +58,7 @@ def test_a_recording_is_shown_as_the_demo_shows_a_conversation() -> None:
     assert server[-1].endswith("recorded by the server.")
 
 
-def test_what_comes_out_differently_is_a_failure() -> None:
+def test_different_outcome_fails() -> None:
     lines = recordings()[Role.CLIENT]
     changed = [line.replace("Negotiated", "Initialized") for line in lines]
     with pytest.raises(Failure, match="next_event: Negotiated, where there was Initialized") as caught:
@@ -66,11 +66,11 @@ def test_what_comes_out_differently_is_a_failure() -> None:
     assert caught.value.status is Exit.PROTOCOL
 
 
-def test_an_empty_recording_is_shown_too() -> None:
+def test_empty_recording_shown() -> None:
     assert shown(recordings()[Role.CLIENT][:1])[-1] == "Done: 0 messages in 0.0 s; recorded by the client."
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_shows_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "recording"
     path.write_text("".join(recordings()[Role.CLIENT]), encoding="utf-8")
     assert main(["replay", str(path)]) == Exit.DONE
@@ -85,7 +85,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (b"\xff", Exit.PROTOCOL, "utf-8"),
     ],
 )
-def test_what_cannot_be_shown(
+def test_unreadable_recording_fails(
     content: bytes | None, status: Exit, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "recording"
@@ -111,7 +111,7 @@ def test_output_that_cannot_be_written_is_not_blamed_on_the_file(
     assert (unread.returncode, unread.stderr) == (Exit.OUTPUT_CLOSED, b"")
 
 
-def test_a_conversation_is_written_down_without_its_secrets(tmp_path: Path) -> None:
+def test_recorded_conversation_is_redacted(tmp_path: Path) -> None:
     path = tmp_path / "recording"
     with recorder(str(path)) as tap:
         assert tap is not None
@@ -125,6 +125,6 @@ def test_a_conversation_is_written_down_without_its_secrets(tmp_path: Path) -> N
         assert nothing is None
 
 
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_record_file_fails(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="cannot write"), recorder(str(tmp_path)):
         pass

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mcpio.cli import main
-from mcpio.cli.failures import Exit, Failure
-from mcpio.cli.serve import MODULE_NAME, load
+from mcpio.cli.exit_status import Exit, Failure
+from mcpio.cli.load_server import MODULE_NAME, load
 
 SOURCE = """
 from __future__ import annotations
@@ -52,11 +52,11 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("./workshop.py:other", "second"),
     ],
 )
-def test_a_server_is_found(desk: Path, reference: str, name: str) -> None:
+def test_server_loaded(desk: Path, reference: str, name: str) -> None:
     assert load(reference).info.name == name
 
 
-def test_an_absolute_path_with_a_colon_in_it(desk: Path) -> None:
+def test_absolute_path_with_a_colon_loaded(desk: Path) -> None:
     folder = desk / "a:b"
     folder.mkdir()
     (folder / "workshop.py").write_text(SOURCE)
@@ -64,7 +64,7 @@ def test_an_absolute_path_with_a_colon_in_it(desk: Path) -> None:
     assert load(f"{folder / 'workshop.py'}:other").info.name == "second"
 
 
-def test_a_file_finds_its_neighbours(desk: Path) -> None:
+def test_file_imports_its_neighbours(desk: Path) -> None:
     folder = desk / "sub"
     folder.mkdir()
     (folder / "helper_of_this_test.py").write_text("NAME = 'near'")
@@ -84,12 +84,12 @@ def test_a_file_finds_its_neighbours(desk: Path) -> None:
         (":server", "there is no module ''"),
         ("./workshop", "there is no module './workshop'"),
         ("workshop:srver", "workshop has no 'srver'. Did you mean 'server'"),
-        ("workshop:Box", "'Box' in workshop is a type, not an mcpio Server. A Server there is 'server' or 'other'."),
-        ("workshop:Bax", "workshop has no 'Bax'. A Server there is 'server' or 'other'. Say it as workshop:server."),
-        ("dataclasses:feld", "dataclasses has no 'feld'. Did you mean 'field' or 'fields'? There is no Server in it."),
+        ("workshop:Box", "'Box' in workshop is a type, not an mcpio Server. It has the Server 'server' and 'other'."),
+        ("workshop:Bax", "workshop has no 'Bax'. It has the Server 'server' and 'other'. Write workshop:server."),
+        ("dataclasses:feld", "dataclasses has no 'feld'. Did you mean 'field' or 'fields'? It has no Server."),
     ],
 )
-def test_no_server_is_there(desk: Path, reference: str, said: str) -> None:
+def test_missing_server_explained(desk: Path, reference: str, said: str) -> None:
     with pytest.raises(Failure) as caught:
         load(reference)
     assert caught.value.message.startswith(said)
@@ -97,7 +97,7 @@ def test_no_server_is_there(desk: Path, reference: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("reference", ["broken", "broken.py"])
-def test_a_module_that_fails_is_quoted_from_its_own_first_line_on(desk: Path, reference: str) -> None:
+def test_failing_module_shows_its_part_of_the_traceback(desk: Path, reference: str) -> None:
     (desk / "broken.py").write_text("def f():\n    1 / 0\nf()\n")
     with pytest.raises(Failure) as caught:
         load(reference)
@@ -109,7 +109,7 @@ def test_a_module_that_fails_is_quoted_from_its_own_first_line_on(desk: Path, re
 
 
 @pytest.mark.parametrize("reference", ["broken", "broken.py"])
-def test_a_module_that_ends_the_program_is_no_server(desk: Path, reference: str) -> None:
+def test_module_that_exits_is_refused(desk: Path, reference: str) -> None:
     (desk / "broken.py").write_text("raise SystemExit(0)")
     with pytest.raises(
         Failure, match=f"^importing {reference} ended the program: it raised SystemExit\\(0\\)$"
@@ -119,13 +119,13 @@ def test_a_module_that_ends_the_program_is_no_server(desk: Path, reference: str)
 
 
 @pytest.mark.parametrize("raised", ["KeyboardInterrupt", "BaseExceptionGroup('', [KeyboardInterrupt()])"])
-def test_an_interrupt_during_the_import_ends_it_quietly(raised: str, desk: Path) -> None:
+def test_interrupt_during_import_propagates(raised: str, desk: Path) -> None:
     (desk / "broken.py").write_text(f"raise {raised}")
     assert main(["serve", "broken"]) == 130
 
 
 @pytest.mark.parametrize("reference", ["broken", "broken.py"])
-def test_group_raised_by_a_module_is_quoted_from_its_own_first_line_on(desk: Path, reference: str) -> None:
+def test_exception_group_shows_the_modules_part_of_the_traceback(desk: Path, reference: str) -> None:
     (desk / "broken.py").write_text("raise BaseExceptionGroup('two', [GeneratorExit('a'), ValueError('b')])\n")
     with pytest.raises(Failure) as caught:
         load(reference)
@@ -164,7 +164,7 @@ def test_module_that_serves_on_import_is_refused(
     place = "broken.py" if reference == "broken.py" else desk / "broken.py"
     assert said == (
         f"mcpio: {reference} serves while it is imported, at line 12 of {place}:\n  {line}\n"
-        "Put this under if __name__ == '__main__'\n"
+        "Move this line under if __name__ == '__main__'\n"
     )
 
 
@@ -173,14 +173,14 @@ def test_module_may_run_an_event_loop_on_import(desk: Path) -> None:
     assert load("broken").info.name == "first"
 
 
-def test_a_missing_import_of_the_modules_own_is_the_modules_fault(desk: Path) -> None:
+def test_missing_import_inside_the_module_shows_a_traceback(desk: Path) -> None:
     (desk / "needy.py").write_text("import nowhere_at_all")
     with pytest.raises(Failure) as caught:
         load("needy")
     assert caught.value.message.splitlines()[-1] == "ModuleNotFoundError: No module named 'nowhere_at_all'"
 
 
-def test_the_command_keeps_standard_output_clean(
+def test_output_of_the_module_goes_to_standard_error(
     desk: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     served = []
@@ -194,7 +194,7 @@ def test_the_command_keeps_standard_output_clean(
     assert capfd.readouterr() == ("", "imported\n")
 
 
-def test_people_who_type_at_it_are_told(
+def test_terminal_input_prints_a_hint(
     desk: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def serve(server: object, **_: object) -> None:
@@ -206,6 +206,6 @@ def test_people_who_type_at_it_are_told(
     assert "mcpio: serving 'first' on standard input, which is a terminal\n" in capfd.readouterr().err
 
 
-def test_the_command_fails_with_the_reason(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_load_failure_fails_the_command(desk: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "nowhere"]) is Exit.NOT_LOADED
     assert capfd.readouterr() == ("", "mcpio: there is no module 'nowhere'\n")

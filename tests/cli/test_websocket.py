@@ -11,7 +11,7 @@ import pytest
 from commanded import serving, written
 
 from mcpio.cli import main
-from mcpio.cli.failures import Exit
+from mcpio.cli.exit_status import Exit
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def module(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("words", [["--websocket", "0"], ["--http", "0", "--websocket", "--path", "/x"]])
-def test_a_server_is_called_until_a_signal_ends_it(
+def test_websocket_server_answers_until_signalled(
     module: str, words: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     with serving(module, *words) as (process, announced):
@@ -38,7 +38,7 @@ def test_a_server_is_called_until_a_signal_ends_it(
     assert main(["list", address]) is Exit.UNREACHABLE
 
 
-def test_a_server_that_speaks_http_only(module: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_server_without_websocket_refuses(module: str, capfd: pytest.CaptureFixture[str]) -> None:
     with serving(module, "--http", "0") as (_, url):
         assert main(["list", url.replace("http:", "ws:")]) is Exit.PROTOCOL
     assert "no WebSocket in answer to the handshake" in capfd.readouterr().err
@@ -57,19 +57,19 @@ def test_a_server_that_speaks_http_only(module: str, capfd: pytest.CaptureFixtur
         ["--websocket", "0", "--record", "x"],
     ],
 )
-def test_what_does_not_go_together(module: str, words: list[str]) -> None:
+def test_conflicting_options_rejected(module: str, words: list[str]) -> None:
     assert main(["serve", module, *words]) == Exit.USAGE
 
 
 @pytest.mark.parametrize(
     "words", [["ws://"], ["ws://user:secret@localhost/"], ["--header", "Sec-WebSocket-Key: x", "ws://h/"]]
 )
-def test_what_is_no_place(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_invalid_url_rejected(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["list", *words]) is Exit.USAGE
     assert "secret" not in capfd.readouterr().err
 
 
-def test_a_port_that_is_taken(module: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_port_in_use_reported(module: str, capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", module, "--websocket", f"{port}"]) is Exit.NOT_LOADED

@@ -23,7 +23,7 @@ from mcpio.app.context import Context
 from mcpio.app.middleware import limiting
 from mcpio.app.registry import completion, uri_template
 from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS
-from mcpio.cli import pages as cli_pages
+from mcpio.cli import lists as cli_pages
 from mcpio.engine.inbox import QUOTE
 from mcpio.engine.task_records import TaskLimits
 from mcpio.trio import default_environment, start_process

@@ -19,9 +19,9 @@ from mcpio.http.options import Answers, HttpOptions
 from mcpio.http.server.server import HttpServer
 from mcpio.http.server.sessions import SessionClosed, SessionOpened
 from mcpio.revisions import Revision
-from mcpio.testing.acts import Side
-from mcpio.testing.player import Player
 from mcpio.testing.script import Script, Wire
+from mcpio.testing.script_player import Player
+from mcpio.testing.script_side import Side
 
 __all__ = ["HttpPlayer"]
 

@@ -1,8 +1,8 @@
-"""Arguments from a command line: ``key=value`` words made into what a tool's own schema asks for.
+"""Tool arguments on a command line: ``key=value`` words, converted as the tool's schema asks.
 
-A value is read as JSON where the schema takes what that gives, and as text otherwise: ``limit=5`` is a number for a
-tool that wants one and the text ``5`` for one that wants text. ``key:=value`` is JSON in any case. Only the outer shape
-of the schema is looked at; the server checks the rest.
+A value is parsed as JSON if the schema accepts the result, and taken as text otherwise: ``limit=5`` is a number for a
+tool that wants a number and the text ``5`` for one that wants text. ``key:=value`` is always JSON. Only types and
+alternatives of the schema are considered; the server validates the rest.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from mcpio.cli.failures import Exit, Failure, did_you_mean
+from mcpio.cli.exit_status import Exit, Failure, did_you_mean
 from mcpio.framing import json
 
-__all__ = ["Given", "Prepared", "encodable", "prepared", "read_words", "signature", "signature_part"]
+__all__ = ["Given", "Prepared", "encodable", "prepare", "read_words", "signature", "signature_part"]
 
 
 class Given(NamedTuple):
-    """One argument as it stands on the command line."""
+    """One argument as given on the command line."""
 
     name: str
     text: str
@@ -28,17 +28,17 @@ class Given(NamedTuple):
 
 @attrs.frozen
 class Prepared:
-    """Arguments ready to be sent."""
+    """Arguments ready to send."""
 
     arguments: dict[str, Any]
     notes: tuple[str, ...]
-    """What looks like a mistake and may be none."""
+    """Possible mistakes, for the user to judge."""
 
 
 def read_words(words: Iterable[str]) -> list[Given]:
-    """Return the arguments that words say.
+    """Return the arguments that the words give.
 
-    ``Failure`` for a word that says none or is no text, and for a name that comes twice.
+    Raises Failure for a word that is not an argument or not valid text, and for a name given twice.
     """
     found: dict[str, Given] = {}
     for word in words:
@@ -46,7 +46,7 @@ def read_words(words: Iterable[str]) -> list[Given]:
         is_json = name.endswith(":")
         name = name.removesuffix(":") if is_json else name
         if not equals or not name:
-            raise Failure(Exit.USAGE, f"{word!r} is no argument: write key=value, or key:=json")
+            raise Failure(Exit.USAGE, f"{word!r} is not an argument: write key=value, or key:=json")
         if name in found:
             raise Failure(Exit.USAGE, f"{name!r} is given twice: write an array as JSON, such as {name}='[1, 2]'")
         if is_json:
@@ -56,16 +56,16 @@ def read_words(words: Iterable[str]) -> list[Given]:
 
 
 def encodable(word: str) -> str:
-    """Return a word of the command line. ``Failure`` for bytes that are no text, which JSON cannot say."""
+    """Return ``word``. Raises Failure if it holds undecodable bytes (as surrogates), which JSON cannot express."""
     try:
         word.encode()
     except UnicodeEncodeError as error:
-        raise Failure(Exit.USAGE, f"{word!r} is no text: it is not encoded as this environment has it") from error
+        raise Failure(Exit.USAGE, f"{word!r} is not valid text in the encoding of this environment") from error
     return word
 
 
-def prepared(schema: Mapping[str, Any], given: Sequence[Given], *, of: str) -> Prepared:
-    """Return the arguments for the schema of ``of``. ``Failure`` names everything that is wrong with them."""
+def prepare(schema: Mapping[str, Any], given: Sequence[Given], *, of: str) -> Prepared:
+    """Convert arguments by the schema of ``of``. Raises Failure with every fault, not only the first."""
     members = _members(schema)
     arguments: dict[str, Any] = {}
     faults, notes = [], []
@@ -74,7 +74,7 @@ def prepared(schema: Mapping[str, Any], given: Sequence[Given], *, of: str) -> P
         if member is None:
             other = schema.get("additionalProperties")
             if other is False:
-                faults.append(f"{name}: there is no such argument.{did_you_mean(name, members)}")
+                faults.append(f"{name}: no such argument.{did_you_mean(name, members)}")
                 continue
             if other is None and "patternProperties" not in schema:
                 notes.append(f"note: {of} does not describe an argument {name!r}.{did_you_mean(name, members)}")
@@ -94,7 +94,7 @@ def prepared(schema: Mapping[str, Any], given: Sequence[Given], *, of: str) -> P
 
 
 def signature(schema: Mapping[str, Any]) -> str:
-    """Return what to write after a tool's name, such as ``query=string [limit=integer]``."""
+    """Return the arguments of a tool, such as ``query=string [limit=integer]``."""
     required = _required(schema)
     members = _members(schema)
     order = [*(name for name in members if name in required), *(name for name in members if name not in required)]
@@ -106,7 +106,7 @@ def signature_part(name: str, value: str, required: bool) -> str:
     return f"{name}={value}" if required else f"[{name}={value}]"
 
 
-# Reading a value
+# Converting values
 
 _UNFIT: Any = object()
 
@@ -115,11 +115,11 @@ def _parse(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except json.JsonError as error:
-        raise Failure(Exit.USAGE, f"the value of {name}:= is no JSON: {error.reason}") from error
+        raise Failure(Exit.USAGE, f"the value of {name}:= is not JSON: {error.reason}") from error
 
 
 def _read(text: str, member: Any, root: Mapping[str, Any]) -> Any:
-    """Return the first reading of a text that fits, or ``_UNFIT``."""
+    """Return the first interpretation of the text that fits the schema, or ``_UNFIT``."""
     for value in _readings(text):
         if _fits(value, member, root):
             return value
@@ -132,23 +132,23 @@ def _readings(text: str) -> Iterator[Any]:
     except json.JsonError:
         pass
     else:
-        # Text in quotes is not meant to lose them.
+        # Quoted text keeps its quotes: the shell has removed its own already.
         if not isinstance(value, str):
             yield value
     yield text
 
 
-# Looking at a schema
+# Matching a schema. A server sends it, so recursion and total work are bounded.
 
 _DEPTH = 32
-"""How many references and alternatives are followed before a schema is taken to admit anything."""
+"""Depth of references and alternatives beyond which a schema counts as accepting anything."""
 
 _LOOKS = 2000
-"""How many parts of a schema are looked at before that: one that refers to itself often has more than can be."""
+"""Total number of subschemas visited, likewise: a self-referencing schema can have exponentially many."""
 
 
 def _fits(value: Any, schema: Any, root: Mapping[str, Any], depth: int = 0, looks: Iterator[int] | None = None) -> bool:
-    """Whether a schema admits a value, as far as its type and its alternatives go. When in doubt it does."""
+    """Whether a schema accepts a value, judged by types and alternatives; True when in doubt."""
     if not isinstance(schema, Mapping):
         return schema is not False
     looks = looks or iter(range(_LOOKS))
@@ -175,7 +175,7 @@ def _fits(value: Any, schema: Any, root: Mapping[str, Any], depth: int = 0, look
 
 
 def _followed(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """Return what a reference inside the schema leads to; ``None`` without one, and where it leads nowhere."""
+    """Return the target of a ``$ref`` within the schema, or ``None`` if there is none."""
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
@@ -211,7 +211,7 @@ _TYPE_NAMES = {
 
 
 def _same(value: Any, other: Any) -> bool:
-    """Whether two JSON values are equal; ``true`` is not 1."""
+    """Whether two JSON values are equal; ``true`` and 1 are not, though Python says so."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
@@ -230,7 +230,7 @@ def _required(schema: Mapping[str, Any]) -> list[str]:
     return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
 
 
-# Saying what a schema wants
+# Describing a schema
 
 _SHOWN_CHOICES = 6
 
@@ -245,7 +245,7 @@ def _expected(name: str, member: Any, root: Mapping[str, Any]) -> str:
 
 
 def _words(schema: Any, root: Mapping[str, Any], depth: int = 0, looks: Iterator[int] | None = None) -> str:
-    """Say in a word or two what a schema admits: ``integer``, ``red|green``, ``string|null``."""
+    """Describe what a schema accepts: ``integer``, ``red|green``, ``string|null``."""
     looks = looks or iter(range(_LOOKS))
     if not isinstance(schema, Mapping) or depth > _DEPTH or next(looks, None) is None:
         return "any"

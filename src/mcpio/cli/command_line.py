@@ -1,4 +1,4 @@
-"""The command line as a whole: which command it asks for, and what becomes of its output and its status."""
+"""The entry point: parse the command line, run the command, and turn every outcome into an exit status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from mcpio.cli.failures import Exit, Failure, did_you_mean
+from mcpio.cli.exit_status import Exit, Failure, did_you_mean
 
 __all__ = ["main"]
 
@@ -31,11 +31,10 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line, ``sys.argv`` by default, and return the exit status.
 
-    Raises ``SystemExit`` where ``argparse`` does, for ``--help`` and for options that make no sense, and when a signal
-    ended the command.
+    Raises SystemExit where ``argparse`` does, for ``--help`` and for wrong options, and when a signal ends a command.
     """
     for stream in (sys.stdout, sys.stderr):
-        # Not every terminal can show everything that a server says.
+        # A terminal's encoding may lack characters of a server's text.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -51,16 +50,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         if isinstance(error, BrokenPipeError):
             return Exit.OUTPUT_CLOSED
-        with contextlib.suppress(OSError):  # it may be standard error that cannot be written
+        with contextlib.suppress(OSError):  # standard error itself may be unwritable
             _fail(Failure(Exit.UNWRITABLE, f"cannot write: {error.strerror}"))
         return Exit.UNWRITABLE
     except KeyboardInterrupt:
-        # It came while something was imported: commands that run have their own way with signals.
+        # The interrupt came during an import; a running command handles signals itself.
         return 128 + signal.SIGINT
 
 
 _UNWRITABLE = {errno.EPIPE, errno.ESHUTDOWN, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""How a system says that output goes nowhere: its reader is gone, or its disk is full."""
+"""Errors of an output that cannot be written: its reader is gone, or the disk is full."""
 
 
 def _run(words: list[str]) -> int:
@@ -69,7 +68,7 @@ def _run(words: list[str]) -> int:
         _top_parser().parse_args(words or ["--help"])
         return Exit.USAGE
     if command not in COMMANDS:
-        return _fail(Failure(Exit.USAGE, f"there is no command {command!r}.{did_you_mean(command, COMMANDS)}"))
+        return _fail(Failure(Exit.USAGE, f"no command {command!r}.{did_you_mean(command, COMMANDS)}"))
     module = import_module(f"{__package__}.{command}")
     options = _parse(command, module, words[1:])
     try:
@@ -80,7 +79,7 @@ def _run(words: list[str]) -> int:
 
 
 def _parse(command: str, module: Any, words: list[str]) -> argparse.Namespace:
-    """Return the options of a command. What stands after ``--`` is the server's, not ours."""
+    """Return the options of a command. Words after ``--`` belong to the server's command."""
     parser = argparse.ArgumentParser(f"mcpio {command}", description=COMMANDS[command], allow_abbrev=False)
     parser.set_defaults(command=command)
     module.add_arguments(parser)
@@ -88,7 +87,7 @@ def _parse(command: str, module: Any, words: list[str]) -> argparse.Namespace:
         split = words.index("--")
         parser.set_defaults(after=words[split + 1 :])
         words = words[:split]
-    # Options may stand between the words.
+    # Options may stand between positional arguments.
     return parser.parse_intermixed_args(words)
 
 
@@ -106,7 +105,7 @@ def _top_parser() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Prints the version, which costs something to find out."""
+    """Prints the version, which is expensive to look up."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         import mcpio
@@ -119,23 +118,23 @@ def _epilog() -> str:
     commands = "".join(f"  {name:8}{summary}\n" for name, summary in COMMANDS.items())
     return f"""commands:
 {commands}
-  mcpio COMMAND --help tells more.
+  mcpio COMMAND --help describes a command.
 
 exit status:
-  0  done                           6  what the server says makes no sense
-  1  the tool says that it failed   7  the server ended too early
-  2  wrong usage                    8  serve: no server there
+  0  done                           6  the server violates the protocol
+  1  the tool reports an error      7  the server ended too early
+  2  wrong usage                    8  serve: not loaded, or not listening
   3  bad arguments for the tool     9  no connection to the server at a URL
   4  no such tool or resource       74  the output cannot be written
   5  the server answered an error   124  no answer in time
-                                    126, 127  the program does not start, or is not there
+                                    126, 127  the program cannot be started, or does not exist
                                     130, 143  ended by SIGINT, SIGTERM
                                     141  the reader of the output stopped reading
 """
 
 
 def _fail(failure: Failure, *, as_json: bool = False) -> int:
-    from mcpio.cli.console import Console
+    from mcpio.cli.output import Console
 
     console = Console()
     console.failure(failure.message)
@@ -148,7 +147,7 @@ def _fail(failure: Failure, *, as_json: bool = False) -> int:
 
 
 def _drop_output() -> None:
-    """Send what is still unwritten nowhere: the interpreter would complain about it at its end."""
+    """Discard unwritten output, which the interpreter would report as an error when it exits."""
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

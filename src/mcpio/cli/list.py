@@ -1,4 +1,4 @@
-"""``mcpio list``: what a server offers."""
+"""``mcpio list``: list what a server offers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mcpio.app.client import Client
-from mcpio.cli import conversation
+from mcpio.cli import connect
 from mcpio.cli.arguments import signature, signature_part
-from mcpio.cli.console import Console, width
-from mcpio.cli.failures import Exit
-from mcpio.cli.pages import prompt_pages, resource_pages, template_pages, tool_pages
-from mcpio.cli.render import codec_of
+from mcpio.cli.exit_status import Exit
+from mcpio.cli.lists import prompt_pages, resource_pages, template_pages, tool_pages
+from mcpio.cli.output import Console, codec_of, width
 from mcpio.framing import json
 from mcpio.types.prompts import Prompt
 from mcpio.types.resources import Resource, ResourceTemplate
@@ -23,20 +22,20 @@ __all__ = ["add_arguments", "run", "show"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    conversation.add_options(parser)
-    conversation.add_words(parser)
+    """Add the command's arguments."""
+    connect.add_options(parser)
+    connect.add_words(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Be the command."""
-    conversation.choose_server(options)
-    conversation.no_more_words(options)
-    return conversation.run(show, options)
+    """Run the command and return the exit status."""
+    connect.choose_server(options)
+    connect.no_more_words(options)
+    return connect.run(show, options)
 
 
 async def show(client: Client, options: argparse.Namespace, console: Console) -> int:
-    """List everything."""
+    """Print every list of the server."""
     pages: dict[str, Sequence[Any]] = {
         "tools": await tool_pages(client),
         "resources": await resource_pages(client),
@@ -51,12 +50,12 @@ async def show(client: Client, options: argparse.Namespace, console: Console) ->
     for name, found in pages.items():
         for page in found:
             for item in page.malformed:
-                console.note(f"note: one of the {name}, number {item.index}, makes no sense: {item.reason}")
+                console.note(f"note: one of the {name}, number {item.index}, is malformed: {item.reason}")
     return Exit.DONE
 
 
 def _as_json(client: Client, pages: Mapping[str, Sequence[Any]]) -> str:
-    """Return everything as the server said it, malformed items included."""
+    """Return the lists as the server sent them, malformed items included."""
     peer, codec = client.server, codec_of(client)
     found: dict[str, Any] = {"server": codec.encode(peer.info), "protocolVersion": codec.revision.name}
     if peer.instructions is not None:
@@ -82,7 +81,7 @@ def _as_text(client: Client, pages: Mapping[str, Sequence[Any]]) -> Iterator[str
 
 
 def _section(title: str, entries: Iterable[tuple[str, str | None]]) -> Iterator[str]:
-    """Give the lines of one list: each entry has a first line, and a description below it."""
+    """Yield the lines of one list: for each entry a head line, then its description."""
     lines = []
     for head, description in entries:
         lines.append(f"  {head}")
@@ -92,7 +91,7 @@ def _section(title: str, entries: Iterable[tuple[str, str | None]]) -> Iterator[
 
 
 def _described(description: str | None) -> list[str]:
-    """Return the first paragraph of a description, in lines."""
+    """Return the first paragraph of a description, wrapped."""
     paragraph = (description or "").strip().partition("\n\n")[0]
     return textwrap.wrap(
         " ".join(paragraph.split()), max(width(), 30), initial_indent=" " * 6, subsequent_indent=" " * 6

@@ -7,37 +7,36 @@ import base64
 import sys
 
 from mcpio.app.client import Client
-from mcpio.cli import conversation
+from mcpio.cli import connect
 from mcpio.cli.arguments import encodable
-from mcpio.cli.console import Console, is_terminal
-from mcpio.cli.failures import Exit, Failure, did_you_mean
-from mcpio.cli.pages import declared, resource_pages
-from mcpio.cli.render import as_json, contents_text
+from mcpio.cli.exit_status import Exit, Failure, did_you_mean
+from mcpio.cli.lists import declared, resource_pages
+from mcpio.cli.output import Console, as_json, contents_text, is_terminal
 from mcpio.errors import ErrorCode, RequestError
 from mcpio.types.content import BlobResourceContents, TextResourceContents
 
 __all__ = ["add_arguments", "read", "run"]
 
 NOT_FOUND = (ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.INVALID_PARAMS)
-"""The errors that say so: the second is what newer servers answer (RES-05)."""
+"""Error codes for an unknown resource; newer servers use the second (RES-05)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
-    conversation.add_options(parser)
-    conversation.add_words(parser, "URI")
+    """Add the command's arguments."""
+    connect.add_options(parser)
+    connect.add_words(parser, "URI")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Be the command."""
-    conversation.choose_server(options)
-    options.uri = encodable(conversation.next_word(options, "URI"))
-    conversation.no_more_words(options)
-    return conversation.run(read, options)
+    """Run the command and return the exit status."""
+    connect.choose_server(options)
+    options.uri = encodable(connect.next_word(options, "URI"))
+    connect.no_more_words(options)
+    return connect.run(read, options)
 
 
 async def read(client: Client, options: argparse.Namespace, console: Console) -> int:
-    """Print the resource ``options.uri``: its contents as they are, unless people would see binary ones."""
+    """Print the resource ``options.uri``; on a terminal, binary contents are described instead."""
     if declared(client).resources is None:
         raise Failure(Exit.NOT_FOUND, f"no resource {options.uri!r}: the server has no resources.")
     try:
@@ -56,7 +55,7 @@ async def read(client: Client, options: argparse.Namespace, console: Console) ->
 
 
 async def _uris(client: Client) -> list[str]:
-    """Return the URIs of the resources; none if there are too many, since they are for a hint only."""
+    """Return the URIs of the resources, for a hint; an empty list if there are too many."""
     try:
         return [resource.uri for page in await resource_pages(client) for resource in page.resources]
     except Failure:
@@ -73,4 +72,4 @@ def _print(contents: TextResourceContents | BlobResourceContents, console: Conso
     try:
         console.data(base64.b64decode(contents.blob, validate=True))
     except ValueError as error:
-        raise Failure(Exit.PROTOCOL, f"the binary contents of {contents.uri} are no base64: {error}") from error
+        raise Failure(Exit.PROTOCOL, f"the binary contents of {contents.uri} are not base64: {error}") from error

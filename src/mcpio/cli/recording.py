@@ -1,4 +1,4 @@
-"""``--record FILE``: the conversation of a command, written down without its secrets."""
+"""``--record FILE``: write the conversation of a command to a file, without its secrets."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from mcpio.cli.failures import Exit, Failure
+from mcpio.cli.exit_status import Exit, Failure
 from mcpio.observe.tap import Tap
 
 __all__ = ["add_option", "recorder"]
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option."""
+    """Add ``--record``."""
     parser.add_argument(
         "--record",
         metavar="FILE",
-        help="write the conversation to a file, without what looks secret; mcpio replay FILE shows it",
+        help="write the conversation to a file, with likely secrets removed; mcpio replay FILE shows it",
     )
 
 
 @contextmanager
 def recorder(path: str | None) -> Iterator[Tap | None]:
-    """Give a tap that writes to a file, ``None`` without one. ``Failure`` where the file cannot be written."""
+    """Yield a tap that writes to a file, or ``None`` without a path. Raises Failure if the file cannot be written."""
     if path is None:
         yield None
         return
@@ -31,12 +31,12 @@ def recorder(path: str | None) -> Iterator[Tap | None]:
     from mcpio.observe.redaction import Redactor
 
     try:
-        # Line by line, so that what led to a sudden end is there.
+        # Line buffering: after a crash the file holds everything up to it.
         file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115  closed below
     except OSError as error:
         raise Failure(Exit.USAGE, f"cannot write {path!r}: {error.strerror or error}") from error
     try:
         yield Recorder(file.write, redactor=Redactor())
     finally:
-        with suppress(OSError):  # what could not be written was reported when it was to be
+        with suppress(OSError):  # a failed write was reported when it failed; closing fails for the same reason
             file.close()

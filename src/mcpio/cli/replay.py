@@ -1,4 +1,4 @@
-"""``mcpio replay``: show a recorded conversation, held again by a fresh engine."""
+"""``mcpio replay``: feed a recording to a fresh engine, and show the conversation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Generator, Hashable, Iterable
 from math import inf
 
 from mcpio.cli.demo.view import View
-from mcpio.cli.failures import Exit, Failure
+from mcpio.cli.exit_status import Exit, Failure
 from mcpio.engine.table import Role
 from mcpio.errors import LocalProtocolError
 from mcpio.observe.replayer import Replay
@@ -18,14 +18,14 @@ __all__ = ["add_arguments", "run", "show"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="a recording, as --record or mcpio.Recorder write it")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Be the command."""
+    """Run the command and return the exit status."""
     try:
-        # An OSError of the output passes: it is not the file's.
+        # Only reading converts OSError: one from the output is not the file's fault.
         with contextlib.closing(_lines(options.file)) as lines:
             return show(lines, View.for_output())
     except (LocalProtocolError, UnicodeDecodeError) as error:
@@ -42,19 +42,19 @@ def _lines(path: str) -> Generator[str, None, None]:
 
 
 def show(lines: Iterable[str], view: View) -> int:
-    """Show a recording. ``Failure`` where it comes out differently this time."""
+    """Show a recording. Raises Failure if the engine now behaves differently."""
     replay = Replay(lines)
-    heard = _Messages(replay.role, view)
-    add_tap(replay.connection, heard)
+    messages = _Messages(replay.role, view)
+    add_tap(replay.connection, messages)
     began, ended, differs = inf, -inf, []
     for call in replay:
         began, ended = min(began, call.at), max(ended, call.at)
-        heard.flush(call.phase.value)
+        messages.flush(call.phase.value)
         if call.differs is not None:
             differs.append(f"line {call.line}: {call.verb}: {call.differs}")
     view.end(f"recorded by the {replay.role.value}", max(0.0, ended - began))
     if differs:
-        raise Failure(Exit.PROTOCOL, "\n  ".join(["the same calls give something else:", *differs[:_SHOWN]]))
+        raise Failure(Exit.PROTOCOL, "\n  ".join(["the same calls give different results:", *differs[:_SHOWN]]))
     return Exit.DONE
 
 
@@ -62,7 +62,7 @@ _SHOWN = 10
 
 
 class _Messages(Tap):
-    """Shows what passes, each message with the phase after it. Of the other side's phase a recording knows nothing."""
+    """Shows each message with the phase after it; the other side's phase is not in a recording."""
 
     def __init__(self, role: Role, view: View) -> None:
         self._is_client = role is Role.CLIENT
@@ -70,11 +70,11 @@ class _Messages(Tap):
         self._waiting: list[tuple[bool, str]] = []
 
     def message_received(self, text: bytes | str, via: Hashable, now: float) -> None:
-        """Keep it until it was acted on."""
+        """Keep the message until the engine has acted on it."""
         self._waiting.append((False, text if isinstance(text, str) else text.decode(errors="backslashreplace")))
 
     def message_sent(self, text: bytes, via: Hashable, now: float) -> None:
-        """Keep it until the call is over."""
+        """Keep the message until the call is over."""
         self._waiting.append((True, text.decode()))
 
     def received(self, data: bytes | None, now: float) -> None:
@@ -88,7 +88,7 @@ class _Messages(Tap):
             self._waiting.append((True, "(end of output)"))
 
     def flush(self, phase: str) -> None:
-        """Show what waits."""
+        """Show the messages kept."""
         for is_own, text in self._waiting:
             client, server = (phase, "") if self._is_client else ("", phase)
             if is_own == self._is_client:

@@ -10,7 +10,7 @@ A script begins with its setup, one ``name: value`` a line, all of it optional::
 
 Then come its steps, one a line; a line that begins with white space goes on with the one before, and ``#`` at the
 beginning of a line is a comment. Values are JSON with the quotes left out where nothing is lost by it (see
-``mcpio.testing.patterns``); ``"jsonrpc": "2.0"`` is understood::
+``mcpio.testing.json_patterns``); ``"jsonrpc": "2.0"`` is understood::
 
     handshake                       the usual opening, from initialize to notifications/initialized, unseen
     C> {id: 2, method: ping}        the client sends this; S> is the server
@@ -49,7 +49,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.table import Phase, Role
 from mcpio.revisions import HANDSHAKE_REVISIONS, LATEST_HANDSHAKE, Revision
-from mcpio.testing.patterns import Reader
+from mcpio.testing.json_patterns import Reader
 
 __all__ = [
     "ACTS",

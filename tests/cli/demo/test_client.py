@@ -60,7 +60,7 @@ def _talk(talk: Callable[[Speaker], Awaitable[None]], *, silent: bool = False) -
     return notes.told
 
 
-def test_a_whole_conversation() -> None:
+def test_whole_conversation_succeeds() -> None:
     async def talk(client: Speaker) -> None:
         await client.initialize()
         await client.ask(PingRequest())
@@ -77,7 +77,7 @@ def test_a_whole_conversation() -> None:
     ]
 
 
-def test_a_cancelled_call() -> None:
+def test_cancelled_call_ends() -> None:
     async def talk(client: Speaker) -> None:
         await client.initialize()
         await client.ask_and_cancel(CallToolRequest("tick"), after=2)
@@ -90,7 +90,7 @@ def test_a_cancelled_call() -> None:
     assert told.index("> notifications/cancelled") < told.index("> ping")
 
 
-def test_an_error_answer_is_raised() -> None:
+def test_error_response_raises() -> None:
     async def talk(client: Speaker) -> None:
         await client.initialize()
         with pytest.raises(RequestError):
@@ -100,7 +100,7 @@ def test_an_error_answer_is_raised() -> None:
     assert ("< error", "operating") in _talk(talk)
 
 
-def test_a_server_that_says_nothing_is_given_up() -> None:
+def test_silent_server_times_out() -> None:
     async def talk(client: Speaker) -> None:
         with pytest.raises(RequestTimeout):
             await client.initialize()
@@ -108,7 +108,7 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
     assert _talk(talk, silent=True) == [("> initialize", "initializing")]
 
 
-def test_a_server_that_ends_is_an_error() -> None:
+def test_server_exit_raises() -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         await far.send_eof()

@@ -11,14 +11,14 @@ import sys
 import pytest
 
 from mcpio.cli import main
-from mcpio.cli.demo import _hear
+from mcpio.cli.demo import _server_wrote
 from mcpio.cli.demo.view import View
-from mcpio.cli.failures import Exit
+from mcpio.cli.exit_status import Exit
 
 COMMAND = [sys.executable, "-m", "mcpio", "demo"]
 
 
-def test_the_whole_conversation_is_shown() -> None:
+def test_whole_conversation_shown() -> None:
     run = subprocess.run(COMMAND, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"})
     assert (run.returncode, run.stderr) == (Exit.DONE, "")
     assert "\x1b" not in run.stdout
@@ -35,7 +35,7 @@ def test_the_whole_conversation_is_shown() -> None:
     assert re.search(r"^Done: 27 messages in \d\.\d s; the server exited with status 0\.$", run.stdout, re.MULTILINE)
 
 
-def test_nobody_reads_it() -> None:
+def test_closed_output_exits_quietly() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     run = subprocess.run(COMMAND, stdout=writing, stderr=subprocess.PIPE)
@@ -43,7 +43,7 @@ def test_nobody_reads_it() -> None:
     assert (run.returncode, run.stderr) == (Exit.OUTPUT_CLOSED, b"")
 
 
-def test_a_signal_ends_it() -> None:
+def test_signal_ends_the_demo() -> None:
     with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         while "initialize" not in process.stdout.readline():
@@ -60,7 +60,7 @@ def test_a_signal_ends_it() -> None:
         ("print('hello')", Exit.SERVER_DIED, "the connection ended"),
     ],
 )
-def test_a_demo_that_fails_says_so(
+def test_failing_server_fails_the_demo(
     program: str, status: Exit, said: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("mcpio.cli.demo.SERVER", (sys.executable, "-c", program))
@@ -68,24 +68,24 @@ def test_a_demo_that_fails_says_so(
     assert said in capfd.readouterr().err
 
 
-def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_server_program_fails(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("mcpio.cli.demo.SERVER", ("no-such-program-here",))
     assert main(["demo"]) is Exit.NO_PROGRAM
     assert "no such program" in capfd.readouterr().err
 
 
-def test_a_conversation_that_does_not_end(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_endless_conversation_times_out(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("mcpio.cli.demo.SERVER", ("sh", "-c", "cat > /dev/null"))
-    monkeypatch.setattr("mcpio.cli.demo.PATIENCE", 0.05)
+    monkeypatch.setattr("mcpio.cli.demo.DEADLINE", 0.05)
     assert main(["demo"]) is Exit.TIMEOUT
-    assert "the conversation is not over after 0.05 s" in capfd.readouterr().err
+    assert "the conversation has not ended after 0.05 s" in capfd.readouterr().err
 
 
-def test_what_the_server_says_besides_its_phase_is_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_standard_error_of_the_server_is_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
     lines: list[str] = []
     view = View(lines.append, 80, colour=False)
     view.sent("a", "new")
     for line in ("phase of the moon", "phase", "Traceback:", "phase in new"):
-        _hear(view, line)
+        _server_wrote(view, line)
     assert capsys.readouterr().err == "server: phase of the moon\nserver: phase\nserver: Traceback:\n"
     assert len(lines) == 1

@@ -10,7 +10,7 @@ from mcpio.cli.demo.server import ReportingStream, server
 from mcpio.trio import memory_client, open_transport, serve
 
 
-def test_it_offers_something_of_everything() -> None:
+def test_server_offers_every_feature() -> None:
     async def main() -> None:
         async with memory_client(server) as client:
             reports: list[tuple[float, float | None]] = []
@@ -25,7 +25,7 @@ def test_it_offers_something_of_everything() -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_each_line_is_reported_with_the_phase_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_line_reported_with_the_phase_after_it(capsys: pytest.CaptureFixture[str]) -> None:
     async def main() -> None:
         near, far = trio.testing.memory_stream_pair()
         async with trio.open_nursery() as nursery:
@@ -48,7 +48,7 @@ def test_each_line_is_reported_with_the_phase_after_it(capsys: pytest.CaptureFix
     ]
 
 
-def test_before_a_session_is_known_the_phase_is_new(capsys: pytest.CaptureFixture[str]) -> None:
+def test_phase_before_the_session_is_new(capsys: pytest.CaptureFixture[str]) -> None:
     async def main() -> None:
         near, _ = trio.testing.memory_stream_pair()
         stream = ReportingStream(near)

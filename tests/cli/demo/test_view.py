@@ -20,7 +20,7 @@ class Shown:
         self.view = View(self.lines.append, columns, colour=colour)
 
 
-def test_a_row_has_both_phases_at_its_sides() -> None:
+def test_row_shows_both_phases() -> None:
     shown = Shown()
     shown.view.sent(TEXT, "operating")
     shown.view.reported("in", "initializing")
@@ -32,14 +32,14 @@ def test_a_row_has_both_phases_at_its_sides() -> None:
     ]
 
 
-def test_the_headings_stand_over_the_columns() -> None:
+def test_headings_align_with_columns() -> None:
     shown = Shown()
     shown.view.title(12)
     assert shown.lines[0].startswith(f"A client (this process, {os.getpid()}) and a server (its child, 12) ")
     assert shown.lines[-1] == "client       message" + " " * 54 + "server"
 
 
-def test_rows_keep_the_clients_order_whatever_the_server_reports_first() -> None:
+def test_rows_keep_the_order_of_the_client() -> None:
     shown = Shown()
     shown.view.reported("out", "operating")
     shown.view.sent("a", "operating")
@@ -56,7 +56,7 @@ def test_rows_keep_the_clients_order_whatever_the_server_reports_first() -> None
     assert shown.view.complete
 
 
-def test_a_long_message_goes_on_below_and_is_cut_in_the_end() -> None:
+def test_long_message_wrapped_and_cut() -> None:
     shown = Shown()
     shown.view.sent("x" * 1000, "new")
     shown.view.reported("in", "new")
@@ -66,7 +66,7 @@ def test_a_long_message_goes_on_below_and_is_cut_in_the_end() -> None:
     assert len(shown.lines[0]) == 80
 
 
-def test_a_narrow_terminal_has_the_phases_on_a_line_of_their_own() -> None:
+def test_narrow_terminal_shows_phases_on_a_separate_line() -> None:
     shown = Shown(40)
     shown.view.title(12)
     shown.view.step("The handshake settles the revision and the rest.")
@@ -93,7 +93,7 @@ def test_any_width_works(columns: int) -> None:
     assert "Done: 1 messages in 1.2 s; all is well." in " ".join(shown.lines)
 
 
-def test_colour_is_only_decoration() -> None:
+def test_colour_does_not_change_the_text() -> None:
     plain, coloured = Shown(), Shown(colour=True)
     for shown in (plain, coloured):
         shown.view.step("A step.")
@@ -105,7 +105,7 @@ def test_colour_is_only_decoration() -> None:
     assert stripped != coloured.lines
 
 
-def test_what_a_message_says_does_not_drive_the_terminal() -> None:
+def test_control_characters_of_messages_are_escaped() -> None:
     shown = Shown()
     shown.view.sent("\x1b[2J", "new")
     shown.view.reported("in", "new")
@@ -122,7 +122,7 @@ def test_what_a_message_says_does_not_drive_the_terminal() -> None:
         (True, {"TERM": "dumb"}, False),
     ],
 )
-def test_colour_is_for_terminals_whose_owner_does_not_mind(
+def test_colour_only_on_terminals_without_no_color(
     terminal: bool,
     variables: dict[str, str],
     colour: bool,
@@ -138,7 +138,7 @@ def test_colour_is_for_terminals_whose_owner_does_not_mind(
     assert ("\x1b[1m" in capsys.readouterr().out) is colour
 
 
-def test_an_output_that_broke_is_met_by_the_client_and_not_by_the_reader_of_reports() -> None:
+def test_broken_output_raises_in_the_client_only() -> None:
     def fail(text: str) -> None:
         raise BrokenPipeError
 

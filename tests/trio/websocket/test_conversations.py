@@ -18,7 +18,7 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
 from mcpio.revisions import Revision
 from mcpio.testing import Script
-from mcpio.testing.acts import Side
+from mcpio.testing.script_side import Side
 from mcpio.trio._websocket.adapter import WebSocketAdapter
 from mcpio.websocket import WebSocket, WebSocketOptions
 

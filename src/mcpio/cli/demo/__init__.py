@@ -1,8 +1,7 @@
-"""``mcpio demo``: a server process and a client process hold a conversation, and every message of it is shown.
+"""``mcpio demo``: a client and a server talk over two pipes, and every message is shown.
 
-The client is this process and the server a child of it; between them are two pipes. What is shown is what went through
-the pipes, and the phases are what the two engines said of themselves when they had acted on the message: the client's
-directly, the server's by a line on its standard error.
+The client is this process and the server its child. Beside each message stand the phases of the two engines after
+they acted on it: the client's is read directly, the server reports its own on standard error.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import trio
 
 from mcpio.cli.demo.client import Speaker
 from mcpio.cli.demo.view import REPORT, View
-from mcpio.cli.failures import Exit, Failure, explained
+from mcpio.cli.exit_status import Exit, Failure, failure_of
 from mcpio.errors import McpError
 from mcpio.trio import open_process_stream, run_until_signalled
 from mcpio.types.lifecycle import PingRequest
@@ -27,41 +26,41 @@ __all__ = ["add_arguments", "hold", "run"]
 
 SERVER = (sys.executable, "-m", "mcpio.cli.demo.server")
 
-PATIENCE = 30.0
+DEADLINE = 30.0
 """Seconds for the whole conversation, which takes two."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes: nothing."""
+    """Add no arguments."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Be the command."""
+    """Run the command and return the exit status."""
     return run_until_signalled(partial(hold, View.for_output()), patience=None)
 
 
 async def hold(view: View) -> int:
-    """Hold the conversation."""
+    """Start the server and hold the conversation."""
     began = trio.current_time()
     try:
-        with trio.fail_after(PATIENCE):
-            # Our own program: it may have the whole environment, which may say where to find mcpio.
-            async with open_process_stream(SERVER, inherit_env=True, stderr=partial(_hear, view)) as process:
+        with trio.fail_after(DEADLINE):
+            # Our own program may inherit the environment, which may say where to find mcpio.
+            async with open_process_stream(SERVER, inherit_env=True, stderr=partial(_server_wrote, view)) as process:
                 view.title(process.pid)
                 await converse(Speaker(process.stream, view), view)
                 status = await process.wait()
     except McpError as error:
-        raise explained(error) from error
+        raise failure_of(error) from error
     except trio.TooSlowError as error:
-        raise Failure(Exit.TIMEOUT, f"the conversation is not over after {PATIENCE:g} s") from error
+        raise Failure(Exit.TIMEOUT, f"the conversation has not ended after {DEADLINE:g} s") from error
     view.end(f"the server exited with status {status}", trio.current_time() - began)
     if status != 0 or not view.complete:
-        raise Failure(Exit.SERVER_DIED, f"the server exited with status {status}, or has not said all its phases")
+        raise Failure(Exit.SERVER_DIED, f"the server exited with status {status}, or did not report all its phases")
     return Exit.DONE
 
 
 async def converse(client: Speaker, view: View) -> None:
-    """Say everything, and expect it to be answered."""
+    """Send each request of the demo and check the answers."""
     view.step("The handshake settles the revision and what each side can do.")
     await client.initialize()
     view.step("What does the server offer?")
@@ -83,8 +82,8 @@ async def converse(client: Speaker, view: View) -> None:
     await client.close()
 
 
-def _hear(view: View, line: str) -> None:
-    """Take in a line of the server's standard error: a report of its phase, or else something for people."""
+def _server_wrote(view: View, line: str) -> None:
+    """Handle a line of the server's standard error: a report of its phase, or text for the user."""
     word, _, report = line.partition(" ")
     direction, _, phase = report.partition(" ")
     if word == REPORT and direction in {"in", "out"}:

@@ -1,7 +1,7 @@
 """The demo's client: the engine and a stream, in one task, one request after the other.
 
-``mcpio.trio`` would do all of this, and several requests at once. Here each message is taken in by itself, so that the
-phase after it can be told.
+``mcpio.trio`` would do all of this, with concurrent requests. Here the engine gets one message at a time, so that the
+phase after each can be shown.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Speaker:
         self._connection = ClientConnection(Implementation("mcpio-demo-client", mcpio.__version__))
 
     async def initialize(self) -> None:
-        """Shake hands: the result is followed by ``notifications/initialized``."""
+        """Perform the handshake, up to ``notifications/initialized``."""
         await self._outcome(self._connection.send_initialize(now=trio.current_time()))
         await self._write()
 
     async def ask(self, request: Any, *, progress: bool = False) -> Any:
-        """Ask the server and return the result. Raises what the request fails with."""
+        """Send a request and return its result. Raises the error of a request that fails."""
         return await self._outcome(self._connection.send_request(request, now=trio.current_time(), progress=progress))
 
     async def ask_and_cancel(self, request: Any, *, after: int) -> None:
-        """Ask the server, and give up after some reports of progress."""
+        """Send a request, and cancel it after ``after`` reports of progress."""
         id = self._connection.send_request(request, now=trio.current_time(), progress=True)
         reports = 0
         while reports < after:
@@ -49,11 +49,11 @@ class Speaker:
         await self._write()
 
     async def close(self) -> None:
-        """Close our end, and wait for the server to close its own."""
+        """Close our end, and wait for the server to close its end."""
         self._connection.close(trio.current_time())
         await self._write()
         while data := await self._stream.receive_some():
-            self._take(data)
+            self._feed(data)
         self._view.received("(end of output)", self._phase)
 
     async def _outcome(self, id: OutgoingId) -> Any:
@@ -68,16 +68,16 @@ class Speaker:
                         raise event.error
 
     async def _turn(self) -> list[Event]:
-        """Write what there is to write, wait for input or for a deadline, and return what came of it."""
+        """Write the output, wait for input or the deadline, and return the events."""
         await self._write()
         deadline = self._connection.next_deadline()
         with trio.move_on_at(math.inf if deadline is None else deadline):
-            return self._take(await self._stream.receive_some())
+            return self._feed(await self._stream.receive_some())
         self._connection.handle_timeout(trio.current_time())
         return list(self._connection.events())
 
-    def _take(self, data: bytes | bytearray) -> list[Event]:
-        """Take in what came, message by message, and show each with the phase after it."""
+    def _feed(self, data: bytes | bytearray) -> list[Event]:
+        """Feed the engine message by message, and show each with the phase after it."""
         now = trio.current_time()
         if not data:
             self._connection.receive_data(None, now)

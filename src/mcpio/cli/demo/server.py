@@ -1,4 +1,4 @@
-"""The demo's server: an ordinary one, on a stream that tells on standard error what passes and in which phase."""
+"""The demo's server: an ordinary server on a stream that reports each message and the phase on standard error."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ async def main() -> None:
 
 
 class ReportingStream(trio.abc.HalfCloseableStream):
-    """A stream that reports each line, with the phase of the connection: when it was acted on, or is about to go."""
+    """Reports each line with the connection's phase: incoming lines once handled, outgoing ones before they go."""
 
     connection: Connection | None = None
 
     def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
         self._stream = stream
         self._taken = 0
-        """How many lines came in and are not reported yet."""
+        """Incoming lines that are not reported yet."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Read. Whoever reads on has acted on what was read before."""
+        """Read. A new read means that the connection has handled the previous input."""
         self._report_taken()
         data = await self._stream.receive_some(max_bytes)
-        # The end counts as a message.
+        # The end of input counts as a message.
         self._taken += data.count(b"\n") if data else 1
         return data
 

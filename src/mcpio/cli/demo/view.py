@@ -1,4 +1,4 @@
-"""How the demo looks: one row for each message, in the middle what went over the pipe, at the sides the phases."""
+"""The display of a conversation: a row for each message, with the phases of both sides beside it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Final
 import attrs
 
 from mcpio._printable import printable
-from mcpio.cli.console import is_terminal, width
+from mcpio.cli.output import is_terminal, width
 
 __all__ = ["REPORT", "View"]
 
 REPORT: Final = "phase"
-"""The first word of the lines by which the server tells its phase; a direction and the phase follow."""
+"""The first word of the lines that report the server's phase; a direction and the phase follow."""
 
 PHASE_COLUMNS: Final = 13
 NARROW: Final = 72
-"""Below this many columns the phases have a line of their own."""
+"""Below this many columns the phases get a separate line."""
 LEAST_ROOM: Final = 24
-"""How many characters of a message a line has, however narrow the terminal is."""
+"""The least number of characters of a message per line, however narrow the terminal."""
 MOST_LINES: Final = 3
 MOST_CHARACTERS: Final = 210
-"""A message is cut after so many lines, unless it would show fewer characters than this."""
+"""A message is cut after MOST_LINES lines, but never below this many characters."""
 
 BOLD, DIM, CYAN, GREEN, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[32m", "\x1b[0m"
 
@@ -37,14 +37,14 @@ class Row:
     """A message, as the client saw it."""
 
     direction: str
-    """``"in"`` or ``"out"``, as the server has it."""
+    """``"in"`` or ``"out"``, as seen by the server."""
     text: str
     client: str
     """The client's phase."""
 
 
 class View:
-    """Prints rows in the order in which the client saw the messages, each once the server told its phase, too."""
+    """Prints rows in the client's order of messages, each as soon as the server's phase is known too."""
 
     def __init__(self, write: Callable[[str], object], columns: int, *, colour: bool) -> None:
         self._write = write
@@ -57,7 +57,7 @@ class View:
 
     @classmethod
     def for_output(cls) -> View:
-        """Return a view on standard output, in colour if that is a terminal and nobody minds."""
+        """Return a view on standard output, in colour on a terminal unless NO_COLOR is set."""
         terminal = is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
         return cls(lambda text: print(text, flush=True), width(), colour=terminal and not os.environ.get("NO_COLOR"))
 
@@ -67,7 +67,7 @@ class View:
         return not self._waiting
 
     def title(self, pid: int) -> None:
-        """Say what is to be seen."""
+        """Print the heading."""
         self._lines(f"A client (this process, {os.getpid()}) and a server (its child, {pid}) talk MCP over two pipes.")
         self._lines("Shown is each message as it went over the pipe, and the phase of each side after it.")
         if self._columns >= NARROW:
@@ -78,27 +78,27 @@ class View:
             )
 
     def step(self, text: str) -> None:
-        """Begin a part of the conversation."""
+        """Print the heading of a part of the conversation."""
         self._steps += 1
         self._put(f"{self._steps}. {text}")
 
     def sent(self, text: str, phase: str) -> None:
-        """Show a message of the client's, and the client's phase after it."""
+        """Add a message from the client, with the client's phase after it."""
         self._put(Row("in", text, phase))
 
     def received(self, text: str, phase: str) -> None:
-        """Show a message of the server's, and the client's phase after it."""
+        """Add a message from the server, with the client's phase after it."""
         self._put(Row("out", text, phase))
 
     def reported(self, direction: str, phase: str) -> None:
-        """Take in the server's phase after the next message of a direction."""
+        """Add the server's phase after the next message of a direction."""
         self._reports[direction].append(phase)
-        # Whoever reads standard error has no use for a failure to write; the next message meets it again.
+        # The caller reads the server's standard error and cannot handle a failed write; the next message fails again.
         with suppress(OSError):
             self._flush()
 
     def end(self, text: str, seconds: float) -> None:
-        """Say how it went."""
+        """Print the summary."""
         self._write("")
         self._lines(f"Done: {self._rows} messages in {seconds:.1f} s; {text}.")
 
@@ -145,7 +145,7 @@ class View:
 
 
 def _cut(text: str, room: int) -> list[str]:
-    """Return the first lines of a text that is broken anywhere, and say how much is left out."""
+    """Break a text into lines of ``room`` characters, and cut it if it is long."""
     most = room * max(MOST_LINES, MOST_CHARACTERS // room)
     if len(text) > most:
         left_out = f"... ({len(text)} characters)"

@@ -11,9 +11,9 @@ The class has a test for each check, under pytest and unittest; ``check_transpor
 fails raises ``TransportFault``, which says what was expected of the transport, and what happened.
 """
 
+from mcpio.testing.transport_kit._check import Check, Stage, TransportFault, kit_server
 from mcpio.testing.transport_kit._harness import Conversation, Ends, Harness, PairHarness
-from mcpio.testing.transport_kit._running import CHECKS, TransportTests, check_transport, run_check
-from mcpio.testing.transport_kit._stage import Check, Stage, TransportFault, kit_server
+from mcpio.testing.transport_kit._runner import CHECKS, TransportTests, check_transport, run_check
 
 __all__ = [
     "CHECKS",

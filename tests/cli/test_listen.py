@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mcpio.cli import main
-from mcpio.cli.failures import Exit
-from mcpio.cli.http_serving import Address, address, place
+from mcpio.cli.addresses import Address, parse_address, parse_place
+from mcpio.cli.exit_status import Exit
 
 
 @pytest.fixture
@@ -31,20 +31,21 @@ def module(tmp_path: Path) -> str:
         ("[::1]:8000", "::1", 8000),
     ],
 )
-def test_an_address_is_a_port_or_a_host_and_a_port(text: str, host: str, port: int) -> None:
-    assert address(text) == Address(host, port)
+def test_address_parsed(text: str, host: str, port: int) -> None:
+    assert parse_address(text) == Address(host, port)
 
 
-def test_a_place_may_be_a_unix_socket() -> None:
-    assert (place("unix:/run/s"), place("unix:s"), place("80")) == ("/run/s", "s", Address("127.0.0.1", 80))
+def test_place_accepts_unix_sockets() -> None:
+    found = parse_place("unix:/run/s"), parse_place("unix:s"), parse_place("80")
+    assert found == ("/run/s", "s", Address("127.0.0.1", 80))
 
 
 @pytest.mark.parametrize("text", ["", "http", "localhost", "unix:", "localhost:", "65536", "-1", "1.5", "²"])
-def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is no port, and no host and port"):
-        address(text)
-    with pytest.raises(argparse.ArgumentTypeError, match="is no port, and no host and port"):
-        place(text)
+def test_invalid_address_rejected(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a port or HOST:PORT"):
+        parse_address(text)
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a port or HOST:PORT"):
+        parse_place(text)
 
 
 @pytest.mark.parametrize(
@@ -63,17 +64,17 @@ def test_what_is_no_address(text: str) -> None:
             "no URL has '/é' for its path: --health takes printable ASCII but ? and #",
         ),
         (["--http", "0", "--health", "/mcp"], "one path for two things: /mcp, /mcp"),
-        (["--http", "0", "--record", "x"], "--record writes down one conversation: it is not for --http"),
+        (["--http", "0", "--record", "x"], "--record writes one conversation: it is not for --http"),
     ],
 )
-def test_what_does_not_go_together(module: str, words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_conflicting_options_rejected(
+    module: str, words: list[str], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["serve", module, *words]) is Exit.USAGE
     assert capfd.readouterr().err == f"mcpio: {said}\n"
 
 
-def test_a_file_in_which_sessions_cannot_be_kept(
-    module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_unusable_store_file_reported(module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("no database " * 100)
     for name in ("notes.txt", "nowhere/sessions.db"):
         path = str(tmp_path / name)
@@ -81,7 +82,7 @@ def test_a_file_in_which_sessions_cannot_be_kept(
         assert capfd.readouterr().err.startswith(f"mcpio: cannot keep sessions in {path}: ")
 
 
-def test_an_address_that_is_taken(module: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_address_in_use_reported(module: str, capfd: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

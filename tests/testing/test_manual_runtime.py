@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcpio.testing import Cancelled, ManualRuntime
-from mcpio.testing.runtime import ManualTask
+from mcpio.testing.manual_runtime import ManualTask
 
 
 async def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong with a command, and the exit status that each fault has."""
+"""Exit statuses, and the failure of a command that each error of the library becomes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from mcpio.errors import (
     RequestTimeout,
 )
 
-__all__ = ["CREDENTIALS", "Exit", "Failure", "did_you_mean", "explained"]
+__all__ = ["CREDENTIALS", "Exit", "Failure", "did_you_mean", "failure_of"]
 
 CREDENTIALS = ". Credentials are given by --header, as in --header 'Authorization: Bearer ...'"
-"""What to do where a server wants to know who asks."""
+"""Advice for a server that requires authentication."""
 
 
 class Exit(enum.IntEnum):
@@ -31,7 +31,7 @@ class Exit(enum.IntEnum):
     TOOL_FAILED = 1
     """The tool ran and says that it failed."""
     USAGE = 2
-    """The command line makes no sense."""
+    """The command line is wrong."""
     BAD_ARGUMENTS = 3
     """The arguments do not fit the tool or the prompt."""
     NOT_FOUND = 4
@@ -39,19 +39,19 @@ class Exit(enum.IntEnum):
     REFUSED = 5
     """The server answered with an error."""
     PROTOCOL = 6
-    """What the program says is not the protocol, or in no revision that we speak."""
+    """The server violates the protocol, or shares no revision with us."""
     SERVER_DIED = 7
-    """The server ended, or closed its output, before it had answered."""
+    """The server exited, or closed its output, before it answered."""
     NOT_LOADED = 8
-    """``serve``: there is no server where the command line says."""
+    """``serve``: the server could not be loaded, or could not listen."""
     UNREACHABLE = 9
-    """No connection to the server at a URL came about."""
+    """The server at a URL could not be reached."""
     UNWRITABLE = 74
     """The output of the command cannot be written, for instance because the disk is full."""
     TIMEOUT = 124
     """The server did not answer in time."""
     NOT_EXECUTABLE = 126
-    """The server's program is there and cannot be started."""
+    """The server's program exists but could not be started."""
     NO_PROGRAM = 127
     """The server's program does not exist."""
     OUTPUT_CLOSED = 141
@@ -59,7 +59,7 @@ class Exit(enum.IntEnum):
 
 
 class Failure(Exception):
-    """A command cannot do what it was asked to. The text is for people and stands by itself."""
+    """Ends a command with an exit status and a message for the user."""
 
     def __init__(self, status: Exit, message: str) -> None:
         super().__init__(message)
@@ -68,12 +68,12 @@ class Failure(Exception):
 
     @property
     def kind(self) -> str:
-        """A name for programs, such as ``not-found``."""
+        """The name of the status in ``--json`` output, such as ``not-found``."""
         return self.status.name.lower().replace("_", "-")
 
 
-def explained(error: McpError, *, by_url: bool = False) -> Failure:
-    """Return the failure that an error of the library amounts to. ``by_url`` tells how the server is reached."""
+def failure_of(error: McpError, *, by_url: bool = False) -> Failure:
+    """Return the failure for an error of the library. ``by_url``: the server was reached by URL, not started."""
     match error:
         case ConnectFailed() if by_url and _is_unreachable(error):
             return Failure(Exit.UNREACHABLE, str(error))
@@ -90,20 +90,20 @@ def explained(error: McpError, *, by_url: bool = False) -> Failure:
         case ConnectionLost() | NoBackChannel():
             return Failure(Exit.SERVER_DIED, str(error))
         case InvalidMessage():
-            return Failure(Exit.PROTOCOL, f"the server's answer makes no sense: {error}")
+            return Failure(Exit.PROTOCOL, f"the server's answer is malformed: {error}")
         case RemoteProtocolError():
             return Failure(Exit.PROTOCOL, f"the server breaks the protocol: {error}")
     return Failure(Exit.PROTOCOL, str(error))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean …?" for the known names that are close to one, or nothing."""
+    """Return " Did you mean …?" with the known names similar to ``name``, or an empty string."""
     close = get_close_matches(name, list(known), n=3, cutoff=0.75)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def _advice(refusal: AuthorizationRequired) -> str:
-    """Return how credentials are given, if the server asks for any: 403 alone may be about the host or the origin."""
+    """Return how to pass credentials if the server asks for them; a bare 403 may be about the Host or the Origin."""
     return CREDENTIALS if refusal.status == 401 or refusal.challenges else ""
 
 

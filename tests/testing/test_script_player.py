@@ -214,6 +214,6 @@ def test_a_handshake_that_fails_is_named() -> None:
 
 def test_a_refusal_that_changes_something_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     states = itertools.count()
-    monkeypatch.setattr("mcpio.testing.player._state", lambda *_: next(states))
+    monkeypatch.setattr("mcpio.testing.script_player._state", lambda *_: next(states))
     with pytest.raises(ScriptFailed, match="refused, but the state is another"):
         play(parse_script("client request ping\nrefused cannot"), BOTH)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 import pytest
 
 from mcpio import LoggingMessageNotification
-from mcpio.cli.console import Console, width
+from mcpio.cli.output import Console, width
 
 
 class Terminal(io.StringIO):
@@ -28,13 +28,13 @@ def screens() -> Iterator[tuple[Terminal, Terminal]]:
         yield out, err
 
 
-def test_a_pipe_gets_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipe_gets_unescaped_text(capsys: pytest.CaptureFixture[str]) -> None:
     Console().result("\x1b[2Jred")
     Console().result("with its own end\n")
     assert capsys.readouterr() == ("\x1b[2Jred\nwith its own end\n", "")
 
 
-def test_a_terminal_gets_unsafe_characters_as_escapes() -> None:
+def test_terminal_gets_control_characters_escaped() -> None:
     with screens() as (out, err):
         Console().result("\x1b[2J\ttabs\nand\rlines\x9b \u202eexe.\u200b")
         Console().failure("\x07")
@@ -42,7 +42,7 @@ def test_a_terminal_gets_unsafe_characters_as_escapes() -> None:
     assert err.getvalue() == "mcpio: \\x07\n"
 
 
-def test_progress_on_a_terminal_is_one_line_that_changes() -> None:
+def test_progress_on_a_terminal_rewrites_one_line() -> None:
     with screens() as (_, err):
         console = Console()
         console.progress(1, 2, None)
@@ -51,7 +51,7 @@ def test_progress_on_a_terminal_is_one_line_that_changes() -> None:
     assert err.getvalue() == "\r\x1b[Kprogress: 1 of 2\r\x1b[Kprogress: 2 nearly\\x1b\ndone\n"
 
 
-def test_a_result_after_progress_begins_on_a_line_of_its_own() -> None:
+def test_result_after_progress_starts_a_new_line() -> None:
     with screens() as (out, err):
         console = Console()
         console.progress(0.5, None, None)
@@ -60,13 +60,13 @@ def test_a_result_after_progress_begins_on_a_line_of_its_own() -> None:
     assert out.getvalue() == "5\n"
 
 
-def test_log_messages_say_their_level_and_who_logs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_messages_show_level_and_logger(capsys: pytest.CaptureFixture[str]) -> None:
     Console().log(LoggingMessageNotification("error", "no wood", "store"))
     Console().log(LoggingMessageNotification("debug", {"n": "é"}))
     assert capsys.readouterr().err == 'error (store): no wood\ndebug: {"n": "é"}\n'
 
 
-def test_quiet_means_results_and_failures_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_results_and_failures_only(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(quiet=True)
     console.note("x")
     console.log(LoggingMessageNotification("error", "x"))
@@ -75,7 +75,7 @@ def test_quiet_means_results_and_failures_only(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr() == ("", "mcpio: y\n")
 
 
-def test_without_any_output_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_outputs_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
     console = Console()
@@ -86,7 +86,7 @@ def test_without_any_output_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> No
     console.failure("x")
 
 
-def test_bytes_come_after_the_text_before_them(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_bytes_follow_buffered_text(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     console = Console()
     console.exact("text, ")
     console.data(b"\xff")
@@ -94,18 +94,18 @@ def test_bytes_come_after_the_text_before_them(capfdbinary: pytest.CaptureFixtur
     assert capfdbinary.readouterr().out == b"text, \xff"
 
 
-def test_an_output_without_bytes_gets_none() -> None:
+def test_text_only_output_skips_bytes() -> None:
     with screens() as (out, _):
         Console().data(b"\xff")
     assert out.getvalue() == ""
 
 
-def test_the_width_is_the_terminals_or_what_columns_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_width_from_terminal_or_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "50")
     assert width() == 50
 
 
-def test_what_a_server_writes_beside_the_protocol_drives_no_terminal() -> None:
+def test_standard_error_of_the_server_is_escaped() -> None:
     with screens() as (_, err):
         console = Console()
         console.progress(1, None, None)
@@ -113,7 +113,7 @@ def test_what_a_server_writes_beside_the_protocol_drives_no_terminal() -> None:
     assert err.getvalue() == "\r\x1b[Kprogress: 1\nserver: \\x1b[2Jup\n"
 
 
-def test_nothing_takes_standard_output_in_place_of_a_closed_standard_error(
+def test_closed_standard_error_does_not_redirect_to_standard_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stderr", None)

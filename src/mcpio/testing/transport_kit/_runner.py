@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Final
 
 import trio
 
-from mcpio.testing.transport_kit._ends import ENDS
+from mcpio.testing.transport_kit._check import Check, Stage, pauses
+from mcpio.testing.transport_kit._closing_checks import ENDS
 from mcpio.testing.transport_kit._harness import Harness
-from mcpio.testing.transport_kit._messages import MESSAGES
-from mcpio.testing.transport_kit._stage import Check, Stage, pauses
+from mcpio.testing.transport_kit._message_checks import MESSAGES
 from mcpio.trio._nurseries import ungrouped
 
 __all__ = ["CHECKS", "TransportTests", "check_transport", "run_check"]

@@ -11,9 +11,8 @@ import pytest
 from commanded import serving, written
 
 from mcpio.cli import main
-from mcpio.cli.failures import Exit, Failure
-from mcpio.cli.http_serving import Address
-from mcpio.cli.sockets import target
+from mcpio.cli.addresses import Address, parse_socket_url
+from mcpio.cli.exit_status import Exit, Failure
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def module(tmp_path: Path) -> str:
         ("ws+unix", signal.SIGTERM),
     ],
 )
-def test_a_server_is_called_where_it_says_that_it_is_until_a_signal_ends_it(
+def test_socket_server_answers_until_signalled(
     kind: str, status: signal.Signals, module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "s"
@@ -61,29 +60,29 @@ def test_a_server_is_called_where_it_says_that_it_is_until_a_signal_ends_it(
         ("unix:s", "s"),
     ],
 )
-def test_where_a_server_is(text: str, where: Address | str) -> None:
-    assert target(text) == where
+def test_socket_url_parsed(text: str, where: Address | str) -> None:
+    assert parse_socket_url(text) == where
 
 
 @pytest.mark.parametrize("text", ["tcp://", "tcp://localhost", "tcp://localhost:x", "unix:"])
-def test_what_says_no_place(text: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Failure, match="names no"):
-        target(text)
+def test_incomplete_socket_url_rejected(text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Failure, match="has no"):
+        parse_socket_url(text)
     assert main(["list", text]) is Exit.USAGE
 
 
-def test_a_server_that_is_not_there(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_connection_refused_is_unreachable(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["list", f"unix:{tmp_path}/s"]) is Exit.UNREACHABLE
     assert f"no connection to {tmp_path}/s: " in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--header", "a:b"], ["--cwd", "."], ["--env", "a=b"], ["--inherit-env"]])
-def test_options_for_other_servers_are_refused(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_process_and_http_options_rejected_for_sockets(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["list", *words, "unix:s"]) is Exit.USAGE
     assert f"{words[0]} is for servers " in capfd.readouterr().err
 
 
-def test_places_that_cannot_be_had(module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unusable_socket_address_reported(module: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for words in (["--unix", module], ["--http", f"unix:{module}"]):
         assert main(["serve", module, *words]) is Exit.NOT_LOADED
         assert f"cannot listen at {module}: " in capfd.readouterr().err
@@ -94,5 +93,5 @@ def test_places_that_cannot_be_had(module: str, tmp_path: Path, capfd: pytest.Ca
     assert main(["serve", module, "--tcp", "a..b:0"]) is Exit.NOT_LOADED
     assert "cannot listen at a..b port 0: " in capfd.readouterr().err
     assert main(["serve", module, "--unix", ""]) is Exit.USAGE
-    assert capfd.readouterr().err == "mcpio: --unix names no path\n"
+    assert capfd.readouterr().err == "mcpio: --unix needs a path\n"
     assert main(["serve", module, "--tcp", "0", "--record", "x"]) is Exit.USAGE

@@ -1,4 +1,4 @@
-"""A conversation with a server that is started for one command: how to say which, and how it is held."""
+"""Commands that use a server: which server the command line names, and a client of it for one command."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import math
 import os
 import shlex
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import mcpio
 from mcpio.app.client import Client
-from mcpio.cli import recording, sockets
-from mcpio.cli.console import Console
-from mcpio.cli.failures import Exit, Failure, explained
+from mcpio.cli import recording
+from mcpio.cli.addresses import SOCKET_SCHEMES, parse_socket_url
+from mcpio.cli.exit_status import Exit, Failure, failure_of
+from mcpio.cli.output import Console
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import McpError
@@ -23,19 +25,19 @@ from mcpio.trio import open_stdio, run_until_signalled
 from mcpio.types.lifecycle import Implementation
 
 if TYPE_CHECKING:
-    from mcpio.trio._drivers import ConnectOptions, TrioClientContext
+    from mcpio.trio._drivers import ConnectOptions
 
-__all__ = ["Work", "add_options", "add_words", "choose_server", "hold", "next_word", "no_more_words", "run"]
+__all__ = ["Work", "add_options", "add_words", "choose_server", "next_word", "no_more_words", "run"]
 
 WEBSOCKET = ("ws://", "wss://", "ws+unix://", "wss+unix://")
-URLS = ("http://", "https://", "http+unix://", "https+unix://", *WEBSOCKET, *sockets.SCHEMES)
-"""How a server begins that is not started."""
+URLS = ("http://", "https://", "http+unix://", "https+unix://", *WEBSOCKET, *SOCKET_SCHEMES)
+"""The prefixes of a server that already runs; anything else is a command to start."""
 
 GRACE = 1.0
-"""Seconds that a server has to end by itself, and again after it was told to."""
+"""Seconds that a started server has to exit when its input closes, and again when it is terminated."""
 
 Work: TypeAlias = Callable[[Client, argparse.Namespace, Console], Awaitable[int]]
-"""What a command does with a server; returns the exit status."""
+"""What a command does with a client; returns the exit status."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -69,18 +71,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME:VALUE",
         help="a header field of every request to a URL, such as 'Authorization: Bearer ...'; may be repeated",
     )
-    parser.add_argument("--inherit-env", action="store_true", help="give the server all of this environment")
+    parser.add_argument("--inherit-env", action="store_true", help="pass the whole environment to the server")
     recording.add_option(parser)
-    parser.add_argument("--cwd", type=_directory, metavar="DIRECTORY", help="where the server runs")
+    parser.add_argument("--cwd", type=_directory, metavar="DIRECTORY", help="the server's working directory")
 
 
 def add_words(parser: argparse.ArgumentParser, *words: str) -> None:
-    """Add the server's command and ``words``, and say in the usage how a server is named."""
+    """Add the server and ``words`` as positional arguments, and describe in the usage how to name a server."""
     said = " ".join(words)
     parser.usage = f"%(prog)s [options] {' '.join(['SERVER', *words])}\n       %(prog)s [options] {said}".rstrip()
     parser.usage += " -- PROGRAM [ARG ...]"
     parser.epilog = (
-        "SERVER is the server's command in quotes, such as 'python server.py', or where it is: http://, https://, "
+        "SERVER is the server's command in quotes, such as 'python server.py', or its address: http://, https://, "
         "ws://, wss://, http+unix://, ws+unix:// and tcp://HOST:PORT, or unix:PATH; or give the words of the command "
         "after --."
     )
@@ -89,10 +91,10 @@ def add_words(parser: argparse.ArgumentParser, *words: str) -> None:
 
 
 def choose_server(options: argparse.Namespace) -> None:
-    """Set ``options.server``: what stood after ``--``, or else the first word, taken out and split as a shell would.
+    """Set ``options.server`` and ``options.url`` from the words after ``--``, or else from the first word.
 
-    A word that is a URL stays whole, and is ``options.url`` too. ``Failure`` where there is none, the quotes do not
-    match, or an option does not go with such a server.
+    The first word is removed and split as a shell would, unless it is a URL. Raises Failure if there is no server, if
+    its quotes do not match, or if an option does not apply to it.
     """
     options.server = options.after
     options.url = None
@@ -113,7 +115,7 @@ def choose_server(options: argparse.Namespace) -> None:
 
 
 def next_word(options: argparse.Namespace, what: str) -> str:
-    """Take the next word of the command line. ``Failure`` where there is none."""
+    """Remove and return the next word of the command line. Raises Failure if there is none."""
     if not options.words:
         raise Failure(Exit.USAGE, f"no {what} given; see mcpio {options.command} --help")
     word: str = options.words.pop(0)
@@ -121,32 +123,46 @@ def next_word(options: argparse.Namespace, what: str) -> str:
 
 
 def no_more_words(options: argparse.Namespace) -> None:
-    """Raise ``Failure`` where there are words left."""
+    """Raise Failure if words are left."""
     if options.words:
-        raise Failure(Exit.USAGE, f"what is {options.words[0]!r} for? See mcpio {options.command} --help")
+        raise Failure(Exit.USAGE, f"unexpected argument {options.words[0]!r}; see mcpio {options.command} --help")
 
 
 def run(work: Work, options: argparse.Namespace) -> int:
-    """Start the server, do the work, end the server; return the exit status.
+    """Connect to the chosen server, run ``work`` with a client of it, and return the exit status.
 
-    ``options.server`` is its program and arguments. ``Failure`` where that cannot be done. One SIGINT or SIGTERM
-    cancels what is under way, ends the server, and leaves with 130 or 143; a second one leaves at once.
+    Raises Failure for every error of the library. One SIGINT or SIGTERM cancels the work, ends the server, and exits
+    with 130 or 143; a second one exits at once.
     """
-    return run_until_signalled(partial(hold, work, options), patience=None)
+    return run_until_signalled(partial(_run, work, options), patience=None)
 
 
-async def hold(work: Work, options: argparse.Namespace) -> int:
-    """Hold the conversation: ``run``, inside a Trio run."""
+async def _run(work: Work, options: argparse.Namespace) -> int:
     console = Console(quiet=options.quiet)
     with recording.recorder(options.record) as tap:
-        return await _hold(work, options, console, tap)
+        try:
+            async with _client_context(options, console, tap) as client:
+                return await work(client, options, console)
+        except McpError as error:
+            failure = failure_of(error, by_url=options.url is not None)
+            if failure.status in (Exit.NO_PROGRAM, Exit.NOT_EXECUTABLE):
+                raise Failure(failure.status, failure.message + _advice(options.command, options.server[0])) from error
+            raise failure from error
 
 
-async def _hold(work: Work, options: argparse.Namespace, console: Console, tap: Tap | None) -> int:
-    if options.url is not None:
-        return await _hold_by_url(work, options, console, tap)
-    try:
-        async with open_stdio(
+def _client_context(
+    options: argparse.Namespace, console: Console, tap: Tap | None
+) -> AbstractAsyncContextManager[Client]:
+    """Return the context manager of a client. HTTP and WebSocket are imported only where they are used."""
+    of_client: ConnectOptions = {
+        "info": Implementation("mcpio", mcpio.__version__),
+        "on_log": console.log,
+        "options": _engine_options(options.timeout),
+        "tap": tap,
+    }
+    url = options.url
+    if url is None:
+        return open_stdio(
             options.server,
             env=dict(options.env),
             inherit_env=options.inherit_env,
@@ -154,72 +170,51 @@ async def _hold(work: Work, options: argparse.Namespace, console: Console, tap: 
             stderr=console.server_said if options.verbose else "capture",
             close_grace=GRACE,
             terminate_grace=GRACE,
-            info=Implementation("mcpio", mcpio.__version__),
-            on_log=console.log,
-            options=_engine_options(options.timeout),
-            tap=tap,
-        ) as client:
-            return await work(client, options, console)
-    except McpError as error:
-        failure = explained(error)
-        if failure.status in (Exit.NO_PROGRAM, Exit.NOT_EXECUTABLE):
-            raise Failure(failure.status, failure.message + _advice(options.command, options.server[0])) from error
-        raise failure from error
+            **of_client,
+        )
+    if url.startswith(SOCKET_SCHEMES):
+        from mcpio.trio import open_tcp, open_unix
+
+        where = parse_socket_url(url)
+        return (
+            open_unix(where, **of_client) if isinstance(where, str) else open_tcp(where.host, where.port, **of_client)
+        )
+    if url.startswith(WEBSOCKET):
+        from mcpio.trio import open_websocket
+
+        return open_websocket(url, headers=dict(options.header), **of_client)
+    from mcpio.http.client.options import HttpClientOptions
+    from mcpio.trio import open_http
+
+    return open_http(url, http=HttpClientOptions(headers=dict(options.header)), **of_client)
 
 
 def _advice(command: str, program: str) -> str:
-    """Return what may have been meant by a word that is no program, or nothing."""
+    """Return what the user may have meant by a word that is not a program, or an empty string."""
     if program.endswith(".py") and os.path.isfile(program):
-        # A file that mcpio serve takes need not serve itself.
+        # A file for "mcpio serve" need not serve when it is run.
         words = shlex.quote(shlex.join(["mcpio", "serve", program]))
-        return f". Say mcpio {command} {words}; or 'python {program}', if the file serves when it is run"
+        return f". Try mcpio {command} {words}; or 'python {program}', if the file serves when it is run"
     if ":" in program:
         return ". A server that runs is called by a URL, such as http://localhost:8000/mcp or tcp://localhost:4000"
     return ""
 
 
-async def _hold_by_url(work: Work, options: argparse.Namespace, console: Console, tap: Tap | None) -> int:
-    of_client: ConnectOptions = {
-        "info": Implementation("mcpio", mcpio.__version__),
-        "on_log": console.log,
-        "options": _engine_options(options.timeout),
-        "tap": tap,
-    }
-    try:
-        async with _opened(options, of_client) as client:
-            return await work(client, options, console)
-    except McpError as error:
-        raise explained(error, by_url=True) from error
-
-
-def _opened(options: argparse.Namespace, of_client: ConnectOptions) -> TrioClientContext[Client]:
-    if options.url.startswith(sockets.SCHEMES):
-        return sockets.opened(options.url, **of_client)
-    # Most servers are started, and need none of this.
-    if options.url.startswith(WEBSOCKET):
-        from mcpio.trio import open_websocket
-
-        return open_websocket(options.url, headers=dict(options.header), **of_client)
-    from mcpio.http.client.options import HttpClientOptions
-    from mcpio.trio import open_http
-
-    return open_http(options.url, http=HttpClientOptions(headers=dict(options.header)), **of_client)
-
-
 def _checked_url(text: str, options: argparse.Namespace) -> str:
+    """Return the URL. Raises Failure if it is malformed or if an option does not apply to it."""
     for name in ("env", "inherit_env", "cwd"):
         if getattr(options, name):
             raise Failure(Exit.USAGE, f"--{name.replace('_', '-')} is for servers that are started, not for {text}")
-    if text.startswith(sockets.SCHEMES):
+    if text.startswith(SOCKET_SCHEMES):
         if options.header:
             raise Failure(Exit.USAGE, f"--header is for servers over HTTP, not for {text}")
-        sockets.target(text)
+        parse_socket_url(text)
         return text
     from mcpio.http.client.options import HttpClientOptions
     from mcpio.http.location import Location
 
     try:
-        # What is said of HTTP holds for what begins with it.
+        # ws:// and wss:// take the same URLs as http:// and https://.
         Location.parse(f"http{text[2:]}" if text.startswith(WEBSOCKET) else text)
         HttpClientOptions(headers=dict(options.header))
     except ValueError as error:
@@ -238,7 +233,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1
     if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
 
 
@@ -252,11 +247,12 @@ def _variable(text: str) -> tuple[str, str]:
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not name or not colon:
+        # The text is not shown: it is likely to hold a credential.
         raise argparse.ArgumentTypeError("a header is NAME:VALUE")
     return name, value.strip()
 
 
 def _directory(text: str) -> str:
     if not os.path.isdir(text):
-        raise argparse.ArgumentTypeError(f"there is no directory {text!r}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a directory")
     return text

@@ -9,8 +9,8 @@ import trio
 
 from mcpio.app.client import Client
 from mcpio.errors import ConnectionLost, NoBackChannel
+from mcpio.testing.transport_kit._check import Check, Stage, check, counted, echoed, report, reported, served
 from mcpio.testing.transport_kit._harness import Conversation
-from mcpio.testing.transport_kit._stage import Check, Stage, check, counted, echoed, report, reported, served
 
 __all__ = ["ENDS"]
 

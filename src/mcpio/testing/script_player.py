@@ -17,9 +17,8 @@ from mcpio.errors import LocalProtocolError, NoBackChannel
 from mcpio.framing.json import dumps, loads
 from mcpio.framing.jsonrpc import encode_notification, encode_request, encode_result
 from mcpio.revisions import LATEST_HANDSHAKE, Revision
-from mcpio.testing.acts import Side, perform
-from mcpio.testing.joined import Chunking, piece, whole
-from mcpio.testing.patterns import is_complete, mismatch
+from mcpio.testing.engine_pair import Chunking, piece, whole
+from mcpio.testing.json_patterns import is_complete, mismatch
 from mcpio.testing.script import (
     Act,
     At,
@@ -35,6 +34,7 @@ from mcpio.testing.script import (
     Step,
     Wire,
 )
+from mcpio.testing.script_side import Side, perform
 from mcpio.types.lifecycle import ClientCapabilities, Implementation, ServerCapabilities
 
 if TYPE_CHECKING:

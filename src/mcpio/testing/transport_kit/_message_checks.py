@@ -9,7 +9,7 @@ import trio
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import McpError
-from mcpio.testing.transport_kit._stage import (
+from mcpio.testing.transport_kit._check import (
     ECHO,
     NOTE,
     Check,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio.cli.failures import CREDENTIALS, Exit, Failure, did_you_mean, explained
+from mcpio.cli.exit_status import CREDENTIALS, Exit, Failure, did_you_mean, failure_of
 from mcpio.errors import (
     AuthorizationRequired,
     ConnectFailed,
@@ -32,7 +32,7 @@ FAILED = "cannot start 'x': y"
     [
         (RequestTimeout("tools/call", 5), Exit.TIMEOUT, "tools/call: no answer within 5 s"),
         (RequestError(-32603, "no"), Exit.REFUSED, "the server answered with an error: no (-32603)"),
-        (InvalidMessage("a", "b"), Exit.PROTOCOL, "the server's answer makes no sense: a: b"),
+        (InvalidMessage("a", "b"), Exit.PROTOCOL, "the server's answer is malformed: a: b"),
         (RemoteProtocolError("x"), Exit.PROTOCOL, "the server breaks the protocol: x"),
         (LocalProtocolError("x"), Exit.PROTOCOL, "x"),
         (ConnectionLost("x"), Exit.SERVER_DIED, "x"),
@@ -49,17 +49,17 @@ FAILED = "cannot start 'x': y"
         (_caused(ConnectFailed("x"), AuthorizationRequired("y", status=403)), Exit.REFUSED, "x"),
     ],
 )
-def test_an_error_is_explained(error: McpError, status: Exit, text: str) -> None:
-    failure = explained(error)
+def test_error_maps_to_exit_status(error: McpError, status: Exit, text: str) -> None:
+    failure = failure_of(error)
     assert (failure.status, failure.message) == (status, text)
 
 
-def test_the_statuses_are_all_different_and_those_of_shells_are_left_alone() -> None:
+def test_statuses_are_distinct_and_avoid_those_of_shells() -> None:
     assert len({int(status) for status in Exit}) == len(Exit)
     assert {int(status) for status in Exit} & {130, 143} == set()
 
 
-def test_a_failure_has_a_name_for_programs() -> None:
+def test_failure_kind_is_the_status_name() -> None:
     assert Failure(Exit.SERVER_DIED, "x").kind == "server-died"
 
 
@@ -80,5 +80,5 @@ def test_close_names_are_suggested(name: str, said: str) -> None:
         (_caused(ConnectFailed("x"), ConnectionLost("y")), Exit.SERVER_DIED),
     ],
 )
-def test_a_server_at_a_url_may_be_out_of_reach(error: McpError, status: Exit) -> None:
-    assert explained(error, by_url=True).status is status
+def test_connect_failure_by_url_is_unreachable(error: McpError, status: Exit) -> None:
+    assert failure_of(error, by_url=True).status is status

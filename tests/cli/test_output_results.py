@@ -17,7 +17,7 @@ from mcpio import (
     TextResourceContents,
     UnknownContent,
 )
-from mcpio.cli.render import block_text, result_texts, shown_list
+from mcpio.cli.output import block_text, result_texts
 
 TEXT = TextContent("hello")
 
@@ -32,11 +32,11 @@ TEXT = TextContent("hello")
         (ResourceLink("a://b", "b", title="The b", mime_type="text/html"), "[resource: a://b, The b, text/html]"),
         (ResourceLink("a://b", "b"), "[resource: a://b, b]"),
         (EmbeddedResource(TextResourceContents("a://b", "inside")), "inside"),
-        (EmbeddedResource(BlobResourceContents("a://b", "AAA=")), "[binary: a://b, of no stated type, 2 bytes]"),
+        (EmbeddedResource(BlobResourceContents("a://b", "AAA=")), "[binary: a://b, of unknown type, 2 bytes]"),
         (UnknownContent("smell", {"type": "smell"}), "[content of the unknown type 'smell']"),
     ],
 )
-def test_a_block_is_its_text_or_a_description(block: Any, text: str) -> None:
+def test_block_shown_as_text_or_description(block: Any, text: str) -> None:
     assert block_text(block) == text
 
 
@@ -53,10 +53,5 @@ def test_structured_content_is_shown_once(content: tuple[TextContent, ...], stru
     assert list(result_texts(CallToolResult(content, structured))) == texts
 
 
-def test_content_alone_is_shown_as_it_is() -> None:
+def test_content_without_structured_content_shown_unchanged() -> None:
     assert list(result_texts(CallToolResult((TextContent("{}"), TEXT)))) == ["{}", "hello"]
-
-
-def test_a_long_list_of_names_is_cut() -> None:
-    assert shown_list("abc") == "a, b, c"
-    assert shown_list("abc", limit=2) == "a, b and 1 more"

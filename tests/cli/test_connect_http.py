@@ -16,7 +16,7 @@ import trio
 
 from mcpio import Server, ToolError
 from mcpio.cli import main
-from mcpio.cli.failures import Exit
+from mcpio.cli.exit_status import Exit
 from mcpio.trio import serve_http
 
 server = Server("here", "1")
@@ -64,9 +64,7 @@ def url() -> Iterator[str]:
     assert not thread.is_alive()
 
 
-def test_a_tool_is_called_and_what_is_there_is_listed_read_and_filled_in(
-    url: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_works_over_http(url: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["call", url, "add", "a=2", "b=40"]) is Exit.DONE
     assert json.loads(capfd.readouterr().out) == {"result": 42}
     assert main(["call", url, "fail"]) is Exit.TOOL_FAILED
@@ -80,7 +78,7 @@ def test_a_tool_is_called_and_what_is_there_is_listed_read_and_filled_in(
     assert "Say hello to Ada." in capfd.readouterr().out
 
 
-def test_a_server_that_is_not_there(capfd: pytest.CaptureFixture[str]) -> None:
+def test_connection_refused_is_unreachable(capfd: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
@@ -126,7 +124,7 @@ seen: list[bytes] = []
         (b"", Exit.SERVER_DIED, "the server closed the connection"),
     ],
 )
-def test_each_fault_of_a_server_has_a_status_and_a_text(
+def test_server_faults_map_to_status_and_message(
     capfd: pytest.CaptureFixture[str], answer: bytes, status: Exit, said: str
 ) -> None:
     with _answering(answer) as url:
@@ -134,7 +132,7 @@ def test_each_fault_of_a_server_has_a_status_and_a_text(
     assert said in capfd.readouterr().err
 
 
-def test_headers_go_with_every_request(capfd: pytest.CaptureFixture[str]) -> None:
+def test_headers_sent_with_every_request(capfd: pytest.CaptureFixture[str]) -> None:
     seen.clear()
     with _answering(b"") as url:
         main(["list", "--header", "Authorization: Bearer x", "--header", "X-Y:z", url])
@@ -155,7 +153,7 @@ def test_headers_go_with_every_request(capfd: pytest.CaptureFixture[str]) -> Non
         (["http://"], "names no host"),
     ],
 )
-def test_a_command_line_that_makes_no_sense(capfd: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+def test_invalid_command_lines_rejected(capfd: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
     try:
         status: Any = main(["list", *words])
     except SystemExit as error:

@@ -1,0 +1,183 @@
+"""The output of a command: results on standard output, everything else on standard error.
+
+Results are shown for people unless ``--json`` asks otherwise: text as it is, structured content as indented JSON, and
+everything else as a description of one line.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from mcpio._printable import printable
+from mcpio.app.client import Client
+from mcpio.codec import Codec, codec
+from mcpio.framing.json import JsonError, dumps, loads
+from mcpio.revisions import LATEST_HANDSHAKE
+from mcpio.types.content import (
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from mcpio.types.logging import LoggingMessageNotification
+from mcpio.types.tools import CallToolResult
+
+__all__ = [
+    "Console",
+    "as_json",
+    "block_text",
+    "codec_of",
+    "contents_text",
+    "is_terminal",
+    "result_texts",
+    "width",
+]
+
+
+class Console:
+    """Standard output and standard error. On a terminal, control characters in a server's text are escaped."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        """``quiet`` suppresses progress, log messages and notes."""
+        self._quiet = quiet
+        self._progress_shown = False
+
+    def result(self, text: str) -> None:
+        """Print a part of the result; end it with a newline."""
+        self._end_progress()
+        _print(text, sys.stdout)
+
+    def exact(self, text: str) -> None:
+        """Print text unchanged, for programs."""
+        print(text, end="")
+
+    def data(self, data: bytes) -> None:
+        """Write bytes unchanged."""
+        # A replaced sys.stdout may be text only.
+        raw = getattr(sys.stdout, "buffer", None)
+        if raw is not None:
+            sys.stdout.flush()
+            raw.write(data)
+
+    def failure(self, message: str) -> None:
+        """Print why the command fails."""
+        self._end_progress()
+        _print(f"mcpio: {message}", sys.stderr)
+
+    def note(self, text: str) -> None:
+        """Print a note, unless quiet."""
+        if not self._quiet:
+            self._end_progress()
+            _print(text, sys.stderr)
+
+    def log(self, message: LoggingMessageNotification) -> None:
+        """Print a log message from the server, unless quiet."""
+        said = message.data if isinstance(message.data, str) else json.dumps(message.data, ensure_ascii=False)
+        self.note(f"{message.level}{f' ({message.logger})' if message.logger else ''}: {said}")
+
+    def server_said(self, line: str) -> None:
+        """Print a line of the server's standard error."""
+        self._end_progress()
+        _print(f"server: {line}", sys.stderr)
+
+    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Print progress: on a terminal one line that is rewritten, elsewhere a line for each report."""
+        if self._quiet:
+            return
+        text = f"progress: {progress:g}{'' if total is None else f' of {total:g}'}{f' {message}' if message else ''}"
+        if is_terminal(sys.stderr):
+            self._progress_shown = True
+            print(f"\r\x1b[K{printable(text)[: width() - 1]}", end="", file=sys.stderr, flush=True)
+        else:
+            _print(text, sys.stderr)
+
+    def _end_progress(self) -> None:
+        if self._progress_shown:
+            self._progress_shown = False
+            print(file=sys.stderr)
+
+
+def codec_of(client: Client) -> Codec:
+    """Return the codec of the client's revision."""
+    return codec(client.connection.revision or LATEST_HANDSHAKE)
+
+
+def as_json(client: Client, result: Any) -> str:
+    """Return a result as the server sent it, on one line."""
+    return dumps(codec_of(client).encode(result)).decode()
+
+
+def result_texts(result: CallToolResult) -> Iterator[str]:
+    """Yield the printable parts of a tool's result.
+
+    Servers repeat structured content as text for older clients (TOOL-15); it is shown once.
+    """
+    structured = result.structured_content
+    is_structured = result.has_structured_content
+    for block in result.content:
+        if is_structured and isinstance(block, TextContent) and _is_json_of(block.text, structured):
+            continue
+        yield block_text(block)
+    if is_structured:
+        yield json.dumps(structured, indent=2, ensure_ascii=False)
+
+
+def block_text(block: Any) -> str:
+    """Return a content block as text."""
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent():
+            return f"[image: {block.mime_type}, {_size(block.data)}]"
+        case AudioContent():
+            return f"[audio: {block.mime_type}, {_size(block.data)}]"
+        case ResourceLink():
+            kind = f", {block.mime_type}" if block.mime_type else ""
+            return f"[resource: {block.uri}, {block.title or block.name}{kind}]"
+        case EmbeddedResource():
+            return contents_text(block.resource)
+    return f"[content of the unknown type {block.type!r}]"
+
+
+def contents_text(contents: TextResourceContents | BlobResourceContents) -> str:
+    """Return the contents of a resource as text."""
+    if isinstance(contents, TextResourceContents):
+        return contents.text
+    return f"[binary: {contents.uri}, {contents.mime_type or 'of unknown type'}, {_size(contents.blob)}]"
+
+
+def width(default: int = 100) -> int:
+    """Return the terminal's width in columns; ``default`` if there is no terminal and COLUMNS is not set."""
+    return shutil.get_terminal_size((default, 24)).columns
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a stream is a terminal."""
+    return stream is not None and stream.isatty()
+
+
+def _print(text: str, stream: TextIO | None) -> None:
+    if stream is None:
+        return  # closed; print() would write to standard output instead
+    shown = printable(text) if is_terminal(stream) else text
+    print(shown, end="" if shown.endswith("\n") else "\n", file=stream)
+
+
+def _is_json_of(text: str, structured: Any) -> bool:
+    try:
+        return bool(loads(text) == structured)
+    except JsonError:
+        return False
+
+
+def _size(base64: str) -> str:
+    """Return the size of base64 data, decoded, for people."""
+    size = len(base64) * 3 // 4 - base64[-2:].count("=")
+    return f"{size} bytes" if size < 10_000 else f"{size / 1024:.0f} KiB"
