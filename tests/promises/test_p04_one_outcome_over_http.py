@@ -111,7 +111,7 @@ class Joined:
             self.tasks.append((session, event, step + 1))
         else:
             connection.send_result(event.id, CallToolResult((TextContent("done"),)))
-        self.server.flush(session, self.now)
+        self.server.touch(session, self.now)
 
     def _take_request(self, item: Any) -> None:
         if isinstance(item, RequestHead):

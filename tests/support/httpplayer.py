@@ -96,7 +96,7 @@ class HttpPlayer(Player):
                     side.take(event)
         elif self._server is not None:
             for session in self._server.sessions:
-                self._server.flush(session, self._now)
+                self._server.touch(session, self._now)
             while (found := self._server.next_event()) is not None:
                 if not isinstance(found[1], SessionOpened | SessionClosed):
                     side.take(found[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -19,7 +18,6 @@ from mcpio.http.durable.records import SessionEffect, SessionLoad
 from mcpio.http.durable.sessions import DurableSessions
 from mcpio.http.model import Body, End, RequestHead, Reset
 from mcpio.http.options import HttpOptions
-from mcpio.http.server.registry import Sessions
 from mcpio.http.server.server import HttpEvent, HttpServer
 from mcpio.http.server.sessions import HttpSession
 from mcpio.types import CallToolResult, TextContent
@@ -59,7 +57,7 @@ class Site:
             entropy=entropy or (lambda size: next(self._drawn).to_bytes(size, "big")),
             options=options,
             limits=limits,
-            new_sessions=Sessions if store is None else partial(DurableSessions, self._keeping(chosen)),
+            durable=None if store is None else DurableSessions(self._keeping(chosen)),
         )
 
     # Requests
@@ -145,7 +143,7 @@ class Site:
 
     def touch(self, session: HttpSession) -> None:
         """Tell the machine that something was done to a connection."""
-        self.machine.flush(session, self.now)
+        self.machine.touch(session, self.now)
         self.settle()
 
     # Time and output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Mapping
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -57,9 +56,8 @@ class KeptSite(Site):
             entropy=lambda size: next(DRAWN).to_bytes(size, "big"),
             options=options,
             limits=limits,
-            new_sessions=partial(
-                DurableSessions,
-                DurableHooks(save=self._save, restore=self._restore, report=self._report, epoch=epoch),
+            durable=DurableSessions(
+                DurableHooks(save=self._save, restore=self._restore, report=self._report, epoch=epoch)
             ),
         )
 

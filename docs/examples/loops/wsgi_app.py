@@ -70,7 +70,6 @@ def respond(machine: HttpServer) -> list[ResponseItem]:
         session, event = found
         if isinstance(event, RequestReceived):
             answer(session.connection, event)
-            machine.flush(session, monotonic())
     return machine.responses_to_send(EXCHANGE)
 
 

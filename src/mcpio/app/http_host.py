@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from mcpio.app.runtime import OneShot, Runtime, checked_grace
 from mcpio.engine.table import Phase
-from mcpio.http.model import End
-from mcpio.http.server.registry import Sessions
-from mcpio.http.server.server import HttpEvent, HttpServer, NewSessions
+from mcpio.http.model import End, RequestHead
+from mcpio.http.server.server import HttpServer
 from mcpio.http.server.sessions import HttpSession, SessionClosed, SessionOpened
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from mcpio.engine.server import ServerConnection
     from mcpio.http.durable.queue import DurableHooks
     from mcpio.http.durable.records import SessionEffect
+    from mcpio.http.durable.sessions import DurableSessions
     from mcpio.http.model import RequestItem, ResponseItem
     from mcpio.http.options import HttpOptions
 
@@ -35,8 +35,10 @@ __all__ = ["HttpHost"]
 class HttpHost:
     """Serves one ``Server`` to any number of HTTP clients.
 
-    After ``receive``, ``handle_timeout`` and ``close`` everything that follows from it is done, and the callbacks were
-    called.
+    Each call marks what it changed and ends with one drain, which acts on everything that follows: events go to the
+    handlers, effects to the store, and exchanges with something to send to ``on_ready``, which may pull and write at
+    once. What handlers and adapters do while it runs is marked too, and the same drain sees it; so ``on_ready`` is
+    never called from within itself.
     """
 
     def __init__(
@@ -56,11 +58,22 @@ class HttpHost:
     ) -> None:
         """Serve a server.
 
-        ``on_ready`` takes an exchange that has something to send, ``on_deadline`` when to call ``handle_timeout``,
-        ``None`` for never. ``clock`` gives the time in seconds; ``state`` is what the server's lifespan gave.
-        ``on_connection`` takes the connection of each session before anything passes it: to put a tap on it.
-        With a ``store``, sessions outlive the process; ``unanswered`` says what becomes of requests whose handlers died
-        with it. ``ValueError`` for options that do not go with that.
+        Args:
+            server: Its handlers and options.
+            runtime: The event loop.
+            clock: Gives the time in seconds.
+            on_ready: Takes an exchange that has something to send.
+            on_deadline: Takes the time when to call ``handle_timeout``, ``None`` for never.
+            report: Tells the operator of a fault.
+            options: Choices of HTTP.
+            state: The result of the server's lifespan.
+            on_connection: Takes the connection of each session before anything passes it, to put a tap on it.
+            store: Makes sessions outlive the process.
+            unanswered: What becomes of requests whose handlers died with an earlier process.
+
+        Raises:
+            ValueError: If the options do not go with a store.
+
         """
         self.server = server
         self.runtime = runtime
@@ -74,18 +87,17 @@ class HttpHost:
             options=options,
             limits=server.options.limits,
             ledger=server.ledger,
-            on_given_up=lambda: runtime.call_soon(self._process),
+            on_given_up=lambda: runtime.call_soon(self._drain),
             on_room=self._note_room,
-            new_sessions=Sessions if hooks is None else self._durable(hooks),
+            durable=None if hooks is None else self._durable(hooks),
         )
-        self._keeping = None if store is None or hooks is None else self._keeping_of(store, hooks)
+        self._store = None if store is None or hooks is None else self._new_worker(store, hooks)
         self._unanswered = unanswered
         self._on_ready = on_ready
         self._on_deadline = on_deadline
         self._on_connection = on_connection
         self._sessions: dict[int, tuple[ServerSession, HostedSession]] = {}
-        self._touched: dict[HttpSession, None] = {}
-        self._is_busy = self._is_telling = False
+        self._is_draining = False
         self._deadline: float | None = None
 
     def now(self) -> float:
@@ -94,88 +106,88 @@ class HttpHost:
 
     def receive(self, *items: RequestItem) -> None:
         """Take in what came of requests, in order."""
-        now = self.clock()
+        machine, now = self.machine, self.clock()
+        if len(items) == 3 and items[0].__class__ is RequestHead and items[2].__class__ is End:
+            # A whole request in one read, as most are.
+            head, body, _ = items
+            machine.receive_request(head, body.data, now)  # type: ignore[arg-type, union-attr]  # by the classes
+            self._drain()
+            return
         for item in items:
-            self.machine.receive(item, now)
+            machine.receive(item, now)
             if item.__class__ is End:
                 # A request may have to wait for what the one before it caused, even if both came in one read.
-                self._process()
+                self._drain()
         if not items or items[-1].__class__ is not End:
-            self._process()
+            self._drain()
 
     def responses_to_send(self, exchange: Hashable, max_bytes: int = 65536) -> list[ResponseItem]:
         """Return what to send of a response. See ``HttpServer.responses_to_send``."""
         items = self.machine.responses_to_send(exchange, max_bytes)
-        # What was waiting for room may have room by now, and what was last may have gone.
-        self._process()
+        # Requests that waited for room may go on, and a session may have ended with its last response.
+        self._drain()
         return items
 
     def handle_timeout(self) -> None:
         """Let deadlines expire. The next one is told in any case."""
         self._deadline = math.nan  # unlike any other
         self.machine.handle_timeout(self.clock())
-        self._process()
+        self._drain()
 
     def close(self, grace: float | None = 5.0) -> None:
         """Serve nothing new, answer what runs for at most ``grace`` seconds, and end all streams."""
         self.machine.close(self.clock(), grace)
-        self._process()
+        self._drain()
 
     def fail_abandoned(self) -> None:
-        """Take note that handlers may have been cut off: their requests get an answer that says so (P4)."""
+        """Answer requests whose handlers were cut off with an error that says so (P4)."""
         for served, hosted in tuple(self._sessions.values()):
             served.fail_abandoned()
             hosted.wake()
 
     def touch(self, session: HttpSession) -> None:
-        """Take note that something was done to the connection of a session."""
-        self._touched[session] = None
-        self._process()
+        """Act on what was done to the connection of a session: now, or in the drain that is under way."""
+        self.machine.touch(session, self.clock())
+        self._drain()
 
-    def _process(self) -> None:
-        """Do whatever there is to do, until there is nothing."""
-        if self._is_busy:
-            return  # whoever is at it sees this too
-        self._is_busy = True
+    def _drain(self) -> None:
+        """Act on everything that was marked, until nothing is left."""
+        if self._is_draining:
+            return  # the drain that is under way sees this too
+        self._is_draining = True
+        machine, sessions = self.machine, self._sessions
         try:
             while True:
-                while (found := self.machine.next_event()) is not None:
-                    self._handle(*found)
-                if self._touched:
-                    self._flush()
-                elif self._keeping is None or not self._keeping.carry_on():
+                while (found := machine.next_event()) is not None:
+                    session, event = found
+                    try:
+                        if event.__class__ is SessionOpened:
+                            self._open(session, event)
+                        elif event.__class__ is SessionClosed:
+                            self._close(session)
+                        elif session.key in sessions:  # otherwise it could not be begun, and was reported
+                            sessions[session.key][0].handle(event)  # type: ignore[arg-type]  # an event of its engine
+                    except Exception as error:
+                        self.report("a session failed", error)
+                        session.connection.abort(error)
+                if self._store is not None and self._store.carry_on():
+                    continue
+                exchange = machine.next_ready()
+                if exchange is None:
                     break
+                self._on_ready(exchange)
         finally:
-            self._is_busy = False
-        self._tell()
-        deadline = self.machine.next_deadline()
+            self._is_draining = False
+        deadline = machine.next_deadline()
         if deadline != self._deadline:
             self._deadline = deadline
             self._on_deadline(deadline)
-
-    def _flush(self) -> None:
-        """Have the machine see what was done to connections."""
-        touched, self._touched = self._touched, {}
-        now = self.clock()
-        for session in touched:
-            self.machine.flush(session, now)
 
     def _note_room(self, session: HttpSession) -> None:
         """Let go on handlers whose results wait for their client to read what it has."""
         found = self._sessions.get(session.key)
         if found is not None:
             found[0].note_room()
-
-    def _tell(self) -> None:
-        """Say which exchanges are ready. Whoever is told may write at once, after which there may be more to tell."""
-        if self._is_telling:
-            return
-        self._is_telling = True
-        try:
-            while (exchange := self.machine.next_ready()) is not None:
-                self._on_ready(exchange)
-        finally:
-            self._is_telling = False
 
     # Sessions that outlive the process
 
@@ -192,12 +204,12 @@ class HttpHost:
         )
 
     @staticmethod
-    def _durable(hooks: DurableHooks) -> NewSessions:
+    def _durable(hooks: DurableHooks) -> DurableSessions:
         from mcpio.http.durable.sessions import DurableSessions  # as above
 
-        return partial(DurableSessions, hooks)
+        return DurableSessions(hooks)
 
-    def _keeping_of(self, store: SessionStore, hooks: DurableHooks) -> SessionStoreWorker:
+    def _new_worker(self, store: SessionStore, hooks: DurableHooks) -> SessionStoreWorker:
         from mcpio.app.session_store import SessionStoreWorker  # as above
 
         def next_effect() -> SessionEffect | None:
@@ -210,7 +222,7 @@ class HttpHost:
             self.runtime,
             next_effect=next_effect,
             done=lambda token, value: self.machine.store_done(token, value, self.clock()),
-            process=self._process,
+            process=self._drain,
             report=self.report,
         )
 
@@ -231,7 +243,6 @@ class HttpHost:
         except Exception as error:
             self.report("a stored session cannot go on", error)
             session.connection.abort(error)
-        self._touched[session] = None
 
     # The machine
 
@@ -241,28 +252,17 @@ class HttpHost:
             self._on_connection(connection)
         return connection
 
-    def _handle(self, session: HttpSession, event: HttpEvent) -> None:
-        try:
-            if isinstance(event, SessionOpened):
-                self._open(session, event)
-            elif session.key not in self._sessions:
-                return  # It could not be begun, and was reported.
-            elif isinstance(event, SessionClosed):
-                self._sessions.pop(session.key)[1].end()
-            else:
-                self._sessions[session.key][0].handle(event)
-                self._touched[session] = None
-        except Exception as error:
-            self.report("a session failed", error)
-            session.connection.abort(error)
-            self._touched[session] = None
-
-    def _open(self, session: HttpSession, event: SessionOpened) -> None:
+    def _open(self, session: HttpSession, event: Any) -> None:
         hosted = HostedSession(self, session)
         opened = self.server.session(session.connection, hosted, self.state)
         self._sessions[session.key] = (opened, hosted)
         if event.saved is not None:
             self._resume(session, opened, event.saved)
+
+    def _close(self, session: HttpSession) -> None:
+        found = self._sessions.pop(session.key, None)
+        if found is not None:
+            found[1].end()
 
 
 class HostedSession:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Hashable, Mapping
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 import attrs
 
@@ -19,6 +19,8 @@ __all__ = [
     "LEGACY_CHECKS",
     "MCP_CHECKS",
     "UPGRADE_CHECKS",
+    "Admission",
+    "Admissions",
     "Checks",
     "ParsedRequest",
     "Rejection",
@@ -330,3 +332,109 @@ _EVENTS: Final = "text/event-stream"
 _USUAL_ACCEPT: Final = f"{_JSON}, {_EVENTS}"
 _NO_WEIGHT: Final = re.compile(r"q\s*=\s*0(?:\.0*)?")
 _LENGTH_DIGITS: Final = 18
+
+
+E = TypeVar("E", bound="Checked")
+
+
+class Checked(Protocol):
+    """A path of the server, which asks something of requests."""
+
+    checks: Checks
+
+
+class Admission(Generic[E]):
+    """What is decided by the head of a request alone, but for its session, its principal and its length."""
+
+    __slots__ = ("answers", "cors", "endpoint", "rejection", "request", "size")
+
+    def __init__(self, request: ParsedRequest, endpoint: E | None, options: HttpOptions) -> None:
+        self.request = request
+        self.endpoint = endpoint
+        self.rejection: Rejection | None = (
+            Rejection(404, f"Not found: {request.path:.100}")
+            if endpoint is None
+            else first_failure(request, endpoint.checks)
+        )
+        self.cors: Headers = cors_headers(request, options)
+        self.answers: Answers = acceptable_answers(request, options)
+        self.size: int = request.size
+
+
+class Admissions(Generic[E]):
+    """Decides by heads of requests, and remembers what it decided for heads that are alike.
+
+    A client sends nearly the same head each time: only the session, the event to resume from and the length change.
+    The decision rests on nothing else but the options, which do not change. What depends on the principal or is wrong
+    with the length is decided anew each time, and so are heads that name a field twice.
+    """
+
+    __slots__ = ("_endpoints", "_known", "_options")
+
+    def __init__(self, endpoints: Mapping[str, E], options: HttpOptions) -> None:
+        self._endpoints = endpoints
+        self._options = options
+        self._known: dict[Hashable, Admission[E]] = {}
+
+    def of(self, head: RequestHead) -> tuple[Admission[E], str | None, str | None, int]:
+        """Return the decision, the session and the last event that the head names, and its size in bytes."""
+        fields = dict(head.headers)
+        get = fields.get
+        length = get(b"content-length")
+        if len(fields) != len(head.headers) or isinstance(head.principal, Denied) or not _is_short(length):
+            return self._decide(head)
+        # The fields that the checks look at. ``dict.get`` in a row is faster than a loop over all fields.
+        key = (
+            head.method,
+            head.target,
+            get(b"host"),
+            get(b"accept"),
+            get(b"content-type"),
+            get(b"mcp-protocol-version"),
+            get(b"origin"),
+            get(b"content-encoding"),
+            head.policy,
+        )
+        found = self._known.get(key)
+        session, last = get(b"mcp-session-id"), get(b"last-event-id")
+        size = len(length or b"") + len(session or b"") + len(last or b"")
+        if found is None:
+            return self._learn(key, head, size)
+        if length is not None and found.endpoint is not None and int(length) > found.endpoint.checks.max_bytes:
+            return self._decide(head)
+        return (
+            found,
+            None if session is None else session.decode("latin-1"),
+            None if last is None else last.decode("latin-1"),
+            found.size + size,
+        )
+
+    def _decide(self, head: RequestHead) -> tuple[Admission[E], str | None, str | None, int]:
+        request = ParsedRequest(head)
+        decided = Admission(request, self._endpoints.get(request.path), self._options)
+        return decided, request.session_id, request.last_event_id, request.size
+
+    def _learn(self, key: Hashable, head: RequestHead, size: int) -> tuple[Admission[E], str | None, str | None, int]:
+        answer = self._decide(head)
+        decided, request = answer[0], answer[0].request
+        length = request.content_length
+        is_too_long = (
+            decided.endpoint is not None and length is not None and int(length) > decided.endpoint.checks.max_bytes
+        )
+        # What is remembered is counted nowhere, so it is bounded: in number, and each of it.
+        if not is_too_long and request.size - size <= _LARGEST_KNOWN:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            decided.size = request.size - size
+            request.session_id = request.last_event_id = request.content_length = request.principal = None
+            self._known[key] = decided
+        return answer
+
+
+def _is_short(length: bytes | None) -> bool:
+    return length is None or (len(length) <= _SHORT_DIGITS and length.isdigit())
+
+
+_MOST_KNOWN: Final = 256
+_LARGEST_KNOWN: Final = 1024
+_SHORT_DIGITS: Final = 9

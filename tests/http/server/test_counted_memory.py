@@ -123,7 +123,7 @@ def waiting_requests(scene: Scene) -> None:
 def test_what_is_counted_is_what_it_takes(hold: Callable[[Scene], None]) -> None:
     hold(Scene())  # what is made once is made now
     scene = Scene()
-    ledger = scene.site.machine._sessions._ledger
+    ledger = scene.site.machine._ledger
     before = ledger.total
     gc.collect()
     tracemalloc.start()

@@ -113,7 +113,7 @@ def test_of_the_requests_that_waited_each_one_is_begun_after_the_one_before_was_
         _, event = found
         assert isinstance(event, RequestReceived)
         found[0].connection.send_result(event.id, _result(8 * KIB))
-        machine.flush(found[0], 0.0)
+        machine.touch(found[0], 0.0)
     assert begun == 2
     site.settle()
     site.stalled.clear()
@@ -288,7 +288,7 @@ def body_begun(site: Site, size: int, session: str | None = None) -> Any:
 
 
 def ledger_of(site: Site) -> Ledger:
-    found: Ledger = site.machine._sessions._ledger
+    found: Ledger = site.machine._ledger
     return found
 
 
@@ -390,7 +390,7 @@ def test_a_ledger_may_be_shared_and_tells_who_is_to_look_at_what_was_given_up() 
     told: list[int] = []
     ledger = Ledger(400 * KIB)
     site.machine = HttpServer(
-        site.machine._endpoints["/mcp"]._connect,  # type: ignore[attr-defined]  # it is that of MCP
+        site.machine._connect,
         entropy=lambda size: b"x" * size,
         ledger=ledger,
         on_given_up=lambda: told.append(1),

@@ -112,7 +112,7 @@ def test_what_is_done_to_a_session_that_is_over_does_nothing() -> None:
     old = site.session()
     site.ask("DELETE", mcp_session_id=session)
     site.kinds()
-    site.machine.flush(old, site.now)
+    site.machine.touch(old, site.now)
     assert site.kinds() == []
     assert old.connection.can_reach is None
 
@@ -125,7 +125,7 @@ def test_deadlines_of_what_is_over_by_then_do_nothing() -> None:
     site.call(sessions[0])
     for each in site.machine.sessions:
         each.connection.close(site.now, 10)
-        site.machine.flush(each, site.now)
+        site.machine.touch(each, site.now)
     site.advance(100)
     assert site.machine.sessions == ()
 
@@ -135,7 +135,7 @@ def test_two_deadlines_at_one_time_where_the_first_is_the_end() -> None:
     session = site.open()
     exchange, _ = site.call(session)
     site.session().connection.close(site.now, 2.0)
-    site.machine.flush(site.session(), site.now)
+    site.machine.touch(site.session(), site.now)
     site.now = 2.0
     site.machine.handle_timeout(2.0)
     site.settle()
@@ -148,7 +148,7 @@ def test_time_does_not_go_back() -> None:
     site.now = 100.0
     site.open()
     site.machine.handle_timeout(50.0)
-    site.machine.flush(site.session(), 50.0)
+    site.machine.touch(site.session(), 50.0)
     assert site.machine.next_deadline() == 110.0
 
 
@@ -222,7 +222,7 @@ def test_an_idle_session_is_small_and_has_one_deadline(options: HttpOptions) -> 
 
 def deadlines(site: Site) -> int:
     """Return how many deadlines there are."""
-    return len(site.machine._sessions.timers._deadlines or ())
+    return len(site.machine._timers._deadlines or ())
 
 
 # What flush sees to

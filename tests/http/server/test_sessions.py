@@ -11,7 +11,7 @@ from mcpio.http.checks import ParsedRequest, Rejection
 from mcpio.http.durable.journal import Journal
 from mcpio.http.model import Body, End, RequestHead, ResponseHead
 from mcpio.http.server.replay import EVENT_COST, SentEvent
-from mcpio.http.server.sessions import LISTENING, Exchange, HttpSession, Stream
+from mcpio.http.server.sessions import LISTENING, Exchange, HttpSession, Response, Stream
 
 
 def exchange(ready: dict[Any, None] | None = None, *headers: tuple[bytes, bytes]) -> Exchange:
@@ -26,7 +26,7 @@ def test_an_answer_in_one_piece_has_its_length_and_the_fields_of_every_answer() 
     head, body, end = found.items
     assert head == ResponseHead("e", 200, ((b"x", b"y"), (b"content-length", b"4"), (b"vary", b"origin")))
     assert (body, end) == (Body("e", b"body"), End("e"))
-    assert (found.is_answered, list(ready)) == (True, ["e"])
+    assert (found.response is Response.ENDED, list(ready)) == (True, ["e"])
 
 
 def test_an_answer_without_a_body_says_so_where_it_may() -> None:
@@ -48,7 +48,7 @@ def test_a_stream_of_events_goes_on_until_it_is_finished() -> None:
     ready: dict[Any, None] = {}
     found = exchange(ready)
     found.begin_stream(())
-    assert (found.is_stream, found.is_answered, list(ready)) == (True, False, ["e"])
+    assert (found.response is Response.STREAMING, found.response is Response.ENDED, list(ready)) == (True, False, ["e"])
     found.send(b"x")
     found.finish()
     assert [type(item) for item in found.items] == [ResponseHead, Body, End]
@@ -91,7 +91,7 @@ def test_what_rests_on_a_session_in_a_store_waits_for_that() -> None:
     found.respond(200, ())
     assert [*held, found.is_held] == [False, True]
     found.take_back()
-    assert (found.is_held, found.is_answered, list(found.items)) == (False, False, [])
+    assert (found.is_held, found.response is Response.ENDED, list(found.items)) == (False, False, [])
     found.respond(200, ())
     journal.reach()
     journal.failed()
@@ -101,5 +101,5 @@ def test_what_rests_on_a_session_in_a_store_waits_for_that() -> None:
 def test_a_body_is_taken_once() -> None:
     found = exchange()
     for piece in (b"a", b"b"):
-        found.body += piece
+        found.add_to_body(piece)
     assert (found.take_body(), found.take_body()) == (b"ab", b"")

@@ -406,5 +406,5 @@ def test_deadlines_of_what_is_gone_do_nothing() -> None:
     found = site.session()
     found.replay = None
     for due in TimerKind:
-        site.machine._sessions.streams.handle_timeout(due, found, 99)
+        site.machine.streams.handle_timeout(due, found, 99)
     assert found.streams[0].events.unsent_bytes == 0

@@ -43,7 +43,7 @@ PATIENCE: Final = 10.0
 KEY_LENGTH: Final = 32
 """Characters of an id."""
 
-Loaded: TypeAlias = Callable[["Found | None", list[Exchange]], None]
+Loaded: TypeAlias = Callable[["LoadedSession | None", list[Exchange]], None]
 """Takes a session that was looked up, ``None`` where there is none, and who waits for it."""
 
 
@@ -64,7 +64,7 @@ class DurableHooks:
 
 
 @attrs.frozen
-class Found:
+class LoadedSession:
     """A session that the store knew."""
 
     key: str
@@ -268,7 +268,7 @@ class StoreQueue:
         if isinstance(value, BaseException):
             self._unreachable(waiting)
             return
-        found: Found | None = None
+        found: LoadedSession | None = None
         if value is not None:
             try:
                 found = self._read(effect.key, value, now)
@@ -278,12 +278,12 @@ class StoreQueue:
         if waiting:
             self._loaded(found, waiting)
 
-    def _read(self, key: str, stored: Any, now: float) -> Found | None:
+    def _read(self, key: str, stored: Any, now: float) -> LoadedSession | None:
         """Return a session, ``None`` for one that was idle for too long. ``InvalidMessage`` for what is none."""
         record = load_session(key, stored)
         idle = self._options.session_idle
         is_idle = idle is not None and stored.at + idle <= self._keeping.epoch + now
-        return None if is_idle else Found(key, stored, record)
+        return None if is_idle else LoadedSession(key, stored, record)
 
     def _take_token(self) -> int:
         token = self._next_token

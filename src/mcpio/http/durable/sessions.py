@@ -1,186 +1,182 @@
-"""The sessions of a server that outlive its process: begun or taken up again, and left to the next process."""
+"""Durable sessions: created, restored, and handed over at shutdown.
+
+``DurableSessions`` is the hook that ``HttpServer`` takes for them: ``HttpServer(…, durable=DurableSessions(hooks))``.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Final
 
-from mcpio.engine.ledger import Ledger
-from mcpio.engine.limits import Limits, seconds
+from mcpio.engine.limits import Limits
 from mcpio.engine.timers import Timers
 from mcpio.errors import ErrorCode, McpError, RequestError
 from mcpio.http.checks import Rejection
-from mcpio.http.durable.journal import Journal
-from mcpio.http.durable.queue import DurableHooks, Found, StoreQueue
+from mcpio.http.durable.journal import Journal, journal_of
+from mcpio.http.durable.queue import DurableHooks, LoadedSession, StoreQueue
 from mcpio.http.durable.records import SessionEffect
 from mcpio.http.durable.streams import DurableStreams
 from mcpio.http.options import HttpOptions
-from mcpio.http.server.endpoint import STORE_FAILED, TOO_MANY_SESSIONS
-from mcpio.http.server.registry import OVERLOADED, HttpEvent, Sessions
-from mcpio.http.server.sessions import LISTENING, Exchange, HttpSession, SessionOpened, Stream
+from mcpio.http.server.server import OVERLOADED, STORE_FAILED, TOO_MANY_SESSIONS, HttpServer
+from mcpio.http.server.sessions import LISTENING, Exchange, HttpSession, Lookup, SessionOpened, Stream
 
 __all__ = ["DurableSessions"]
 
-LEFT: Final = Rejection(
+RESTARTING: Final = Rejection(
     503, "Service unavailable: the server is restarting", ErrorCode.INTERNAL_ERROR, ((b"retry-after", b"1"),)
 )
 
 
-class DurableSessions(Sessions):
-    """The sessions of one server, of which those with an id are kept in a store."""
+class DurableSessions:
+    """Keeps the sessions of one server in a store: those that have an id, and a principal that can be written down."""
 
-    def __init__(
-        self,
-        keeping: DurableHooks,
-        options: HttpOptions,
-        limits: Limits,
-        entropy: Callable[[int], bytes],
-        ledger: Ledger,
-        on_given_up: Callable[[], None],
-        on_room: Callable[[HttpSession], None],
-        admit_again: Callable[[Exchange, Rejection | None], None],
-    ) -> None:
-        """Keep sessions. ``ValueError`` for options without streams that can be taken up again.
+    _server: HttpServer
+    _limits: Limits
+    _queue: StoreQueue
+    _streams: DurableStreams
 
-        ``admit_again`` takes an exchange that waited for its session, and the answer where it waited in vain.
-        """
+    def __init__(self, hooks: DurableHooks) -> None:
+        """``hooks`` make a session a value, and back."""
+        self._hooks = hooks
+        # By the key of a session that is to be handed over by then.
+        self._deadlines: Timers[int] = Timers()
+        self._handed_over: set[HttpSession] = set()
+        # Exchanges whose session the store has answered for.
+        self._found: deque[Exchange] = deque()
+
+    def attach(
+        self, server: HttpServer, options: HttpOptions, limits: Limits, timers: Timers[tuple[int, int, int]]
+    ) -> DurableStreams:
+        """Serve ``server``; return its streams. Raises ValueError if its options let no client resume."""
         if not options.resumes:
             raise ValueError("a store of sessions needs sessions, resumable streams and listening")
-        super().__init__(options, limits, entropy, ledger, on_given_up, on_room, admit_again)
-        self.streams: DurableStreams = DurableStreams(options, limits, self.timers)
-        self._keeping = keeping
-        # By the key of a session that is to be left to the next process by then.
-        self._deadlines: Timers[int] = Timers()
-        self._left: set[HttpSession] = set()
-        self._found: deque[Exchange] = deque()
-        self._storing = StoreQueue(
-            keeping,
+        self._server = server
+        self._streams = DurableStreams(options, limits, timers)
+        self._queue = StoreQueue(
+            self._hooks,
             options,
             limits,
             release=self._release,
             refuse=self._refuse,
-            loaded=self._take_up,
+            loaded=self._resume,
             unreachable=self._turn_away,
         )
+        return self._streams
 
     # The store
 
     def next_effect(self) -> SessionEffect | None:
         """Return what the store is to do next, or ``None``. All events were drained before."""
-        return self._storing.next_effect(self.streams.now)
+        return self._queue.next_effect(self._streams.now)
 
     def store_done(self, token: int, value: Any) -> None:
-        """Take in what the store answered."""
-        self._storing.store_done(token, value, self.streams.now)
+        """Take the store's answer to an effect."""
+        self._queue.store_done(token, value, self._streams.now)
 
     def look_up(self, exchange: Exchange) -> bool:
-        """Ask the store for the session that an exchange names; return whether its answer is to be waited for."""
-        key = exchange.request.session_id
-        if exchange.was_looked_up or key is None or key in self._by_id:
+        """Ask the store for the session that an exchange names; return whether there is something to wait for."""
+        id = exchange.session_id
+        if exchange.lookup is not Lookup.NONE or id is None or self._server.has_session(id):
             return False
-        exchange.is_waiting = exchange.was_looked_up = self._storing.look_up(exchange, key, self.streams.now)
-        return exchange.is_waiting
+        is_waiting = self._queue.look_up(exchange, id, self._streams.now)
+        # Where too many wait, the queue has turned it away already.
+        if is_waiting and exchange.lookup is Lookup.NONE:
+            exchange.lookup = Lookup.WAITING
+        return is_waiting
 
-    def next_event(self) -> tuple[HttpSession, HttpEvent] | None:
-        """Return what happened next, or ``None``.
+    def admit_next(self) -> bool:
+        """Admit the next request whose session the store has answered for; return whether there was one.
 
-        Requests that waited for a session come to it when the caller has seen that it is there: what was asked of the
-        process before this one is told from what is asked of this one.
+        It comes when the caller has seen that the session is there: what was asked of the process before this one is
+        told from what is asked of this one.
         """
-        while not self.events and self._found:
-            self._admit_again(self._found.popleft(), None)
-        return super().next_event()
+        if not self._found:
+            return False
+        self._server.admit_again(self._found.popleft(), None)
+        return True
 
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` is due."""
-        due = (super().next_deadline(), self._storing.next_deadline(), self._deadlines.next())
+        due = (self._queue.next_deadline(), self._deadlines.next())
         return min((each for each in due if each is not None), default=None)
 
     def handle_timeout(self, now: float) -> None:
         """Let deadlines up to ``now`` expire."""
-        super().handle_timeout(now)
-        self._storing.handle_timeout(now)
+        self._queue.handle_timeout(now)
+        sessions = {session.key: session for session in self._server.sessions}
         for key in self._deadlines.pop_expired(now):
-            self._leave_to_next(self._by_key[key])
+            self._hand_over(sessions[key])
 
     @property
     def is_stored(self) -> bool:
         """Whether the store has nothing left to do."""
-        return self._storing.is_idle
+        return self._queue.is_idle
 
-    def closed_response(self, session: HttpSession) -> Rejection:
-        """Return what to answer to a request for a session that is over, here at least."""
-        return LEFT if self.is_closing and session.journal is not None else super().closed_response(session)
+    # The life of a session
 
-    # What the base class asks
+    def begun(self, session: HttpSession) -> None:
+        """Store a new session. Its client hears of its id when the store has it."""
+        is_lasting = session.principal.__class__ in (str, int, type(None))
+        if session.id is not None and not session.is_legacy and is_lasting:
+            self._queue.open(session, session.id, is_new=True)
 
-    def name(self, session: HttpSession) -> str:
-        """Give a session the id that its client is to use from now on, as soon as the store has it."""
-        id = super().name(session)
-        if not session.is_legacy and session.principal.__class__ in (str, int, type(None)):
-            self._storing.open(session, id, is_new=True)
-        return id
+    def used(self, session: HttpSession) -> None:
+        """Let the store know that a session is in use."""
+        if session.journal is not None and self._server.is_open(session):
+            session.journal.mark()
 
-    def flush(self, session: HttpSession) -> None:
-        """See to what follows from what was done to the connection of a session."""
-        super().flush(session)
-        journal = session.journal
-        if journal is not None and self.is_open(session) and self.is_closing and session.is_idle:
-            self._leave_to_next(session)
+    def flushed(self, session: HttpSession) -> None:
+        """Hand over a session that has come to rest, while the server closes."""
+        if session.journal is not None and session.is_idle:
+            self._hand_over(session)
 
-    def leave(self, session: HttpSession, exchange: Exchange) -> None:
-        """Take note that an exchange of a session is over."""
-        super().leave(session, exchange)
-        if self.is_closing:
-            self.flush(session)
+    def close(self, session: HttpSession, grace: float | None) -> bool:
+        """Prepare to hand a session over within ``grace`` seconds; return whether it is a stored one.
 
-    def _close(self, session: HttpSession, grace: float | None) -> None:
+        Its client is to find it again, in the next process. Running requests may still be answered here.
+        """
         if session.journal is None:
-            super()._close(session, grace)
-            return
-        # Its client is to find it again, in the next process. What runs may still be answered here.
+            return False
         listening = session.streams.get(LISTENING)
         if listening is not None and listening.exchange is not None:
             exchange = listening.exchange
-            self.streams.detach(session, exchange)
+            self._streams.detach(session, exchange)
             exchange.finish()
-        limit = seconds(grace)
-        if limit is not None:
-            self._deadlines.set(session.key, self.streams.now + limit)
-        self.flush(session)
+        if grace is not None:
+            self._deadlines.set(session.key, self._streams.now + grace)
+        return True
 
-    def _forget(self, session: HttpSession) -> None:
-        journal, is_left = session.journal, session in self._left
-        if journal is not None and not is_left:
-            # It is over. Nobody can ask for its events again, so they need not wait for the store.
+    def forgetting(self, session: HttpSession) -> None:
+        """Let out what waits for the store, if the session is over for good: nobody can ask for its events again."""
+        journal = journal_of(session)
+        if journal is not None and session not in self._handed_over:
             for exchange in journal.gated:
                 exchange.gate = journal.mark()
             journal.let_events_go()
-        super()._forget(session)
+
+    def forgotten(self, session: HttpSession) -> None:
+        """Delete a session from the store, unless it was handed over."""
         self._deadlines.clear(session.key)
-        if is_left:
-            self._left.discard(session)
-            self._storing.leave(session)
+        if session in self._handed_over:
+            self._handed_over.discard(session)
+            self._queue.leave(session)
         else:
-            self._storing.end(session)
+            self._queue.end(session)
 
-    def _expire(self, session: HttpSession) -> None:
-        super()._expire(session)
-        if session.journal is not None and self.is_open(session):
-            # The store is to see that it is in use.
-            session.journal.mark()
+    def closed_response(self, session: HttpSession) -> Rejection | None:
+        """Return the answer to requests for a session that was handed over, ``None`` for the usual one."""
+        return RESTARTING if self._server.is_closing and session.journal is not None else None
 
-    # Inside
+    def _hand_over(self, session: HttpSession) -> None:
+        """Leave a session to the next process. What is not stored has not happened."""
+        _turn_back(journal_of(session), RESTARTING)
+        self._handed_over.add(session)
+        self._server.end(session)
 
-    def _leave_to_next(self, session: HttpSession) -> None:
-        """Let go of a session, and leave it in the store. What is not stored has not happened."""
-        _turn_back(session.journal, LEFT)
-        self._left.add(session)
-        self.end(session)
+    # What the store's answers let happen
 
     def _release(self, session: HttpSession, journal: Journal) -> None:
-        """Let go out what the store has by now."""
+        """Let out what the store has by now."""
         for exchange in [each for each in journal.gated if each.gate <= journal.stored]:
             del journal.gated[exchange]
             exchange.wake()
@@ -189,41 +185,39 @@ class DurableSessions(Sessions):
                 stream.exchange.wake()
 
     def _refuse(self, session: HttpSession, journal: Journal) -> None:
-        """Answer that the store failed, to whoever waits for an answer in one piece."""
+        """Answer that the store failed, where an answer in one piece waits for it."""
         _turn_back(journal, STORE_FAILED)
-        if journal.is_new and self.is_open(session):
+        if journal.is_new and self._server.is_open(session):
             # Its client has not heard of it.
-            self.end(session)
+            self._server.end(session)
 
     def _turn_away(self, waiting: list[Exchange], rejection: Rejection = STORE_FAILED) -> None:
         for exchange in waiting:
-            self._admit_again(exchange, rejection)
+            self._server.admit_again(exchange, rejection)
 
-    def _take_up(self, found: Found | None, waiting: list[Exchange]) -> None:
-        """Go on with a session that the store knew, and with those who waited for it."""
-        if self.is_closing:
-            self._turn_away(waiting, LEFT)
+    def _resume(self, found: LoadedSession | None, waiting: list[Exchange]) -> None:
+        """Go on with a session that the store knew, and with the requests that waited for it."""
+        if self._server.is_closing:
+            self._turn_away(waiting, RESTARTING)
             return
-        if found is not None and not self.make_room():
+        if found is not None and not self._server.make_room():
             self._turn_away(waiting, TOO_MANY_SESSIONS)
             return
-        if found is not None and self.is_overloaded:
+        if found is not None and self._server.is_overloaded:
             self._turn_away(waiting, OVERLOADED)
             return
         if found is not None:
             try:
                 self._restore(found)
             except McpError as error:
-                self._keeping.report("a stored session cannot be taken up", error)
+                self._hooks.report("a stored session cannot be taken up", error)
         self._found.extend(waiting)
 
-    def _restore(self, found: Found) -> None:
+    def _restore(self, found: LoadedSession) -> None:
         record, principal = found.record, found.record.owner
-        connection = self._keeping.restore(record.saved, principal, self.streams.now)
-        session = self._enrol(connection, principal)
-        session.id = found.key
-        self._by_id[found.key] = session
-        journal = self._storing.open(session, found.key, is_new=False)
+        connection = self._hooks.restore(record.saved, principal, self._streams.now)
+        session = self._server.adopt(connection, principal, found.key)
+        journal = self._queue.open(session, found.key, is_new=False)
         session.next_stream = max(record.next_stream, LISTENING + 1)
         for each in record.streams:
             stream = session.streams[each.number] = Stream(each.number, None, session)
@@ -231,24 +225,25 @@ class DurableSessions(Sessions):
             stream.next_number = each.next_number
             journal.lane(stream).sent = each.sent
             stream.requests = {request.id for request in connection.unanswered if request.via == stream.via}
-            self.streams.wait_for_client(session, stream)
+            self._streams.wait_for_client(session, stream)
         for event in found.stored.events:
-            self.streams.put_again(session, event)
-        self._fail_the_unheard(session)
-        self._arm_idle(session)
-        self.events.append((session, SessionOpened(record.saved)))
+            self._streams.put_again(session, event)
+        _fail_unreachable(session)
+        self._server.arm_idle(session)
+        self._server.events.append((session, SessionOpened(record.saved)))
 
-    def _fail_the_unheard(self, session: HttpSession) -> None:
-        """Answer the requests whose answers nobody can come for: their clients have been told that they are lost."""
-        connection = session.connection
-        for request in connection.unanswered:
-            if session.stream_of(request.via) is None:
-                error = RequestError(ErrorCode.INTERNAL_ERROR, "Interrupted: ask again", {"reason": "interrupted"})
-                connection.send_error(request.id, error)
+
+def _fail_unreachable(session: HttpSession) -> None:
+    """Answer the requests whose streams are gone: their clients have been told that the answers are lost."""
+    connection = session.connection
+    for request in connection.unanswered:
+        if session.stream_of(request.via) is None:
+            error = RequestError(ErrorCode.INTERNAL_ERROR, "Interrupted: ask again", {"reason": "interrupted"})
+            connection.send_error(request.id, error)
 
 
 def _turn_back(journal: Journal | None, rejection: Rejection) -> None:
-    """Put a rejection in the place of the responses that wait for the store."""
+    """Replace the responses that wait for the store by a rejection."""
     gated = {} if journal is None else journal.gated
     for exchange in tuple(gated):
         del gated[exchange]

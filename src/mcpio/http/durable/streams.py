@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from mcpio.engine.outbox import Outgoing
 from mcpio.framing.sse import encode_event
+from mcpio.http.durable.journal import journal_of
 from mcpio.http.durable.records import StoredEvent
 from mcpio.http.server.replay import SentEvent, event_id, parse_event_id
-from mcpio.http.server.sessions import LISTENING, Exchange, HttpSession, Stream
+from mcpio.http.server.sessions import LISTENING, Exchange, HttpSession, Response, Stream
 from mcpio.http.server.streams import Streams
 
 __all__ = ["DurableStreams"]
@@ -28,12 +29,12 @@ class DurableStreams(Streams):
     def close(self, session: HttpSession, stream: Stream) -> None:
         """Forget a stream, and what nobody came for."""
         super().close(session, stream)
-        if session.journal is not None:
-            session.journal.drop(stream)
+        if (journal := journal_of(session)) is not None:
+            journal.drop(stream)
 
     def listen(self, session: HttpSession, exchange: Exchange) -> None:
         """Carry a stream, after the event that the client saw last."""
-        journal, seen = session.journal, parse_event_id(exchange.request.last_event_id or "")
+        journal, seen = journal_of(session), parse_event_id(exchange.last_event_id or "")
         stream = None if seen is None else session.streams.get(seen[0])
         if journal is not None and seen is not None and stream is not None:
             # A process that took the session over cannot know how much of it the one before it sent.
@@ -44,7 +45,7 @@ class DurableStreams(Streams):
 
     def interrupt(self, session: HttpSession, stream: Stream, retry: float | None) -> bool:
         """End the exchange of a stream, as soon as the client has an event to come back with."""
-        journal, exchange = session.journal, stream.exchange
+        journal, exchange = journal_of(session), stream.exchange
         if journal is None or exchange is None or not self._may_interrupt(session, exchange):
             return super().interrupt(session, stream, retry)
         self.begin(session, stream)
@@ -64,7 +65,7 @@ class DurableStreams(Streams):
 
     def put_again(self, session: HttpSession, event: StoredEvent) -> None:
         """Take over an event out of the store: to be sent, where the stream goes on, or as one that was sent."""
-        journal, stream = session.journal, session.streams.get(event.stream)
+        journal, stream = journal_of(session), session.streams.get(event.stream)
         if journal is not None and stream is not None and event.number > journal.lane(stream).sent:
             journal.put_again(stream, event)
         else:
@@ -82,7 +83,7 @@ class DurableStreams(Streams):
             super()._advance(session, stream)
             return
         exchange = stream.exchange
-        if exchange is not None and not exchange.is_stream:
+        if exchange is not None and exchange.response is Response.UNDECIDED:
             self._answer(session, stream, exchange)
         if stream.is_resumable:
             while (message := self._take(session, stream)) is not None:
@@ -91,14 +92,15 @@ class DurableStreams(Streams):
             exchange.wake()
 
     def _put(self, session: HttpSession, stream: Stream, text: bytes) -> None:
-        if session.journal is None or not stream.is_resumable:
+        journal = journal_of(session)
+        if journal is None or not stream.is_resumable:
             super()._put(session, stream, text)
             return
         id = event_id(stream.number, stream.next_number)
-        session.journal.put(stream, encode_event(text, type="message" if text else None, id=id))
+        journal.put(stream, encode_event(text, type="message" if text else None, id=id))
 
     def _fill(self, session: HttpSession, stream: Stream) -> bool:
-        journal = session.journal
+        journal = journal_of(session)
         if journal is None or not stream.is_resumable:
             return super()._fill(session, stream)
         event = journal.take(stream)
@@ -108,7 +110,7 @@ class DurableStreams(Streams):
         return True
 
     def _has_more(self, session: HttpSession, stream: Stream) -> bool:
-        journal, exchange = session.journal, stream.exchange
+        journal, exchange = journal_of(session), stream.exchange
         if journal is None:
             return super()._has_more(session, stream)
         lane = journal.lane(stream)
@@ -121,12 +123,12 @@ class DurableStreams(Streams):
         return bool(lane.held)
 
     def _forget_event(self, session: HttpSession, event: SentEvent) -> None:
-        if session.journal is not None:
-            session.journal.forget(event.stream, event.number)
+        if (journal := journal_of(session)) is not None:
+            journal.forget(event.stream, event.number)
 
     def _hold(self, session: HttpSession, stream: Stream, message: Outgoing) -> None:
         """Put a message where the store hears of it. What may be left out is, when too much waits (P6)."""
-        journal = session.journal
+        journal = journal_of(session)
         if journal is None or message.last or message.asked or journal.has_room:
             self._put(session, stream, message.text)
         else:

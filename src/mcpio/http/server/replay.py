@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from mcpio.engine.ledger import Held
-
-if TYPE_CHECKING:
-    from mcpio.http.server.sessions import HttpSession
 
 __all__ = ["EVENT_COST", "EventQueue", "ReplayBuffer", "SentEvent", "event_id", "parse_event_id"]
 
@@ -21,6 +18,13 @@ EVENT_COST: Final = 200
 
 Forgotten = Callable[["SentEvent"], None]
 """Takes an event that is not kept any more."""
+
+
+class Counter(Protocol):
+    """The session that counts the bytes of its events."""
+
+    held: Held
+    unwritten: int
 
 
 class SentEvent:
@@ -64,13 +68,18 @@ class EventQueue:
     unsent_bytes: int
     """Bytes that wait, by their size in memory."""
 
-    def __init__(self, session: HttpSession) -> None:
+    def __init__(self, session: Counter) -> None:
         self._session = session
         self._held = session.held
         self._events = _NONE
         self._kept = 0  # how many of them were sent
         self._offset = 0  # how much of the next one
         self.unsent_bytes = 0
+
+    @property
+    def is_used(self) -> bool:
+        """Whether it ever held an event: streams that are answered in one piece never do."""
+        return self._events is not _NONE
 
     def append(self, event: SentEvent) -> None:
         """Let an event wait."""

@@ -1,49 +1,201 @@
-"""Streamable HTTP as a machine: requests by meaning in, events and responses by meaning out, and no I/O.
+"""Streamable HTTP as a machine for servers: requests in, events and responses out, and no I/O.
 
 The obligation after every call that is not a mere look: *drain the events, write what the exchanges have to send,
-re-arm the deadline.*
+re-arm the deadline.* Calls only mark what they changed; ``next_event`` acts on the marks, so one drain does everything
+that follows from a turn of the caller's loop, and asks each question once.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from functools import partial
+from posixpath import dirname, relpath
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import attrs
 
 from mcpio.engine.ledger import LARGEST_FACTOR, Ledger, parsed_size
 from mcpio.engine.limits import Limits, seconds
-from mcpio.errors import LocalProtocolError
+from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Phase
+from mcpio.engine.timers import Timers
+from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RemoteProtocolError
+from mcpio.events import (
+    CancelReceived,
+    CloseReason,
+    Event,
+    IgnoreReason,
+    MessageIgnored,
+    ProtocolViolated,
+    RequestFailed,
+    RequestReceived,
+)
+from mcpio.framing import jsonrpc
 from mcpio.http.checks import (
     HEALTH_CHECKS,
+    LEGACY_CHECKS,
+    MCP_CHECKS,
+    Admission,
+    Admissions,
     Checks,
-    ParsedRequest,
     Rejection,
-    acceptable_answers,
-    cors_headers,
-    first_failure,
     preflight_headers,
     too_large,
 )
-from mcpio.http.model import Body, End, RequestHead, RequestItem, ResponseItem
+from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, ResponseItem
 from mcpio.http.options import HttpOptions
-from mcpio.http.server.endpoint import CLOSING, TOO_MANY_REQUESTS, Connect, Endpoint, Mcp
-from mcpio.http.server.registry import OVERLOADED, SLACK, HttpEvent, Sessions
-from mcpio.http.server.sessions import JSON, Exchange, HttpSession
+from mcpio.http.server.sessions import (
+    JSON,
+    Exchange,
+    HttpSession,
+    Lookup,
+    Response,
+    SessionClosed,
+    SessionOpened,
+    Stream,
+)
+from mcpio.http.server.streams import Streams, TimerKind, is_running, session_headers
+from mcpio.revisions import REV_2025_03_26, Revision
+from mcpio.types.lifecycle import ServerCapabilities
 
 if TYPE_CHECKING:
     from mcpio.http.durable.records import SessionEffect
 
-__all__ = ["HttpEvent", "HttpServer"]
+__all__ = [
+    "CLOSING",
+    "NO_SESSION",
+    "OVERLOADED",
+    "SLACK",
+    "STORE_FAILED",
+    "TOO_MANY_SESSIONS",
+    "Connect",
+    "Durability",
+    "HttpEvent",
+    "HttpServer",
+]
 
-NewSessions: TypeAlias = Callable[..., Sessions]
+HttpEvent: TypeAlias = "Event | SessionOpened | SessionClosed"
+"""What happens in a session: the events of its connection, and its beginning and end."""
+
+Connect: TypeAlias = Callable[[Hashable], ServerConnection]
+"""Makes the engine for a client with that principal."""
+
+ID_BYTES: Final = 16
+"""Bytes of entropy in the id of a session (SESS-02)."""
+
+SLACK: Final = 8192
+"""Bytes by which the ledger rounds up: most requests change less, so it need not be told of them."""
+
+LIGHT: Final = 65536
+"""Up to this weight of a session, the ledger need not be told at once that it became less."""
+
+LATER: Final[Headers] = ((b"retry-after", b"5"),)
+SOON: Final[Headers] = ((b"retry-after", b"1"),)
+
+NO_SESSION: Final = Rejection(404, "Session not found: it is over, or was never there")
+SESSION_REQUIRED: Final = Rejection(400, "Invalid request: Mcp-Session-Id is required: initialize first")
+OVERLOADED: Final = Rejection(503, "Service unavailable: too much is held for clients", ErrorCode.INTERNAL_ERROR, LATER)
+CLOSING: Final = Rejection(503, "Service unavailable: the server is closing", ErrorCode.INTERNAL_ERROR)
+STORE_FAILED: Final = Rejection(503, "Service unavailable: sessions cannot be stored", ErrorCode.INTERNAL_ERROR, SOON)
+TOO_MANY_REQUESTS: Final = Rejection(503, "Service unavailable: too many requests", ErrorCode.INTERNAL_ERROR, LATER)
+TOO_MANY_SESSIONS: Final = Rejection(503, "Service unavailable: too many sessions", ErrorCode.INTERNAL_ERROR, LATER)
+TOO_MANY_STREAMS: Final = Rejection(
+    503, "Service unavailable: too many requests in this session", ErrorCode.INTERNAL_ERROR, LATER
+)
+
+# Short names where every request passes: a member of an enumeration costs two look-ups.
+_CLOSING, _CLOSED = Phase.CLOSING, Phase.CLOSED
+_ENGINE, _IDLE = TimerKind.ENGINE, TimerKind.IDLE
+_UNDECIDED, _ENDED = Response.UNDECIDED, Response.ENDED
+_WAITING = Lookup.WAITING
+
+
+class Durability(Protocol):
+    """The hook for sessions that outlive the process. ``mcpio.http.durable`` has the one implementation.
+
+    A server without one pays a comparison with ``None`` where a session begins, closes or ends, and nothing where a
+    message passes.
+    """
+
+    def attach(
+        self, server: HttpServer, options: HttpOptions, limits: Limits, timers: Timers[tuple[int, int, int]]
+    ) -> Streams:
+        """Serve ``server``; return its streams. Raises ValueError if its options let no client resume."""
+
+    def look_up(self, exchange: Exchange) -> bool:
+        """Ask the store for the session that an exchange names; return whether there is something to wait for."""
+
+    def admit_next(self) -> bool:
+        """Admit the next request whose session the store has answered for; return whether there was one."""
+
+    def begun(self, session: HttpSession) -> None:
+        """Begin to store a session: it has its id now."""
+
+    def used(self, session: HttpSession) -> None:
+        """Note that a session is still in use."""
+
+    def flushed(self, session: HttpSession) -> None:
+        """Hand over a session that has come to rest, while the server closes."""
+
+    def close(self, session: HttpSession, grace: float | None) -> bool:
+        """Prepare to hand a session over within ``grace`` seconds; return whether it is a stored one."""
+
+    def forgetting(self, session: HttpSession) -> None:
+        """Act on the end of a session, before its exchanges end."""
+
+    def forgotten(self, session: HttpSession) -> None:
+        """Act on the end of a session, after its exchanges have ended."""
+
+    def closed_response(self, session: HttpSession) -> Rejection | None:
+        """Return the answer to requests for a session that was handed over, ``None`` for the usual one."""
+
+    def next_deadline(self) -> float | None:
+        """Return when ``handle_timeout`` is due, or ``None``."""
+
+    def handle_timeout(self, now: float) -> None:
+        """Let deadlines up to ``now`` expire."""
+
+    def next_effect(self) -> SessionEffect | None:
+        """Return what the store is to do next, or ``None``."""
+
+    def store_done(self, token: int, value: Any) -> None:
+        """Take the store's answer to an effect."""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the store has nothing left to do."""
+
+
+class Endpoint:
+    """One path: its checks of a request's head, and the two functions that serve it."""
+
+    __slots__ = ("admit", "checks", "serve")
+
+    def __init__(
+        self, checks: Checks, admit: Callable[[Exchange], Rejection | None], serve: Callable[[Exchange, bytes], None]
+    ) -> None:
+        """``admit`` may refuse a request by its head and session; ``serve`` acts on the whole request."""
+        self.checks = checks
+        self.admit = admit
+        self.serve = serve
 
 
 class HttpServer:
     """Any number of clients of one server, over HTTP. It owns the engine of each session.
 
-    Items go in by ``receive``; ``next_event`` gives what happened and in which session; ``next_ready`` says which
-    exchange has something to send, and ``responses_to_send`` gives it. After acting on the connection of a session,
-    call ``flush``. It reads no clock and waits for nothing.
+    ``receive`` takes what came of a request, ``receive_request`` a whole one. ``next_event`` gives what happened and in
+    which session; ``next_ready`` names an exchange that has something to send, and ``responses_to_send`` gives it.
+    After acting on the connection of a session outside of an event of it, call ``touch``. The machine reads no clock
+    and waits for nothing.
     """
+
+    streams: Streams
+    """The streams of all sessions, which also keep the time."""
+    events: deque[tuple[HttpSession, HttpEvent]]
+    """What happened, for the caller to take."""
+    is_closing: bool
+    """Whether no new sessions begin."""
 
     def __init__(
         self,
@@ -55,38 +207,91 @@ class HttpServer:
         ledger: Ledger | None = None,
         on_given_up: Callable[[], None] = lambda: None,
         on_room: Callable[[HttpSession], None] = lambda _: None,
-        new_sessions: NewSessions = Sessions,
+        durable: Durability | None = None,
     ) -> None:
-        """``connect`` makes the engine for a client with that principal; ``entropy`` gives unguessable bytes.
+        """Begin without sessions.
 
-        ``ledger`` counts what is held for all clients, and may be shared with other transports: without one there is
-        one for this server, of ``Limits.total_bytes``. Where it has something of this server's freed it calls
-        ``on_given_up``: drain the events, as after any other call. ``on_room`` takes a session whose output may have
-        become less, for callers that hold answers back while ``connection.has_room`` is false.
+        Args:
+            connect: Makes the engine for a client.
+            entropy: Gives unguessable bytes.
+            options: Choices of the server.
+            limits: Bounds of what is held for clients.
+            ledger: Counts what is held for all clients, and may be shared with other transports. By default there is
+                one for this server, of ``Limits.total_bytes``.
+            on_given_up: Called when the ledger had something of this server's freed: drain the events.
+            on_room: Takes a session whose output may have become less, for callers that hold answers back while
+                ``connection.has_room`` is false.
+            durable: Makes sessions outlive the process: carry out what ``next_effect`` gives, too.
 
-        With ``new_sessions=partial(DurableSessions, hooks)``, sessions outlive the process: carry out what
-        ``next_effect`` gives, too. Raises ValueError if options name one path twice, or if durable sessions are wanted
-        without resumable streams.
+        Raises:
+            ValueError: If options name one path twice, or sessions are to be durable that cannot be resumed.
+
         """
-        self._options = options or HttpOptions()
-        self._limits = limits or Limits()
-        ledger = ledger or Ledger(self._limits.total_bytes)
-        self._sessions = new_sessions(
-            self._options, self._limits, entropy, ledger, on_given_up, on_room, self._admit_again
-        )
+        self._connect = connect
+        self._entropy = entropy
+        self._options = options = options or HttpOptions()
+        self._limits = limits = limits or Limits()
+        self._ledger = ledger or Ledger(limits.total_bytes)
+        self._on_given_up = on_given_up
+        self._on_room = on_room
+        self._durable = durable
+        self._short = min(SLACK, limits.message_bytes)
+
+        self._sessions: dict[int, HttpSession] = {}
+        # In the order of their last use: to make room, the first that is idle ends.
+        self._named: dict[str, HttpSession] = {}
+        self._next_key = 1
         self._exchanges: dict[Hashable, Exchange] = {}
         self._ready: dict[Hashable, None] = {}
-        self._endpoints = self._all_endpoints(connect)
+        self.events = deque()
+        self.is_closing = False
+
+        # The marks of this turn, on which ``next_event`` acts.
+        self._touched: dict[HttpSession, None] = {}
+        # Sessions with requests that wait until the handlers of others have acted.
+        self._deferring: dict[HttpSession, None] = {}
+        # Streams of this turn. Most are answered within it, and then need no timer.
+        self._begun: list[tuple[HttpSession, Stream]] = []
+
+        timers: Timers[tuple[int, int, int]] = Timers()
+        self._timers = timers
+        self.streams = (
+            Streams(options, limits, timers) if durable is None else durable.attach(self, options, limits, timers)
+        )
+        self._endpoints = self._all_endpoints()
+        self._admissions: Admissions[Endpoint] = Admissions(self._endpoints, options)
+
+    def _all_endpoints(self) -> dict[str, Endpoint]:
+        options, longest = self._options, self._limits.message_bytes
+        methods: tuple[str, ...] = ("POST",)
+        if options.sessions:
+            methods = ("POST", "GET", "DELETE") if options.listening else ("POST", "DELETE")
+        found = [(options.path, Endpoint(Checks(MCP_CHECKS, methods, options, longest), self._admit_mcp, self._mcp))]
+        if options.health is not None:
+            health = Checks(HEALTH_CHECKS, ("GET", "HEAD"), options, 0)
+            found.append((options.health, Endpoint(health, lambda _: None, _health)))
+        if options.legacy is not None:
+            listen, post = options.legacy
+            listening = Checks(LEGACY_CHECKS, ("GET",), options, 0)
+            posting = Checks(LEGACY_CHECKS, ("POST",), options, longest)
+            # The address as seen from the other path: the client need not know what this is mounted under.
+            serve = partial(self._legacy_listening, relpath(post, dirname(listen)))
+            found.append((listen, Endpoint(listening, self._admit_legacy_listening, serve)))
+            found.append((post, Endpoint(posting, self._admit_legacy_posting, self._legacy_posting)))
+        endpoints = dict(found)
+        if len(endpoints) < len(found):
+            raise ValueError(f"one path for two things: {', '.join(path for path, _ in found)}")
+        return endpoints
 
     # Feed
 
     def receive(self, item: RequestItem, now: float) -> None:
         """Take in what came of a request. Never raises for what a client sends.
 
-        What belongs to no open exchange is ignored: its response was complete before the request was. Raises
-        ``LocalProtocolError`` for the head of an exchange that is open already.
+        Items of no open exchange are ignored: the response was complete before the request was. Raises
+        LocalProtocolError for the head of an exchange that is open already.
         """
-        self._sessions.advance(now)
+        self._set_time(now)
         if isinstance(item, RequestHead):
             self._begin(item)
             return
@@ -100,11 +305,47 @@ class HttpServer:
         else:
             self._lose(exchange, item.cause)
 
+    def receive_request(self, head: RequestHead, body: bytes, now: float) -> None:
+        """Take in a whole request: the same as its head, its body and its end one after the other."""
+        self._set_time(now)
+        exchange = self._begin(head)
+        if exchange.response is not _UNDECIDED:
+            return
+        if len(body) > self._short or exchange.lookup is _WAITING or head.method == "OPTIONS":
+            self._take(exchange, body)
+            self._complete(exchange)
+        else:
+            # Short enough that no limit can be in its way: it need not be counted before it is acted on.
+            exchange.is_complete = True
+            self._serve(exchange, body)
+
     # Pull
 
     def next_event(self) -> tuple[HttpSession, HttpEvent] | None:
-        """Return what happened next, and in which session, or ``None`` for "feed me"."""
-        return self._sessions.next_event()
+        """Return what happened next, and in which session, or ``None`` for "feed me".
+
+        Act on the event before the next call, which looks at the connection of that session again.
+        """
+        events, touched = self.events, self._touched
+        while True:
+            if events:
+                found = events.popleft()
+                touched[found[0]] = None
+                return found
+            if touched:
+                session = next(iter(touched))
+                del touched[session]
+                self._flush(session)
+            elif self._deferring:
+                session = next(iter(self._deferring))
+                del self._deferring[session]
+                self._flush(session)
+            elif self._durable is None or not self._durable.admit_next():
+                break
+        if self._begun:
+            self.streams.expect_answers(self._begun)
+            self._begun = []
+        return None
 
     def next_ready(self) -> Hashable | None:
         """Return an exchange that has something to send, or ``None``. Each is named once until it has more."""
@@ -124,47 +365,74 @@ class HttpServer:
         if found is None:
             return []
         self._ready.pop(exchange, None)
-        if found.is_held:
+        if found.gate and found.is_held:
             return []
-        self._sessions.streams.pull(found, max_bytes)
+        if found.stream is not None:
+            self.streams.pull(found, max_bytes)
         items = found.take(max_bytes)
-        if found.is_over:
-            self._forget(found)
+        if found.response is _ENDED and not found.items:
+            self._forget_exchange(found)
         else:
-            self._settle(found)
+            self._settle_exchange(found)
         return items
+
+    @property
+    def has_news(self) -> bool:
+        """Whether draining would find something: an event, a mark, or an exchange that is ready."""
+        return bool(self.events or self._touched or self._ready or self._deferring)
 
     # Time
 
     def next_deadline(self) -> float | None:
-        """Return when ``handle_timeout`` is due, on the caller's clock, or ``None``. Every call may change it."""
-        return self._sessions.next_deadline()
+        """Return when ``handle_timeout`` is due, on the caller's clock, or ``None``. Drain the events before."""
+        due = self._timers.next()
+        if self._durable is not None:
+            stored = self._durable.next_deadline()
+            return stored if due is None else due if stored is None else min(due, stored)
+        return due
 
     def handle_timeout(self, now: float) -> None:
         """Let deadlines up to ``now`` expire. Early or repeated calls do nothing."""
-        self._sessions.advance(now)
-        self._sessions.handle_timeout(now)
+        for session in tuple(self._touched):
+            self._flush(session)  # it may have a new deadline, which may have come
+        self._set_time(now)
+        for kind, key, number in self._timers.pop_expired(now):
+            found = self._sessions.get(key)
+            if found is None:
+                continue  # an earlier deadline ended it
+            if kind == _IDLE:
+                self._expire(found)
+                continue
+            if kind == _ENGINE:
+                found.engine_due = None
+                found.connection.handle_timeout(now)
+            else:
+                self.streams.handle_timeout(kind, found, number)
+            self._flush(found)
+        if self._durable is not None:
+            self._durable.handle_timeout(now)
 
     # The store, where sessions outlive the process
 
     def next_effect(self) -> SessionEffect | None:
         """Return what the store is to do next, or ``None``. Drain the events before: what they caused belongs to it."""
-        return self._sessions.next_effect()
+        return None if self._durable is None else self._durable.next_effect()
 
     def store_done(self, token: int, value: Any, now: float) -> None:
-        """Take in what the store answered to an effect: a value, or the exception that it raised.
+        """Take the store's answer to an effect: a value, or the exception that it raised.
 
-        Answers come in the order of the effects; that to a token that was answered is ignored.
+        Answers come in the order of the effects; an answer to a token that was answered is ignored.
         """
-        self._sessions.advance(now)
-        self._sessions.store_done(token, value)
+        self._set_time(now)
+        if self._durable is not None:
+            self._durable.store_done(token, value)
 
     # Act
 
-    def flush(self, session: HttpSession, now: float) -> None:
-        """Take note of what was done to the connection of a session."""
-        self._sessions.advance(now)
-        self._sessions.flush(session)
+    def touch(self, session: HttpSession, now: float) -> None:
+        """Mark that something was done to the connection of a session. The next drain acts on it."""
+        self._set_time(now)
+        self._touched[session] = None
 
     def interrupt(self, session: HttpSession, via: Hashable, now: float, *, retry: float | None = None) -> bool:
         """End the exchange that carries the answer to a request, so that the client comes back for it (HTTP-19).
@@ -172,89 +440,96 @@ class HttpServer:
         ``via`` is that of the request; ``retry`` is how many seconds the client is to wait. Returns whether it was
         done: a client that cannot come back is left alone.
         """
-        self._sessions.advance(now)
+        self._set_time(now)
         stream = None if via is None else session.stream_of(via)
-        return stream is not None and self._sessions.streams.interrupt(session, stream, retry)
+        return stream is not None and self.streams.interrupt(session, stream, retry)
 
     def end_session(self, session: HttpSession, now: float) -> None:
         """End a session at once. Its client gets 404 from then on (SESS-05)."""
-        self._sessions.advance(now)
-        self._sessions.end(session)
+        self._set_time(now)
+        self.end(session)
 
     def close(self, now: float, grace: float | None = 5.0) -> None:
-        """Close in order: nothing new is served; what runs is answered, for at most ``grace`` seconds; streams end.
+        """Close gracefully: refuse new requests, answer running ones for at most ``grace`` seconds, end the streams.
 
-        ``LocalProtocolError`` for a ``grace`` that is no number of 0 or more.
+        Raises LocalProtocolError if ``grace`` is not a number of 0 or more.
         """
         try:
             limit = seconds(grace)
         except ValueError as error:
             raise LocalProtocolError(str(error)) from None
-        self._sessions.advance(now)
-        self._sessions.close(limit)
+        self._set_time(now)
+        self.is_closing = True
+        for session in self.sessions:
+            if self._durable is None or not self._durable.close(session, limit):
+                session.connection.close(now, limit)
+                self.streams.abandon(session)
+            self._flush(session)
 
     # Look
 
     @property
     def closed(self) -> bool:
         """Whether ``close`` was called, no session is left, and everything was pulled and stored."""
-        sessions = self._sessions
-        is_over = not sessions.all and not self._exchanges and not sessions.events
-        return sessions.is_closing and is_over and sessions.is_stored
+        is_over = not self._sessions and not self._exchanges and not self.events
+        return self.is_closing and is_over and (self._durable is None or self._durable.is_stored)
 
     @property
     def sessions(self) -> tuple[HttpSession, ...]:
         """The sessions that are open now, the oldest first, with those that are one request only."""
-        return self._sessions.all
+        return tuple(self._sessions.values())
 
     # Requests
 
-    def _all_endpoints(self, connect: Connect) -> dict[str, Endpoint]:
-        options, limits, sessions = self._options, self._limits, self._sessions
-        found: list[tuple[str, Endpoint]] = [(options.path, Mcp(connect, options, limits, sessions))]
-        if options.health is not None:
-            found.append((options.health, _Health(options)))
-        if options.legacy is not None:
-            from mcpio.http.server.legacy import LegacyListening, LegacyPosting  # few servers have it
+    def _set_time(self, now: float) -> None:
+        if now > self.streams.now:
+            self.streams.now = now
 
-            found.append((options.legacy[0], LegacyListening(connect, options, sessions, options.legacy)))
-            found.append((options.legacy[1], LegacyPosting(options, limits, sessions)))
-        endpoints = dict(found)
-        if len(endpoints) < len(found):
-            raise ValueError(f"one path for two things: {', '.join(path for path, _ in found)}")
-        return endpoints
-
-    def _begin(self, head: RequestHead) -> None:
+    def _begin(self, head: RequestHead) -> Exchange:
         if head.exchange in self._exchanges:
             raise LocalProtocolError(f"the exchange {head.exchange!r} is open already")
-        request = ParsedRequest(head)
+        admission, session_id, last_event_id, size = self._admissions.of(head)
         exchange = self._exchanges[head.exchange] = Exchange(
             head.exchange,
-            request,
+            admission.request,
             head.principal,
-            headers=cors_headers(request, self._options),
-            answers=acceptable_answers(request, self._options),
+            headers=admission.cors,
+            answers=admission.answers,
             ready=self._ready,
+            session_id=session_id,
+            last_event_id=last_event_id,
+            size=size,
         )
-        rejection = self._admit(exchange)
+        rejection = self._admit(exchange, admission)
         if rejection is not None:
             exchange.reject(rejection)
         if exchange.session is None:
-            self._sessions.settle_alone(exchange)
+            self._settle_alone(exchange)
+        return exchange
 
-    def _admit(self, exchange: Exchange) -> Rejection | None:
-        endpoint = self._endpoints.get(exchange.request.path)
+    def _admit(self, exchange: Exchange, admission: Admission[Endpoint]) -> Rejection | None:
+        endpoint = admission.endpoint
         if endpoint is None:
-            return Rejection(404, f"Not found: {exchange.request.path:.100}")
+            return admission.rejection
         if len(self._exchanges) > self._limits.exchanges:
             return TOO_MANY_REQUESTS
-        rejection = first_failure(exchange.request, endpoint.rules)
-        if rejection is not None or exchange.request.method == "OPTIONS":
-            return rejection
-        return CLOSING if self._sessions.is_closing else endpoint.admit(exchange)
+        if admission.rejection is not None or admission.request.method == "OPTIONS":
+            return admission.rejection
+        return CLOSING if self.is_closing else endpoint.admit(exchange)
+
+    def admit_again(self, exchange: Exchange, rejection: Rejection | None) -> None:
+        """Go on with an exchange that waited for its session, unless it was answered or lost since."""
+        exchange.lookup = Lookup.DONE
+        if exchange.response is not _UNDECIDED or self._exchanges.get(exchange.id) is not exchange:
+            return
+        rejection = rejection or self._endpoints[exchange.request.path].admit(exchange)
+        if rejection is not None:
+            exchange.reject(rejection)
+        elif exchange.is_complete:
+            self._serve(exchange, exchange.take_body())
 
     def _take(self, exchange: Exchange, data: bytes) -> None:
-        if exchange.is_answered:
+        if exchange.response is not _UNDECIDED:
             return
         exchange.add_to_body(data)
         session = exchange.session
@@ -262,84 +537,525 @@ class HttpServer:
             exchange.drop_body()
             exchange.reject(too_large(self._limits.message_bytes))
         elif len(exchange.body) <= SLACK:
-            pass  # as mostly: what an exchange takes beside its body is more
-        elif session is None or not self._sessions.is_open(session):
-            self._sessions.settle_alone(exchange)
-        elif self._sessions.is_too_heavy(session):
+            pass  # the usual case: what an exchange takes beside its body is more
+        elif session is None or not self.is_open(session):
+            self._settle_alone(exchange)
+        elif session.weight > self._limits.peer_bytes:
             exchange.drop_body()
             exchange.reject(OVERLOADED)
         else:
-            self._sessions.settle(session)
+            self._settle(session)
 
     def _complete(self, exchange: Exchange) -> None:
-        if exchange.is_complete or exchange.is_answered:
+        if exchange.is_complete or exchange.response is not _UNDECIDED:
             return
         exchange.is_complete = True
-        if exchange.is_waiting:
+        if exchange.lookup is _WAITING:
             return
         if exchange.request.method == "OPTIONS":
             exchange.respond(204, preflight_headers(self._options))
         else:
-            self._serve(exchange)
+            self._serve(exchange, exchange.take_body())
 
-    def _serve(self, exchange: Exchange) -> None:
-        size, most = len(exchange.body), self._limits.peer_bytes
-        if size * LARGEST_FACTOR > most and parsed_size(exchange.body) > most:
-            # A text whose values would take more memory than that is as good as too long.
-            exchange.drop_body()
+    def _serve(self, exchange: Exchange, body: bytes) -> None:
+        most = self._limits.peer_bytes
+        if len(body) * LARGEST_FACTOR > most and parsed_size(body) > most:
+            # The values of this text would take more memory than one client may.
             exchange.reject(too_large(self._limits.message_bytes))
         else:
-            self._endpoints[exchange.request.path].serve(exchange)
-
-    def _admit_again(self, exchange: Exchange, rejection: Rejection | None) -> None:
-        """Go on with an exchange that waited for its session, unless it was answered or lost meanwhile."""
-        exchange.is_waiting = False
-        if exchange.is_answered or self._exchanges.get(exchange.id) is not exchange:
-            return
-        rejection = rejection or self._endpoints[exchange.request.path].admit(exchange)
-        if rejection is not None:
-            exchange.reject(rejection)
-        elif exchange.is_complete:
-            self._serve(exchange)
+            self._endpoints[exchange.request.path].serve(exchange, body)
 
     def _lose(self, exchange: Exchange, cause: BaseException | None) -> None:
-        """Take note that a client is gone in the middle. Whatever it asked for goes on (HTTP-24)."""
+        """Act on a client that is gone in the middle. What it asked for goes on (HTTP-24)."""
         session, stream = exchange.session, exchange.stream
         if session is not None:
-            self._sessions.streams.detach(session, exchange)
-        self._forget(exchange)
+            self.streams.detach(session, exchange)
+        self._forget_exchange(exchange)
         if session is not None and session.is_legacy and stream is not None:
-            self._sessions.lose(session, cause)
+            # The channel of a session of 2024-11-05 broke, which is its end.
+            session.connection.connection_lost(cause, self.streams.now)
+            self._flush(session)
 
-    def _settle(self, exchange: Exchange) -> None:
-        """Account for what an exchange holds, and see to what follows from that."""
-        session = exchange.session
-        if session is not None and self._sessions.is_open(session):
-            self._sessions.go_on(session)
-        else:
-            self._sessions.settle_alone(exchange)
-
-    def _forget(self, exchange: Exchange) -> None:
+    def _forget_exchange(self, exchange: Exchange) -> None:
         del self._exchanges[exchange.id]
         self._ready.pop(exchange.id, None)
-        self._sessions.forget_alone(exchange)
-        if exchange.session is not None:
-            self._sessions.leave(exchange.session, exchange)
+        if exchange.settled:
+            self._ledger.settle(exchange, 0, _nothing)
+        session = exchange.session
+        if session is None:
+            return
+        del session.exchanges[exchange]
+        session.exchange_bytes -= exchange.cost
+        if not session.exchanges:
+            session.exchanges = {}  # one that held something is larger than an idle session should be
+        exchange.drop_body()
+        exchange.drop_items()
+        session.used_at = self.streams.now
+        if session.id is not None and session.id in self._named:
+            self._named[session.id] = self._named.pop(session.id)
+        self._output_taken(session)
+        if self._durable is not None and self.is_closing:
+            self._flush(session)
 
+    # The endpoint of MCP: POST, GET and DELETE
 
-class _Health:
-    """Tells whoever watches over servers that this one is there."""
-
-    def __init__(self, options: HttpOptions) -> None:
-        self.rules = Checks(HEALTH_CHECKS, ("GET", "HEAD"), options, 0)
-
-    def admit(self, exchange: Exchange) -> Rejection | None:
-        """Ask no more than the rules do."""
+    def _admit_mcp(self, exchange: Exchange) -> Rejection | None:
+        """Require that the session is open and belongs to the caller (SESS-04, SESS-05, SESS-09)."""
+        id, request = exchange.session_id, exchange.request
+        if id is None or not self._options.sessions:
+            if request.method != "POST":
+                return SESSION_REQUIRED
+            return OVERLOADED if self._ledger.is_nearly_full else None
+        session = self._named.get(id)
+        if session is None or session.principal != exchange.principal:
+            if self._durable is not None and self._durable.look_up(exchange):
+                return None
+            return NO_SESSION
+        if session.is_legacy:
+            return NO_SESSION
+        if session.journal is not None and session.is_stuck and request.method != "DELETE":
+            return STORE_FAILED
+        if request.version is not None:
+            revision = session.connection.revision
+            if revision is not None and request.version != revision.name:
+                return Rejection(400, f"Invalid request: this session speaks {revision}, not {request.version}")
+        if len(session.exchanges) >= self._limits.streams and request.method != "DELETE":
+            return TOO_MANY_STREAMS
+        self._enter(session, exchange)
         return None
 
-    def serve(self, exchange: Exchange) -> None:
-        """Say that all is well."""
-        exchange.respond(200, (JSON, _NOT_CACHED), b'{"status":"ok"}')
+    def _enter(self, session: HttpSession, exchange: Exchange) -> None:
+        """Make an exchange part of a session."""
+        exchange.session = session
+        session.exchanges[exchange] = None
+        session.exchange_bytes += exchange.cost
+        session.held.bodies += len(exchange.body)
+        if exchange.settled:
+            # From now on it is counted with its session.
+            exchange.settled = 0
+            self._ledger.settle(exchange, 0, _nothing)
+
+    def _mcp(self, exchange: Exchange, body: bytes) -> None:
+        """Act on a request: a message, the wish to listen, or the end of a session."""
+        session = exchange.session
+        if session is None:
+            # Only a POST needs none.
+            self._post_first(exchange, body)
+        elif session.key not in self._sessions:
+            # It ended while the request came.
+            exchange.reject(self.closed_response(session))
+        elif exchange.request.method == "POST":
+            if len(session.streams) >= self._limits.streams:
+                exchange.reject(TOO_MANY_STREAMS)
+            else:
+                self._post(exchange, session, body)
+        elif exchange.request.method == "GET":
+            self.streams.listen(session, exchange)
+            self._flush(session)
+        else:
+            exchange.respond(204, session_headers(session, exchange))
+            self.end(session)
+
+    def _post_first(self, exchange: Exchange, body: bytes) -> None:
+        """Act on a message without a session: one begins with it."""
+        message = jsonrpc.parse(body)
+        begun = self._begin_session(exchange, message)
+        if isinstance(begun, Rejection):
+            exchange.reject(begun, _id_to_answer(message))
+        else:
+            begun.declared = parsed_size(body)
+            self._enter(begun, exchange)
+            self._post(exchange, begun, body)
+
+    def _begin_session(self, exchange: Exchange, message: jsonrpc.Message) -> HttpSession | Rejection:
+        """Begin a session for a request that names none, or return why not."""
+        is_initialize = isinstance(message, jsonrpc.Request) and message.method == "initialize"
+        if isinstance(message, jsonrpc.Malformed):
+            return Rejection(400, message.reason, message.code)
+        if self._options.sessions and not is_initialize:
+            return SESSION_REQUIRED
+        if self.is_closing:
+            return CLOSING
+        if self._options.sessions:
+            if not self.make_room():
+                return TOO_MANY_SESSIONS
+        elif len(self._sessions) - len(self._named) >= self._limits.exchanges:
+            # Requests whose clients are gone count, too.
+            return TOO_MANY_REQUESTS
+        connection = self._connect(exchange.principal)
+        connection.capabilities = _within_reach(connection.capabilities, self._options)
+        version = exchange.request.version
+        # A client whose handshake we did not see and that names no revision speaks the one without the field (HTTP-32).
+        revision = REV_2025_03_26 if version is None else Revision.parse(version)
+        if not is_initialize or version is not None:
+            if revision is None or revision not in connection.options.revisions:
+                return Rejection(400, f"Invalid request: revision {revision} is not served here")
+            if not is_initialize:
+                connection.skip_handshake(revision)
+        return self._open(connection, exchange.principal)
+
+    def _post(self, exchange: Exchange, session: HttpSession, body: bytes) -> None:
+        """Hand a message to the engine, and decide by its events how the response begins."""
+        connection, streams = session.connection, self.streams
+        stream = streams.open(session, exchange)
+        connection.receive_message(body, streams.now, via=stream.via)
+        event = connection.next_event()
+        if event.__class__ is RequestReceived and body.startswith(b"{") and _is_request(event, stream):
+            # The usual case: one request. What follows depends on its answer, so the caller acts first.
+            self._note(session, event)
+            if exchange.answers == "sse":
+                streams.begin(session, stream)
+            else:
+                self._begun.append((session, stream))
+            return
+        events = self._drain(session, event)
+        # Room for a message may be room for requests that waited before: those are not of this exchange.
+        events = [event for event in events if not isinstance(event, RequestReceived) or _is_request(event, stream)]
+        stream.is_deferred = connection.has_deferred(stream.via)
+        faults = [fault for event in events if (fault := _fault_in(event)) is not None]
+        if session.id is None and self._options.sessions and connection.revision is not None:
+            self.assign_id(session)
+        if faults and len(faults) == len(events):
+            self._refuse(exchange, session, stream, faults[0])
+        elif not is_running(session, stream) and stream.via not in connection.pending_exchanges():
+            # Notifications and responses (HTTP-09).
+            exchange.respond(202, session_headers(session, exchange))
+            streams.close(session, stream)
+        elif exchange.answers == "sse":
+            streams.begin(session, stream)
+        else:
+            self._begun.append((session, stream))
+        self._flush(session)
+
+    def _refuse(self, exchange: Exchange, session: HttpSession, stream: Stream, fault: RemoteProtocolError) -> None:
+        """Reject an invalid or unacceptable message (HTTP-10, HTTP-13)."""
+        answer = session.connection.next_message(via=stream.via)
+        self.streams.close(session, stream)
+        if answer is not None:
+            exchange.respond(400, (JSON, *session_headers(session, exchange)), answer.text)
+        else:
+            exchange.reject(Rejection(400, str(fault), fault.code))
+
+    # The transport of 2024-11-05, for clients that know no other: one path to listen, one to POST to (FALL-05).
+    # A session begins when its client listens and ends with that. All output goes there, answers too (FALL-01).
+
+    def _admit_legacy_listening(self, _: Exchange) -> Rejection | None:
+        return OVERLOADED if self._ledger.is_nearly_full else None
+
+    def _legacy_listening(self, address: str, exchange: Exchange, _: bytes) -> None:
+        """Begin a session whose id nobody can guess (FALL-03)."""
+        if self.is_closing:
+            exchange.reject(CLOSING)
+        elif not self.make_room():
+            exchange.reject(TOO_MANY_SESSIONS)
+        else:
+            session = self._open(self._connect(exchange.principal), exchange.principal)
+            session.is_legacy = True
+            self._enter(session, exchange)
+            self.streams.open_channel(session, exchange, f"{address}?{_KEY}={self.assign_id(session)}")
+            self._flush(session)
+
+    def _admit_legacy_posting(self, exchange: Exchange) -> Rejection | None:
+        fields = dict(field.partition("=")[::2] for field in exchange.request.query.split("&"))
+        session = self._named.get(fields.get(_KEY, ""))
+        if session is None or session.principal != exchange.principal or not session.is_legacy:
+            return NO_SESSION
+        self._enter(session, exchange)
+        return None
+
+    def _legacy_posting(self, exchange: Exchange, body: bytes) -> None:
+        """Take a message. Its answer goes where the client listens (FALL-03)."""
+        session = exchange.session
+        if session is None or not self.is_open(session):
+            exchange.reject(NO_SESSION)
+            return
+        session.connection.receive_message(body, self.streams.now)
+        exchange.respond(202, ())
+        self._flush(session)
+
+    # Sessions: how they begin
+
+    def _open(self, connection: ServerConnection, principal: Hashable) -> HttpSession:
+        """Begin a session. Until it has an id, it ends with its request."""
+        session = self.adopt(connection, principal)
+        self.events.append((session, SessionOpened()))
+        return session
+
+    def adopt(self, connection: ServerConnection, principal: Hashable, id: str | None = None) -> HttpSession:
+        """Make a session of a connection: a new one, or one that the store had under ``id``."""
+        session = HttpSession(self._next_key, connection, principal, self.streams.now)
+        self._next_key += 1
+        connection.can_reach = partial(self.streams.can_reach, session)
+        self._sessions[session.key] = session
+        self._record(session, session.weight)
+        if id is not None:
+            session.id = id
+            self._named[id] = session
+        return session
+
+    def make_room(self) -> bool:
+        """Return whether there is room for one more session with an id, after ending the idlest if need be (P6)."""
+        if len(self._named) < self._limits.sessions:
+            return True
+        for session in self._named.values():
+            if session.is_idle:
+                self.end(session)
+                return True
+        return False
+
+    def assign_id(self, session: HttpSession) -> str:
+        """Give a session the id that its client is to use from now on (SESS-01, SESS-02)."""
+        id = session.id = self._entropy(ID_BYTES).hex()
+        self._named[id] = session
+        self.arm_idle(session)
+        if self._durable is not None:
+            self._durable.begun(session)
+        return id
+
+    def has_session(self, id: str) -> bool:
+        """Whether a session of that id is open here."""
+        return id in self._named
+
+    def is_open(self, session: HttpSession) -> bool:
+        """Whether a session is not over."""
+        return session.key in self._sessions
+
+    # Sessions: what follows from what their engines did
+
+    def _flush(self, session: HttpSession) -> None:
+        """Act on what was done to the connection of a session."""
+        if session.key not in self._sessions:
+            return
+        connection = session.connection
+        session.tell_unwritten()
+        self._drain(session, connection.next_event())
+        self.streams.advance(session)
+        phase = connection.phase
+        if phase is _CLOSING:
+            # It ends as soon as everything is out.
+            self.streams.drop_unheard(session)
+            if not connection.pending_exchanges():
+                connection.next_message()  # the engine learns by this that nothing is left
+            phase = connection.phase
+        if connection.has_events and (phase is _CLOSED or session not in self._deferring):
+            self._drain(session, connection.next_event())
+            phase = connection.phase
+        if phase is _CLOSED:
+            self._forget(session)
+        elif session.id is None and session.is_idle:
+            self.end(session)
+        else:
+            self._arm_engine(session)
+            self._settle(session)
+            self._on_room(session)
+            if self._durable is not None and self.is_closing:
+                self._durable.flushed(session)
+
+    def _drain(self, session: HttpSession, event: Event | None) -> list[Event]:
+        """Queue the engine's events, beginning with ``event``; note the requests to answer. Returns the events.
+
+        Requests that waited for room come one at a time: what the handler of one does decides whether the next may.
+        """
+        if event is None:
+            return []
+        connection = session.connection
+        events: list[Event] = []
+        was_cancelled = False
+        while event is not None:
+            events.append(event)
+            self._note(session, event)
+            if isinstance(event, RequestReceived):
+                if connection.has_room_for_deferred:
+                    self._deferring[session] = None
+                    break
+            elif isinstance(event, CancelReceived) or (
+                isinstance(event, MessageIgnored) and event.reason is IgnoreReason.NOT_STARTED
+            ):
+                was_cancelled = True
+            event = connection.next_event()
+        if was_cancelled:
+            self.streams.end_unasked(session)
+        return events
+
+    def _note(self, session: HttpSession, event: Event) -> None:
+        self.events.append((session, event))
+        if isinstance(event, RequestReceived):
+            stream = session.stream_of(event.context.via)
+            if stream is not None:
+                stream.requests.add(event.id)
+
+    def _output_taken(self, session: HttpSession) -> None:
+        """Act on output of a session that an adapter took."""
+        if session.key not in self._sessions:
+            return
+        session.tell_unwritten()
+        if session.may_end or session.connection.has_room_for_deferred:
+            self._flush(session)
+        else:
+            if session.settled > LIGHT:
+                self._settle(session)
+            self._on_room(session)
+
+    # Sessions: what is held for them
+
+    def _settle(self, session: HttpSession) -> None:
+        """Tell the ledger what is held for a client, if that has changed. It may be the end of some session."""
+        session.tell_unwritten()
+        weight = session.weight
+        if weight > self._limits.peer_bytes and self.streams.forget_sent(session):
+            weight = session.weight
+        if not 0 <= session.settled - weight <= 2 * SLACK:
+            self._record(session, weight)
+
+    def _settle_exchange(self, exchange: Exchange) -> None:
+        session = exchange.session
+        if session is not None and session.key in self._sessions:
+            self._output_taken(session)
+        else:
+            self._settle_alone(exchange)
+
+    def _settle_alone(self, exchange: Exchange) -> None:
+        """Tell the ledger what is held for an exchange that belongs to no session, or to one that is over."""
+        weight = exchange.cost + len(exchange.body) + exchange.size
+        if not 0 <= exchange.settled - weight <= 2 * SLACK:
+            exchange.settled = weight + SLACK
+            self._ledger.settle(exchange, exchange.settled, partial(self._give_up_alone, exchange))
+
+    def _record(self, session: HttpSession, weight: int) -> None:
+        session.settled = weight + SLACK
+        self._ledger.settle(session, session.settled, partial(self._give_up, session))
+
+    def _give_up(self, session: HttpSession) -> None:
+        """Free what is held for a client: first what can be done without, then all of it."""
+        session.settled = 0
+        if self.streams.forget_sent(session):
+            self._record(session, session.weight)
+        else:
+            self.end(session, CloseReason.OVERLOADED)
+        self._on_given_up()
+
+    def _give_up_alone(self, exchange: Exchange) -> None:
+        exchange.settled = 0
+        exchange.drop_body()
+        exchange.cut(OVERLOADED)
+        self._on_given_up()
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether so much is held for clients that no new ones are accepted."""
+        return self._ledger.is_nearly_full
+
+    # Sessions: how they end
+
+    def end(self, session: HttpSession, reason: CloseReason = CloseReason.ABORTED) -> None:
+        """End a session at once (SESS-05)."""
+        session.connection.abort(reason=reason)
+        self._flush(session)
+
+    def closed_response(self, session: HttpSession) -> Rejection:
+        """Return the answer to a request for a session that is over."""
+        return (None if self._durable is None else self._durable.closed_response(session)) or NO_SESSION
+
+    def _forget(self, session: HttpSession) -> None:
+        """Forget a session whose connection has ended."""
+        if self._durable is not None:
+            self._durable.forgetting(session)
+        del self._sessions[session.key]
+        if session.id is not None:
+            del self._named[session.id]
+        self._ledger.settle(session, 0, _nothing)
+        self._deferring.pop(session, None)
+        end = session.connection.end
+        # A client that does not read is not waited for.
+        delivers = end is None or end.reason not in (CloseReason.SLOW_CONSUMER, CloseReason.OVERLOADED)
+        for exchange in self.streams.end(session, delivers=delivers):
+            exchange.reject(self.closed_response(session))
+        for exchange in session.exchanges:
+            if exchange.size and not delivers:
+                exchange.cut(self.closed_response(session))
+            self._settle_alone(exchange)
+        for kind in (_ENGINE, _IDLE):
+            self._timers.clear((kind, session.key, 0))
+        session.connection.can_reach = None
+        self.events.append((session, SessionClosed()))
+        if self._durable is not None:
+            self._durable.forgotten(session)
+
+    # Sessions: their deadlines
+
+    def _expire(self, session: HttpSession) -> None:
+        idle = self._options.session_idle
+        if idle is not None and session.is_idle and session.used_at + idle <= self.streams.now:
+            self.end(session)
+        else:
+            self.arm_idle(session)
+            if self._durable is not None:
+                self._durable.used(session)
+
+    def arm_idle(self, session: HttpSession) -> None:
+        """Start the timer after which an unused session ends."""
+        # One deadline at a time, looked at again when it comes: a session that is used need not set it anew.
+        if self._options.session_idle is not None:
+            since = session.used_at if session.is_idle else self.streams.now
+            self._timers.set((_IDLE, session.key, 0), since + self._options.session_idle)
+
+    def _arm_engine(self, session: HttpSession) -> None:
+        due = session.connection.next_deadline()
+        if due == session.engine_due:
+            return
+        session.engine_due = due
+        if due is None:
+            self._timers.clear((_ENGINE, session.key, 0))
+        else:
+            self._timers.set((_ENGINE, session.key, 0), due)
 
 
+def _nothing() -> None:
+    """Give up what is over."""
+
+
+def _health(exchange: Exchange, _: bytes) -> None:
+    """Tell a monitor that this server is running."""
+    exchange.respond(200, (JSON, _NOT_CACHED), b'{"status":"ok"}')
+
+
+def _id_to_answer(message: jsonrpc.Message) -> int | str | None:
+    """Return the id for an error in answer to a message, ``None`` for none (RPC-12, RPC-13)."""
+    if isinstance(message, jsonrpc.Request):
+        return message.id
+    return message.id if isinstance(message, jsonrpc.Malformed) and message.answerable else None
+
+
+def _fault_in(event: Event) -> RemoteProtocolError | None:
+    """Return why a message was not accepted, or ``None``: it was malformed, or a response that makes no sense."""
+    if isinstance(event, ProtocolViolated):
+        return event.error
+    if isinstance(event, RequestFailed) and isinstance(event.error, InvalidMessage):
+        return RemoteProtocolError(f"Invalid request: {event.error}", code=ErrorCode.INVALID_REQUEST)
+    return None
+
+
+def _is_request(event: Any, stream: Stream) -> bool:
+    return isinstance(event, RequestReceived) and event.context.via == stream.via
+
+
+def _within_reach(declared: ServerCapabilities, options: HttpOptions) -> ServerCapabilities:
+    """Return the capabilities that the transport can keep; the engine refuses what belongs to the others.
+
+    Without listening, nothing can be said outside a request: no change of a list, no update of a resource. Without
+    sessions, a log level is forgotten with the request that sets it.
+    """
+    if options.sessions and options.listening:
+        return declared
+    tools, prompts, resources = declared.tools, declared.prompts, declared.resources
+    return attrs.evolve(
+        declared,
+        tools=tools and attrs.evolve(tools, list_changed=None),
+        prompts=prompts and attrs.evolve(prompts, list_changed=None),
+        resources=resources and attrs.evolve(resources, list_changed=None, subscribe=None),
+        logging=declared.logging if options.sessions else None,
+    )
+
+
+_KEY: Final = "session_id"
 _NOT_CACHED: Final = (b"cache-control", b"no-store")

@@ -1,9 +1,10 @@
-"""Sessions over HTTP, their streams, and the exchanges that carry them: what is remembered, without the rules."""
+"""The state of sessions over HTTP, of their streams, and of the exchanges that carry those; the rules are elsewhere."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -17,9 +18,6 @@ from mcpio.http.model import Body, End, Headers, Reset, ResponseHead, ResponseIt
 from mcpio.http.options import Answers
 from mcpio.http.server.replay import EventQueue, ReplayBuffer
 
-if TYPE_CHECKING:
-    from mcpio.http.durable.journal import Journal
-
 __all__ = [
     "EXCHANGE_COST",
     "JSON",
@@ -28,13 +26,16 @@ __all__ = [
     "STREAM_COST",
     "Exchange",
     "HttpSession",
+    "Lookup",
+    "Response",
     "SessionClosed",
+    "SessionJournal",
     "SessionOpened",
     "Stream",
 ]
 
 LISTENING: Final = 0
-"""The stream of what belongs to no request of the client's, for which it listens with GET."""
+"""The number of the stream that belongs to no request: the client listens for it with GET."""
 
 JSON: Final = (b"content-type", b"application/json")
 
@@ -47,10 +48,10 @@ EXCHANGE_COST: Final = 2048
 STREAM_COST: Final = 1024
 """Bytes that a stream takes beside its events."""
 
-_ENDING: Final = (Phase.CLOSING, Phase.CLOSED)
-
 NO_CONTENT: Final = 204
-"""The status that has no length either."""
+"""The status of a response that has no ``content-length`` either."""
+
+_ENDING: Final = (Phase.CLOSING, Phase.CLOSED)
 
 
 @attrs.frozen
@@ -66,12 +67,24 @@ class SessionClosed:
     """A session is over, and forgotten. It comes after the last event of its connection."""
 
 
+class SessionJournal(Protocol):
+    """The part of a durable session's journal that decides what may go out. See ``mcpio.http.durable``."""
+
+    stored: int
+    is_failing: bool
+    gated: dict[Exchange, None]
+
+    def mark(self) -> int:
+        """Return the mark for something that rests on the session as it is now."""
+
+
 class HttpSession:
-    """One client, or one request of a client without a session."""
+    """One client; or one request of a client, on a server without sessions."""
 
     __slots__ = (
         "connection",
         "declared",
+        "engine_due",
         "exchange_bytes",
         "exchanges",
         "held",
@@ -90,39 +103,41 @@ class HttpSession:
     )
 
     connection: ServerConnection
-    """The engine. After acting on it, call ``HttpServer.flush``."""
+    """The engine. After acting on it, call ``HttpServer.touch``."""
     id: str | None
-    """What the client calls it; ``None`` before it was told, and for a request that stands alone."""
+    """The id that its client uses; ``None`` until it was assigned, and for a request without a session."""
     is_legacy: bool
-    """Whether it is one of 2024-11-05: all that the server says goes out by listening."""
+    """Whether it speaks the transport of 2024-11-05, where all output goes to one listening stream."""
     key: int
-    """What the server calls it: never used twice."""
+    """The name that the server uses: never used twice."""
     principal: Hashable
-    """Whose it is: nobody else may use it (SESS-09)."""
+    """The principal that opened it: no other may use it (SESS-09)."""
     streams: dict[int, Stream]
-    """Those that are not over, by number."""
+    """The streams that are not over, by number."""
     next_stream: int
     """The number of the next stream. None is used twice, so that event ids are unique (RESUME-01)."""
     exchanges: dict[Exchange, None]
-    """Those that are open, the oldest first."""
+    """The exchanges that are open, the oldest first."""
     exchange_bytes: int
-    """Bytes that those take beside their bodies."""
+    """Bytes that the exchanges take beside their bodies."""
     declared: int
-    """Bytes that its client's first message took in memory: what it declares is kept."""
+    """Bytes that its client's first message took in memory: the engine keeps what the client declares."""
     held: Held
-    """What is held for the client beside those: see ``weight``."""
+    """Bytes held for the client beside those: see ``weight``."""
     unwritten: int
-    """Bytes that its engine gave out and the adapters did not take. The engine hears of it by ``tell_unwritten``."""
+    """Bytes that its engine gave out and no adapter has taken. ``tell_unwritten`` reports them to the engine."""
     settled: int
-    """What the ledger was told last of its weight."""
+    """The weight that the ledger knows of."""
+    engine_due: float | None
+    """The deadline of its engine that the timers know of."""
     replay: ReplayBuffer | None
-    """What was sent on streams that are over, for clients that come back; ``None`` while there is nothing."""
-    journal: Journal | None
-    """What is to be stored of it; ``None`` for one that ends with the process."""
+    """Events that were sent on streams that are over, for clients that resume; ``None`` while there are none."""
+    journal: SessionJournal | None
+    """What the store has of it; ``None`` for a session that ends with the process."""
     undelivered: int
     """How many messages had no way to the client, and were dropped (P11)."""
     used_at: float
-    """When its last exchange was over."""
+    """When its last exchange ended."""
 
     def __init__(self, key: int, connection: ServerConnection, principal: Hashable, now: float) -> None:
         self.key = key
@@ -135,28 +150,29 @@ class HttpSession:
         self.exchanges = {}
         self.held = connection.held
         self.settled = self.unwritten = self.exchange_bytes = self.declared = 0
+        self.engine_due = None
         self.undelivered = 0
         self.used_at = now
         self.replay = None
         self.journal = None
 
     def stream_of(self, via: Hashable) -> Stream | None:
-        """Return the stream of an exchange, as the engine calls it."""
+        """Return the stream that the engine calls ``via``."""
         number = LISTENING if via is None else via
         return self.streams.get(number) if isinstance(number, int) else None
 
     @property
     def may_end(self) -> bool:
-        """Whether it ends as soon as nothing of it is left to send."""
+        """Whether it ends as soon as all of its output was sent."""
         return self.id is None or self.connection.phase in _ENDING
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of it is under way."""
+        """Whether it has no open exchange and no running request."""
         return not self.exchanges and not self.connection.pending.incoming
 
     def tell_unwritten(self) -> None:
-        """Have the engine count what the adapters did not take: its client's requests wait while that is much."""
+        """Report to the engine the bytes that no adapter has taken: while there are many, requests wait."""
         if self.unwritten != self.held.unwritten:
             self.connection.set_unwritten(self.unwritten)
 
@@ -168,45 +184,79 @@ class HttpSession:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it cannot be stored at the moment."""
+        """Whether the store failed to take it: nothing new may begin in it."""
         return self.journal is not None and self.journal.is_failing
 
 
 class Stream:
-    """What goes out by one POST, or by listening: messages in order, which may outlive the exchange they began by."""
+    """The messages that go out by one POST, or by listening, in order. It may outlive the exchange that began it."""
 
-    __slots__ = ("events", "exchange", "is_deferred", "is_resumable", "next_number", "number", "requests", "sent_at")
+    __slots__ = (
+        "events",
+        "exchange",
+        "has_timer",
+        "is_deferred",
+        "is_resumable",
+        "next_number",
+        "number",
+        "requests",
+        "sent_at",
+        "via",
+    )
 
     number: int
-    """Its name in the session, and the ``via`` of the messages that belong to it."""
+    """Its name in the session."""
+    via: int | None
+    """Its name for the engine: ``None`` where the client listens."""
     exchange: Exchange | None
-    """What carries it at the moment."""
+    """The exchange that carries it at the moment."""
+    has_timer: bool
+    """Whether a deadline of it is set."""
     is_deferred: bool
     """Whether a request that came by it may wait in the engine for room."""
     is_resumable: bool
-    """Whether its events have ids: a client that lost the exchange may go on where it was."""
+    """Whether its events have ids, so that a client that lost the exchange may resume it."""
     next_number: int
     """The number of its next event, from 1."""
     requests: set[IncomingId]
-    """The requests that came by it. Those that are over go out of it as soon as somebody looks."""
+    """The requests that came by it. Those that are over leave it when ``is_running`` looks."""
     sent_at: float
     """When it had something to send last, since an exchange carries it."""
     events: EventQueue
-    """Its events that wait for the exchange, and while it is not over those that were sent."""
+    """Its events that wait for the exchange; while it is not over, also those that were sent."""
 
     def __init__(self, number: int, exchange: Exchange | None, session: HttpSession) -> None:
         self.number = number
+        self.via = number or None
         self.exchange = exchange
-        self.is_deferred = self.is_resumable = False
+        self.has_timer = self.is_deferred = self.is_resumable = False
         self.next_number = 1
         self.requests = set()
         self.sent_at = float("-inf")
         self.events = EventQueue(session)
 
-    @property
-    def via(self) -> int | None:
-        """Its name, as the engine calls it."""
-        return None if self.number == LISTENING else self.number
+
+class Response(enum.Enum):
+    """How far a response has come."""
+
+    UNDECIDED = "undecided"
+    """Nothing of it was queued: it may still become JSON or a stream."""
+    STREAMING = "streaming"
+    """It is a stream of events that has begun."""
+    ENDED = "ended"
+    """Its end was queued."""
+
+
+class Lookup(enum.Enum):
+    """Whether the store was asked for the session that a request names. Only servers with durable sessions ask."""
+
+    NONE = "none"
+    WAITING = "waiting"
+    DONE = "done"
+
+
+# Short names where every request passes: a member of an enumeration costs two look-ups.
+_UNDECIDED, _STREAMING, _ENDED = Response
 
 
 class Exchange:
@@ -218,54 +268,57 @@ class Exchange:
         "_ready",
         "answers",
         "body",
+        "cost",
         "gate",
         "id",
-        "is_answered",
         "is_complete",
-        "is_stream",
-        "is_waiting",
         "items",
+        "last_event_id",
+        "lookup",
         "principal",
         "request",
+        "response",
         "session",
+        "session_id",
         "settled",
         "size",
         "stream",
-        "was_looked_up",
     )
 
     id: Hashable
-    """What the adapter calls it."""
+    """The name that the adapter gave it."""
     request: ParsedRequest
-    """What the head of the request says."""
+    """The head of the request. Requests with equal heads may share it."""
+    session_id: str | None
+    """The session that the request names."""
+    last_event_id: str | None
+    """The last event that the client saw, where it resumes a stream."""
     principal: Hashable
-    """Who asks."""
+    """The authenticated caller."""
     answers: Answers
-    """How the response may look."""
-    body: bytearray
-    """What came of the body so far."""
+    """Which forms of response the client takes."""
+    cost: int
+    """Bytes that it takes beside its bodies."""
+    body: bytes | bytearray
+    """The part of the body that has come."""
     session: HttpSession | None
     """The session that it belongs to, as soon as that is known."""
     stream: Stream | None
     """The stream that it carries."""
     items: list[ResponseItem]
-    """What waits for the adapter."""
+    """Items that wait for the adapter."""
     size: int
-    """Bytes of bodies among them, until the last of each is taken."""
+    """Bytes of the bodies among them, until the last of each is taken."""
     settled: int
-    """What the ledger was told last of it; 0 while it is counted with its session."""
+    """Bytes of it that the ledger knows of; 0 while it is counted with its session."""
     is_complete: bool
-    """Whether all of the request came."""
-    is_stream: bool
-    """Whether the response is a stream of events that has begun."""
-    is_answered: bool
-    """Whether the end of the response is said, or waits to be."""
+    """Whether all of the request has come."""
+    response: Response
+    """How far the response has come."""
+    lookup: Lookup
+    """Whether the store was asked for its session."""
     gate: int
-    """The mark that the journal of its session must have reached before the response goes out."""
-    is_waiting: bool
-    """Whether the store is still to say if there is the session that it names."""
-    was_looked_up: bool
-    """Whether the store was asked."""
+    """The mark that the journal of its session must reach before the response goes out; 0 for none."""
 
     def __init__(
         self,
@@ -276,83 +329,128 @@ class Exchange:
         headers: Headers,
         answers: Answers,
         ready: dict[Hashable, None],
+        session_id: str | None = None,
+        last_event_id: str | None = None,
+        size: int = 0,
     ) -> None:
-        """``headers`` are in the response, whatever it is. ``ready`` takes its name when there is something to send."""
+        """Begin an exchange whose head has ``size`` bytes.
+
+        ``headers`` are fields of any response to it; ``ready`` takes its name when there is something to send.
+        """
         self._headers = headers
         self._ready = ready
         self.id = id
         self.request = request
+        self.session_id = session_id
+        self.last_event_id = last_event_id
         self.principal = principal
         self.answers = answers
-        self.body = bytearray()
+        self.cost = EXCHANGE_COST + size
+        self.body = b""
         self.session = None
         self.stream = None
         self.items = []
-        self.size = self.settled = self._offset = 0
-        self.is_complete = self.is_stream = self.is_answered = False
-        self.gate = 0
-        self.is_waiting = self.was_looked_up = False
+        self.size = self.settled = self._offset = self.gate = 0
+        self.is_complete = False
+        self.response = _UNDECIDED
+        self.lookup = Lookup.NONE
 
-    def respond(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        """Answer in one piece, as soon as what the answer rests on is stored."""
-        journal = None if self.session is None else self.session.journal
-        if journal is not None:
-            self.gate = journal.mark()
-            journal.gated[self] = None
-        self._respond(status, headers, body)
+    # The request
 
     def take_body(self) -> bytes:
-        """Return what came of the body, and keep it no longer."""
+        """Return the body, and forget it."""
         body = bytes(self.body)
         self.drop_body()
         return body
 
     def add_to_body(self, data: bytes) -> None:
         """Collect a piece of the body."""
-        # In one piece: a list of many small ones would hold far more than their bytes.
+        # Into one buffer: a list of many small pieces would hold far more than their bytes.
+        if not self.body:
+            self.body = bytearray()
         self.body += data
         if self.session is not None:
             self.session.held.bodies += len(data)
 
     def drop_body(self) -> None:
-        """Forget what came of the body."""
-        if self.session is not None:
-            self.session.held.bodies -= len(self.body)
-        self.body = bytearray()
+        """Forget the part of the body that has come."""
+        if self.body:
+            if self.session is not None:
+                self.session.held.bodies -= len(self.body)
+            self.body = b""
+
+    # The response
+
+    def respond(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        """Answer in one piece. Where sessions are stored, it goes out once what it rests on is in the store."""
+        if self.session is not None and self.session.journal is not None:
+            self.gate = self.session.journal.mark()
+            self.session.journal.gated[self] = None
+        self._respond(status, headers, body)
 
     def reject(self, rejection: Rejection, id: int | str | None = None) -> None:
-        """Answer what is not served; ``id`` is that of the request, where it was read."""
+        """Answer with an error; ``id`` is that of the request, where it could be read."""
         self._respond(rejection.status, (JSON, *rejection.headers), rejection_body(rejection, id))
 
     def take_back(self) -> None:
         """Forget a response that has not gone out."""
         self.drop_items()
         self.gate = 0
-        self.is_answered = False
+        self.response = _UNDECIDED
 
     def drop_items(self) -> None:
-        """Forget what waits for the adapter."""
-        self._count(-self.size)
-        self.items = []
-        self._offset = 0
+        """Forget the items that wait for the adapter."""
+        if self.items:
+            self._count(-self.size)
+            self.items = []
+            self._offset = 0
 
     def cut(self, rejection: Rejection) -> None:
-        """Break off a response, or answer with ``rejection`` where none of it has gone out."""
+        """Break off a response, or answer with ``rejection`` if none of it has gone out."""
         has_head = bool(self.items) and isinstance(self.items[0], ResponseHead)
-        has_begun = (self.is_stream or self.is_answered) and not has_head
+        has_begun = self.response is not _UNDECIDED and not has_head
         self.drop_items()
         if has_begun:
-            self.is_answered = True
+            self.response = _ENDED
             self.items.append(Reset(self.id))
             self.wake()
         else:
-            self.is_stream = False
+            self.response = _UNDECIDED
             self.reject(rejection)
 
+    def begin_stream(self, headers: Headers) -> None:
+        """Answer with events, as they come."""
+        self.response = _STREAMING
+        self.items.append(ResponseHead(self.id, 200, (*headers, *self._headers)))
+        self.wake()
+
+    def send(self, data: bytes) -> None:
+        """Queue some bytes of a stream. A caller that is not being pulled calls ``wake`` or ``finish`` afterwards."""
+        session = self.session
+        if session is not None:
+            if session.unwritten > BACKLOG:
+                # orjson gives texts in buffers that may be many times as large: copy, once many of them wait.
+                data = bytes(memoryview(data))
+            session.unwritten += len(data)
+        self.size += len(data)
+        self.items.append(Body(self.id, data))
+
+    def finish(self) -> None:
+        """End the response."""
+        self.response = _ENDED
+        self.items.append(End(self.id))
+        self.wake()
+
+    def wake(self) -> None:
+        """Mark that there is something to send: here, or in its stream."""
+        self._ready[self.id] = None
+
+    # The adapter
+
     def take(self, max_bytes: int) -> list[ResponseItem]:
-        """Take out what waits for the adapter, about ``max_bytes`` of it."""
+        """Take out the items that wait, about ``max_bytes`` of them."""
         if self.size <= max_bytes:
-            # As mostly.
+            # The usual case.
             items, self.items = self.items, []
             if self._offset:
                 items[0] = Body(self.id, items[0].data[self._offset :])  # type: ignore[union-attr]  # it is a body
@@ -382,25 +480,15 @@ class Exchange:
         return items
 
     @property
-    def cost(self) -> int:
-        """Bytes that it takes beside its bodies."""
-        return EXCHANGE_COST + self.request.size
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the end of the response was taken."""
-        return self.is_answered and not self.items
+    def is_held(self) -> bool:
+        """Whether the store does not have yet what the response rests on."""
+        journal = None if self.session is None else self.session.journal
+        return journal is not None and self.gate > journal.stored
 
     def _count(self, size: int) -> None:
         self.size += size
         if self.session is not None:
             self.session.unwritten += size
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the store does not have yet what the response rests on."""
-        journal = None if self.session is None else self.session.journal
-        return journal is not None and self.gate > journal.stored
 
     def _respond(self, status: int, headers: Headers, body: bytes) -> None:
         length = () if status == NO_CONTENT else ((b"content-length", b"%d" % len(body)),)
@@ -408,27 +496,3 @@ class Exchange:
         if body:
             self.send(body)
         self.finish()
-
-    def begin_stream(self, headers: Headers) -> None:
-        """Answer with events, as they come."""
-        self.is_stream = True
-        self.items.append(ResponseHead(self.id, 200, (*headers, *self._headers)))
-        self.wake()
-
-    def send(self, data: bytes) -> None:
-        """Send some bytes of a stream. Whoever does that while nobody pulls calls ``wake``, or ``finish``."""
-        if self.session is not None and self.session.unwritten > BACKLOG:
-            # orjson gives texts in buffers that may be many times as large, which is nothing until many of them wait.
-            data = bytes(memoryview(data))
-        self.items.append(Body(self.id, data))
-        self._count(len(data))
-
-    def finish(self) -> None:
-        """End the response."""
-        self.is_answered = True
-        self.items.append(End(self.id))
-        self.wake()
-
-    def wake(self) -> None:
-        """Take note that there is something to send: here, or in its stream."""
-        self._ready[self.id] = None

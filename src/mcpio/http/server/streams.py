@@ -5,7 +5,7 @@ Messages wait in the engine, where its policies and limits hold, until the excha
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Final
@@ -19,7 +19,7 @@ from mcpio.http.checks import Rejection
 from mcpio.http.model import Headers
 from mcpio.http.options import HttpOptions
 from mcpio.http.server.replay import ReplayBuffer, SentEvent, event_id, parse_event_id
-from mcpio.http.server.sessions import JSON, LISTENING, Exchange, HttpSession, Stream
+from mcpio.http.server.sessions import JSON, LISTENING, Exchange, HttpSession, Response, Stream
 from mcpio.revisions import REV_2025_11_25
 
 __all__ = ["Streams", "TimerKind", "session_headers"]
@@ -51,6 +51,7 @@ class TimerKind(IntEnum):
 
 # By names of their own where every request passes: see the same in ``mcpio.engine.channel``.
 _STREAM, _SENT = TimerKind.STREAM, TimerKind.SENT
+_UNDECIDED, _STREAMING = Response.UNDECIDED, Response.STREAMING
 
 
 class Streams:
@@ -72,9 +73,17 @@ class Streams:
         stream = Stream(session.next_stream, exchange, session)
         session.next_stream += 1
         session.streams[stream.number] = exchange.stream = stream
-        if self._options.sse_after is not None and exchange.answers == "auto":
-            self._arm(session, stream, self._options.sse_after)
+        stream.sent_at = self.now
         return stream
+
+    def expect_answers(self, begun: Iterable[tuple[HttpSession, Stream]]) -> None:
+        """Start the timers of streams of this turn that are not answered within it (``sse_after``)."""
+        limit = self._options.sse_after
+        for session, stream in begun:
+            exchange = stream.exchange
+            if limit is not None and exchange is not None and exchange.answers == "auto" and not exchange.items:
+                stream.has_timer = True
+                self._timers.set((_STREAM, session.key, stream.number), stream.sent_at + limit)
 
     def finish(self, session: HttpSession, stream: Stream) -> None:
         """Forget a stream that said all that it had to. What was sent on it may be asked for again."""
@@ -85,8 +94,9 @@ class Streams:
 
     def close(self, session: HttpSession, stream: Stream) -> None:
         """Forget a stream, and what was sent on it or waits."""
-        for event in stream.events.clear():
-            self._forget_event(session, event)
+        if stream.events.is_used:
+            for event in stream.events.clear():
+                self._forget_event(session, event)
         session.streams.pop(stream.number, None)
         if not session.streams:
             session.streams = {}  # one that held something is larger than an idle session should be
@@ -94,7 +104,8 @@ class Streams:
             # Without a circle, both go as soon as nobody has them.
             stream.exchange.stream = None
             stream.exchange = None
-        self._disarm(session, stream)
+        if stream.has_timer:
+            self._disarm(session, stream)
 
     def advance(self, session: HttpSession) -> None:
         """Move on what waits in the engine of a session.
@@ -132,7 +143,7 @@ class Streams:
         exchange = stream.exchange
         if exchange is None:
             return
-        if exchange.is_stream:
+        if exchange.response is _STREAMING:
             exchange.wake()
         else:
             self._answer(session, stream, exchange)
@@ -157,7 +168,7 @@ class Streams:
     def begin(self, session: HttpSession, stream: Stream) -> None:
         """Answer with events from now on, whatever is still to come."""
         exchange = stream.exchange
-        if exchange is not None and not exchange.is_stream:
+        if exchange is not None and exchange.response is _UNDECIDED:
             self._begin(session, stream, exchange)
 
     def _begin(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
@@ -186,7 +197,7 @@ class Streams:
     def pull(self, exchange: Exchange, max_bytes: int) -> None:
         """Have an exchange take what its stream has for it, about ``max_bytes``."""
         session, stream = exchange.session, exchange.stream
-        if session is None or stream is None or not exchange.is_stream or exchange.is_answered:
+        if session is None or stream is None or exchange.response is not _STREAMING:
             return
         pieces: list[bytes] = []
         room = max_bytes - exchange.size
@@ -313,7 +324,7 @@ class Streams:
         Of events that are not kept any more nothing comes again: a client gets what is kept, and what comes from now
         on. Where nothing of a stream is left, the client is told so (RESUME-05).
         """
-        seen = parse_event_id(exchange.request.last_event_id or "")
+        seen = parse_event_id(exchange.last_event_id or "")
         number, place = (LISTENING, 0) if seen is None else seen
         if number == LISTENING:
             self._listen(session, exchange, place)
@@ -327,7 +338,7 @@ class Streams:
             stream = None
         if stream is not None:
             self._carry(session, stream, exchange, is_resumption=True)
-        elif not exchange.is_answered:
+        elif exchange.response is _UNDECIDED:
             exchange.reject(NOT_KEPT)
 
     def _listen(self, session: HttpSession, exchange: Exchange, place: int) -> None:
@@ -416,7 +427,7 @@ class Streams:
         return True
 
     def _may_interrupt(self, session: HttpSession, exchange: Exchange) -> bool:
-        return not exchange.is_answered and exchange.answers != "json" and self._comes_back(session)
+        return exchange.response is not Response.ENDED and exchange.answers != "json" and self._comes_back(session)
 
     # The end
 
@@ -439,7 +450,7 @@ class Streams:
         unanswered = []
         for stream in tuple(session.streams.values()):
             exchange = stream.exchange
-            if exchange is not None and exchange.is_stream:
+            if exchange is not None and exchange.response is _STREAMING:
                 if delivers:
                     self._hand_over(session, stream, exchange)
                 exchange.finish()
@@ -461,7 +472,7 @@ class Streams:
         elif stream.exchange is None:
             self.close(session, stream)
             self._discard(session, number)
-        elif not stream.exchange.is_stream:
+        elif stream.exchange.response is _UNDECIDED:
             self.begin(session, stream)
         else:
             self._break_silence(session, stream, stream.exchange)
@@ -475,6 +486,7 @@ class Streams:
                 exchange.send(encode_comment())
                 exchange.wake()
             stream.sent_at = self.now
+        stream.has_timer = True
         self._timers.set((_STREAM, session.key, stream.number), stream.sent_at + longest)
 
     def _forget_sent(self, session: HttpSession) -> None:
@@ -496,9 +508,11 @@ class Streams:
             self._timers.set((_SENT, session.key, 0), due + window)
 
     def _arm(self, session: HttpSession, stream: Stream, seconds: float) -> None:
+        stream.has_timer = True
         self._timers.set((_STREAM, session.key, stream.number), self.now + seconds)
 
     def _disarm(self, session: HttpSession, stream: Stream) -> None:
+        stream.has_timer = False
         self._timers.clear((_STREAM, session.key, stream.number))
 
     def _expect_silence(self, session: HttpSession, stream: Stream) -> None:
@@ -523,6 +537,6 @@ def is_running(session: HttpSession, stream: Stream) -> bool:
 
 def session_headers(session: HttpSession, exchange: Exchange) -> Headers:
     """Return the header field that tells a client the name of its session, in answer to ``initialize`` (SESS-01)."""
-    if session.id is None or session.is_legacy or exchange.request.session_id is not None:
+    if session.id is None or session.is_legacy or exchange.session_id is not None:
         return ()
     return ((b"mcp-session-id", session.id.encode()),)
