@@ -31,7 +31,7 @@ AT_THE_START = {
     ("_drivers/__init__.py", "checked_server"): "asked before anything is served",
     ("_drivers/preloading.py", "preload"): "this is it",
     ("app/http_host.py", "_durable"): "of a store, when the host is made",
-    ("app/http_host.py", "_keeping_of"): "of a store, when the host is made",
+    ("app/http_host.py", "_new_worker"): "of a store, when the host is made",
     ("app/http_host.py", "_new_hooks"): "of a store, when the host is made",
     ("app/server.py", "_keep_tasks"): "when the server is made",
     ("app/registry/registration.py", "_validator"): "when a tool is registered",
@@ -43,7 +43,6 @@ AT_THE_START = {
     ("framing/json.py", "_orjson_dumps"): "chosen by preload",
     ("framing/json.py", "_stdlib_dumps"): "chosen by preload",
     ("framing/json.py", "_stdlib_loads"): "chosen by preload",
-    ("http/server/server.py", "_all_endpoints"): "when the host is made",
 }
 """Imports inside of functions that come before anything is served, or never for a server, and why."""
 
