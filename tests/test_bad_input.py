@@ -120,7 +120,7 @@ channels = pytest.mark.parametrize("channel", ["stream", "messages"])
 @roles
 @pytest.mark.parametrize("text", [text for _, text in UNPARSABLE], ids=[name for name, _ in UNPARSABLE])
 @pytest.mark.req("RPC-02", "RPC-15", "RPC-22", "STDIO-05", "STDIO-12")
-def test_what_does_not_parse(role: type[Connection], text: bytes, channel: str) -> None:
+def test_unparsable_text(role: type[Connection], text: bytes, channel: str) -> None:
     connection = _conversation(role)
     _feed(connection, text, channel)
     (event,) = connection.events()
@@ -140,7 +140,7 @@ def test_what_does_not_parse(role: type[Connection], text: bytes, channel: str) 
 @roles
 @_rows("In operation")
 @pytest.mark.req("RPC-03", "RPC-04", "RPC-09", "RPC-10", "RPC-11", "RPC-13", "RPC-14", "RPC-15", "RPC-16", "RPC-18")
-def test_in_operation(role: type[Connection], row: Row, channel: str) -> None:
+def test_bad_message_in_operation(role: type[Connection], row: Row, channel: str) -> None:
     connection = _conversation(role)
     _feed(connection, row.text, channel)
     _check(connection, row.outcomes(role))
@@ -151,7 +151,7 @@ def test_in_operation(role: type[Connection], row: Row, channel: str) -> None:
 @roles
 @_rows("In operation, in 2025-03-26")
 @pytest.mark.req("BATCH-01", "BATCH-05", "BATCH-07", "RPC-07", "RPC-12")
-def test_in_operation_in_2025_03_26(role: type[Connection], row: Row, channel: str) -> None:
+def test_bad_message_in_operation_in_2025_03_26(role: type[Connection], row: Row, channel: str) -> None:
     connection = _conversation(role, "2025-03-26")
     _feed(connection, row.text, channel)
     _check(connection, row.outcomes(role))
@@ -161,7 +161,7 @@ def test_in_operation_in_2025_03_26(role: type[Connection], row: Row, channel: s
 @channels
 @roles
 @_rows("In operation, with the profiles")
-def test_in_operation_with_the_profiles(role: type[Connection], row: Row, channel: str) -> None:
+def test_bad_message_in_operation_with_profiles(role: type[Connection], row: Row, channel: str) -> None:
     connection = _conversation(role, profiles=frozenset(Profile))
     _feed(connection, row.text, channel)
     _check(connection, row.outcomes(role))
@@ -173,7 +173,7 @@ def test_in_operation_with_the_profiles(role: type[Connection], row: Row, channe
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18"])
 @pytest.mark.parametrize("text", [b"[]", b"[1]", b"[" + HEAD + b'"id":3,"method":"ping"}]'])
 @pytest.mark.req("BATCH-02", "RPC-12")
-def test_arrays_in_other_revisions(role: type[Connection], text: bytes, revision: str, channel: str) -> None:
+def test_array_is_refused_in_other_revisions(role: type[Connection], text: bytes, revision: str, channel: str) -> None:
     connection = _conversation(role, revision)
     _feed(connection, text, channel)
     _check(connection, ["violated -32600 -> nobody: a JSON array is no message in this revision"])
@@ -184,7 +184,7 @@ def test_arrays_in_other_revisions(role: type[Connection], text: bytes, revision
 @roles
 @_rows("Before the handshake")
 @pytest.mark.req("LIFE-11", "LIFE-22", "BATCH-03", "PING-01", "RPC-12")
-def test_before_the_handshake(role: type[Connection], row: Row, channel: str) -> None:
+def test_bad_message_before_the_handshake(role: type[Connection], row: Row, channel: str) -> None:
     connection = _new(role)
     _feed(connection, row.text, channel)
     _check(connection, row.outcomes(role))
@@ -208,9 +208,7 @@ def test_before_the_handshake(role: type[Connection], row: Row, channel: str) ->
         (ClientConnection, HEAD + b'"id":2,"result":{}}', "content"),
     ],
 )
-def test_an_answer_that_makes_no_sense_ends_its_request(
-    role: type[Connection], text: bytes, path: str, channel: str
-) -> None:
+def test_malformed_result_fails_its_request(role: type[Connection], text: bytes, path: str, channel: str) -> None:
     connection = _conversation(role)
     _feed(connection, text, channel)
     (failed,) = connection.events()
@@ -241,7 +239,7 @@ def test_an_answer_that_makes_no_sense_ends_its_request(
         (b'"code":-32010,"message":"x"', False, None),
     ],
 )
-def test_a_refusal_with_nonsense_in_it_ends_its_request(
+def test_malformed_error_fails_its_request(
     role: type[Connection], error: bytes, retryable: bool, seconds: float | None, channel: str
 ) -> None:
     connection = _conversation(role)
@@ -255,7 +253,7 @@ def test_a_refusal_with_nonsense_in_it_ends_its_request(
 
 @channels
 @roles
-def test_numbers_of_any_size(role: type[Connection], channel: str) -> None:
+def test_numbers_of_any_size_are_handled(role: type[Connection], channel: str) -> None:
     connection = _conversation(role)
     big = b"1" + b"0" * 400
     _feed(connection, HEAD + b'"id":%b,"method":"ping"}' % big, channel)
@@ -270,7 +268,7 @@ def test_numbers_of_any_size(role: type[Connection], channel: str) -> None:
 
 @channels
 @pytest.mark.req("PROG-04")
-def test_progress_of_any_size(channel: str) -> None:
+def test_progress_of_any_size_is_handled(channel: str) -> None:
     connection = _conversation(ClientConnection)
     connection.send_request(CallToolRequest("t"), now=0.0, progress=True)
     connection.data_to_send()
@@ -284,7 +282,7 @@ def test_progress_of_any_size(channel: str) -> None:
 
 @channels
 @roles
-def test_good_messages_survive_between_bad_ones(role: type[Connection], channel: str) -> None:
+def test_valid_messages_between_bad_ones_are_handled(role: type[Connection], channel: str) -> None:
     connection = _conversation(role)
     ping = HEAD + b'"id":%d,"method":"ping"}'
     for text in [b"#!/bin/sh", ping % 3, b"{}", b"[]", ping % 4, b"\xff", ping % 5]:
@@ -300,7 +298,7 @@ def test_good_messages_survive_between_bad_ones(role: type[Connection], channel:
 @channels
 @roles
 @pytest.mark.req("SEC-10")
-def test_what_comes_after_a_message_over_the_limit_is_not_looked_at(role: type[Connection], channel: str) -> None:
+def test_input_after_an_oversized_message_is_ignored(role: type[Connection], channel: str) -> None:
     connection = _conversation(role, limits=Limits(message_bytes=200))
     for text in (b"x" * 201, HEAD + b'"id":3,"method":"ping"}', b"x" * 201):
         _feed(connection, text, channel)
@@ -313,7 +311,7 @@ def test_what_comes_after_a_message_over_the_limit_is_not_looked_at(role: type[C
 @channels
 @roles
 @pytest.mark.parametrize("text", [b"garbage", HEAD + b'"id":3,"method":"ping"}', b"", b"x" * 300])
-def test_after_the_end(role: type[Connection], text: bytes, channel: str) -> None:
+def test_input_after_the_end_is_ignored(role: type[Connection], text: bytes, channel: str) -> None:
     connection = _conversation(role)
     connection.abort()
     assert list(connection.events())[-1] == ConnectionClosed(CloseReason.ABORTED, None)
@@ -329,7 +327,7 @@ def test_after_the_end(role: type[Connection], text: bytes, channel: str) -> Non
 @roles
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.req("STDIO-03")
-def test_what_the_end_of_the_stream_leaves_unfinished(role: type[Connection], whole: bool) -> None:
+def test_unfinished_line_at_end_of_file(role: type[Connection], whole: bool) -> None:
     text = HEAD + b'"id":3,"method":"ping"}'
     connection = _conversation(role)
     connection.receive_data(text if whole else text[:-1], 1.0)

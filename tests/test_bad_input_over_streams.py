@@ -40,7 +40,7 @@ from mcpio import CloseReason, ConnectFailed, ConnectionLost, Limits, McpError, 
 @pytest.mark.parametrize(("sent", "id", "code", "message"), FROM_CLIENTS.values(), ids=FROM_CLIENTS)
 @pytest.mark.parametrize("cut", [False, True], ids=["whole", "byte by byte"])
 @each_carrier_of_messages
-def test_a_server_answers_what_is_wrong_and_goes_on(
+def test_server_answers_bad_input_and_continues(
     over: Carrier, sent: bytes, id: Any, code: int | None, message: str, cut: bool, tmp_path: Path
 ) -> None:
     if isinstance(over, WebSockets):
@@ -63,7 +63,7 @@ def test_a_server_answers_what_is_wrong_and_goes_on(
 
 @pytest.mark.parametrize("resync", [True, False])
 @each_carrier
-def test_a_message_over_the_limit_is_refused(over: Carrier, resync: bool, tmp_path: Path) -> None:
+def test_oversized_message_is_refused(over: Carrier, resync: bool, tmp_path: Path) -> None:
     async def main() -> None:
         async with over.served(a_server(message_bytes=1000, resync=resync), tmp_path) as client:
             await shake_hands(client)
@@ -79,7 +79,7 @@ def test_a_message_over_the_limit_is_refused(over: Carrier, resync: bool, tmp_pa
 
 @pytest.mark.req("LIFE-11", "LIFE-12")
 @each_carrier_of_messages
-def test_a_request_before_the_handshake_is_refused_and_the_handshake_works(over: Carrier, tmp_path: Path) -> None:
+def test_early_request_is_refused_and_the_handshake_still_works(over: Carrier, tmp_path: Path) -> None:
     async def main() -> None:
         async with over.served(a_server(), tmp_path) as client:
             await client.send_all(call(1, "echo", text="x") + line(id=2, method="ping"))
@@ -94,7 +94,7 @@ def test_a_request_before_the_handshake_is_refused_and_the_handshake_works(over:
 
 
 @each_carrier
-def test_a_client_that_goes_in_the_middle_of_a_line_is_told_that_it_was_none(over: Carrier, tmp_path: Path) -> None:
+def test_half_a_line_at_end_of_file_is_answered_with_a_parse_error(over: Carrier, tmp_path: Path) -> None:
     async def main() -> None:
         async with over.served(a_server(), tmp_path) as client:
             await client.send_all(line(id=0, method="initialize", params=HELLO) + call(1, "echo", text="x")[:-5])
@@ -113,7 +113,7 @@ def test_a_client_that_goes_in_the_middle_of_a_line_is_told_that_it_was_none(ove
 @pytest.mark.req("STDIO-12")
 @pytest.mark.parametrize(("said", "error"), FROM_SERVERS.values(), ids=FROM_SERVERS)
 @each_carrier_of_messages
-def test_a_client_gets_an_answer_or_an_exception_and_goes_on(
+def test_client_gets_a_result_or_an_exception_and_continues(
     over: Carrier, said: bytes, error: McpError | None, tmp_path: Path
 ) -> None:
     async def main() -> None:
@@ -139,7 +139,7 @@ def test_a_client_gets_an_answer_or_an_exception_and_goes_on(
     ids=["truncated", "nothing", "oversized", "endless"],
 )
 @each_carrier
-def test_a_server_that_goes_loses_the_calls_and_later_ones_are_refused(
+def test_vanished_server_fails_running_calls_and_refuses_later_ones(
     over: Carrier, said: bytes, reason: CloseReason, tmp_path: Path
 ) -> None:
     async def main() -> None:
@@ -157,7 +157,7 @@ def test_a_server_that_goes_loses_the_calls_and_later_ones_are_refused(
 
 
 @each_carrier
-def test_a_last_line_without_its_end_is_a_message(over: Carrier, tmp_path: Path) -> None:
+def test_last_line_without_newline_is_a_message(over: Carrier, tmp_path: Path) -> None:
     async def main() -> None:
         play = partial(converse, said=[line(id=2, result=GOOD)[:-1]], ends=True)
         async with over.opened(play, tmp_path) as opened, opened() as client:
@@ -169,7 +169,7 @@ def test_a_last_line_without_its_end_is_a_message(over: Carrier, tmp_path: Path)
 @pytest.mark.req("LIFE-06", "LIFE-18", "LIFE-23")
 @pytest.mark.parametrize(("said", "cause", "message"), GREETINGS.values(), ids=GREETINGS)
 @each_carrier
-def test_a_handshake_that_goes_wrong_is_one_exception_and_the_end(
+def test_failed_handshake_raises_one_exception_and_closes(
     over: Carrier, said: bytes, cause: type[McpError], message: str, tmp_path: Path
 ) -> None:
     heard: list[str] = []

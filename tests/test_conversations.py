@@ -37,14 +37,14 @@ conversations = pytest.mark.parametrize(("script", "engines", "revision"), list(
 
 @conversations
 @pytest.mark.parametrize("chunk", [whole, every(1), at_random(1), None], ids=["whole", "bytes", "random", "messages"])
-def test_a_conversation_holds(
+def test_conversation_holds(
     script: Script, engines: frozenset[Role], revision: Revision, chunk: Chunking | None
 ) -> None:
     play(script, engines, revision=revision, chunk=chunk)
 
 
 @conversations
-def test_a_conversation_holds_when_each_engine_is_written_out_and_restored_between_any_two_lines(
+def test_conversation_holds_with_engines_restored_between_lines(
     script: Script, engines: frozenset[Role], revision: Revision
 ) -> None:
     def restored(connection: Connection, now: float) -> Connection:
@@ -56,6 +56,6 @@ def test_a_conversation_holds_when_each_engine_is_written_out_and_restored_betwe
     play(script, engines, revision=revision, between=restored)
 
 
-def test_there_are_conversations() -> None:
+def test_conversation_files_are_found() -> None:
     assert len(SCRIPTS) > 50
     assert all(script.requirements for script in SCRIPTS)

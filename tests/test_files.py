@@ -72,12 +72,12 @@ def refused(link: Link, path: str) -> int:
         ("sub%2Fdeep.json", ("docs:///sub/deep.json", "{}", "application/json")),
     ],
 )
-def test_files_are_read(docs: Path, path: str, contents: tuple[str, str, str]) -> None:
+def test_file_is_read(docs: Path, path: str, contents: tuple[str, str, str]) -> None:
     assert read(linked(docs), path) == [contents]
 
 
 @pytest.mark.req("RES-03", "RES-11")
-def test_a_directory_is_its_listing_and_its_files(docs: Path) -> None:
+def test_directory_is_a_listing_with_its_files(docs: Path) -> None:
     link = linked(docs)
     assert read(link, "") == [
         ("docs:///", "a.md\nb c.txt\npixel.png\nsub/\n", "inode/directory"),
@@ -95,7 +95,7 @@ def test_a_directory_is_its_listing_and_its_files(docs: Path) -> None:
     )
 
 
-def test_the_directory_is_listed_and_the_files_are_a_template(docs: Path) -> None:
+def test_directory_is_a_resource_and_files_are_a_template(docs: Path) -> None:
     link = linked(docs, description="What there is to read.")
     (resource,) = link.do(link.client.list_resources()).resources
     (template,) = link.do(link.client.list_resource_templates()).resource_templates
@@ -132,7 +132,7 @@ def test_the_directory_is_listed_and_the_files_are_a_template(docs: Path) -> Non
         "sub/.hidden/x",
     ],
 )
-def test_no_path_leads_out(docs: Path, path: str) -> None:
+def test_path_outside_the_directory_is_refused(docs: Path, path: str) -> None:
     if path != "a.md/":
         assert refused(linked(docs), path) == -32002
     else:
@@ -140,7 +140,7 @@ def test_no_path_leads_out(docs: Path, path: str) -> None:
 
 
 @pytest.mark.req("RES-10")
-def test_a_link_is_not_followed(docs: Path) -> None:
+def test_symbolic_link_is_not_followed(docs: Path) -> None:
     (docs / "file").symlink_to(docs.parent / "secret.txt")
     (docs / "up").symlink_to(docs.parent)
     (docs / "inside").symlink_to("a.md")
@@ -151,7 +151,7 @@ def test_a_link_is_not_followed(docs: Path) -> None:
     assert read(link, "")[0][1] == "a.md\nb c.txt\npixel.png\nsub/\n"
 
 
-def test_the_directory_itself_may_be_reached_by_a_link(docs: Path) -> None:
+def test_directory_may_itself_be_a_link(docs: Path) -> None:
     (docs.parent / "alias").symlink_to(docs)
     assert read(linked(docs.parent / "alias"), "a.md")[0][1] == "# A\n"
 
@@ -160,12 +160,12 @@ def test_the_directory_itself_may_be_reached_by_a_link(docs: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "code"), [("../secret.txt", 1036), ("a//b", 1037), ("a%00", 1037), ("file", 1038), ("nothing", -32002)]
 )
-def test_clients_may_be_told_why(docs: Path, path: str, code: int) -> None:
+def test_reason_is_told_to_clients_on_request(docs: Path, path: str, code: int) -> None:
     (docs / "file").symlink_to(docs.parent / "secret.txt")
     assert refused(linked(docs, refusals=True), path) == code
 
 
-def test_what_is_no_file_is_not_opened(docs: Path) -> None:
+def test_special_file_is_not_opened(docs: Path) -> None:
     os.mkfifo(docs / "pipe")
     link = linked(docs)
     assert refused(link, "pipe") == -32002
@@ -192,13 +192,13 @@ def swapped(docs: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[
 
 
 @pytest.mark.req("RES-10")
-def test_a_file_that_becomes_a_link_meanwhile_leads_nowhere(docs: Path, swapped: Any) -> None:
+def test_file_replaced_by_a_link_is_refused(docs: Path, swapped: Any) -> None:
     link = linked(docs)
     swapped(lambda path: path.symlink_to(docs.parent / "secret.txt"))
     assert refused(link, "a.md") == -32002
 
 
-def test_by_path_only_the_file_that_was_looked_at_is_read(docs: Path, swapped: Any) -> None:
+def test_file_replaced_after_its_check_is_refused(docs: Path, swapped: Any) -> None:
     link = linked(docs)
     (docs.parent / "other").write_text("other")
     swapped((docs.parent / "other").rename)
@@ -208,7 +208,7 @@ def test_by_path_only_the_file_that_was_looked_at_is_read(docs: Path, swapped: A
         assert refused(link, "a.md") == -32002
 
 
-def test_what_reads_too_much_is_an_error_and_left_out_of_listings(docs: Path) -> None:
+def test_oversized_file_is_an_error_and_not_listed(docs: Path) -> None:
     link = linked(docs, max_bytes=5)
     (docs / "a.md").write_text("12345")
     assert read(link, "a.md")[0][1] == "12345"
@@ -221,7 +221,7 @@ def test_what_reads_too_much_is_an_error_and_left_out_of_listings(docs: Path) ->
     assert [uri for uri, _, _ in others] == ["docs:///b%20c.txt"]
 
 
-def test_a_listing_reads_no_more_than_one_request_may(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_is_limited_in_bytes(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(10):
         (docs / f"{number}.txt").write_bytes(b"x" * (900 if number % 2 else 1100))
     amount = 0
@@ -241,7 +241,7 @@ def test_a_listing_reads_no_more_than_one_request_may(docs: Path, monkeypatch: p
     assert amount <= 1000
 
 
-def test_a_file_that_grows_while_it_is_listed_is_left_out(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_growing_while_listed_is_left_out(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (docs / "a.md").write_bytes(b"1234")
     os_read = os.read
     monkeypatch.setattr(os, "read", lambda fd, size: os_read(fd, size) or b"5")
@@ -250,18 +250,18 @@ def test_a_file_that_grows_while_it_is_listed_is_left_out(docs: Path, monkeypatc
     assert others == []
 
 
-def test_hidden_files_may_be_shared(docs: Path) -> None:
+def test_hidden_files_are_shared_on_request(docs: Path) -> None:
     link = linked(docs, hidden=True, name="all of it")
     assert read(link, ".env")[0][1] == OUTSIDE
     assert read(link, "")[0][1].startswith(".env\n")
 
 
-def test_a_long_listing_is_cut(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_listing_is_truncated(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST_ENTRIES", 2)
     assert read(linked(docs), "")[0][1] == "a.md\nb c.txt\n"
 
 
-def test_names_that_no_uri_can_say_are_left_out(docs: Path) -> None:
+def test_names_without_a_uri_are_left_out(docs: Path) -> None:
     for name in (b"\xff", b"line\nbreak", b"back\\slash"):
         Path(os.fsdecode(os.fsencode(docs) + b"/" + name)).write_text("x")
     assert read(linked(docs), "")[0][1] == "a.md\nb c.txt\npixel.png\nsub/\n"
@@ -277,13 +277,13 @@ def test_names_that_no_uri_can_say_are_left_out(docs: Path) -> None:
         ("x.txt.Z", b"\xff", "application/octet-stream"),
     ],
 )
-def test_types_follow_from_names(docs: Path, name: str, data: bytes, mime_type: str) -> None:
+def test_mime_type_follows_from_the_name(docs: Path, name: str, data: bytes, mime_type: str) -> None:
     (docs / name).write_bytes(data)
     ((_, _, found),) = read(linked(docs), name)
     assert found == mime_type
 
 
-def test_a_file_for_other_eyes_is_not_there(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_is_not_found(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> int:
         raise PermissionError("not for you")
 
@@ -293,11 +293,11 @@ def test_a_file_for_other_eyes_is_not_there(docs: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("uri", ["docs:", "docs://{x}/", "docs"])
-def test_the_uri_is_that_of_a_directory(docs: Path, uri: str) -> None:
+def test_uri_must_end_with_a_slash(docs: Path, uri: str) -> None:
     with pytest.raises(ValueError, match="the URI of a directory ends with / and has no variables"):
         share_directory(Server("s"), uri, docs)
 
 
-def test_what_is_no_directory_cannot_be_shared(docs: Path) -> None:
+def test_sharing_a_file_as_a_directory_raises(docs: Path) -> None:
     with pytest.raises(NotADirectoryError, match="is no directory"):
         share_directory(Server("s"), "docs:///", docs / "a.md")

@@ -148,17 +148,17 @@ def shown(ids: str) -> None:
 
 
 @pytest.mark.parametrize("row", RULES)
-def test_a_row_that_rests_on_rules_rests_on_rules_that_are_shown(row: str) -> None:
+def test_row_resting_on_rules_names_rules_with_tests(row: str) -> None:
     shown(RULES[row][1])
 
 
 @pytest.mark.parametrize(("item", "ids"), CHECKLISTS)
-def test_the_items_of_the_checklists_come_down_to_rules(item: str, ids: str) -> None:
+def test_checklist_items_map_to_rules(item: str, ids: str) -> None:
     assert item
     shown(ids)
 
 
-def test_no_row_is_left_out() -> None:
+def test_every_row_has_a_test() -> None:
     texts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_seeds*.py"))
     named = re.findall(r"^def test_((?:[a-z]\d+_)+)", texts, re.MULTILINE)
     tested = {row for rows in named for row in rows.split("_") if row[:1] in {"a", "b", "c", "e"}}
@@ -181,12 +181,12 @@ def test_a11_arrays_are_batches_in_2025_03_26_and_elsewhere_on_request() -> None
         assert isinstance(one(new_server(profiles=ERLMCP), [request("initialize", 1, **HELLO)]), ProtocolViolated)
 
 
-def test_a16_the_first_revision_is_spoken() -> None:
+def test_a16_first_revision_is_supported() -> None:
     assert server("2024-11-05").revision is client("2024-11-05").revision is REV_2024_11_05
 
 
 @pytest.mark.parametrize("profiles", [frozenset(), ERLMCP])
-def test_a23_a_server_never_says_that_it_is_initialized_and_is_not_heard_if_it_does(profiles: Any) -> None:
+def test_a23_initialized_from_a_server_is_ignored(profiles: Any) -> None:
     connection = client(profiles=profiles)
     for message in (INITIALIZED, {"jsonrpc": "2.0", "method": "notifications/initialized", "params": {}}):
         event = one(connection, message)
@@ -198,7 +198,7 @@ def test_a23_a_server_never_says_that_it_is_initialized_and_is_not_heard_if_it_d
 
 
 @pytest.mark.req("LIFE-11")
-def test_a26_before_initialize_the_profile_has_a_code_of_its_own_and_a_ping_is_answered() -> None:
+def test_a26_profile_refuses_early_requests_with_its_code_and_answers_ping() -> None:
     for profiles, code in ((frozenset[Profile](), -32600), (LSP, -32600), (ERLMCP, -32005)):
         connection = new_server(profiles=profiles)
         feed(connection, request("tools/list", 1), request("ping", 2), request("no/such", 3))
@@ -212,7 +212,7 @@ def test_a26_before_initialize_the_profile_has_a_code_of_its_own_and_a_ping_is_a
     assert sent(strict)[1]["error"]["code"] == -32005
 
 
-def test_a27_a_second_initialize_is_refused() -> None:
+def test_a27_second_initialize_is_refused() -> None:
     for profiles, code in ((frozenset[Profile](), -32600), (ERLMCP, -32005)):
         connection = server(profiles=profiles)
         feed(connection, request("initialize", 5, **HELLO))
@@ -220,14 +220,14 @@ def test_a27_a_second_initialize_is_refused() -> None:
         assert connection.phase is Phase.OPERATING
 
 
-def test_a28_phases_have_the_other_names_too() -> None:
+def test_a28_phase_names_match_the_specification() -> None:
     assert Phase["NOT_INITIALIZED"] is Phase.NEW
     assert Phase["INITIALIZED"] is Phase.OPERATING
     assert Phase["DISCONNECTED"] is Phase.CLOSED
     assert [phase.name for phase in Phase] == ["NEW", "INITIALIZING", "OPERATING", "CLOSING", "CLOSED"]
 
 
-def test_a33_shutdown_is_no_method_but_in_the_profile() -> None:
+def test_a33_shutdown_is_a_method_only_in_the_profile() -> None:
     plain = server()
     assert isinstance(one(plain, request("shutdown", 1)), Answered)
     assert sent(plain)[0]["error"]["code"] == -32601
@@ -249,7 +249,7 @@ def test_a33_shutdown_is_no_method_but_in_the_profile() -> None:
     assert isinstance(one(client(profiles=ERLMCP), request("shutdown", 1)), Answered)
 
 
-def test_a34_the_times_are_a_preset() -> None:
+def test_a34_profile_presets_timeouts() -> None:
     options = Options().with_erlmcp_timeouts()
     assert (options.request_timeout, options.initialize_timeout) == (Timeout(5.0), 30.0)
     connection = client(request_timeout=options.request_timeout)
@@ -258,7 +258,7 @@ def test_a34_the_times_are_a_preset() -> None:
 
 
 @pytest.mark.req("TIME-01")
-def test_a35_requests_time_out_and_are_not_sent_again_by_themselves() -> None:
+def test_a35_timed_out_request_is_not_retried() -> None:
     connection = client()
     connection.send_request(CallToolRequest("x"), now=0.0, timeout=1.0)
     sent(connection)
@@ -269,12 +269,12 @@ def test_a35_requests_time_out_and_are_not_sent_again_by_themselves() -> None:
     assert sent(connection) == []
 
 
-def test_a36_waits_before_further_tries_double() -> None:
+def test_a36_backoff_doubles() -> None:
     busy = RequestError(1056, "Rate limit exceeded", {"retryable": True})
     assert [Backoff().next_delay(attempt, busy) for attempt in range(4)] == [0.1, 0.2, 0.4, None]
 
 
-def test_a37_some_refusals_are_worth_another_try() -> None:
+def test_a37_some_refusals_are_retryable() -> None:
     assert all(RequestError(code, "x").is_retryable() for code in (1056, 1080))
     assert not any(RequestError(code, "x").is_retryable() for code in (1059, 1011, -32602))
 
@@ -291,7 +291,7 @@ def test_a40_only_the_base_protocol_is_required() -> None:
 
 
 @pytest.mark.req("LIFE-21")
-def test_a41_a_server_without_tools_is_a_server() -> None:
+def test_a41_server_without_tools_works() -> None:
     connection = ServerConnection(INFO, ServerCapabilities(resources=ResourcesCapability()))
     feed(connection, request("initialize", 0, **HELLO), INITIALIZED)
     assert isinstance(one(connection, request("resources/list", 1)), RequestReceived)
@@ -299,7 +299,7 @@ def test_a41_a_server_without_tools_is_a_server() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_a43_messages_are_bounded_by_16_mib() -> None:
+def test_a43_messages_are_limited_to_16_mib() -> None:
     assert Limits().message_bytes == 16 * 1024 * 1024
     for profiles, code in ((frozenset[Profile](), -32600), (ERLMCP, -32012)):
         connection = server(profiles=profiles, limits=Limits(message_bytes=1024, resync=True))
@@ -311,7 +311,7 @@ def test_a43_messages_are_bounded_by_16_mib() -> None:
 
 
 @pytest.mark.req("PING-03")
-def test_a45_either_side_may_look_whether_the_other_lives() -> None:
+def test_a45_either_side_can_ping() -> None:
     for connection in (client(), server()):
         connection.send_request(PingRequest(), now=0.0, timeout=1.0)
         connection.handle_timeout(1.0)
@@ -321,6 +321,6 @@ def test_a45_either_side_may_look_whether_the_other_lives() -> None:
 # B: capabilities
 
 
-def test_b13_tasks_alone_are_experimental_and_the_docs_say_so() -> None:
+def test_b13_docs_call_only_tasks_experimental() -> None:
     page = (ROOT / "docs" / "revisions.md").read_text(encoding="utf-8")
     assert "The specification calls [tasks](tasks.md) experimental" in page

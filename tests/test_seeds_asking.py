@@ -56,7 +56,7 @@ def _line(message: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.req("SAMP-02", "SAMP-13", "SAMP-14")
-def test_c26_a_message_is_asked_for_with_preferences_and_limits() -> None:
+def test_c26_sampling_request_carries_preferences_and_limits() -> None:
     params = {
         "messages": MESSAGES,
         "modelPreferences": {"hints": [{"name": "sonnet"}], "costPriority": 0.5},
@@ -78,7 +78,7 @@ def test_c26_a_message_is_asked_for_with_preferences_and_limits() -> None:
     ],
     ids=["C38", "C39", "C26"],
 )
-def test_c38_c39_a_server_is_not_asked(method: str, params: Any) -> None:
+def test_c38_c39_server_refuses_sampling_and_elicitation(method: str, params: Any) -> None:
     link = Link(Server("s"), roots=[Root("file:///a")])
     link.pair.server.receive_data(_line({"jsonrpc": "2.0", "id": "x", "method": method, "params": params}), 0)
     link.run()
@@ -87,7 +87,7 @@ def test_c38_c39_a_server_is_not_asked(method: str, params: Any) -> None:
 
 
 @pytest.mark.req("ELIC-01", "ELIC-03", "ELIC-14")
-def test_c41_a_user_is_asked_by_a_form_and_at_an_address() -> None:
+def test_c41_elicitation_by_form_and_by_url() -> None:
     form = {"message": "Who?", "requestedSchema": FORM}
     for params in (form, {"mode": "form", **form}, VISIT):
         answer, seen, _ = asked("elicitation/create", params)
@@ -151,7 +151,7 @@ def test_c41_a_user_is_asked_by_a_form_and_at_an_address() -> None:
         ("roots/list", [], "params is not an object"),
     ],
 )
-def test_c27_c40_a_question_that_makes_no_sense_is_shown_to_nobody(method: str, params: Any, reason: str) -> None:
+def test_c27_c40_malformed_question_is_not_shown(method: str, params: Any, reason: str) -> None:
     answer, seen, _ = asked(method, params)
     assert answer["error"]["code"] == -32602
     assert reason in answer["error"]["message"]
@@ -159,7 +159,7 @@ def test_c27_c40_a_question_that_makes_no_sense_is_shown_to_nobody(method: str, 
 
 
 @pytest.mark.req("ELIC-05")
-def test_a_pattern_is_taken_and_not_run() -> None:
+def test_pattern_in_a_form_is_kept_and_not_evaluated() -> None:
     field = {"type": "string", "pattern": "(a+)+$"}
     answer, (request,), _ = asked(
         "elicitation/create", {"message": "?", "requestedSchema": {"type": "object", "properties": {"a": field}}}
@@ -169,7 +169,7 @@ def test_a_pattern_is_taken_and_not_run() -> None:
 
 
 @pytest.mark.req("CAP-04", "ELIC-01")
-def test_b2_what_a_client_declares() -> None:
+def test_b2_client_capabilities_follow_its_callbacks() -> None:
     _, _, link = asked("roots/list", {}, capabilities=None)
     first = json.loads(link.pair.sent(Role.CLIENT).splitlines()[0])
     assert first["params"]["capabilities"] == {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {}}
@@ -181,7 +181,7 @@ def test_b2_what_a_client_declares() -> None:
     [{"sampling": {}, "elicitation": {}}, {"roots": {"enabled": True}, "sampling": {"enabled": True}}],
     ids=["B5", "B6"],
 )
-def test_what_is_not_for_a_server_to_declare_is_ignored(capabilities: dict[str, Any]) -> None:
+def test_client_capability_declared_by_a_server_is_ignored(capabilities: dict[str, Any]) -> None:
     link = Link(Server("s"), shake_hands=False)
     shake = link.start(link.client.initialize())
     result = {
@@ -201,7 +201,7 @@ def test_what_is_not_for_a_server_to_declare_is_ignored(capabilities: dict[str, 
 
 @pytest.mark.req("CAP-04")
 @pytest.mark.parametrize("enabled", [True, False])
-def test_b6_presence_is_what_a_client_declares_by(enabled: bool) -> None:
+def test_b6_client_declares_a_capability_by_presence(enabled: bool) -> None:
     server = Server("s").connection()
     params = {
         "protocolVersion": "2025-11-25",
@@ -218,7 +218,7 @@ def test_b6_presence_is_what_a_client_declares_by(enabled: bool) -> None:
 
 @pytest.mark.req("ELIC-16")
 @pytest.mark.parametrize("params", [{}, {"elicitationId": 5}, {"elicitationId": "unknown"}])
-def test_word_of_a_visit_that_makes_no_sense_is_told_to_nobody(params: Any) -> None:
+def test_malformed_completion_of_a_url_elicitation_is_not_reported(params: Any) -> None:
     heard: list[Any] = []
     link = Link(Server("s"), capabilities=EVERYTHING, on_notification=heard.append)
     told = {"jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": params}

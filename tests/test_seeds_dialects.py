@@ -62,7 +62,7 @@ def welcomed(declared: dict[str, Any], profiles: frozenset[Profile] = frozenset(
 
 
 @pytest.mark.req("CAP-02")
-def test_b4_what_servers_declare_means_nothing_from_a_client() -> None:
+def test_b4_server_capability_from_a_client_is_ignored() -> None:
     for profiles in (frozenset[Profile](), ERLMCP):
         event = introduced({"resources": {}, "tools": {}, "prompts": {}, "logging": {}}, profiles)
         assert event.raw["params"]["capabilities"].keys() == {"resources", "tools", "prompts", "logging"}
@@ -70,13 +70,13 @@ def test_b4_what_servers_declare_means_nothing_from_a_client() -> None:
 
 
 @pytest.mark.req("CAP-02")
-def test_b5_what_clients_declare_means_nothing_from_a_server() -> None:
+def test_b5_client_capability_from_a_server_is_ignored() -> None:
     connection = welcomed({"sampling": {}, "elicitation": {}})
     refused = one(connection, request("sampling/createMessage", 5))
     assert isinstance(refused, Answered)
 
 
-def test_b6_presence_counts_and_only_the_profile_knows_enabled() -> None:
+def test_b6_presence_declares_and_only_the_profile_reads_enabled() -> None:
     on, off = {"roots": {"enabled": True}}, {"roots": {"enabled": False}, "sampling": {"enabled": False}}
     for profiles in (frozenset[Profile](), ERLMCP):
         assert declares(introduced(on, profiles).capabilities, ("roots",))
@@ -91,14 +91,14 @@ def test_b6_presence_counts_and_only_the_profile_knows_enabled() -> None:
         assert declares(peer.capabilities, ("tools",)) is (profiles != ERLMCP)
 
 
-def test_b7_completion_is_completions_in_the_profile() -> None:
+def test_b7_profile_reads_completion_as_completions() -> None:
     for profiles, known in ((frozenset[Profile](), False), (ERLMCP, True)):
         peer = welcomed({"completion": {}}, profiles).peer
         assert peer is not None
         assert declares(peer.capabilities, ("completions",)) is known
 
 
-def test_b8_there_are_no_apps() -> None:
+def test_b8_apps_capability_is_unknown() -> None:
     for profiles in (frozenset[Profile](), ERLMCP):
         assert introduced({"apps": {"x": 1}}, profiles).raw["params"]["capabilities"] == {"apps": {"x": 1}}
         connection = server(profiles=profiles)
@@ -109,7 +109,7 @@ def test_b8_there_are_no_apps() -> None:
 # C: the rows that name a profile
 
 
-def test_c10_a_progress_token_in_the_params_counts_in_the_profile() -> None:
+def test_c10_profile_reads_progress_token_from_params() -> None:
     message = request("tools/call", 1, name="x", progressToken="p", requestId="ignored")
     for profiles, reports in ((frozenset[Profile](), 0), (ERLMCP, 1)):
         connection = server(profiles=profiles)
@@ -119,7 +119,7 @@ def test_c10_a_progress_token_in_the_params_counts_in_the_profile() -> None:
         assert len(sent(connection)) == reports
 
 
-def test_c16_resource_link_has_another_type_in_the_profile() -> None:
+def test_c16_profile_accepts_another_type_for_resource_link() -> None:
     block = {"type": "resource/link", "uri": "x:y", "name": "n"}
     for profiles, kind in ((frozenset[Profile](), UnknownContent), (ERLMCP, ResourceLink)):
         connection = client(profiles=profiles)
@@ -138,7 +138,7 @@ def test_c16_resource_link_has_another_type_in_the_profile() -> None:
 @pytest.mark.parametrize(
     "name", ["resources/updated", "resources/list_changed", "tools/list_changed", "prompts/list_changed"]
 )
-def test_c20_notifications_without_their_prefix_are_known_in_the_profile(name: str) -> None:
+def test_c20_profile_accepts_notifications_without_prefix(name: str) -> None:
     message = {"jsonrpc": "2.0", "method": name, "params": {"uri": "x:y"}}
     for profiles in (frozenset[Profile](), LSP, ERLMCP):
         event = one(client(profiles=profiles), message)
@@ -150,7 +150,7 @@ def test_c20_notifications_without_their_prefix_are_known_in_the_profile(name: s
         assert event.notification == ResourceUpdatedNotification("x:y")
 
 
-def test_c20_they_are_sent_like_this_only_where_asked_to() -> None:
+def test_c20_profile_sends_notifications_without_prefix_only_on_request() -> None:
     declared = ServerCapabilities(tools=_changing(), resources=ResourcesCapability(True, True))
     for emit in (None, Profile.ERLMCP):
         connection = ServerConnection(INFO, declared, options=Options(profiles=ERLMCP, emit_profile=emit))
@@ -172,7 +172,7 @@ def _changing() -> Any:
     return ToolsCapability(True)
 
 
-def test_c31_tasks_create_is_what_a_hook_makes_of_it_in_the_profile() -> None:
+def test_c31_profile_passes_tasks_create_to_a_hook() -> None:
     message = request("tasks/create", 1, type="sum", input={"a": 1})
 
     def hook(params: Any) -> Any:
@@ -196,7 +196,7 @@ def test_c31_tasks_create_is_what_a_hook_makes_of_it_in_the_profile() -> None:
     assert sent(connection)[0]["id"] == 1
 
 
-def test_c42_requests_cancel_is_a_cancellation_in_the_profile() -> None:
+def test_c42_profile_reads_requests_cancel_as_cancellation() -> None:
     for message in (
         {"jsonrpc": "2.0", "method": "requests/cancel", "params": {"requestId": "runs"}},
         request("requests/cancel", 9, requestId="runs"),
@@ -214,7 +214,7 @@ def test_c42_requests_cancel_is_a_cancellation_in_the_profile() -> None:
             )
 
 
-def test_c43_cancel_request_is_a_cancellation_in_the_other_profile() -> None:
+def test_c43_lsp_profile_reads_cancel_request_as_cancellation() -> None:
     message = {"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": "runs"}}
     for profiles in (frozenset[Profile](), ERLMCP, LSP):
         connection = server(profiles=profiles)
@@ -225,7 +225,7 @@ def test_c43_cancel_request_is_a_cancellation_in_the_other_profile() -> None:
         assert sent(connection) == []
 
 
-def test_c44_progress_without_its_prefix_is_progress_in_the_profile() -> None:
+def test_c44_profile_accepts_progress_without_prefix() -> None:
     for profiles in (frozenset[Profile](), ERLMCP):
         connection = client(profiles=profiles)
         id = connection.send_request(CallToolRequest("x"), now=0.0, progress=True)
@@ -233,7 +233,7 @@ def test_c44_progress_without_its_prefix_is_progress_in_the_profile() -> None:
         assert type(one(connection, message)) is (ProgressReceived if profiles else NotificationReceived)
 
 
-def test_c45_lsp_progress_is_progress_of_a_hundred_in_the_other_profile() -> None:
+def test_c45_lsp_profile_reads_lsp_progress_as_percent() -> None:
     value = {"kind": "report", "percentage": 40, "message": "m"}
     for profiles in (frozenset[Profile](), LSP):
         connection = client(profiles=profiles)
@@ -246,7 +246,7 @@ def test_c45_lsp_progress_is_progress_of_a_hundred_in_the_other_profile() -> Non
             assert isinstance(event, NotificationReceived)
 
 
-def test_d5_messages_may_run_together_in_the_profile() -> None:
+def test_d5_profile_accepts_concatenated_messages() -> None:
     line = b'{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":2,"method":"ping"}\n'
     for profiles, ids in ((frozenset[Profile](), [None]), (ERLMCP, [1, 2])):
         connection = server(profiles=profiles)
@@ -258,7 +258,7 @@ def test_d5_messages_may_run_together_in_the_profile() -> None:
 # E: errors
 
 
-def test_e1_other_codes_are_constants_and_never_sent_unasked() -> None:
+def test_e1_dialect_error_codes_are_never_sent_by_default() -> None:
     assert (ErlmcpCode.TOOL_NOT_FOUND.value, ErlmcpCode.COMPLETION_FAILED.value) == (-32002, -32113)
     connection = server()
     for name in ("no/such", "prompts/list", "initialize"):
@@ -268,7 +268,7 @@ def test_e1_other_codes_are_constants_and_never_sent_unasked() -> None:
     assert {message["error"]["code"] for message in sent(connection)} <= standard
 
 
-def test_e2_codes_of_others_arrive_as_they_are() -> None:
+def test_e2_foreign_error_codes_are_kept() -> None:
     for code in (-32000, -32001, -32002, -32003, 1056, 7):
         connection = client()
         id = connection.send_request(ListToolsRequest(), now=0.0)
@@ -279,7 +279,7 @@ def test_e2_codes_of_others_arrive_as_they_are() -> None:
     assert ErrorCode.RESOURCE_NOT_FOUND == -32002
 
 
-def test_e3_minus_32005_comes_before_initialize_in_the_profile_only() -> None:
+def test_e3_minus_32005_before_initialize_only_in_the_profile() -> None:
     for profiles in (frozenset[Profile](), ERLMCP):
         connection = new_server(profiles=profiles)
         feed(connection, request("tools/list", 1))
@@ -287,7 +287,7 @@ def test_e3_minus_32005_comes_before_initialize_in_the_profile_only() -> None:
         assert (code == ErlmcpCode.NOT_INITIALIZED) is (profiles == ERLMCP)
 
 
-def test_e4_unauthorized_is_a_code_for_those_who_want_it_where_there_is_no_status() -> None:
+def test_e4_unauthorized_code_exists_for_transports_without_status() -> None:
     assert ErlmcpCode.AUTHENTICATION_FAILED.value == -32051
     connection = server()
     feed(connection, call(1))
@@ -295,19 +295,19 @@ def test_e4_unauthorized_is_a_code_for_those_who_want_it_where_there_is_no_statu
     assert sent(connection)[0]["error"] == {"code": -32051, "message": "Unauthorized"}
 
 
-def test_e5_the_ranges_are_those_of_the_constants() -> None:
+def test_e5_constants_lie_in_their_ranges() -> None:
     names = {code.value: code.name for code in ErlmcpCode}
     assert (names[-32001], names[-32010]) == ("RESOURCE_NOT_FOUND", "RATE_LIMITED")
     assert (names[-32031], names[-32040]) == ("TOOL_EXECUTION_FAILED", "TOOL_SCHEMA_INVALID")
 
 
-def test_e7_refusals_are_errors_with_codes_of_the_application() -> None:
+def test_e7_refusals_use_application_error_codes() -> None:
     refused = RequestError(1056, "Rate limit exceeded", {"category": "rate limiting", "retryable": True})
     assert refused.is_refusal()
     assert refused.is_retryable()
     assert not RequestError(-32602, "x").is_refusal()
 
 
-def test_e8_the_decade_behind_the_refusals_has_names_too() -> None:
+def test_e8_reserved_refusal_codes_have_names() -> None:
     assert {code.value for code in ErlmcpExperimentalCode} == set(range(1090, 1100))
     assert not RequestError(1090, "x").is_refusal()

@@ -100,19 +100,19 @@ def tell(link: Link, method: str, **params: Any) -> None:
 
 
 @pytest.mark.req("PING-01")
-def test_c1_a_ping_is_answered_with_nothing_and_any_object_is_taken_for_an_answer() -> None:
+def test_c1_ping_result_is_empty_and_any_object_is_accepted() -> None:
     assert ask(Link(everything()), "ping") == {}
     pong = {"type": "ping", "text": "pong"}
     assert codec(REV_2025_11_25).decode(pong, EmptyResult) == EmptyResult(extra=pong)
 
 
 @pytest.mark.req("PING-01")
-def test_c2_either_side_pings() -> None:
+def test_c2_either_side_can_ping() -> None:
     assert METHODS["ping"].direction is Direction.BOTH
 
 
 @pytest.mark.req("TOOL-02", "PAGE-01")
-def test_c3_c50_lists_come_in_pages_by_cursor() -> None:
+def test_c3_c50_lists_are_paged_by_cursor() -> None:
     link = Link(everything(page_size=3))
     first = ask(link, "tools/list")
     assert len(first["tools"]) == 3
@@ -122,7 +122,7 @@ def test_c3_c50_lists_come_in_pages_by_cursor() -> None:
 
 
 @pytest.mark.req("TOOL-03", "TOOL-05")
-def test_c4_c7_a_description_may_be_absent_and_a_tool_without_arguments_says_so() -> None:
+def test_c4_c7_tool_without_description_or_arguments_is_valid() -> None:
     tool = ask(Link(everything()), "tools/list")["tools"][1]
     assert tool["name"] == "nothing"
     assert "description" not in tool
@@ -130,7 +130,7 @@ def test_c4_c7_a_description_may_be_absent_and_a_tool_without_arguments_says_so(
 
 
 @pytest.mark.req("TOOL-03", "TOOL-17", "TOOL-18")
-def test_c5_c6_what_else_a_tool_may_have() -> None:
+def test_c5_c6_optional_members_of_a_tool() -> None:
     raw = {
         "name": "t",
         "title": "T",
@@ -149,26 +149,26 @@ def test_c5_c6_what_else_a_tool_may_have() -> None:
 
 
 @pytest.mark.req("TOOL-08")
-def test_c8_content_comes_and_is_error_need_not() -> None:
+def test_c8_result_requires_content_but_not_is_error() -> None:
     assert ask(Link(everything()), "tools/call", name="nothing") == {"content": []}
     result = codec(REV_2025_11_25).decode({"content": []}, CallToolResult)
     assert not result.is_error
 
 
-def test_c10_stray_members_of_a_call_are_kept_and_mean_nothing() -> None:
+def test_c10_unknown_members_of_a_call_are_kept_and_ignored() -> None:
     raw = {"name": "nothing", "progressToken": 1, "requestId": 5}
     assert ask(Link(everything()), "tools/call", **raw) == {"content": []}
     assert codec(REV_2025_11_25).decode(raw, CallToolRequest).extra == {"progressToken": 1, "requestId": 5}
 
 
 @pytest.mark.req("TOOL-09")
-def test_c11_c12_an_unknown_tool_is_an_error_of_the_protocol_with_its_code() -> None:
+def test_c11_c12_unknown_tool_is_a_protocol_error() -> None:
     assert ask(Link(everything()), "tools/call", name="none") == {"code": -32602, "message": "Unknown tool: none"}
     assert ask(Link(everything()), "tools/call")["code"] == -32602
 
 
 @pytest.mark.req("TOOL-11", "TOOL-12")
-def test_c13_bad_arguments_are_a_result_that_the_caller_gets_to_see() -> None:
+def test_c13_invalid_arguments_give_an_error_result() -> None:
     link = Link(everything())
     result = link.call("add", a=1, b="x")
     assert result.is_error
@@ -188,13 +188,13 @@ def test_c13_bad_arguments_are_a_result_that_the_caller_gets_to_see() -> None:
         pytest.param({"type": "custom", "mimeType": "application/x-anything"}, id="C17"),
     ],
 )
-def test_c14_c16_c17_a_type_that_there_is_not_is_kept_as_it_is(raw: dict[str, Any]) -> None:
+def test_c14_c16_c17_unknown_content_type_is_kept(raw: dict[str, Any]) -> None:
     (block,) = codec(REV_2025_11_25).decode({"content": [raw]}, CallToolResult).content
     assert block == UnknownContent(raw["type"], raw)
 
 
 @pytest.mark.req("CONT-02", "CONT-07")
-def test_c15_a_resource_without_contents_costs_only_itself() -> None:
+def test_c15_resource_without_contents_is_skipped_alone() -> None:
     server = everything()
     raw = {"type": "resource", "resource": {"uri": "a:b", "mimeType": "text/plain"}}
     unknown = UnknownContent("resource", raw)
@@ -207,7 +207,7 @@ def test_c15_a_resource_without_contents_costs_only_itself() -> None:
 
 
 @pytest.mark.req("CONT-03")
-def test_c17_any_mime_type_will_do() -> None:
+def test_c17_any_mime_type_is_accepted() -> None:
     for mime_type in ("image/x-unheard-of", "application/vnd.acme+json", "text/plain; charset=utf-8"):
         block = ImageContent("", mime_type)
         raw = codec(REV_2025_11_25).encode(CallToolResult((block,)))
@@ -215,7 +215,7 @@ def test_c17_any_mime_type_will_do() -> None:
 
 
 @pytest.mark.req("CONT-05", "RES-02", "RES-03")
-def test_c18_s20_annotations_inside_contents_are_read_where_they_are() -> None:
+def test_c18_s20_annotations_of_contents_are_decoded() -> None:
     raw = {"contents": [{"uri": "a:b", "text": "", "annotations": {"audience": ["user"], "priority": 0.5}}]}
     (contents,) = codec(REV_2025_11_25).decode(raw, ReadResourceResult).contents
     annotations = annotations_of(contents)
@@ -227,7 +227,7 @@ def test_c18_s20_annotations_inside_contents_are_read_where_they_are() -> None:
 
 
 @pytest.mark.req("RES-06", "RES-08", "RES-09")
-def test_c19_c49_subscriptions_and_their_end() -> None:
+def test_c19_c49_subscribe_and_unsubscribe() -> None:
     server = everything()
     link = Link(server)
     assert ask(link, "resources/subscribe", uri="notes://a") == {}
@@ -246,7 +246,7 @@ def test_c19_c49_subscriptions_and_their_end() -> None:
     "method",
     ["resources/updated", "resources/list_changed", "tools/list_changed", "prompts/list_changed", "progress"],
 )
-def test_c20_a_notification_without_its_prefix_is_one_of_the_peers_own(method: str) -> None:
+def test_c20_notification_without_prefix_is_custom(method: str) -> None:
     heard: list[Any] = []
     link = Link(everything(), on_notification=heard.append)
     tell(link, method)
@@ -265,7 +265,7 @@ def test_c21_c22_templates_are_listed_and_matched() -> None:
 
 
 @pytest.mark.req("PROM-02")
-def test_c23_a_prompt_whose_arguments_are_a_schema_is_set_aside_and_reported() -> None:
+def test_c23_prompt_with_schema_arguments_is_skipped_and_reported() -> None:
     server = everything()
     schema = {"type": "object", "properties": {"name": {"type": "string"}}}
     bad = codec(REV_2025_11_25).decode(
@@ -284,7 +284,7 @@ def test_c23_a_prompt_whose_arguments_are_a_schema_is_set_aside_and_reported() -
 
 
 @pytest.mark.req("PROM-02", "PROM-03", "PROM-05")
-def test_c24_c25_prompts() -> None:
+def test_c24_c25_prompts_are_listed_and_rendered() -> None:
     link = Link(everything())
     (prompt,) = ask(link, "prompts/list")["prompts"]
     assert [argument.get("required", False) for argument in prompt["arguments"]] == [True, False]
@@ -295,7 +295,7 @@ def test_c24_c25_prompts() -> None:
 
 
 @pytest.mark.req("COMP-02", "COMP-05")
-def test_c36_there_is_no_completion_for_tools() -> None:
+def test_c36_completion_for_tools_is_refused() -> None:
     link = Link(everything())
     argument = {"name": "name", "value": ""}
     assert (
@@ -307,7 +307,7 @@ def test_c36_there_is_no_completion_for_tools() -> None:
 
 
 @pytest.mark.parametrize("method", ["completion/create", "logging/log", "resources/write", "tools/execute"])
-def test_c37_a_method_that_there_is_not_is_not_found(method: str) -> None:
+def test_c37_unknown_method_is_not_found(method: str) -> None:
     assert ask(Link(everything()), method)["code"] == -32601
 
 
@@ -315,14 +315,14 @@ def test_c37_a_method_that_there_is_not_is_not_found(method: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["system", "tool"])
-def test_c53_a_message_is_the_users_or_the_assistants(role: Any) -> None:
+def test_c53_message_roles_are_user_and_assistant(role: Any) -> None:
     with pytest.raises(InvalidMessage, match="expected one of 'assistant', 'user'"):
         codec(REV_2025_11_25).decode({"role": role, "content": {"type": "text", "text": ""}}, SamplingMessage)
     with pytest.raises(InvalidMessage):
         codec(REV_2025_11_25).encode(SamplingMessage(role, TextContent("")))
 
 
-def test_c26_c27_only_the_server_asks_the_model_and_in_the_protocols_words() -> None:
+def test_c26_c27_sampling_is_requested_by_the_server_only() -> None:
     link = Link(everything(), sampling=lambda scope, request: pytest.fail("it was asked"))
     assert ask(link, "sampling/createMessage", messages=[], maxTokens=1)["code"] == -32601
     before = len(link.pair.sent(Role.CLIENT))
@@ -333,7 +333,7 @@ def test_c26_c27_only_the_server_asks_the_model_and_in_the_protocols_words() -> 
 
 
 @pytest.mark.req("LOG-03", "LOG-05", "LOG-06")
-def test_c28_c29_c30_the_server_logs_to_the_client_which_sets_the_level() -> None:
+def test_c28_c29_c30_server_logs_at_the_level_the_client_sets() -> None:
     heard: list[LoggingMessageNotification] = []
     link = Link(everything(), on_log=heard.append)
     assert METHODS["notifications/message"].direction is Direction.TO_CLIENT
@@ -349,7 +349,7 @@ def test_c28_c29_c30_the_server_logs_to_the_client_which_sets_the_level() -> Non
 
 
 @pytest.mark.req("TOOL-19", "RES-10", "SEC-10")
-def test_s4_inputs_are_checked_before_anything_runs(tmp_path: Path) -> None:
+def test_s4_arguments_are_validated_before_the_handler_runs(tmp_path: Path) -> None:
     server = everything()
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "docs").mkdir()
@@ -362,7 +362,7 @@ def test_s4_inputs_are_checked_before_anything_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("TOOL-19")
-def test_s5_what_goes_out_passes_a_hook_and_nothing_is_changed_without_one() -> None:
+def test_s5_results_pass_a_hook_and_are_unchanged_without_one() -> None:
     async def escape(ctx: Context, request: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
         result = await call_next(request)
         texts = (attrs.evolve(block, text=html.escape(block.text)) for block in result.content)
@@ -378,7 +378,7 @@ def test_s5_what_goes_out_passes_a_hook_and_nothing_is_changed_without_one() -> 
 
 
 @pytest.mark.req("TOOL-19", "COMP-06")
-def test_s4_access_is_controlled_and_calls_are_limited_by_middleware() -> None:
+def test_s4_middleware_controls_access_and_limits_calls() -> None:
     layers = [allow(lambda ctx, request: ctx.peer.principal == "ada", methods="tools/call"), RateLimit(2, 1)]
     server = everything(middleware=layers)
     ada = Link(server, principal="ada")
@@ -396,7 +396,7 @@ def test_s4_access_is_controlled_and_calls_are_limited_by_middleware() -> None:
 
 
 @pytest.mark.req("TOOL-20", "TOOL-23")
-def test_s6_the_host_asks_its_user_before_a_tool_is_called() -> None:
+def test_s6_host_can_confirm_a_tool_call_with_its_user() -> None:
     asked: list[Any] = []
 
     async def approve(call: Any, request: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -413,7 +413,7 @@ def test_s6_the_host_asks_its_user_before_a_tool_is_called() -> None:
 
 
 @pytest.mark.req("SCHEMA-01", "SCHEMA-02", "SCHEMA-04", "SCHEMA-09")
-def test_s9_schemas_are_2020_12_unless_they_say_otherwise() -> None:
+def test_s9_schema_dialect_defaults_to_2020_12() -> None:
     server = Server("s")
     tuples = {"type": "object", "properties": {"p": {"prefixItems": [{"type": "string"}], "items": False}}}
     server.tool(lambda p: "ok", name="modern", input_schema=tuples)
@@ -431,7 +431,7 @@ def test_s9_schemas_are_2020_12_unless_they_say_otherwise() -> None:
 
 @pytest.mark.req("TOOL-05")
 @pytest.mark.parametrize("schema", [None, [], "object", True])
-def test_s10_an_input_schema_is_an_object_and_a_tool_without_one_is_set_aside(schema: Any) -> None:
+def test_s10_tool_without_object_schema_is_skipped(schema: Any) -> None:
     with pytest.raises(InvalidMessage, match=r"^inputSchema: expected an object"):
         codec(REV_2025_11_25).decode({"name": "t", "inputSchema": schema}, Tool)
 
@@ -440,7 +440,7 @@ def test_s10_an_input_schema_is_an_object_and_a_tool_without_one_is_set_aside(sc
 
 
 @pytest.mark.req("TOOL-21")
-def test_a_link_in_a_result_need_not_be_listed() -> None:
+def test_resource_link_need_not_be_listed() -> None:
     link = Link(everything(), check_results="raise")
     (block,) = link.call("link").content
     assert isinstance(block, ResourceLink)
@@ -451,7 +451,7 @@ def test_a_link_in_a_result_need_not_be_listed() -> None:
 
 
 @pytest.mark.req("TOOL-22")
-def test_a_server_that_embeds_resources_may_declare_them() -> None:
+def test_server_embedding_resources_may_declare_them() -> None:
     link = Link(everything())
     (block,) = link.call("embed").content
     assert isinstance(block, EmbeddedResource)

@@ -21,7 +21,7 @@ def mine() -> Wire:
     return Wire(Link(server))
 
 
-def test_b2_clients_declare_tasks_of_sampling_and_elicitation_and_listing_and_cancelling_too() -> None:
+def test_b2_client_task_capabilities() -> None:
     answer: Any = lambda scope, request: ElicitResult("cancel")  # noqa: E731  # it answers two kinds of questions
     link = Link(Server("s"), sampling=answer, elicitation=answer, tasks=TaskOptions())
     peer = link.session.connection.peer
@@ -36,14 +36,14 @@ def test_b2_clients_declare_tasks_of_sampling_and_elicitation_and_listing_and_ca
     assert (tasks.requests.sampling.create_message, tasks.requests.elicitation.create) == ({}, {})
 
 
-def test_b3_c34_servers_declare_tasks_in_objects() -> None:
+def test_b3_c34_server_declares_tasks_as_objects() -> None:
     (hello,) = [each for each in mine().said if "protocolVersion" in each.get("result", {})]
     declared = hello["result"]["capabilities"]["tasks"]
     assert declared == {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 
 
 @pytest.mark.req("TASK-09", "TASK-22")
-def test_c9_a_call_that_becomes_a_task_is_answered_with_the_task() -> None:
+def test_c9_task_augmented_call_returns_the_task() -> None:
     wire = mine()
     answer = wire.ask("tools/call", name="dig", task={"ttl": 60000})
     assert set(answer) == {"task"}
@@ -52,14 +52,14 @@ def test_c9_a_call_that_becomes_a_task_is_answered_with_the_task() -> None:
     assert wire.ask("tasks/result", taskId=id)["_meta"] == {RELATED: {"taskId": id}}
 
 
-def test_c31_there_is_no_tasks_create_and_no_pending() -> None:
+def test_c31_tasks_create_and_pending_do_not_exist() -> None:
     wire = mine()
     assert wire.ask("tasks/create", type="dig", input={})["code"] == -32601
     assert wire.ask("tools/call", name="dig", task={})["task"]["status"] == "working"
 
 
 @pytest.mark.req("TASK-19", "TASK-24", "TASK-25")
-def test_c32_tasks_are_listed_looked_at_fetched_and_cancelled() -> None:
+def test_c32_tasks_list_get_result_and_cancel() -> None:
     wire = mine()
     id = wire.begin()
     assert [each["taskId"] for each in wire.ask("tasks/list")["tasks"]] == [id]
@@ -69,12 +69,12 @@ def test_c32_tasks_are_listed_looked_at_fetched_and_cancelled() -> None:
 
 
 @pytest.mark.req("TASK-12")
-def test_c33_a_task_has_status_times_ttl_and_poll_interval() -> None:
+def test_c33_task_has_status_times_ttl_and_poll_interval() -> None:
     task = mine().ask("tools/call", name="dig", task={"ttl": 60000})["task"]
     assert set(task) == {"taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval"}
     assert (task["ttl"], task["pollInterval"]) == (60000, 1000)
 
 
 @pytest.mark.parametrize("method", ["tasks/progress", "tasks/status", "tasks/update"])
-def test_c52_there_is_nothing_else_about_tasks(method: str) -> None:
+def test_c52_no_other_task_methods_exist(method: str) -> None:
     assert mine().ask(method, taskId="x")["code"] == -32601

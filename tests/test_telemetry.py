@@ -89,7 +89,7 @@ class Bench:
         return found
 
 
-def test_a_call_is_one_trace_on_both_sides() -> None:
+def test_call_is_one_trace_on_both_sides() -> None:
     bench = Bench(attributes={"network.transport": "pipe"})
 
     async def body(client: Any) -> None:
@@ -115,7 +115,7 @@ def test_a_call_is_one_trace_on_both_sides() -> None:
     assert served.status.status_code is StatusCode.UNSET
 
 
-def test_what_is_measured() -> None:
+def test_metrics_of_a_session() -> None:
     bench = Bench()
 
     async def body(client: Any) -> None:
@@ -154,7 +154,7 @@ def test_unknown_names_share_one_attribute_value() -> None:
     assert {each.get("gen_ai.prompt.name") for each in points} == {None, "_OTHER"}
 
 
-def test_failures_are_told_apart() -> None:
+def test_failures_have_distinct_error_types() -> None:
     bench = Bench()
 
     async def body(client: Any) -> None:
@@ -178,7 +178,7 @@ def test_failures_are_told_apart() -> None:
     assert spans["acme/broken", SpanKind.CLIENT].attributes["error.type"] == "-32603"
 
 
-def test_what_is_not_known_or_makes_no_sense_is_left_out() -> None:
+def test_unknown_attributes_are_left_out() -> None:
     bench = Bench()
     link = Link(bench.server, shake_hands=False, middleware=[bench.telemetry])
     with pytest.raises(LocalProtocolError):
@@ -190,7 +190,7 @@ def test_what_is_not_known_or_makes_no_sense_is_left_out() -> None:
     assert "gen_ai.tool.name" not in bench.spans()["tools/call", SpanKind.CLIENT].attributes
 
 
-def test_a_call_that_is_given_up_is_cancelled_on_both_sides() -> None:
+def test_cancelled_call_ends_both_spans() -> None:
     bench = Bench()
 
     async def body(client: Any) -> None:
@@ -203,7 +203,7 @@ def test_a_call_that_is_given_up_is_cancelled_on_both_sides() -> None:
         assert bench.spans()["tools/call work", kind].attributes["error.type"] == "cancelled"
 
 
-def test_a_context_that_comes_in_links_the_one_around_it() -> None:
+def test_incoming_context_links_the_surrounding_span() -> None:
     bench = Bench()
     remote = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -223,7 +223,7 @@ def test_a_context_that_comes_in_links_the_one_around_it() -> None:
     assert (second.parent.span_id, second.links) == (around.context.span_id, ())
 
 
-def test_without_a_trace_nothing_is_added() -> None:
+def test_call_without_a_trace_adds_nothing_to_meta() -> None:
     server = Server("s")
     seen: list[Any] = []
 
@@ -239,7 +239,7 @@ def test_without_a_trace_nothing_is_added() -> None:
     assert seen == [{"a": 1}]
 
 
-def test_what_a_server_asks_is_served_with_a_span() -> None:
+def test_server_request_has_a_span_on_the_client() -> None:
     bench = Bench()
 
     @bench.server.tool
@@ -254,7 +254,7 @@ def test_what_a_server_asks_is_served_with_a_span() -> None:
     assert ("roots/list", SpanKind.SERVER) in bench.spans()
 
 
-def test_a_session_that_breaks_says_so() -> None:
+def test_broken_session_sets_the_error_type() -> None:
     bench = Bench()
 
     async def main() -> None:
@@ -272,7 +272,7 @@ def test_a_session_that_breaks_says_so() -> None:
     assert len(found) == 1
 
 
-def test_texts_of_channels_are_counted_by_their_bytes() -> None:
+def test_channel_messages_are_counted_in_bytes() -> None:
     bench = Bench()
     tap = bench.telemetry.tap()
     tap.message_received("é", None, 0.0)

@@ -38,7 +38,7 @@ def score(directory: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_results_that_are_as_expected(tmp_path: Path) -> None:
+def test_expected_results_pass(tmp_path: Path) -> None:
     results(tmp_path)
     code, report = score(tmp_path)
     assert report.endswith(" 0 are not as they must be\n")
@@ -55,21 +55,21 @@ def test_results_that_are_as_expected(tmp_path: Path) -> None:
         [*GOOD, *BAD],
     ],
 )
-def test_what_does_not_count_as_passed(checks: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_scenario_without_success_fails(checks: list[dict[str, Any]], tmp_path: Path) -> None:
     write(results(tmp_path)["sse-retry"], checks)
     code, report = score(tmp_path)
     assert code == 1
     assert "FAILED" in line(report, "sse-retry")
 
 
-def test_a_client_that_complained_did_not_pass(tmp_path: Path) -> None:
+def test_client_with_errors_fails(tmp_path: Path) -> None:
     (results(tmp_path)["initialize"] / "stderr.txt").write_text("Traceback")
     code, report = score(tmp_path)
     assert code == 1
     assert "complaints FAILED" in line(report, "initialize")
 
 
-def test_what_is_left_out_and_passes_is_a_fault(tmp_path: Path) -> None:
+def test_passing_excluded_scenario_fails(tmp_path: Path) -> None:
     write(results(tmp_path)["auth/dpop"], GOOD)
     code, report = score(tmp_path)
     assert code == 1
@@ -77,14 +77,14 @@ def test_what_is_left_out_and_passes_is_a_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tools_call", "auth/dpop"])
-def test_what_did_not_run_is_a_fault(name: str, tmp_path: Path) -> None:
+def test_missing_scenario_fails(name: str, tmp_path: Path) -> None:
     (results(tmp_path)[name] / "checks.json").unlink()
     code, report = score(tmp_path)
     assert code == 1
     assert "DID NOT RUN" in line(report, name)
 
 
-def test_what_is_not_listed_is_a_fault(tmp_path: Path) -> None:
+def test_unlisted_scenario_fails(tmp_path: Path) -> None:
     scenario = results(tmp_path)["initialize"].with_name("new-one-2026-01-02T03-04-05-678Z")
     scenario.mkdir()
     write(scenario, GOOD)
@@ -93,7 +93,7 @@ def test_what_is_not_listed_is_a_fault(tmp_path: Path) -> None:
     assert "NOT LISTED" in line(report, "new-one")
 
 
-def test_everything_that_is_left_out_has_a_reason() -> None:
+def test_every_exclusion_has_a_reason() -> None:
     assert all(EXPECTED["left_out"].values())
     assert not set(EXPECTED["left_out"]) & set(EXPECTED["passes"])
 

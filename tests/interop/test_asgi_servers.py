@@ -40,7 +40,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.mark.req("HTTP-01", "HTTP-11", "HTTP-23", "HTTP-26")
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_our_client(url: str, endpoint: str) -> None:
+def test_our_client_through_each_server(url: str, endpoint: str) -> None:
     async def main() -> None:
         with trio.fail_after(20):
             async with open_http(f"{url}/{endpoint}/") as client:
@@ -66,7 +66,7 @@ async def converse(client: mcpio.Client) -> None:
 
 @pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_the_sdks_client(url: str, endpoint: str) -> None:
+def test_sdk_client_through_each_server(url: str, endpoint: str) -> None:
     async def main() -> None:
         reports: list[Any] = []
 
@@ -84,7 +84,7 @@ def test_the_sdks_client(url: str, endpoint: str) -> None:
     anyio.run(main)
 
 
-def test_the_frameworks_own_pages_are_still_there(url: str, request: pytest.FixtureRequest) -> None:
+def test_framework_routes_still_answer(url: str, request: pytest.FixtureRequest) -> None:
     if "bare" in request.node.name:
         return
     import urllib.request
@@ -100,7 +100,7 @@ if sys.version_info < (3, 12):
 
 
 @pytest.mark.parametrize("server", ENDING_IN_TIME)
-def test_sigterm_with_open_streams_ends_them_and_the_process(server: str) -> None:
+def test_sigterm_ends_open_streams_and_the_process(server: str) -> None:
     async def main() -> bytes:
         with trio.fail_after(30), serving(PROGRAM, server, "bare") as (url, process):
             async with open_http(f"{url}/auto") as client, trio.open_nursery() as nursery:

@@ -95,7 +95,7 @@ def served(*origins: str) -> Iterator[str]:
 
 
 @pytest.mark.req("XPORT-04")
-def test_a_page_holds_a_conversation(pages: Pages, tmp_path: Path) -> None:
+def test_page_in_a_browser_holds_a_conversation(pages: Pages, tmp_path: Path) -> None:
     with served(pages.origin) as url, visiting(f"{pages.origin}/page.html?server={url}", tmp_path):
         assert pages.said.get(timeout=45).splitlines() == [
             "mcpio speaks 2025-11-25",
@@ -110,6 +110,6 @@ def test_a_page_holds_a_conversation(pages: Pages, tmp_path: Path) -> None:
 
 
 @pytest.mark.req("XPORT-04", "HTTP-02")
-def test_a_page_of_a_foreign_origin_gets_nothing(pages: Pages, tmp_path: Path) -> None:
+def test_page_of_a_foreign_origin_is_refused(pages: Pages, tmp_path: Path) -> None:
     with served("https://app.example.org") as url, visiting(f"{pages.origin}/page.html?server={url}", tmp_path):
         assert pages.said.get(timeout=45) == f"no connection to {url}"

@@ -63,7 +63,7 @@ def call(tool: str, **arguments: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
 
 
-def test_over_tls_where_the_version_is_asked_for(tmp_path: Path) -> None:
+def test_http2_by_alpn(tmp_path: Path) -> None:
     trusted = tmp_path / "authority.pem"
     authority().cert_pem.write_to_path(str(trusted))
 
@@ -81,7 +81,7 @@ def test_over_tls_where_the_version_is_asked_for(tmp_path: Path) -> None:
     trio.run(main)
 
 
-def test_without_tls_where_the_client_knows() -> None:
+def test_http2_with_prior_knowledge() -> None:
     async def main() -> None:
         async with listening() as url:
             known = "--http2-prior-knowledge"
@@ -98,7 +98,7 @@ def test_without_tls_where_the_client_knows() -> None:
     trio.run(main)
 
 
-def test_a_client_that_would_change_the_version_is_served_in_its_own() -> None:
+def test_upgrade_to_h2c_is_ignored() -> None:
     async def main() -> None:
         async with listening() as url:
             found, body = await curl("--http2", *post(url), said=call("echo", text="x"))

@@ -48,5 +48,5 @@ def mqtt() -> Iterator[PairHarness]:
 
 
 @pytest.mark.parametrize("check", [check for check in CHECKS if check.name not in OTHERS], ids=str)
-def test_topics_of_a_broker(mqtt: PairHarness, check: Check) -> None:
+def test_check_over_mqtt_topics(mqtt: PairHarness, check: Check) -> None:
     run_check(check, mqtt)

@@ -44,7 +44,7 @@ def talk(connected: Talk) -> Talk:
 @pytest.mark.req("LIFE-04", "LIFE-05", "LIFE-07", "STDIO-10")
 @pytest.mark.parametrize("way", ["stdio", "http", "http2", "http-alone", "asgi-alone"])
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-def test_a_conversation_in_every_revision(revision: str, way: str) -> None:
+def test_conversation_in_every_revision(revision: str, way: str) -> None:
     with talk_to_server(revision, way) as talk:
         result = talk.client.session.initialize_result
         assert result is not None
@@ -54,7 +54,7 @@ def test_a_conversation_in_every_revision(revision: str, way: str) -> None:
         assert talk.text("echo", {"text": "é\u2028\n"}) == "é\u2028\n"
 
 
-def test_what_the_server_offers(talk: Talk) -> None:
+def test_server_info_and_capabilities(talk: Talk) -> None:
     result = talk.client.session.initialize_result
     assert result is not None
     offered = result.capabilities.model_dump(exclude_none=True)
@@ -68,7 +68,7 @@ def test_what_the_server_offers(talk: Talk) -> None:
     }
 
 
-def test_pings_both_ways(talk: Talk) -> None:
+def test_ping_both_ways(talk: Talk) -> None:
     assert isinstance(talk.do(lambda client: client.send_ping()), types.EmptyResult)
     assert talk.text("ping_back") == "the SDK"
 
@@ -88,7 +88,7 @@ def all_of(talk: Talk, method: str, member: str) -> list[Any]:
     return items
 
 
-def test_tools_page_by_page(talk: Talk) -> None:
+def test_tools_are_listed_page_by_page(talk: Talk) -> None:
     tools = {tool.name: tool for tool in all_of(talk, "list_tools", "tools")}
     assert {"add", "echo", "mixed", "touch"} <= tools.keys()
     add = tools["add"]
@@ -102,13 +102,13 @@ def test_tools_page_by_page(talk: Talk) -> None:
     assert tools["echo"].output_schema is None
 
 
-def test_a_cursor_that_makes_no_sense(talk: Talk) -> None:
+def test_invalid_cursor_is_refused(talk: Talk) -> None:
     with pytest.raises(MCPError) as caught:
         talk.do(lambda client: client.list_tools(cursor="nonsense"))
     assert caught.value.error.code == types.INVALID_PARAMS
 
 
-def test_a_structured_result(talk: Talk) -> None:
+def test_structured_result(talk: Talk) -> None:
     talk.do(lambda client: client.list_tools())
     result = talk.do(lambda client: client.call_tool("add", {"a": 2, "b": 3}))
     assert result.structured_content == {"result": 5}
@@ -134,7 +134,7 @@ def test_content_of_every_kind(talk: Talk) -> None:
     ("tool", "arguments", "said"),
     [("fail", {}, "as it should"), ("add", {"a": "two"}, "expected an integer"), ("add", {}, "missing")],
 )
-def test_a_tool_that_fails_says_so_in_its_result(talk: Talk, tool: str, arguments: dict[str, Any], said: str) -> None:
+def test_failing_tool_gives_an_error_result(talk: Talk, tool: str, arguments: dict[str, Any], said: str) -> None:
     result = talk.do(lambda client: client.call_tool(tool, arguments))
     (block,) = result.content
     assert result.is_error
@@ -142,7 +142,7 @@ def test_a_tool_that_fails_says_so_in_its_result(talk: Talk, tool: str, argument
     assert said in block.text
 
 
-def test_a_tool_that_there_is_not(talk: Talk) -> None:
+def test_unknown_tool(talk: Talk) -> None:
     with pytest.raises(MCPError, match="Unknown tool: none") as caught:
         talk.do(lambda client: client.call_tool("none"))
     assert caught.value.error.code == types.INVALID_PARAMS
@@ -163,7 +163,7 @@ def test_progress(talk: Talk) -> None:
 
 
 @pytest.mark.req("CANC-01", "CANC-05")
-def test_a_cancelled_call(talk: Talk) -> None:
+def test_cancelled_call(talk: Talk) -> None:
     async def give_up(client: Client) -> None:
         with anyio.move_on_after(0.2) as scope:
             await client.call_tool("wait")
@@ -173,7 +173,7 @@ def test_a_cancelled_call(talk: Talk) -> None:
     assert talk.text("what_happened").count("wait was cancelled") == 1
 
 
-def test_calls_at_once(talk: Talk) -> None:
+def test_concurrent_calls(talk: Talk) -> None:
     async def many(client: Client) -> dict[int, Any]:
         results: dict[int, Any] = {}
 
@@ -191,7 +191,7 @@ def test_calls_at_once(talk: Talk) -> None:
 # Logging
 
 
-def test_log_messages_from_the_level_that_the_client_asks_for(talk: Talk) -> None:
+def test_log_messages_at_the_requested_level(talk: Talk) -> None:
     talk.do(lambda client: client.set_logging_level("debug"))
     talk.do(lambda client: client.call_tool("log"))
     assert [(log.level, log.data, log.logger) for log in talk.logs] == [
@@ -217,26 +217,26 @@ def test_resources_and_templates(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize(("uri", "text"), [("notes://first", "the first note"), ("notes://x%20y", "the note x y")])
-def test_a_resource_of_text(talk: Talk, uri: str, text: str) -> None:
+def test_text_resource(talk: Talk, uri: str, text: str) -> None:
     (contents,) = talk.do(lambda client: client.read_resource(uri)).contents
     assert contents == types.TextResourceContents(uri=uri, mime_type="text/plain", text=text)
 
 
-def test_a_resource_of_bytes(talk: Talk) -> None:
+def test_binary_resource(talk: Talk) -> None:
     (contents,) = talk.do(lambda client: client.read_resource("data://blob")).contents
     assert isinstance(contents, types.BlobResourceContents)
     assert base64.b64decode(contents.blob) == bytes(range(256))
     assert contents.mime_type == "application/octet-stream"
 
 
-def test_a_resource_that_there_is_not(talk: Talk) -> None:
+def test_unknown_resource(talk: Talk) -> None:
     with pytest.raises(MCPError, match="Resource not found: none://") as caught:
         talk.do(lambda client: client.read_resource("none://"))
     assert caught.value.error.code == -32002
     assert caught.value.error.data == {"uri": "none://"}
 
 
-def test_a_subscription(talk: Talk) -> None:
+def test_resource_subscription(talk: Talk) -> None:
     touch = {"uri": "notes://first"}
     assert talk.text("touch", touch) == '{"result":0}'
     talk.do(lambda client: client.subscribe_resource("notes://first"))
@@ -268,7 +268,7 @@ def test_prompts(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize(("name", "arguments"), [("none", {}), ("hello", {})])
-def test_a_prompt_that_cannot_be_given(talk: Talk, name: str, arguments: dict[str, str]) -> None:
+def test_prompt_that_fails(talk: Talk, name: str, arguments: dict[str, str]) -> None:
     with pytest.raises(MCPError) as caught:
         talk.do(lambda client: client.get_prompt(name, arguments))
     assert caught.value.error.code == types.INVALID_PARAMS
@@ -312,7 +312,7 @@ def test_roots(talk: Talk) -> None:
 # Last, for it changes what is offered
 
 
-def test_what_is_offered_changes(talk: Talk) -> None:
+def test_list_changed_notifications(talk: Talk) -> None:
     assert not talk.do(lambda client: client.call_tool("grow")).is_error
     talk.wait_for(3)
     assert {type(message) for message in talk.heard} == {

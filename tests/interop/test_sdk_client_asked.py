@@ -90,7 +90,7 @@ async def text(client: Client, tool: str) -> str:
         ("cancel", None, "Cancelled()"),
     ],
 )
-def test_a_form_is_filled_in(action: str, content: Any, meaning: str) -> None:
+def test_elicitation_by_form(action: str, content: Any, meaning: str) -> None:
     answers = Answers(content, action)
 
     async def conversation(client: Client) -> None:
@@ -105,7 +105,7 @@ def test_a_form_is_filled_in(action: str, content: Any, meaning: str) -> None:
 
 
 @pytest.mark.req("ELIC-12")
-def test_a_form_that_does_not_fit_is_the_tools_failure() -> None:
+def test_form_content_against_its_schema_fails_the_tool() -> None:
     async def conversation(client: Client) -> None:
         result = await client.call_tool("book")
         assert result.is_error
@@ -115,7 +115,7 @@ def test_a_form_that_does_not_fit_is_the_tools_failure() -> None:
 
 
 @pytest.mark.req("ELIC-14", "ELIC-15", "ELIC-16")
-def test_a_visit_and_its_end() -> None:
+def test_elicitation_by_url_and_its_completion() -> None:
     answers = Answers()
 
     async def conversation(client: Client) -> None:
@@ -132,7 +132,7 @@ def test_a_visit_and_its_end() -> None:
 
 
 @pytest.mark.req("ELIC-17")
-def test_a_visit_that_is_needed_first() -> None:
+def test_url_elicitation_required_error() -> None:
     async def conversation(client: Client) -> None:
         with pytest.raises(MCPError) as caught:
             await client.call_tool("locked")
@@ -144,7 +144,7 @@ def test_a_visit_that_is_needed_first() -> None:
 
 
 @pytest.mark.req("SAMP-05", "SAMP-08", "SAMP-11")
-def test_a_model_works_with_tools() -> None:
+def test_sampling_with_tools() -> None:
     answers = Answers()
 
     async def conversation(client: Client) -> None:
@@ -161,7 +161,7 @@ def test_a_model_works_with_tools() -> None:
 
 
 @pytest.mark.req("ROOT-03", "ROOT-06")
-def test_roots_are_asked_for_again_when_they_change() -> None:
+def test_changed_roots_are_requested_again() -> None:
     answers = Answers()
 
     async def conversation(client: Client) -> None:

@@ -18,7 +18,7 @@ ALONE = pytest.mark.parametrize("way", ["http-alone", "asgi-alone"])
 
 @ALONE
 @pytest.mark.req("HTTP-32")
-def test_without_sessions_everything_that_needs_none_is_there(way: str) -> None:
+def test_sessionless_server_offers_everything_but_server_requests(way: str) -> None:
     with talk_to_server("2025-11-25", way) as talk:
         assert isinstance(talk.do(lambda client: client.send_ping()), types.EmptyResult)
         page = talk.do(lambda client: client.list_tools())
@@ -40,7 +40,7 @@ def test_without_sessions_everything_that_needs_none_is_there(way: str) -> None:
 
 
 @ALONE
-def test_without_sessions_progress_comes_with_the_answer_and_nothing_is_logged(way: str) -> None:
+def test_sessionless_progress_precedes_the_response_without_logs(way: str) -> None:
     reports: list[Any] = []
 
     async def report(progress: float, total: float | None, message: str | None) -> None:
@@ -56,14 +56,14 @@ def test_without_sessions_progress_comes_with_the_answer_and_nothing_is_logged(w
 @ALONE
 @pytest.mark.req("HTTP-37")
 @pytest.mark.parametrize("tool", ["ask_model", "ask_user", "ask_roots", "ping_back"])
-def test_without_sessions_nobody_can_be_asked_and_the_call_says_so(way: str, tool: str) -> None:
+def test_sessionless_elicitation_fails_the_call(way: str, tool: str) -> None:
     with talk_to_server("2025-11-25", way) as talk:
         assert talk.do(lambda client: client.call_tool(tool)).is_error
         assert talk.asked == []
 
 
 @pytest.mark.parametrize("way", ["http", "asgi"])
-def test_several_clients_at_once_each_with_its_session(way: str) -> None:
+def test_concurrent_clients_have_separate_sessions(way: str) -> None:
     async def one(url: str, number: int) -> None:
         async with Client(f"{url}/mcp", mode="legacy", cache=None) as client:
             for _ in range(10):

@@ -75,7 +75,7 @@ def test_tools_are_listed_and_called(urls: Urls, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["sse", "resumable", "stateless-sse", "legacy"])
-def test_progress_comes_before_the_answer(urls: Urls, mode: str) -> None:
+def test_progress_precedes_the_response(urls: Urls, mode: str) -> None:
     seen: list[Any] = []
 
     async def play(client: Client) -> None:
@@ -86,7 +86,7 @@ def test_progress_comes_before_the_answer(urls: Urls, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", SESSIONFUL)
-def test_the_user_is_asked_and_whoever_listens(urls: Urls, mode: str) -> None:
+def test_elicitation_and_list_changed_over_http(urls: Urls, mode: str) -> None:
     async def play(client: Client) -> None:
         assert (await client.call_tool("ask_user")).text == "accept Ada"
         assert (await client.call_tool("ask_roots")).text == "file:///a=a"
@@ -110,7 +110,7 @@ def test_the_user_is_asked_and_whoever_listens(urls: Urls, mode: str) -> None:
 
 
 @pytest.mark.req("HTTP-21", "HTTP-22", "RESUME-03")
-def test_an_answer_is_fetched_when_the_server_closes_its_stream(urls: Urls) -> None:
+def test_response_is_resumed_after_the_server_closes_its_stream(urls: Urls) -> None:
     seen: list[Any] = []
 
     async def play(client: Client) -> None:
@@ -123,7 +123,7 @@ def test_an_answer_is_fetched_when_the_server_closes_its_stream(urls: Urls) -> N
 
 @pytest.mark.req("CANC-10")
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_that_is_given_up_leaves_the_client_usable(urls: Urls, mode: str) -> None:
+def test_client_is_usable_after_a_cancelled_call(urls: Urls, mode: str) -> None:
     async def play(client: Client) -> None:
         with pytest.raises(RequestTimeout):
             await client.call_tool("wait", timeout=0.1)
@@ -135,7 +135,7 @@ def test_a_call_that_is_given_up_leaves_the_client_usable(urls: Urls, mode: str)
     talk(urls(mode), play)
 
 
-def test_a_url_that_is_not_of_mcp_says_so(urls: Urls) -> None:
+def test_url_without_mcp_gives_a_clear_error(urls: Urls) -> None:
     async def main() -> None:
         url = urls("sse").replace("/mcp", "/nothing")
         with pytest.raises(Exception, match="status 404: text/plain in answer to a request: 'Not Found'") as caught:

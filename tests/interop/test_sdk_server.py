@@ -169,7 +169,7 @@ def high(talks: Callable[[str, str], Talk]) -> Talk:
 
 @pytest.mark.req("LIFE-03", "LIFE-08", "STDIO-10")
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26"])
-def test_a_conversation_in_the_oldest_revisions(revision: str) -> None:
+def test_conversation_in_the_oldest_revisions(revision: str) -> None:
     with talk_to_server("lowlevel", revision) as talk:
         assert talk.client.connection.revision is not None
         assert talk.client.connection.revision.name == revision
@@ -179,7 +179,7 @@ def test_a_conversation_in_the_oldest_revisions(revision: str) -> None:
 
 @pytest.mark.req("LIFE-16")
 @pytest.mark.parametrize(("kind", "revision"), [*LOW, HIGH])
-def test_who_the_server_is(kind: str, revision: str, talks: Callable[[str, str], Talk]) -> None:
+def test_server_info_and_instructions(kind: str, revision: str, talks: Callable[[str, str], Talk]) -> None:
     client = talks(kind, revision).client
     assert client.connection.revision is not None
     assert client.connection.revision.name == revision
@@ -187,7 +187,7 @@ def test_who_the_server_is(kind: str, revision: str, talks: Callable[[str, str],
     assert client.server.instructions == "Be kind."
 
 
-def test_pings_both_ways(low: Talk) -> None:
+def test_ping_both_ways(low: Talk) -> None:
     low.do(lambda client: client.ping())
     assert low.text("ping_back") == "mcpio"
 
@@ -199,7 +199,7 @@ async def all_tools(client: Client) -> dict[str, Tool]:
     return {tool.name: tool async for tool in client.tools()}
 
 
-def test_tools(talk: Talk) -> None:
+def test_tools_are_listed_and_called(talk: Talk) -> None:
     tools = talk.do(all_tools)
     assert {"add", "echo", "fail", "ask_roots"} <= tools.keys()
     add = tools["add"]
@@ -209,14 +209,14 @@ def test_tools(talk: Talk) -> None:
 
 
 @pytest.mark.req("TOOL-14", "PAGE-01")
-def test_a_tool_is_found_by_its_name(talk: Talk) -> None:
+def test_tool_is_called_by_name(talk: Talk) -> None:
     tool = talk.do(lambda client: client.tool("count"))
     assert tool is not None
     assert tool.name == "count"
     assert talk.do(lambda client: client.tool("no such tool")) is None
 
 
-def test_a_list_comes_in_pages(low: Talk) -> None:
+def test_list_in_pages(low: Talk) -> None:
     page = low.do(lambda client: client.list_tools())
     assert (len(page.tools), page.next_cursor) == (3, "3")
     assert low.do(lambda client: client.list_tools("3")).tools[0].name not in {tool.name for tool in page.tools}
@@ -224,13 +224,13 @@ def test_a_list_comes_in_pages(low: Talk) -> None:
     assert page.tools[0].annotations.read_only_hint is True
 
 
-def test_a_structured_result(talk: Talk) -> None:
+def test_structured_result(talk: Talk) -> None:
     result = talk.do(lambda client: client.call_tool("add", {"a": 2, "b": 3}))
     assert result.structured_content == {"result": 5}
     assert text_of(result) == "5"
 
 
-def test_a_structured_result_that_is_an_object(high: Talk) -> None:
+def test_structured_result_of_an_object(high: Talk) -> None:
     result = high.do(lambda client: client.call_tool("mirrored", {"x": 1, "y": 2}))
     assert result.structured_content == {"x": 2, "y": 1}
 
@@ -245,7 +245,7 @@ def test_content_of_every_kind(low: Talk) -> None:
     )
 
 
-def test_a_tool_that_fails_says_so_in_its_result(talk: Talk) -> None:
+def test_failing_tool_gives_an_error_result(talk: Talk) -> None:
     result = talk.do(lambda client: client.call_tool("fail"))
     (block,) = result.content
     assert result.is_error
@@ -253,7 +253,7 @@ def test_a_tool_that_fails_says_so_in_its_result(talk: Talk) -> None:
     assert "fail" in block.text or "as it should" in block.text
 
 
-def test_a_tool_that_there_is_not(low: Talk, high: Talk) -> None:
+def test_unknown_tool(low: Talk, high: Talk) -> None:
     with pytest.raises(RequestError, match="Unknown tool: none") as caught:
         low.do(lambda client: client.call_tool("none"))
     assert caught.value.code == -32602
@@ -273,7 +273,7 @@ def test_progress(talk: Talk) -> None:
 
 @pytest.mark.req("CANC-01", "TIME-01")
 @pytest.mark.parametrize("how", ["cancelled", "timed out"])
-def test_a_call_that_is_given_up(talk: Talk, how: str) -> None:
+def test_cancelled_call(talk: Talk, how: str) -> None:
     before = talk.text("what_happened").count("wait was cancelled")
 
     async def give_up(client: Client) -> None:
@@ -289,7 +289,7 @@ def test_a_call_that_is_given_up(talk: Talk, how: str) -> None:
     assert talk.text("what_happened").count("wait was cancelled") == before + 1
 
 
-def test_calls_at_once(talk: Talk) -> None:
+def test_concurrent_calls(talk: Talk) -> None:
     async def many(client: Client) -> dict[int, Any]:
         results: dict[int, Any] = {}
 
@@ -307,7 +307,7 @@ def test_calls_at_once(talk: Talk) -> None:
 # Logging
 
 
-def test_log_messages_from_the_level_that_the_client_asks_for(low: Talk) -> None:
+def test_log_messages_at_the_requested_level(low: Talk) -> None:
     low.do(lambda client: client.set_log_level("debug"))
     low.text("log")
     assert [(log.level, log.data, log.logger) for log in low.logs] == [
@@ -320,7 +320,7 @@ def test_log_messages_from_the_level_that_the_client_asks_for(low: Talk) -> None
     assert [log.data for log in low.logs[3:]] == ["much"]
 
 
-def test_log_messages_of_a_server_that_does_not_declare_them(high: Talk) -> None:
+def test_log_messages_without_the_capability(high: Talk) -> None:
     high.text("log")
     assert [(log.level, log.data, log.logger) for log in high.logs] == [("info", "told", "a.logger")]
 
@@ -340,26 +340,26 @@ def test_resources_and_templates(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("name", ["first", "other"])
-def test_a_resource_of_text(talk: Talk, name: str) -> None:
+def test_text_resource(talk: Talk, name: str) -> None:
     (contents,) = talk.do(lambda client: client.read_resource(f"notes://{name}")).contents
     assert contents == TextResourceContents(f"notes://{name}", f"the note {name}", "text/plain")
 
 
-def test_a_resource_of_bytes(talk: Talk) -> None:
+def test_binary_resource(talk: Talk) -> None:
     (contents,) = talk.do(lambda client: client.read_resource("data://blob")).contents
     assert isinstance(contents, BlobResourceContents)
     assert base64.b64decode(contents.blob) == bytes(range(256))
     assert contents.mime_type == "application/octet-stream"
 
 
-def test_a_resource_that_there_is_not(talk: Talk) -> None:
+def test_unknown_resource(talk: Talk) -> None:
     with pytest.raises(RequestError) as caught:
         talk.do(lambda client: client.read_resource("none://there"))
     assert caught.value.code in (-32002, -32602)
     assert "none://there" in caught.value.message
 
 
-def test_a_subscription(low: Talk) -> None:
+def test_resource_subscription(low: Talk) -> None:
     uri = "notes://first"
     low.do(lambda client: client.subscribe_resource(uri))
     assert low.text("touch", {"uri": uri}) == "1"
@@ -383,7 +383,7 @@ def test_prompts(talk: Talk) -> None:
     assert result.messages == (PromptMessage("user", TextContent("Say hello to Ada.")),)
 
 
-def test_a_prompt_that_there_is_not(talk: Talk) -> None:
+def test_unknown_prompt(talk: Talk) -> None:
     with pytest.raises(RequestError, match="none"):
         talk.do(lambda client: client.get_prompt("none"))
 
@@ -419,7 +419,7 @@ def test_roots(talk: Talk) -> None:
     assert talk.text("ask_roots") == "file:///a=a"
 
 
-def test_the_roots_change(low: Talk) -> None:
+def test_roots_list_changed(low: Talk) -> None:
     async def tell(client: Client) -> None:
         client.notify_roots_changed()
 
@@ -430,7 +430,7 @@ def test_the_roots_change(low: Talk) -> None:
 # Last, for it changes what is offered
 
 
-def test_what_is_offered_changes(low: Talk) -> None:
+def test_list_changed_notifications(low: Talk) -> None:
     low.text("grow")
     low.wait_for(3)
     assert low.heard == [

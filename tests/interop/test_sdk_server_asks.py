@@ -89,7 +89,7 @@ async def text(client: Client, tool: str) -> str:
         (ElicitResult("cancel"), None),
     ],
 )
-def test_a_form_is_filled_in(answer: ElicitResult, content: Any) -> None:
+def test_elicitation_by_form(answer: ElicitResult, content: Any) -> None:
     answers = Answers(answer)
 
     async def conversation(client: Client) -> None:
@@ -101,7 +101,7 @@ def test_a_form_is_filled_in(answer: ElicitResult, content: Any) -> None:
 
 
 @pytest.mark.req("ELIC-15", "ELIC-16")
-def test_a_visit_and_its_end() -> None:
+def test_elicitation_by_url_and_its_completion() -> None:
     answers = Answers(ElicitResult("accept"))
 
     async def conversation(client: Client) -> None:
@@ -114,7 +114,7 @@ def test_a_visit_and_its_end() -> None:
 
 
 @pytest.mark.req("ELIC-17")
-def test_a_visit_that_is_needed_first() -> None:
+def test_url_elicitation_required_error() -> None:
     async def conversation(client: Client) -> None:
         with pytest.raises(URLElicitationRequired) as caught:
             await client.call_tool("locked")
@@ -124,7 +124,7 @@ def test_a_visit_that_is_needed_first() -> None:
 
 
 @pytest.mark.req("SAMP-08", "SAMP-11")
-def test_a_model_works_with_tools() -> None:
+def test_sampling_with_tools() -> None:
     answers = Answers(ElicitResult("accept"))
 
     async def conversation(client: Client) -> None:
@@ -140,7 +140,7 @@ def test_a_model_works_with_tools() -> None:
 
 
 @pytest.mark.req("SAMP-12")
-def test_the_user_turns_a_request_down() -> None:
+def test_declined_elicitation() -> None:
     def refuse(*_: Any) -> CreateMessageResult:
         raise SamplingRejected
 
@@ -157,7 +157,7 @@ def test_the_user_turns_a_request_down() -> None:
 
 
 @pytest.mark.req("ROOT-03")
-def test_the_roots_change() -> None:
+def test_roots_list_changed() -> None:
     async def conversation(client: Client) -> None:
         assert await text(client, "places") == "file:///a"
         client.set_roots([Root("file:///b")])

@@ -20,7 +20,7 @@ def large(text: str, size: int) -> str:
     return text * size
 
 
-def test_a_conversation_a_timeout_and_a_client_that_is_gone() -> None:
+def test_conversation_timeout_and_vanished_client() -> None:
     async def main() -> None:
         async with serving(server) as serve_one:
             with closing(await asyncio.start_server(serve_one, "127.0.0.1", 0)) as listening:

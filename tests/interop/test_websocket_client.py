@@ -97,7 +97,7 @@ def talk(site: tuple[str, subprocess.Popen[bytes]], request: pytest.FixtureReque
 
 @pytest.mark.req("XPORT-04", "LIFE-07")
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_handshakes(site: tuple[str, subprocess.Popen[bytes]], revision: str) -> None:
+def test_opening_and_mcp_handshake(site: tuple[str, subprocess.Popen[bytes]], revision: str) -> None:
     with talking(site) as talk:
         assert talk.connection.subprotocol == "mcp"
         result = talk.shake_hands(revision)
@@ -105,7 +105,7 @@ def test_the_handshakes(site: tuple[str, subprocess.Popen[bytes]], revision: str
         assert result["serverInfo"]["name"] == "mcpio"
 
 
-def test_a_list_and_calls_with_progress(talk: Talk) -> None:
+def test_list_and_calls_with_progress(talk: Talk) -> None:
     first = talk.ask("tools/list")
     assert [tool["name"] for tool in first["tools"]] == ["add", "echo", "mixed"]
     assert talk.ask("tools/list", cursor=first["nextCursor"])["tools"][0]["name"] == "fail"
@@ -115,7 +115,7 @@ def test_a_list_and_calls_with_progress(talk: Talk) -> None:
     assert [told["params"]["progress"] for told in talk.told if told["method"] == "notifications/progress"][-1] == 3
 
 
-def test_what_the_server_asks(talk: Talk) -> None:
+def test_server_requests(talk: Talk) -> None:
     asked = talk.begin("tools/call", name="ask_user")
     question = talk.answer_to(asked)
     assert question["method"] == "elicitation/create"
@@ -130,12 +130,12 @@ def test_what_the_server_asks(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("size", [100, 70_000, 3 * MIB])
-def test_messages_of_all_sizes_and_all_letters(talk: Talk, size: int) -> None:
+def test_messages_of_all_sizes_and_alphabets(talk: Talk, size: int) -> None:
     text = ("é\u2028𝄞" * (size // 9))[:size]
     assert talk.call("echo", text=text) == text
 
 
-def test_a_message_in_fragments(talk: Talk) -> None:
+def test_fragmented_message(talk: Talk) -> None:
     whole = json.dumps(
         {
             "jsonrpc": "2.0",
@@ -149,7 +149,7 @@ def test_a_message_in_fragments(talk: Talk) -> None:
 
 
 @pytest.mark.req("CANC-05")
-def test_a_call_that_is_cancelled_has_no_answer(talk: Talk) -> None:
+def test_cancelled_call_gets_no_response(talk: Talk) -> None:
     asked = talk.begin("tools/call", name="wait")
     assert talk.ask("ping") == {}
     talk.say(method="notifications/cancelled", params={"requestId": asked})
@@ -157,7 +157,7 @@ def test_a_call_that_is_cancelled_has_no_answer(talk: Talk) -> None:
     assert happened[-2:] == ["wait began", "wait was cancelled"]
 
 
-def test_many_at_once(talk: Talk) -> None:
+def test_many_concurrent_calls(talk: Talk) -> None:
     asked = [talk.begin("tools/call", name="echo", arguments={"text": str(number)}) for number in range(200)]
     answers = {}
     for _ in asked:
@@ -166,7 +166,7 @@ def test_many_at_once(talk: Talk) -> None:
     assert answers == {id: str(number) for number, id in enumerate(asked)}
 
 
-def test_pings_of_both_kinds(talk: Talk) -> None:
+def test_websocket_and_mcp_pings(talk: Talk) -> None:
     assert talk.connection.ping(b"anyone?").wait(10)
     assert talk.ask("ping") == {}
 
@@ -180,7 +180,7 @@ def test_pings_of_both_kinds(talk: Talk) -> None:
     ],
     ids=["binary", "no UTF-8", "too long"],
 )
-def test_why_the_server_closes(talk: Talk, say: Any, code: int) -> None:
+def test_close_code_of_the_server(talk: Talk, say: Any, code: int) -> None:
     with suppress(ConnectionClosed):
         say(talk.connection)
     with pytest.raises(ConnectionClosed) as ended:
@@ -190,7 +190,7 @@ def test_why_the_server_closes(talk: Talk, say: Any, code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [1000, 1001, 1011, 4000])
-def test_a_client_closes_with_a_code(talk: Talk, code: int) -> None:
+def test_close_code_of_the_client(talk: Talk, code: int) -> None:
     talk.connection.close(code, "enough")
     sent, heard = talk.connection.protocol.close_sent, talk.connection.protocol.close_rcvd
     assert sent is not None
@@ -198,7 +198,7 @@ def test_a_client_closes_with_a_code(talk: Talk, code: int) -> None:
     assert heard.code in (code, 1000)
 
 
-def test_a_server_that_is_ended_answers_what_runs_and_says_that_it_goes() -> None:
+def test_stopping_server_answers_running_calls_and_closes_with_1001() -> None:
     with serving(PROGRAM, "2025-11-25", "ws") as (url, process):
         with talking((url.replace("http:", "ws:") + "/mcp", process)) as talk:
             talk.shake_hands()
@@ -211,7 +211,7 @@ def test_a_server_that_is_ended_answers_what_runs_and_says_that_it_goes() -> Non
         assert process.wait(10) == -signal.SIGTERM or process.returncode == 143
 
 
-def test_a_client_that_vanishes_costs_only_itself(site: tuple[str, subprocess.Popen[bytes]]) -> None:
+def test_vanished_client_costs_only_its_session(site: tuple[str, subprocess.Popen[bytes]]) -> None:
     with talking(site) as other:
         other.shake_hands()
         with talking(site) as talk:
@@ -231,7 +231,7 @@ def test_a_client_that_vanishes_costs_only_itself(site: tuple[str, subprocess.Po
     ],
     ids=["origin", "another subprotocol", "none"],
 )
-def test_who_is_not_let_in(site: tuple[str, subprocess.Popen[bytes]], options: dict[str, Any], status: int) -> None:
+def test_refused_openings(site: tuple[str, subprocess.Popen[bytes]], options: dict[str, Any], status: int) -> None:
     with pytest.raises(InvalidStatus) as refused, talking(site, **options):
         pass
     assert refused.value.response.status_code == status

@@ -146,7 +146,7 @@ def answering() -> dict[str, Any]:
 
 @pytest.mark.req("XPORT-04")
 @pytest.mark.parametrize("deflate", [False, True], ids=["plain", "deflate"])
-def test_a_conversation(deflate: bool) -> None:
+def test_conversation(deflate: bool) -> None:
     told: list[float] = []
 
     async def play(client: Client) -> None:
@@ -166,7 +166,7 @@ def test_a_conversation(deflate: bool) -> None:
 
 
 @pytest.mark.req("CANC-01")
-def test_a_call_that_is_given_up_is_cancelled() -> None:
+def test_abandoned_call_is_cancelled() -> None:
     async def play(client: Client) -> None:
         with trio.move_on_after(0.05) as scope:
             await client.call_tool("wait")
@@ -182,7 +182,7 @@ def test_a_call_that_is_given_up_is_cancelled() -> None:
 @pytest.mark.parametrize(
     ("code", "in_order"), [(1000, True), (1001, True), (1008, False), (1011, False), (4000, False)]
 )
-def test_a_server_closes_with_a_code(code: int, in_order: bool) -> None:
+def test_close_code_reaches_the_client(code: int, in_order: bool) -> None:
     async def play(client: Client) -> None:
         with pytest.raises(ConnectionLost) as lost:
             await client.call_tool("end", {"code": code, "reason": "enough"})
@@ -196,7 +196,7 @@ def test_a_server_closes_with_a_code(code: int, in_order: bool) -> None:
     assert talk(play).closed[0][0] in (code, 1000)
 
 
-def test_a_server_that_vanishes() -> None:
+def test_vanished_server() -> None:
     async def play(client: Client) -> None:
         with pytest.raises(ConnectionLost):
             await client.call_tool("vanish")
@@ -204,7 +204,7 @@ def test_a_server_that_vanishes() -> None:
     talk(play)
 
 
-def test_a_message_that_is_too_long_for_the_server() -> None:
+def test_message_too_long_for_the_server() -> None:
     async def play(client: Client) -> None:
         with pytest.raises(ConnectionLost) as lost:
             await client.call_tool("echo", {"text": "*" * (17 * MIB)})
@@ -214,7 +214,7 @@ def test_a_message_that_is_too_long_for_the_server() -> None:
     talk(play, options=Options(limits=Limits(sent_message_bytes=32 * MIB)))
 
 
-def test_a_server_without_the_subprotocol_is_refused() -> None:
+def test_server_without_the_subprotocol_is_refused() -> None:
     async def main(url: str) -> None:
         with pytest.raises(ConnectFailed):
             async with open_websocket(url):
@@ -224,7 +224,7 @@ def test_a_server_without_the_subprotocol_is_refused() -> None:
         trio.run(main, url)
 
 
-def test_a_server_that_sends_binary_messages() -> None:
+def test_binary_message_closes_the_connection() -> None:
     async def main(url: str) -> None:
         with pytest.raises(ConnectFailed) as failed:
             async with open_websocket(url):

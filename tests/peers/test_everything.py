@@ -38,7 +38,7 @@ LEVELS: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
 # What there is
 
 
-def test_who_it_is(talk: Talk) -> None:
+def test_server_info(talk: Talk) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         assert client.connection.revision is not None
         assert client.connection.revision.name == "2025-11-25"
@@ -50,7 +50,7 @@ def test_who_it_is(talk: Talk) -> None:
     talk(conversation)
 
 
-def test_nothing_that_it_offers_is_left_out_here(talk: Talk) -> None:
+def test_every_offered_feature_has_a_test(talk: Talk) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         assert {tool.name async for tool in client.tools()} == PLAIN_TOOLS
         assert {prompt.name async for prompt in client.prompts()} == PROMPTS
@@ -61,7 +61,7 @@ def test_nothing_that_it_offers_is_left_out_here(talk: Talk) -> None:
     talk(conversation)
 
 
-def test_each_list_is_one_page(talk: Talk) -> None:
+def test_lists_have_one_page(talk: Talk) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         assert (await client.list_tools()).next_cursor is None
         assert (await client.list_prompts()).next_cursor is None
@@ -71,7 +71,7 @@ def test_each_list_is_one_page(talk: Talk) -> None:
     talk(conversation)
 
 
-def test_how_a_tool_is_described(talk: Talk) -> None:
+def test_tool_description(talk: Talk) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         weather = await client.tool("get-structured-content")
         assert weather is not None
@@ -99,21 +99,21 @@ def test_how_a_tool_is_described(talk: Talk) -> None:
         ("get-sum", {"a": 1, "b": 2.5}, "The sum of 1 and 2.5 is 3.5."),
     ],
 )
-def test_tools_of_text(talk: Talk, tool: str, arguments: dict[str, Any], answer: str) -> None:
+def test_text_tools(talk: Talk, tool: str, arguments: dict[str, Any], answer: str) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         assert await report_of(client, tool, arguments) == answer
 
     talk(conversation)
 
 
-def test_its_environment(talk: Talk) -> None:
+def test_environment_of_the_child(talk: Talk) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         assert json.loads(await report_of(client, "get-env"))["PATH"]
 
     talk(conversation)
 
 
-def test_a_structured_result_that_keeps_to_its_schema(talk: Talk) -> None:
+def test_structured_result_fits_its_schema(talk: Talk) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         result = await client.call_tool("get-structured-content", {"location": "Chicago"})
         assert result.structured_content == {"temperature": 36, "conditions": "Light rain / drizzle", "humidity": 82}
@@ -122,7 +122,7 @@ def test_a_structured_result_that_keeps_to_its_schema(talk: Talk) -> None:
     talk(conversation, check_results="raise")
 
 
-def test_an_image(talk: Talk) -> None:
+def test_image_content(talk: Talk) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         before, image, after = (await client.call_tool("get-tiny-image")).content
         assert (before, after) == (
@@ -155,7 +155,7 @@ def test_content_with_annotations(talk: Talk, kind: str, text: str, annotations:
     talk(conversation)
 
 
-def test_what_a_tool_links_to_can_be_read(talk: Talk) -> None:
+def test_resource_link_can_be_read(talk: Talk) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         intro, *links = (await client.call_tool("get-resource-links", {"count": 4})).content
         assert intro == TextContent("Here are 4 resource links to resources available in this server:")
@@ -177,7 +177,7 @@ def content_of(contents: object) -> str:
 
 
 @pytest.mark.parametrize("kind", ["Text", "Blob"])
-def test_a_resource_in_a_result(talk: Talk, kind: str) -> None:
+def test_embedded_resource(talk: Talk, kind: str) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         asked = {"resourceType": kind, "resourceId": 3}
         _, embedded, _ = (await client.call_tool("get-resource-reference", asked)).content
@@ -189,7 +189,7 @@ def test_a_resource_in_a_result(talk: Talk, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["resource", "resourceLink"])
-def test_a_file_that_becomes_a_resource(talk: Talk, kind: str) -> None:
+def test_uploaded_file_becomes_a_resource(talk: Talk, kind: str) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         asked = {"name": "words.gz", "data": "data:text/plain,some%20words", "outputType": kind}
         (block,) = (await client.call_tool("gzip-file-as-resource", asked)).content
@@ -217,7 +217,7 @@ def test_a_file_that_becomes_a_resource(talk: Talk, kind: str) -> None:
         ("none", {}, "Tool none not found"),
     ],
 )
-def test_a_call_that_fails(talk: Talk, tool: str, arguments: dict[str, Any], fault: str) -> None:
+def test_failing_call(talk: Talk, tool: str, arguments: dict[str, Any], fault: str) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         result = await client.call_tool(tool, arguments)
         assert result.is_error
@@ -226,7 +226,7 @@ def test_a_call_that_fails(talk: Talk, tool: str, arguments: dict[str, Any], fau
     talk(conversation)
 
 
-def test_progress_of_several_operations_at_once(talk: Talk) -> None:
+def test_progress_of_concurrent_operations(talk: Talk) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         async def operate(steps: int) -> None:
             reports: list[tuple[float, float | None]] = []
@@ -245,7 +245,7 @@ def test_progress_of_several_operations_at_once(talk: Talk) -> None:
     talk(conversation)
 
 
-def test_calls_that_are_given_up(talk: Talk) -> None:
+def test_cancelled_calls(talk: Talk) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         endless = {"duration": 0.5, "steps": 1}
         with trio.move_on_after(0.05) as scope:
@@ -261,7 +261,7 @@ def test_calls_that_are_given_up(talk: Talk) -> None:
 # Logging
 
 
-def test_every_level_of_logging(talk: Talk) -> None:
+def test_every_logging_level(talk: Talk) -> None:
     """Its messages are of random levels: whatever comes is at least what was asked for."""
 
     async def conversation(client: Client, heard: Heard) -> None:
@@ -280,7 +280,7 @@ def test_every_level_of_logging(talk: Talk) -> None:
 # Resources
 
 
-def test_every_document(talk: Talk) -> None:
+def test_every_document_can_be_read(talk: Talk) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         for name in DOCUMENTS:
             uri = f"demo://resource/static/document/{name}.md"
@@ -291,7 +291,7 @@ def test_every_document(talk: Talk) -> None:
     talk(conversation)
 
 
-def test_every_template(talk: Talk) -> None:
+def test_every_template_can_be_read(talk: Talk) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         for template in TEMPLATES:
             (contents,) = (await client.read_resource(template.replace("{resourceId}", "7"))).contents
@@ -301,7 +301,7 @@ def test_every_template(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("uri", ["demo://resource/none", "demo://resource/dynamic/text/none"])
-def test_a_resource_that_there_is_not(talk: Talk, uri: str) -> None:
+def test_unknown_resource(talk: Talk, uri: str) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         with pytest.raises(RequestError, match=uri):
             await client.read_resource(uri)
@@ -349,7 +349,7 @@ def test_subscriptions(talk: Talk) -> None:
         ),
     ],
 )
-def test_prompts_of_text(talk: Talk, prompt: str, arguments: dict[str, str] | None, text: str) -> None:
+def test_text_prompts(talk: Talk, prompt: str, arguments: dict[str, str] | None, text: str) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         (message,) = (await client.get_prompt(prompt, arguments)).messages
         assert (message.role, message.content) == ("user", TextContent(text))
@@ -358,7 +358,7 @@ def test_prompts_of_text(talk: Talk, prompt: str, arguments: dict[str, str] | No
 
 
 @pytest.mark.parametrize("kind", ["Text", "Blob"])
-def test_a_prompt_with_a_resource_in_it(talk: Talk, kind: str) -> None:
+def test_prompt_with_embedded_resource(talk: Talk, kind: str) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         asked = {"resourceType": kind, "resourceId": "5"}
         _, message = (await client.get_prompt("resource-prompt", asked)).messages
@@ -372,7 +372,7 @@ def test_a_prompt_with_a_resource_in_it(talk: Talk, kind: str) -> None:
     ("prompt", "arguments"),
     [("none", {}), ("args-prompt", {}), ("resource-prompt", {"resourceType": "None", "resourceId": "1"})],
 )
-def test_a_prompt_that_cannot_be_had(talk: Talk, prompt: str, arguments: dict[str, str]) -> None:
+def test_unknown_prompt(talk: Talk, prompt: str, arguments: dict[str, str]) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         with pytest.raises(RequestError):
             await client.get_prompt(prompt, arguments)

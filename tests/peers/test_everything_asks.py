@@ -68,7 +68,7 @@ def content_text(request: CreateMessageRequest) -> str:
     return block.text
 
 
-def test_it_offers_more_to_a_client_that_can_be_asked(talk: Talk) -> None:
+def test_more_tools_for_a_client_with_capabilities(talk: Talk) -> None:
     async def conversation(client: Client, heard: Heard) -> None:
         assert {tool.name async for tool in client.tools()} == PLAIN_TOOLS | ASKING_TOOLS
 
@@ -120,7 +120,7 @@ def test_sampling(talk: Talk) -> None:
         (ElicitResult("cancel"), "⚠️ User cancelled"),
     ],
 )
-def test_a_form(talk: Talk, answer: ElicitResult, report: str) -> None:
+def test_elicitation_by_form(talk: Talk, answer: ElicitResult, report: str) -> None:
     answers = Answers(answer)
 
     async def conversation(client: Client, heard: Heard) -> None:
@@ -160,7 +160,7 @@ FORM_DEFAULTS = {
         ("cancel", "⚠️ User cancelled the URL elicitation"),
     ],
 )
-def test_a_visit(talk: Talk, action: ElicitAction, report: str) -> None:
+def test_elicitation_by_url(talk: Talk, action: ElicitAction, report: str) -> None:
     answers = Answers(visit=action)
 
     async def conversation(client: Client, heard: Heard) -> None:
@@ -172,7 +172,7 @@ def test_a_visit(talk: Talk, action: ElicitAction, report: str) -> None:
     talk(conversation, **answers.options())
 
 
-def test_a_visit_that_a_call_needs_first(talk: Talk) -> None:
+def test_url_elicitation_required_error(talk: Talk) -> None:
     answers = Answers()
 
     async def conversation(client: Client, heard: Heard) -> None:
@@ -190,7 +190,7 @@ def test_a_visit_that_a_call_needs_first(talk: Talk) -> None:
 # Tasks. What it does as a task takes seconds by design, so that it is all done at once.
 
 
-def test_tasks_of_both_sides(talk: Talk) -> None:
+def test_tasks_on_both_sides(talk: Talk) -> None:
     answers = Answers(ElicitResult("accept", {"name": "Ada", "interpretation": "snake"}))
 
     async def conversation(client: Client, heard: Heard) -> None:
