@@ -22,7 +22,7 @@ from opentelemetry import context as contexts
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
-from mcpio.app.middleware import OutgoingCall
+from mcpio.app.client import OutgoingCall
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Role
 from mcpio.errors import RequestError

@@ -17,13 +17,13 @@ def test_who_waits_is_woken_by_the_bell_or_by_the_time() -> None:
     runtime.spawn(wait("longer", 50))
     runtime.advance_to(2)
     assert seen == [("short", False)]
-    bell.ring()
+    bell.notify_all()
     runtime.run()
     assert seen[1:] == [("long", True), ("longer", True)]
     # Nothing is left: no alarm goes off, and nobody is kept.
     assert runtime.next_deadline() is None
     assert bell._waiting == []
-    bell.ring()
+    bell.notify_all()
 
 
 def test_a_cancelled_wait_leaves_nothing_behind() -> None:

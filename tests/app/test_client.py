@@ -308,7 +308,7 @@ def test_a_callback_that_fails_is_reported_and_costs_nothing(name: str) -> None:
 def test_a_notification_that_a_server_does_not_send() -> None:
     heard: list[Any] = []
     link = Link(everything(), on_notification=heard.append)
-    link.client.handle(Initialized({"method": "notifications/initialized"}))
+    link.client.driving.handle(Initialized({"method": "notifications/initialized"}))
     assert heard == []
 
 

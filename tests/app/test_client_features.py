@@ -9,6 +9,7 @@ from linked import Link
 
 from mcpio.app.context import Context
 from mcpio.app.middleware import CallNext
+from mcpio.app.reconnection import SessionReconnector
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions
 from mcpio.backoff import Backoff
@@ -137,20 +138,22 @@ def test_the_end_of_a_visit_that_nobody_began_is_passed_over() -> None:
     assert (told, link.reports) == ([], [])
 
 
-def test_a_driver_may_stand_between_a_client_and_all_that_its_user_put_there() -> None:
+def test_reconnector_is_inside_of_all_middleware() -> None:
     seen: list[str] = []
 
-    def noting(name: str) -> Any:
-        async def layer(ctx: Any, request: Any, call_next: CallNext) -> Any:
-            seen.append(name)
-            return await call_next(request)
+    async def layer(ctx: Any, request: Any, call_next: CallNext) -> Any:
+        seen.append("middleware")
+        return await call_next(request)
 
-        return layer
+    class Reconnector(SessionReconnector):
+        async def send(self, send: Any, request: Any) -> Any:
+            seen.append("reconnector")
+            return await super().send(send, request)
 
-    link = Link(Server("s"), middleware=[noting("the user's")])
-    link.client.add_innermost(noting("the driver's"))
+    link = Link(Server("s"), middleware=[layer])
+    link.client.driving.reconnect_by(Reconnector(link.client, None))
     link.do(link.client.ping())
-    assert seen == ["the user's", "the driver's"]
+    assert seen == ["middleware", "reconnector"]
 
 
 @pytest.mark.req("TASK-06")

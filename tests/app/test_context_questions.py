@@ -163,7 +163,7 @@ def test_undeclared_option_of_a_question_is_refused_here(ask: Callable[[Context]
     error, link = captured(ask, capabilities=declared, sampling=lambda *_: said("hi"), elicitation=lambda *_: None)
     assert isinstance(error, LocalProtocolError)
     assert reason in str(error)
-    assert not link.session.has_visit("1")
+    assert not link.session.driving.has_elicitation("1")
 
 
 def test_a_question_that_the_revision_has_no_word_for() -> None:

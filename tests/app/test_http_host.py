@@ -188,14 +188,14 @@ def test_a_session_that_fails_is_reported_and_ends_alone() -> None:
     done(good.initialize())
     served = wire.host._sessions[1][0]
 
-    inner = served.handle
+    inner = served._handle
 
     def fail(event: Any) -> None:
         if type(event) is not ConnectionClosed:
             raise RuntimeError("a fault of the library's")
         inner(event)
 
-    served.handle = fail  # type: ignore[method-assign]  # there is no such fault to be had otherwise
+    served._handle = fail  # type: ignore[method-assign]  # there is no such fault to be had otherwise
     assert done(bad.call("fine")).status == 404
     assert wire.reports == ["a session failed"]
     assert text_of(done(good.call("fine")).json) == "fine"

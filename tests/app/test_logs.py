@@ -6,8 +6,9 @@ import attrs
 import pytest
 from linked import Link
 
-from mcpio.app.logs import LogFilter, redact_secrets
+from mcpio.app.logs import redact_secrets
 from mcpio.app.server import Server
+from mcpio.app.server_session import LogFilter
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.observe.redaction import MARK

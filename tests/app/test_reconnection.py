@@ -35,7 +35,7 @@ class Wire:
         self.connection = client_connection(options=Options(reopens=True), **of_client)
         self.client = Client(self.connection, self, **of_client)
         self.renewal = SessionReconnector(self.client, self._note_loss)
-        self.client.add_innermost(self.renewal)
+        self.client.driving.reconnect_by(self.renewal)
         self.runtime.complete(self.client.initialize())
 
     def now(self) -> float:
@@ -64,7 +64,7 @@ class Wire:
         self.connection.connection_lost(OSError("broken"), 0.0)
         self.renewal.lose()
         self.renewal.tell()
-        self.client.process()
+        self.client.driving.process()
 
     def begin(self, coroutine: Any) -> list[Any]:
         """Begin a call; what came of it comes into the list."""
@@ -87,7 +87,7 @@ class Wire:
                 self.told.append(message)
             elif "id" in message:
                 self._answer(message)
-        self.client.process()
+        self.client.driving.process()
 
     def _answer(self, message: dict[str, Any]) -> None:
         method = message["method"]
@@ -109,7 +109,7 @@ class Wire:
         text = json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer})
         self.connection.receive_message(text, 0.0)
         if method == self.loses_after:
-            self.client.process()
+            self.client.driving.process()
             self.lose()
 
 
@@ -133,7 +133,7 @@ def test_roots_that_are_changed_while_there_is_no_session_are_for_the_next_to_as
     wire.client.set_roots([Root("file:///new")])
     wire.runtime.complete(wire.renewal.open())
     wire.connection.receive_message(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "roots/list"}), 0.0)
-    wire.client.process()
+    wire.client.driving.process()
     wire.wake()
     wire.runtime.run()
     assert [method for method, _ in wire.asked] == ["initialize"]
@@ -254,7 +254,7 @@ def test_nobody_hears_of_one_that_is_not_opened_because_the_client_is_closed(pha
     wire.client.close()
     if phase is Phase.CLOSED:
         assert wire.connection.data_to_send() == [None]
-    wire.client.process()
+    wire.client.driving.process()
     wire.runtime.run()
     assert isinstance(outcome[0], NoBackChannel)
     assert (wire.connection.phase, wire.reports) == (phase, [])

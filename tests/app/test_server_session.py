@@ -173,7 +173,7 @@ def test_subscriptions_end_with_the_session() -> None:
 def test_one_client_can_subscribe_to_so_much_only() -> None:
     link = Link(server_with_notes(options=Options(limits=Limits(subscriptions=3))))
     for number in range(3):
-        link.session.subscribe(f"notes://{number}")
+        link.session.driving.subscribe(f"notes://{number}")
     link.do(link.client.subscribe_resource("notes://0"))
     with pytest.raises(RequestError, match="Too many subscriptions") as caught:
         link.do(link.client.subscribe_resource("notes://more"))
@@ -186,15 +186,15 @@ def test_the_memory_of_subscriptions_is_bounded_and_counted() -> None:
     link = Link(server_with_notes(options=Options(limits=Limits(subscription_bytes=1000))))
     session = link.session
     held = session.connection.held
-    session.subscribe("memo://a")
+    session.driving.subscribe("memo://a")
     once = held.subscriptions
-    session.subscribe("memo://a")
+    session.driving.subscribe("memo://a")
     assert held.subscriptions == once > 0
     with pytest.raises(RequestError) as caught:
-        session.subscribe("memo://" + "x" * 1000)
+        session.driving.subscribe("memo://" + "x" * 1000)
     assert caught.value.data == {"reason": "the subscriptions take too much memory", "limit": 1000}
-    session.unsubscribe("memo://a")
-    session.unsubscribe("memo://a")
+    session.driving.unsubscribe("memo://a")
+    session.driving.unsubscribe("memo://a")
     assert held.subscriptions == 0
 
 
@@ -296,9 +296,9 @@ def test_settling_after_the_end_of_a_session_leaves_nothing_in_the_ledger() -> N
     server = Server("s")
     link = Link(server)
     link.session.connection.set_unwritten(48)
-    link.session.settle()
+    link.session.driving.settle()
     assert server.ledger.total == 48
     link.pair.server.abort()
     link.run()
-    link.session.settle()
+    link.session.driving.settle()
     assert server.ledger.total == 0

@@ -21,10 +21,10 @@ def test_only_the_client_that_was_sent_somewhere_hears_that_it_is_done() -> None
     link = Link(Server("s"), capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
     with pytest.raises(LocalProtocolError, match="this client was never sent the elicitation 'e1'"):
         link.session.notify_elicitation_complete("e1")
-    link.session.withdraw_visit("e1")
-    assert not link.session.has_visit("e1")
-    link.session.begin_visit("e1")
-    assert link.session.has_visit("e1")
+    link.session.driving.url_elicitations.withdraw("e1")
+    assert not link.session.driving.has_elicitation("e1")
+    link.session.driving.url_elicitations.begin("e1")
+    assert link.session.driving.has_elicitation("e1")
     assert link.session.notify_elicitation_complete("e1")
     assert not link.session.notify_elicitation_complete("e1")
 
@@ -51,7 +51,7 @@ def test_the_roots_are_kept_where_the_client_tells_of_changes() -> None:
     link.call("look")
     assert len(asked) == 2
     silent = Link(server, roots=roots, capabilities=ClientCapabilities(roots=RootsCapability()))
-    assert silent.session.root_list is None
+    assert silent.session.driving.root_list is None
 
 
 def saved_state(link: Link, **changes: Any) -> SavedSession:
@@ -62,16 +62,16 @@ def saved_state(link: Link, **changes: Any) -> SavedSession:
 def test_what_the_client_chose_is_part_of_the_value() -> None:
     server = Server("s")
     link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
-    link.session.begin_visit("open")
-    link.session.begin_visit("done")
+    link.session.driving.url_elicitations.begin("open")
+    link.session.driving.url_elicitations.begin("done")
     link.session.notify_elicitation_complete("done")
     link.run()
     saved = saved_state(link, log_level="error", subscriptions=["memo://a"])
     driver: Any = link.session.driver
     session = server.session(server.connection(saved=saved, now=0.0), driver)
-    session.resume(saved)
+    session.driving.resume(saved)
     assert (session.log_level, session.subscriptions) == ("error", ("memo://a",))
-    assert (session.has_visit("open"), session.notify_elicitation_complete("done")) == (True, False)
+    assert (session.driving.has_elicitation("open"), session.notify_elicitation_complete("done")) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -92,4 +92,4 @@ def test_a_value_that_makes_no_sense_is_refused(changes: dict[str, Any], fault: 
     driver: Any = link.session.driver
     session = server.session(server.connection(saved=saved, now=0.0), driver)
     with pytest.raises(LocalProtocolError, match=fault):
-        session.resume(saved)
+        session.driving.resume(saved)

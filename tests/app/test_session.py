@@ -192,7 +192,7 @@ def test_closing_and_waiting_for_the_end() -> None:
 def test_progress_is_heard_of() -> None:
     def report(ctx: Context, _: CustomRequest) -> dict[str, Any]:
         for progress in (1, 3, 2, 3, 4.5):
-            ctx.session.send_progress(ctx.id, progress, 10, "so far")
+            ctx.session.driving.send_progress(ctx.id, progress, 10, "so far")
         return {}
 
     seen: list[Any] = []
@@ -328,7 +328,7 @@ def test_a_handler_that_answers_by_itself_is_not_answered_again(later: bool) -> 
 def test_a_cancellation_of_what_no_handler_serves_changes_nothing() -> None:
     """Such as a request that was taken over from a snapshot."""
     link = Link(Server("s"))
-    link.session.handle(CancelReceived(IncomingId(7), None, {}))
+    link.session.driving.handle(CancelReceived(IncomingId(7), None, {}))
     assert link.reports == []
 
 
@@ -378,12 +378,12 @@ def test_requests_whose_handlers_were_cut_off_have_failed_where_the_session_outl
     wire = Wire(Link(server))
     first, second = wire.send("tools/call", name="wait"), wire.send("tools/call", name="wait")
     session = wire.link.session
-    session.fail_abandoned()
+    session.driving.fail_abandoned()
     wire.look()
     assert (wire.answer_to(first), wire.answer_to(second)) == (None, None)
     cut_off = min(session._running)
     handler = session._running.pop(cut_off)
-    session.fail_abandoned()
+    session.driving.fail_abandoned()
     wire.look()
     session._running[cut_off] = handler
     error = {"code": -32603, "message": "Internal error"}
@@ -474,7 +474,7 @@ def test_a_driver_has_all_events_processed_at_once() -> None:
     ask = link.start(link.client.request(ACT))
     assert ask.result == {"a": 1}
     connection.receive_data(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n' * 3, 0)
-    link.client.process()
+    link.client.driving.process()
     assert connection.next_event() is None
     assert sum(len(chunk) for chunk in connection.data_to_send() if chunk) > 0
 

@@ -100,7 +100,7 @@ def test_a_client_has_nothing_to_remember_but_its_connection() -> None:
     snapshot = link.client.snapshot()
     saved = SavedSession.read(snapshot)
     assert saved.state == {}
-    link.client.resume(saved)
+    link.client.driving.resume(saved)
     link.do(link.client.ping())
 
 
@@ -116,7 +116,7 @@ def test_requests_that_nobody_serves_any_more_fail() -> None:
 
     link = Link(server)
     served = link.start(link.client.call_tool("wait"))
-    link.session.fail_abandoned()
+    link.session.driving.fail_abandoned()
     link.run()
     assert served.state == "waits"
     release[0].set(None)
@@ -124,7 +124,7 @@ def test_requests_that_nobody_serves_any_more_fail() -> None:
     assert served.result.text == "done"
     served = link.start(link.client.call_tool("wait"))
     other = server.session(link.session.connection, link.session.driver)  # it serves none of these requests
-    other.fail_abandoned()
+    other.driving.fail_abandoned()
     link.run()
     assert "-32603" in str(served.error)
 

@@ -40,7 +40,7 @@ def moved(link: Link, server: Server, unanswered: Any = "again", *, cut: Any = l
     saved = SavedSession.read(snapshot)
     link.pair.server = server.connection(saved=saved, now=link.pair.now)
     link.session = server.session(link.pair.server, driver(link))
-    link.session.resume(saved, unanswered)
+    link.session.driving.resume(saved, unanswered)
     link.run()
 
 
@@ -60,12 +60,12 @@ def test_elicitations_at_web_addresses_come_along() -> None:
     server = serving()
     link = Link(server, capabilities=ClientCapabilities(elicitation=ElicitationCapability(url={})))
     for id in ("under way", "done"):
-        link.session._begin_visit(id)
+        link.session.driving.url_elicitations.begin(id)
     assert link.session.notify_elicitation_complete("done")
     link.run()
     moved(link, server)
     assert not link.session.notify_elicitation_complete("done")
-    assert link.session.has_visit("under way")
+    assert link.session.driving.has_elicitation("under way")
 
 
 def test_a_request_that_is_being_served_is_served_again() -> None:
@@ -172,8 +172,8 @@ def test_a_client_goes_on_too() -> None:
     call = link.start(link.client.call_tool("add", {"a": 1, "b": 2}))
     assert call.result.structured_content == {"result": 3}
     saved = SavedSession.read(link.client.snapshot())
-    link.client.resume(saved)
-    link.client.resume()
+    link.client.driving.resume(saved)
+    link.client.driving.resume()
     assert saved.state == {}
     assert link.call("add", a=1, b=2).structured_content == {"result": 3}
 
@@ -190,7 +190,7 @@ def test_a_connection_that_was_restored_by_itself_fails_what_is_left() -> None:
     snapshot = link.pair.server.snapshot(0.0)
     link.pair.server = ServerConnection.restore(snapshot, 0.0)
     link.session = server.session(link.pair.server, driver(link))
-    link.session.resume()
+    link.session.driving.resume()
     link.run()
     assert isinstance(call.error, RequestError)
 

@@ -88,7 +88,7 @@ class Link:
 
     def _on_event(self, connection: Connection, event: Event) -> None:
         session = self.client if connection is self.pair.client else self.session
-        session.handle(event)
+        session.driving.handle(event)
         if isinstance(event, ConnectionClosed):
             session.driver.over.set(None)  # type: ignore[attr-defined]  # the driver below
 

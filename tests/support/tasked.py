@@ -111,8 +111,9 @@ class Mine:
 
         async def dig(ctx: Context, depth: int = 1) -> str:
             self.contexts.append(ctx)
-            place = ctx.session.driver if ctx.task is None else ctx.task.place
-            done = place.runtime.one_shot()
+            task: Any = ctx.task
+            host = ctx.session.driver if task is None else task.host
+            done = host.runtime.one_shot()
             self.digs.append(done)
             try:
                 found = await done.wait()

@@ -257,10 +257,10 @@ def test_a_session_that_fails_ends_the_conversation_and_nothing_else(caplog: pyt
             (session,) = server.sessions
 
             def broken(event: object) -> None:
-                del session.handle  # The one of the class is back.
+                del session._handle  # The one of the class is back.
                 raise ValueError("a fault in the library")
 
-            session.handle = broken  # type: ignore[method-assign]  # there is no other way to make it fail
+            session._handle = broken  # type: ignore[method-assign]  # there is no other way to make it fail
             with pytest.raises(ConnectionLost):
                 await client.request(PingRequest())
 

@@ -422,13 +422,13 @@ def test_a_session_that_fails_costs_one_session(times: int, caplog: pytest.LogCa
             def broken(event: object) -> None:
                 failures.append(event)
                 if len(failures) == times:
-                    del session.handle  # The one of the class is back.
+                    del session._handle  # The one of the class is back.
                 raise ValueError("a fault in the library")
 
             # How it ends is then an event of its own, before the last one.
             session.connection.send_request(PingRequest(), now=trio.current_time())
 
-            session.handle = broken  # type: ignore[method-assign]  # there is no other way to make it fail
+            session._handle = broken  # type: ignore[method-assign]  # there is no other way to make it fail
             await raw.send(raw.call(1, "echo", text="hi"))
             assert await raw.at_end()
             await session.driver.wait_closed()

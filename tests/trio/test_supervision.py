@@ -86,8 +86,8 @@ def test_a_session_that_fails_costs_that_session_and_no_other_on_any_transport(
 
         async with everywhere(server, tmp_path) as clients:
             session: Any = dict(zip(clients, server.sessions, strict=True))[kind]
-            handle = session.handle
-            session.handle = fail
+            handle = session._handle
+            session._handle = fail
             with pytest.raises(ConnectionLost):
                 await clients.pop(kind).call_tool("wait", timeout=5)
             for client in clients.values():

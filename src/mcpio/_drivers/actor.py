@@ -125,6 +125,7 @@ class Actor(ABC):
         ``after_close`` is awaited, shielded, when the transport is closed, before ``wait_closed`` returns.
         """
         self._session = session
+        self._driving = session.driving
         self._after_close = after_close
 
     # The driver of the session: called between two waits, in the loop's thread
@@ -144,7 +145,7 @@ class Actor(ABC):
             self._may_write.set()
         if connection.wants_read:
             self._may_read.set()
-        self._session.settle()
+        self._driving.settle()
         if connection.has_room_for_deferred:
             # Whoever calls this may be in the middle of an event.
             self.runtime.call_soon(self.touch)
@@ -295,9 +296,10 @@ class Actor(ABC):
 
 def process(session: Session) -> None:
     """Have a session act on its events. What it cannot do costs its connection, and nobody else anything."""
+    driving = session.driving
     while True:
         try:
-            session.process()
+            driving.process()
         except Exception as error:
             report("a session failed", error)
             # What is left of its events, one less each time: how its requests ended, and that it is over.

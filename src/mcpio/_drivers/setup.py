@@ -81,7 +81,7 @@ class SessionSetup:
     def resume(self, session: Session) -> None:
         """Have the session go on where it left off, if it began before."""
         if self.goes_on:
-            session.resume(self.saved, self.unanswered)
+            session.driving.resume(self.saved, self.unanswered)
 
 
 def prepare_server(server: Server, principal: Any, now: float, **options: Unpack[ServerSetupOptions]) -> SessionSetup:

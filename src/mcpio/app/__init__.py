@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from mcpio._lazy import names_by_use
 
 if TYPE_CHECKING:
-    from mcpio.app.client import CallOptions, Client, ClientOptions, client_connection
+    from mcpio.app.client import CallOptions, Client, ClientOptions, OutgoingCall, client_connection
     from mcpio.app.client_handlers import Elicitor, RootsProvider, Sampler
     from mcpio.app.client_tools import CheckResults
     from mcpio.app.context import AskOptions, Context, RequestScope
+    from mcpio.app.contracts import CallNext, Handler, Middleware, ProgressCallback, RunningTask
     from mcpio.app.elicitation import (
         Accepted,
         Cancelled,
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from mcpio.app.forms import Form
     from mcpio.app.health import SessionHealth
     from mcpio.app.icons import icon_fault, icon_redirect_fault, icon_type_of
-    from mcpio.app.logs import LogFilter, redact_secrets
-    from mcpio.app.middleware import CallNext, Middleware, OutgoingCall
+    from mcpio.app.logs import redact_secrets
     from mcpio.app.middleware.limiting import (
         ConcurrencyLimit,
         LimitKey,
@@ -58,15 +58,14 @@ if TYPE_CHECKING:
     from mcpio.app.schema.constraints import Constraints
     from mcpio.app.schema.foreign import ForeignType, register_type
     from mcpio.app.schema.validation import SchemaError, Validator, ValidatorMissing
-    from mcpio.app.server import Lifespan, NotificationHandler, Server
-    from mcpio.app.server_session import ServerSession
-    from mcpio.app.session import Handler, ProgressCallback, Session
+    from mcpio.app.server import Lifespan, Server
+    from mcpio.app.server_session import LogFilter, NotificationHandler, ServerSession
+    from mcpio.app.session import Session
     from mcpio.app.session_snapshot import SavedSession, UnansweredPolicy
     from mcpio.app.session_store import MemorySessionStore, SessionStore
-    from mcpio.app.tasks.calls import StatusCallback
     from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver, ToolTasks
-    from mcpio.app.tasks.requester import TaskHandle
-    from mcpio.app.tasks.running import RunningTask, TaskHost
+    from mcpio.app.tasks.requester import StatusCallback, TaskHandle
+    from mcpio.app.tasks.running import TaskHost
     from mcpio.app.tasks.store import MemoryTaskStore, TaskStore
 
 __all__ = [
@@ -160,16 +159,16 @@ __all__ = [
 ]
 
 _HOME = {
-    "client": "CallOptions Client ClientOptions client_connection",
+    "client": "CallOptions Client ClientOptions OutgoingCall client_connection",
     "client_handlers": "Elicitor RootsProvider Sampler",
     "client_tools": "CheckResults",
     "context": "AskOptions Context RequestScope",
+    "contracts": "CallNext Handler Middleware ProgressCallback RunningTask",
     "elicitation": "Accepted Cancelled Declined ElicitAnswer WebAddress check_content defaults_of web_address",
     "forms": "Form",
     "health": "SessionHealth",
     "icons": "icon_fault icon_redirect_fault icon_type_of",
-    "logs": "LogFilter redact_secrets",
-    "middleware": "CallNext Middleware OutgoingCall",
+    "logs": "redact_secrets",
     "middleware.limiting": (
         "ConcurrencyLimit LimitKey RateLimit allow for_all per_method per_name per_principal per_session"
     ),
@@ -189,15 +188,14 @@ _HOME = {
     "schema.constraints": "Constraints",
     "schema.foreign": "ForeignType register_type",
     "schema.validation": "SchemaError Validator ValidatorMissing",
-    "server": "Lifespan NotificationHandler Server",
-    "server_session": "ServerSession",
-    "session": "Handler ProgressCallback Session",
+    "server": "Lifespan Server",
+    "server_session": "LogFilter NotificationHandler ServerSession",
+    "session": "Session",
     "session_snapshot": "SavedSession UnansweredPolicy",
     "session_store": "MemorySessionStore SessionStore",
-    "tasks.calls": "StatusCallback",
     "tasks.receiver": "TaskOptions TaskReceiver ToolTasks",
-    "tasks.requester": "TaskHandle",
-    "tasks.running": "RunningTask TaskHost",
+    "tasks.requester": "StatusCallback TaskHandle",
+    "tasks.running": "TaskHost",
     "tasks.store": "MemoryTaskStore TaskStore",
 }
 """The module of each name."""

@@ -1,4 +1,4 @@
-"""Waiting for something to happen, or for some time to pass, whichever comes first; any number of tasks may."""
+"""An event that any number of tasks wait for, each with its own timeout."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ __all__ = ["BroadcastEvent"]
 
 
 class BroadcastEvent:
-    """Wakes everybody who waits for it."""
+    """Wakes the tasks that wait at the moment. It has no state: tasks that wait later wait for the next time."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._waiting: list[OneShot] = []
 
-    def ring(self) -> None:
-        """Wake those who wait now. Who comes later waits for the next time."""
+    def notify_all(self) -> None:
+        """Wake all tasks that wait now."""
         waiting, self._waiting = self._waiting, []
         for shot in waiting:
             shot.set(True)
 
-    def ring_for_one(self) -> None:
-        """Wake the one that has waited for longest."""
+    def notify_one(self) -> None:
+        """Wake the task that has waited longest."""
         if self._waiting:
             self._waiting.pop(0).set(True)
 
     async def wait(self, seconds: float | None) -> bool:
-        """Wait until it rings, at most so many seconds, ``None`` for ever; return whether it rang."""
+        """Wait for the event, at most ``seconds``; return False if that time passed. ``None`` sets no limit."""
         shot = self._runtime.one_shot()
         self._waiting.append(shot)
-        alarm = None if seconds is None else self._runtime.spawn(self._set_off(shot, seconds))
+        alarm = None if seconds is None else self._runtime.spawn(self._expire(shot, seconds))
         try:
-            rang: bool = await shot.wait()
+            was_notified: bool = await shot.wait()
         finally:
             if alarm is not None:
                 alarm.cancel()
             if shot in self._waiting:
                 self._waiting.remove(shot)
-        return rang
+        return was_notified
 
-    async def _set_off(self, shot: OneShot, seconds: float) -> None:
+    async def _expire(self, shot: OneShot, seconds: float) -> None:
         await self._runtime.sleep(seconds)
         shot.set(False)

@@ -1,8 +1,9 @@
-"""A client: one call for each method, typed results, and callbacks for what a server may ask."""
+# ruff: noqa: SLF001 - ClientDriving is the drivers' half of Client; the two classes share one state
+"""A client: one call for each method, typed results, and callbacks that answer the server's requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
@@ -10,6 +11,7 @@ import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
 from mcpio._checks import checked, chosen
+from mcpio.app.awaitables import checked_callback
 from mcpio.app.client_handlers import (
     Elicitor,
     RootsProvider,
@@ -18,17 +20,28 @@ from mcpio.app.client_handlers import (
     roots_handler,
     sampling_handler,
 )
+from mcpio.app.context import RequestScope, TaskScope
+from mcpio.app.contracts import Handler, Middleware, ProgressCallback
 from mcpio.app.pagination import Items
 from mcpio.app.runtime import Driver
-from mcpio.app.session import Handler, ProgressCallback, Session, Waiter, checked_callback
+from mcpio.app.session import Session, SessionDriving, Waiter
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import DEFAULT, Default
 from mcpio.engine.limits import Timeout
 from mcpio.engine.options import Options
+from mcpio.engine.payloads import method_to_send
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ErrorCode, LocalProtocolError, RequestError
-from mcpio.events import ConnectionClosed, Initialized, Negotiated, NotificationReceived, Peer, RequestReceived
-from mcpio.methods import official_name
+from mcpio.events import (
+    ConnectionClosed,
+    Initialized,
+    Negotiated,
+    NotificationReceived,
+    Peer,
+    RequestReceived,
+    ResponseReceived,
+)
+from mcpio.methods import Kind, official_name
 from mcpio.types.lifecycle import (
     ClientCapabilities,
     ElicitationCapability,
@@ -41,7 +54,7 @@ from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest,
 
 if TYPE_CHECKING:
     from mcpio.app.client_tools import CheckResults, ResultChecks, ToolCache
-    from mcpio.app.middleware import Middleware
+    from mcpio.app.reconnection import SessionReconnector
     from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver
     from mcpio.backoff import Backoff
     from mcpio.events import IncomingId
@@ -59,63 +72,84 @@ if TYPE_CHECKING:
     from mcpio.types.roots import Root
     from mcpio.types.tasks import ClientTasksCapability
 
-__all__ = ["CallOptions", "Client", "ClientOptions", "client_connection"]
+__all__ = ["CallOptions", "Client", "ClientDriving", "ClientOptions", "OutgoingCall", "client_connection"]
 
 T = TypeVar("T")
 
 
 class ClientOptions(TypedDict, total=False):
-    """What a client may be given, by every function that makes one. ``None`` is the same as not given.
+    """The options of every function that makes a client. ``None`` is the same as not given.
 
-    What answers the server's requests is declared to it. It is a plain function, which must be quick, or an async one;
-    a server that gives up a request cancels it.
+    The callbacks that answer the server's requests are declared to it as capabilities. They are quick plain functions,
+    or async ones; an async one is cancelled when the server cancels its request.
     """
 
     info: Implementation | None
-    """Who the client says it is."""
+    """The name and version of the client program."""
     sampling: Sampler | None
-    """Answers ``sampling/createMessage``: a model's message, of ``max_tokens`` at most (SAMP-14), or
-    ``SamplingRejected`` when the user says no. The user should see the request and the message before they go on."""
+    """Answers ``sampling/createMessage`` with a message of the model, of ``max_tokens`` at most (SAMP-14), or raises
+    ``SamplingRejected`` if the user refuses. The user should see the request and the message before they are used."""
     elicitation: Elicitor | None
-    """Answers ``elicitation/create``: what the user filled in, or that they would not. It is asked for forms only,
-    unless ``capabilities`` declare ``elicitation.url``."""
+    """Answers ``elicitation/create`` with what the user entered, or that they refused. The server may ask for forms
+    only, unless ``capabilities`` declare ``elicitation.url``."""
     roots: Collection[Root] | RootsProvider | None
     """Answers ``roots/list``: the roots, or a function that returns them."""
     on_log: Callable[[LoggingMessageNotification], None] | None
-    """Hears of the server's log messages. A plain function, called without waiting."""
+    """Called with each log message of the server. A plain function, called without waiting."""
     on_notification: Callable[[Any], None] | None
-    """Hears of all other notifications, typed; without ``on_log`` of log messages too. A plain function."""
+    """Called with each other notification, typed; without ``on_log`` with log messages too. A plain function."""
     tasks: TaskOptions | None
-    """Lets the server ask for messages and forms as tasks, and come back for them (2025-11-25)."""
+    """Lets the server ask for messages and forms as tasks, and fetch the results later (2025-11-25)."""
     capabilities: ClientCapabilities | None
-    """Declared as they stand, such as ``sampling`` with ``tools``; what they leave out follows from the rest."""
+    """Declared as they are, such as ``sampling`` with ``tools``; members left out follow from the other options."""
     check_results: CheckResults | None
-    """Compare structured results of tools with their output schemas (TOOL-14): ``"raise"`` raises ``InvalidMessage``
-    for one that breaks its schema, ``"report"`` tells the operator. It needs the package jsonschema, and asks the
-    server for its list of tools before the first call."""
+    """Compares structured results of tools with their output schemas (TOOL-14): ``"raise"`` raises ``InvalidMessage``
+    for a result that breaks its schema, ``"report"`` reports it to the operator. Needs the package jsonschema, and
+    lists the server's tools before the first call."""
     middleware: Iterable[Middleware] | None
-    """What stands around the client's own requests, the outermost first: see ``mcpio.app.middleware``."""
+    """Middleware around the client's own requests, the outermost first: see ``mcpio.app.middleware``."""
     handler_middleware: Iterable[Middleware] | None
-    """What stands around the requests of the server, the outermost first."""
+    """Middleware around the requests of the server, the outermost first."""
     retry: Backoff | None
-    """When to send requests again that only read, and those whose caller says ``retry=True``: inside of all
-    ``middleware``. ``mcpio.app.Retry`` can do more."""
+    """When to retry read-only requests, and those with ``retry=True``: inside of all ``middleware``.
+    ``mcpio.app.Retry`` has more options."""
     options: Options | None
     """Revisions, limits and timeouts."""
 
 
 class CallOptions(TypedDict, total=False):
-    """What every call of a client takes beside its arguments."""
+    """The options of every call of a client."""
 
     timeout: Timeout | float | Default | None
-    """Seconds, or a ``Timeout``; ``None`` waits for ever."""
+    """Seconds, or a ``Timeout``; ``None`` waits without limit."""
     on_progress: ProgressCallback | None
-    """Hears of progress: takes progress, total and message. A plain function, called without waiting."""
+    """Called with progress, total and message. A plain function, called without waiting."""
     meta: Mapping[str, Any] | None
-    """The request's ``_meta``, for the server to read."""
+    """The request's ``_meta``."""
     retry: bool | None
-    """Whether a client with ``retry=`` may send the request again after an error, when that may help. ``None`` for
-    requests that only read."""
+    """Whether a client with ``retry=`` may repeat the request after an error. ``None`` repeats read-only requests."""
+
+
+class OutgoingCall:
+    """One request that a client sends, as its middleware sees it."""
+
+    __slots__ = ("method", "retry", "session")
+
+    method: str
+    """The method of the request."""
+    session: Client
+    """The client that sends it."""
+    retry: bool | None
+    """Whether the caller allows it to be sent again; ``None`` if the caller did not say."""
+
+    def __init__(self, method: str, session: Client, retry: bool | None) -> None:
+        self.method = method
+        self.session = session
+        self.retry = retry
+
+    def now(self) -> float:
+        """Return the time in seconds, on the clock of what carries the session."""
+        return self.session.driver.now()
 
 
 _NO_DRIVER: Final[Any] = object()
@@ -127,10 +161,10 @@ _HOW_TO_GET_ONE: Final = (
 
 
 def client_connection(**options: Unpack[ClientOptions]) -> ClientConnection:
-    """Return the engine for a client that is given these options.
+    """Return the engine of a client with these options, before a transport is opened.
 
-    ``TypeError`` and ``ValueError`` for options that cannot be, before anything is opened for them; ``ImportError``
-    for one that needs a package which is not installed.
+    Raises TypeError or ValueError for an invalid option, and ImportError if an option needs a package that is not
+    installed.
     """
     for name in ("on_log", "on_notification"):
         checked_callback(name, options.get(name))
@@ -161,7 +195,7 @@ def _tasks_capability(options: TaskOptions | None, given: set[str]) -> ClientTas
 
 
 def _middleware_of(options: ClientOptions) -> tuple[tuple[Middleware, ...], tuple[Middleware, ...]]:
-    """Return what stands around a client's own requests, and around those of its server."""
+    """Return the middleware of the client's own requests, and that of the server's requests."""
     own, served, policy = options.get("middleware"), options.get("handler_middleware"), options.get("retry")
     if own is None and served is None and policy is None:
         return (), ()
@@ -184,9 +218,9 @@ def _result_checks(policy: CheckResults | None, report: Callable[[str], object])
 
 
 class Client(Session):
-    """A server, as the client sees it. Every call raises as ``Session.request`` does.
+    """A server, as its client sees it. Every call raises as ``Session.request`` does.
 
-    Cancelling a call, in whatever way the event loop has, cancels the request at the server.
+    Cancelling a call cancels the request at the server.
     """
 
     connection: ClientConnection
@@ -194,22 +228,23 @@ class Client(Session):
     def __init__(
         self, connection: ClientConnection, driver: Driver = _NO_DRIVER, **options: Unpack[ClientOptions]
     ) -> None:
-        """Drivers make clients: see ``mcpio.trio``. ``TypeError`` and ``ValueError`` for options that cannot be."""
+        """Made by drivers: see ``mcpio.trio``. Raises TypeError or ValueError for an invalid option."""
         given: Any = connection
         if driver is _NO_DRIVER or not isinstance(given, ClientConnection):
             raise TypeError(_HOW_TO_GET_ONE)
-        super().__init__(connection, driver)
+        super().__init__(connection, driver, RequestScope)
         self._on_log = checked_callback("on_log", options.get("on_log"))
         self._on_notification = checked_callback("on_notification", options.get("on_notification"))
         sampling, elicitation, roots = options.get("sampling"), options.get("elicitation"), options.get("roots")
         self._handlers: dict[str, Handler] = {}
         self._tool_cache: ToolCache | None = None
+        self._reconnector: SessionReconnector | None = None
         self._middleware, self._handler_middleware = _middleware_of(options)
         self._result_checks = _result_checks(options.get("check_results"), self._report_fault)
         if sampling is not None:
             self._handlers["sampling/createMessage"] = sampling_handler(sampling)
         if elicitation is not None:
-            handler = elicitation_handler(elicitation, self._begin_visit)
+            handler = elicitation_handler(elicitation, lambda id: self._known_url_elicitations().begin(id))
             self._handlers["elicitation/create"] = handler
         if roots is not None:
             self._handlers["roots/list"] = roots_handler(roots)
@@ -218,15 +253,20 @@ class Client(Session):
         if tasks is not None:
             from mcpio.app.tasks.receiver import ClientTasks
 
-            self._receiver = ClientTasks(tasks, self.thread_pool, self._handlers, self._handler_middleware)
+            self._receiver = ClientTasks(tasks, self.thread_pool, self._handlers, self._wrapped_in_task, TaskScope)
             self._handlers.update(self._receiver.handlers)
             self._receiver.attach(driver, None, self)
 
     @property
-    def server(self) -> Peer:
-        """Who the server says it is, what it offers, and its instructions: untrusted text.
+    def driving(self) -> ClientDriving:
+        """What drivers call; programs have no use for it."""
+        return ClientDriving(self)
 
-        ``LocalProtocolError`` before the handshake.
+    @property
+    def server(self) -> Peer:
+        """The server's name, capabilities and instructions: untrusted text.
+
+        Raises LocalProtocolError before the handshake.
         """
         peer = self.connection.peer
         if peer is None:
@@ -234,13 +274,15 @@ class Client(Session):
         return peer
 
     async def initialize(self) -> None:
-        """Open the conversation. Drivers have done it. Raises ``ConnectFailed``; the cause says why."""
+        """Perform the handshake. Drivers do this. Raises ConnectFailed, with the error as its cause."""
         waiter = Waiter(self.driver.runtime.one_shot(), None)
         self.connection.send_initialize(now=self.driver.now(), cookie=waiter)
         self.driver.wake()
         outcome = await waiter.outcome.wait()
         if not isinstance(outcome, Negotiated):
-            raise ConnectFailed(f"the handshake failed: {outcome.error}") from outcome.error
+            error: Exception = ConnectFailed(f"the handshake failed: {outcome.error}")
+            error.__cause__ = outcome.error
+            raise error if self._explain is None else await self._explain(error)
 
     # Tools
 
@@ -250,14 +292,14 @@ class Client(Session):
         return result
 
     def tools(self, **call: Unpack[CallOptions]) -> Items[Tool]:
-        """Give all tools, page by page as they are asked for."""
+        """Iterate over all tools; pages are requested as needed."""
         return self._items("tools/list", partial(self.list_tools, **call), lambda page: page.tools)
 
     async def tool(self, name: str) -> Tool | None:
-        """Return a tool as the server describes it now, ``None`` for one that it does not list.
+        """Return a tool as the server describes it now, or ``None`` if the server does not list it.
 
-        The list is kept, and asked for again after the server says that it changed. Of a server that does not say so,
-        it is asked for again when the name is not in it.
+        The list is cached until the server reports a change. If the server does not report changes, the list is
+        requested again when the name is not in it.
         """
         if self._tool_cache is None:
             from mcpio.app.client_tools import ToolCache
@@ -275,39 +317,44 @@ class Client(Session):
         task: bool | float | None = None,
         **call: Unpack[CallOptions],
     ) -> CallToolResult:
-        """Call a tool. A failure of the tool's own comes back as a result with ``is_error``.
+        """Call a tool. A failure of the tool itself is a result with ``is_error``.
 
-        With ``task=True`` the call runs as a task, whose result is waited for; a number is for how many seconds the
-        server is asked to keep it. By default a tool that must be a task is called as one, and no other (TASK-06).
-        ``LocalProtocolError`` when a task is asked for of a tool, or a server, that does not do that.
+        With ``task=True`` the call runs as a task, and this waits for its result; a number is the time in seconds that
+        the server is asked to keep the task. By default only a tool that must be a task is called as one (TASK-06).
+        Raises LocalProtocolError if ``task`` asks for a task that the tool, or the server, does not support.
         """
-        if not isinstance(task, bool | int | float | None):
+        if task is not None and not isinstance(task, int | float):
             raise TypeError(f"task= takes a bool, or for how many seconds to keep the task, not {task!r:.60}")
+        request = CallToolRequest(name, arguments)
         checks = self._result_checks
         tool = None if checks is None else await self.tool(name)
-        result: CallToolResult = await self._call_in_its_mode(CallToolRequest(name, arguments), task, call)
-        if checks is not None and tool is not None:
-            checks.check(tool, result)
-        return result
-
-    async def _call_in_its_mode(self, request: CallToolRequest, task: bool | float | None, call: CallOptions) -> Any:
-        known = None if self._tool_cache is None or task is not None else self._tool_cache.at_hand(request.name)
-        refusal: Any = None
-        if task is False or (task is None and (known is None or known.execution is None)):
+        known = None if self._tool_cache is None or task is not None else self._tool_cache.at_hand(name)
+        result: Any = None
+        refusal: RequestError | CallToolResult | None = None
+        is_plain = task is False or (task is None and (known is None or known.execution is None))
+        if is_plain:
             try:
-                refusal = await self._call(request, {**call})
+                result = await self._call(request, call)
             except RequestError as error:
                 if error.code != ErrorCode.METHOD_NOT_FOUND or task is False:
                     raise
                 refusal = error
             else:
-                offered: Any = self.server.capabilities
-                if not refusal.is_error or task is False or known is not None or offered.tasks is None:
-                    return refusal
-                # Servers on the official TypeScript SDK refuse like this what they should refuse by an error.
-        from mcpio.app.tasks.requester import call_as_task
+                # Servers on the official TypeScript SDK refuse a plain call by such a result, not by an error.
+                if result.is_error and task is None and known is None and self._offers_tasks():
+                    refusal = result
+        if refusal is not None or not is_plain:
+            from mcpio.app.tasks.requester import call_as_task
 
-        return await call_as_task(self, request, task, call, refusal)
+            result = await call_as_task(self, request, task, call, refusal)
+        if checks is not None and tool is not None:
+            checks.check(tool, result)
+        answered: CallToolResult = result
+        return answered
+
+    def _offers_tasks(self) -> bool:
+        offered: Any = self.server.capabilities
+        return offered.tasks is not None
 
     async def _fault_in_task(self, request: Any) -> str | None:
         from mcpio.app.tasks.requester import fault_in_task
@@ -322,7 +369,7 @@ class Client(Session):
         return result
 
     def resources(self, **call: Unpack[CallOptions]) -> Items[Resource]:
-        """Give all resources, page by page."""
+        """Iterate over all resources; pages are requested as needed."""
         return self._items("resources/list", partial(self.list_resources, **call), lambda page: page.resources)
 
     async def list_resource_templates(
@@ -333,7 +380,7 @@ class Client(Session):
         return result
 
     def resource_templates(self, **call: Unpack[CallOptions]) -> Items[ResourceTemplate]:
-        """Give all resource templates, page by page."""
+        """Iterate over all resource templates; pages are requested as needed."""
         fetch = partial(self.list_resource_templates, **call)
         return self._items("resources/templates/list", fetch, lambda page: page.resource_templates)
 
@@ -343,11 +390,11 @@ class Client(Session):
         return result
 
     async def subscribe_resource(self, uri: str, **call: Unpack[CallOptions]) -> None:
-        """Ask to hear of changes of a resource: they come to ``on_notification``."""
+        """Subscribe to changes of a resource: they come to ``on_notification``."""
         await self._call(types.SubscribeRequest(uri), call)
 
     async def unsubscribe_resource(self, uri: str, **call: Unpack[CallOptions]) -> None:
-        """Ask to hear no more of changes of a resource."""
+        """End the subscription to a resource."""
         await self._call(types.UnsubscribeRequest(uri), call)
 
     # Prompts and completion
@@ -358,13 +405,13 @@ class Client(Session):
         return result
 
     def prompts(self, **call: Unpack[CallOptions]) -> Items[Prompt]:
-        """Give all prompts, page by page."""
+        """Iterate over all prompts; pages are requested as needed."""
         return self._items("prompts/list", partial(self.list_prompts, **call), lambda page: page.prompts)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, **call: Unpack[CallOptions]
     ) -> GetPromptResult:
-        """Have a prompt filled in. Values of arguments are text (PROM-03)."""
+        """Return the messages of a prompt. Argument values are text (PROM-03)."""
         result: GetPromptResult = await self._call(types.GetPromptRequest(name, arguments), call)
         return result
 
@@ -377,7 +424,7 @@ class Client(Session):
         chosen: Mapping[str, str] | None = None,
         **call: Unpack[CallOptions],
     ) -> CompleteResult:
-        """Ask for values that begin like ``value``; ``chosen`` are the other arguments so far (COMP-03)."""
+        """Return suggestions for an argument that begins with ``value``, given the ``chosen`` others (COMP-03)."""
         context = None if chosen is None else types.CompletionContext(chosen)
         request = types.CompleteRequest(reference, types.CompletionArgument(argument, value), context)
         result: CompleteResult = await self._call(request, call)
@@ -386,22 +433,38 @@ class Client(Session):
     # The rest
 
     async def batch(self, messages: Iterable[Any], *, timeout: Timeout | float | Default | None = DEFAULT) -> list[Any]:
-        """Ask several things in one array, which 2025-03-26 has and no other revision, and wait for all.
+        """Send requests and notifications as one JSON-RPC batch (2025-03-26 only), and wait for all outcomes.
 
-        Returns an outcome for each, in order: the typed result, the error that the request failed with (not raised),
-        ``None`` for a notification. ``timeout`` is that of each. Middleware does not see the requests. Raises
-        ``LocalProtocolError``, and sends nothing, where one of them must not be sent, or the session has no batches.
+        Returns an outcome for each, in order: the typed result, or the error of the request (not raised); ``None`` for
+        a notification. ``timeout`` holds for each of them. Middleware does not see the requests. Raises
+        LocalProtocolError, and sends nothing, if one of them must not be sent or the session has no batches.
         """
-        from mcpio.app.batching import batch
+        from mcpio.engine.batches import BatchItem
+        from mcpio.engine.payloads import is_notification
 
-        return await batch(self, messages, timeout)
+        self.check_open()
+        one_shot = self.driver.runtime.one_shot
+        payloads = list(messages)
+        waiters = [None if is_notification(each) else Waiter(one_shot(), None) for each in payloads]
+        items = [BatchItem(each, timeout, waiter) for each, waiter in zip(payloads, waiters, strict=True)]
+        ids = self.connection.send_batch(items, now=self.driver.now())
+        self.driver.wake()
+        try:
+            return [None if waiter is None else _outcome(await waiter.outcome.wait()) for waiter in waiters]
+        except BaseException:
+            # The wait was cancelled. Event loops have different exceptions for that, so all are caught.
+            for id in ids:
+                if id is not None:
+                    self.connection.cancel_request(id, "the caller gave up")
+            self.driver.wake()
+            raise
 
     async def ping(self, **call: Unpack[CallOptions]) -> None:
-        """Return when the server has answered."""
+        """Send a ping and wait for the answer."""
         await self._call(PingRequest(), call)
 
     async def set_log_level(self, level: LoggingLevel, **call: Unpack[CallOptions]) -> None:
-        """Ask for log messages of this level and graver ones: they come to ``on_log`` (LOG-03)."""
+        """Request log messages of this level and more severe ones: they come to ``on_log`` (LOG-03)."""
         await self._call(types.SetLevelRequest(level), call)
 
     def notify_roots_changed(self) -> None:
@@ -409,12 +472,12 @@ class Client(Session):
         self.notify(types.RootsListChangedNotification())
 
     def set_roots(self, roots: Collection[Root] | RootsProvider) -> None:
-        """Give the server other roots from now on, and tell it so, unless this client declared that it would not.
+        """Replace the roots, and tell the server if this client declared that it would.
 
-        A session that is yet to begin asks for them by itself.
+        Before the handshake nothing is sent: the server will ask.
 
-        Raises as ``notify`` does, ``LocalProtocolError`` for a client that was made without ``roots``, ``ValueError``
-        and ``TypeError`` for what are no roots; then nothing has changed.
+        Raises as ``notify`` does, LocalProtocolError if the client was made without ``roots``, and ValueError or
+        TypeError for invalid roots. The roots are unchanged then.
         """
         handler = roots_handler(roots)
         declared = self.connection.capabilities.roots
@@ -424,25 +487,17 @@ class Client(Session):
         self._handlers["roots/list"] = handler
 
     async def wait_for_elicitation(self, id: str) -> None:
-        """Return when the server says that what the user was sent to a web address for is done (ELIC-16).
+        """Wait until the server reports that an elicitation at a web address is complete (ELIC-16).
 
-        A server need not say it: let the user try again, or give up. ``LocalProtocolError`` for an id that the server
-        never named, ``ConnectionLost`` when the connection ends first, ``NoBackChannel`` when it has ended.
+        Servers need not report it, so let the user retry or give up. Raises LocalProtocolError if the server never
+        named the id, ConnectionLost if the connection ends first, and NoBackChannel if it has ended before.
         """
-        if self._visits is None or id not in self._visits:
+        known = self._url_elicitations
+        if known is None or id not in known:
             raise LocalProtocolError(f"the server never named the elicitation {id!r:.100}")
-        if not self._visits.is_done(id):
+        if not known.is_done(id):
             self.check_open()
-            await self._visits.wait_for(id, self.driver.runtime.one_shot())
-
-    def add_innermost(self, layer: Middleware) -> None:
-        """Put middleware around requests, inside of all other: for drivers."""
-        self._middleware = (*self._middleware, layer)
-
-    def forget_tools(self) -> None:
-        """Ask for the list of tools again when it is needed: for drivers that know that it may have changed."""
-        if self._tool_cache is not None:
-            self._tool_cache.forget()
+            await known.wait_for(id, self.driver.runtime.one_shot())
 
     def _items(self, method: str, fetch: Callable[..., Any], items: Callable[[Any], tuple[T, ...]]) -> Items[T]:
         return Items(method, fetch, items, self._report_fault)
@@ -459,21 +514,25 @@ class Client(Session):
         related_to: IncomingId | None = None,
         retry: bool | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """Ask the server and return its typed result, as ``Session.request`` does, through the client's middleware.
+        """Send a request through the client's middleware, and return its typed result. See ``Session.request``.
 
         ``retry`` is as in ``CallOptions``.
         """
         send = super().request
-        if not self._middleware:
+        if not self._middleware and self._reconnector is None:
             return send(request, timeout=timeout, on_progress=on_progress, related_to=related_to)
         send = partial(send, timeout=timeout, on_progress=on_progress, related_to=related_to)
-        from mcpio.app.middleware import send_through
-
-        return send_through(self._middleware, self, request, retry, send)
+        if self._reconnector is not None:
+            send = partial(self._reconnector.send, send)
+        if not self._middleware:
+            return send(request)
+        return _send_through(self._middleware, self, request, retry, send)
 
     def _call(self, request: Any, call: CallOptions) -> Coroutine[Any, Any, Any]:
-        options: Any = call
-        if options and not options.keys() <= _CALL_OPTIONS:
+        if not call:
+            return self.request(request)
+        options: Any = {**call}
+        if not options.keys() <= _CALL_OPTIONS:
             raise _no_option(min(options.keys() - _CALL_OPTIONS))
         if options.get("retry") not in (None, True, False):
             raise TypeError(f"retry= takes a bool, not {options['retry']!r:.60}")
@@ -496,21 +555,67 @@ class Client(Session):
         if self._receiver is not None:
             self._receiver.detach(self.driver)
 
-    def _finish_visit(self, notification: ElicitationCompleteNotification) -> bool:
-        return self._visits is not None and self._visits.finish(notification.elicitation_id)
+    def _finish_url_elicitation(self, notification: ElicitationCompleteNotification) -> bool:
+        return self._url_elicitations is not None and self._url_elicitations.finish(notification.elicitation_id)
 
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         if isinstance(event, Initialized):
             return
         method = official_name(event.notification, event.raw["method"])
         if method == "notifications/tools/list_changed":
-            self.forget_tools()
-        if method == "notifications/elicitation/complete" and not self._finish_visit(event.notification):
-            return  # of no matter that is under way (ELIC-16)
+            self.driving.forget_tools()
+        if method == "notifications/elicitation/complete" and not self._finish_url_elicitation(event.notification):
+            return  # unknown ids, and repeated reports, are ignored (ELIC-16)
         is_log = method == "notifications/message" and self._on_log is not None
         callback = self._on_log if is_log else self._on_notification
         if callback is not None:
             self._call_back(f"the callback for {method}", callback, event.notification)
+
+    def _wrapped_in_task(self, handler: Handler) -> Handler:
+        from mcpio.app.middleware import wrapped
+
+        return wrapped(handler, self._handler_middleware)
+
+
+class ClientDriving(SessionDriving):
+    """The drivers' side of a client."""
+
+    __slots__ = ()
+
+    _session: Client
+
+    def reconnect_by(self, reconnector: SessionReconnector) -> None:
+        """Send all further requests through ``reconnector``, inside of all middleware."""
+        self._session._reconnector = reconnector
+
+    def request_directly(self, request: Any) -> Coroutine[Any, Any, Any]:
+        """Send a request past middleware and reconnection, and return its typed result."""
+        return Session.request(self._session, request)
+
+    def forget_tools(self) -> None:
+        """Request the list of tools again when it is next needed: it may have changed."""
+        cache = self._session._tool_cache
+        if cache is not None:
+            cache.forget()
+
+
+async def _send_through(
+    layers: Sequence[Middleware],
+    client: Client,
+    request: Any,
+    retry: bool | None,
+    send: Callable[[Any], Coroutine[Any, Any, Any]],
+) -> Any:
+    """Send a request through middleware. Raises LocalProtocolError if it is not a request."""
+    from mcpio.app.middleware import wrapped
+
+    method = method_to_send(request, Kind.REQUEST)
+    call = OutgoingCall(request.method if method is None else method.name, client, retry)
+    return await wrapped(lambda _, changed: send(changed), layers)(call, request)
+
+
+def _outcome(event: Any) -> Any:
+    return event.result if isinstance(event, ResponseReceived) else event.error
 
 
 _CALL_OPTIONS: Final = frozenset(CallOptions.__annotations__)

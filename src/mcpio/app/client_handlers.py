@@ -16,7 +16,7 @@ from mcpio.app.context import RequestScope
 from mcpio.errors import InvalidMessage
 
 if TYPE_CHECKING:
-    from mcpio.app.session import Handler
+    from mcpio.app.contracts import Handler
     from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
     from mcpio.types.roots import ListRootsResult, Root
     from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult

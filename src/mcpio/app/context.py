@@ -1,14 +1,17 @@
-"""What a handler sees of the request that it serves."""
+# ruff: noqa: SLF001 - the driving side of a scope is another view of the same object
+"""What a handler sees of the request that it serves: scopes for both roles, and for requests that became tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
+from mcpio.app.contracts import AskOptions, ProgressCallback, RunningTask
 from mcpio.app.reporting import is_only_the_end
 from mcpio.engine.connection import DEFAULT, Default
+from mcpio.engine.table import Phase
 from mcpio.errors import InvalidMessage, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived
 from mcpio.methods import official_name
@@ -18,55 +21,46 @@ if TYPE_CHECKING:
     from mcpio.app.forms import Form
     from mcpio.app.runtime import Runtime
     from mcpio.app.server_session import ServerSession
-    from mcpio.app.session import ProgressCallback, Session
-    from mcpio.app.tasks.running import RunningTask
+    from mcpio.app.session import Session
+    from mcpio.app.tasks.running import TaskRun
     from mcpio.engine.limits import Timeout
     from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
     from mcpio.types.logging import LoggingLevel
     from mcpio.types.roots import Root
     from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
 
-__all__ = ["AskOptions", "Context", "RequestScope"]
+__all__ = ["AskOptions", "Context", "RequestScope", "TaskContext", "TaskScope"]
 
 T = TypeVar("T")
 
 
-class AskOptions(TypedDict, total=False):
-    """What every question of a handler to its client takes beside the question."""
-
-    key: str | None
-    """Names the question where a handler is run again with the answers, as in the stateless era; without it, the order
-    of the questions does. In a handshake session nothing hangs on it: the answer comes while the handler waits."""
-    timeout: Timeout | float | Default | None
-    """Seconds, or a ``Timeout``; ``None`` waits for ever. People think longer than the default allows."""
-    on_progress: ProgressCallback | None
-    """Hears of progress: takes progress, total and message."""
-    task: bool | float | None
-    """Whether the client answers by a task (2025-11-25), which is waited for all the same: where it takes long, the
-    client can tell how it goes. A number is for how many seconds it is asked to keep the task. ``LocalProtocolError``
-    when the client did not declare that it does that; the roots are never a task."""
-
-
 class RequestScope:
-    """One request of the peer's, while it is served. Its plain calls do not wait: any function can use them."""
+    """One request of the peer while it is served. Its plain calls do not wait, so any function can use them."""
 
     __slots__ = ("_event", "_from_peer", "_given_up", "_in_loop", "_session")
 
     def __init__(self, session: Session, event: RequestReceived) -> None:
         self._session = session
         self._event = event
+        # For a handler in a thread: the scope in the loop's thread that this one is a copy of.
         self._in_loop: RequestScope | None = None
+        # The errors that the peer answered with: a handler that lets one pass does not mean it as its own answer.
         self._from_peer: tuple[RequestError, ...] = ()
         self._given_up = False
 
     @property
+    def driving(self) -> _ScopeDriving:
+        """What sessions and registries call; handlers have no use for it."""
+        return _ScopeDriving(self)
+
+    @property
     def id(self) -> IncomingId:
-        """The request's name on this side: what ``related_to`` takes."""
+        """The id of the request on this side: the value for ``related_to``."""
         return self._event.id
 
     @property
     def method(self) -> str:
-        """The request's method."""
+        """The method of the request."""
         return official_name(self._event.request, self._event.raw["method"])
 
     @property
@@ -75,12 +69,12 @@ class RequestScope:
         return self._session
 
     def now(self) -> float:
-        """Return the time, in seconds on the clock of whatever carries the session."""
+        """Return the time in seconds, on the clock of what carries the session."""
         return self._session.driver.now()
 
     @property
     def cancelled(self) -> bool:
-        """Whether the peer gave the request up, or the connection ended. Nobody will read the answer."""
+        """Whether the peer cancelled the request, or the connection ended. The answer will not be read."""
         return self._given_up if self._in_loop is None else self._in_loop.cancelled
 
     @property
@@ -101,24 +95,24 @@ class RequestScope:
         return self._event.context
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report how far the work is. ``progress`` must increase; ``total`` is its value at the end.
+        """Report the progress of the work. ``progress`` must increase; ``total`` is its final value.
 
-        Does nothing when the peer did not ask for progress, or no longer wants an answer; what does not increase is
-        left out. ``LocalProtocolError`` for what is no number, and a message that is no text.
+        Does nothing if the peer did not ask for progress, or no longer wants the answer, or the value does not
+        increase. Raises LocalProtocolError if a value is not a number, or the message not a str.
         """
-        self.run_in_loop(lambda: self._session.send_progress(self._event.id, progress, total, message))
+        self.run_in_loop(lambda: self._session.driving.send_progress(self._event.id, progress, total, message))
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for so many seconds, on whichever event loop the server runs. With 0 or less, others get a turn.
+        """Sleep for some seconds, on any event loop. With 0 or less, let other tasks run.
 
-        ``RuntimeError`` in a handler that runs in a thread, which can use ``time.sleep``.
+        Raises RuntimeError in a handler that runs in a thread: use ``time.sleep`` there.
         """
         if self._in_loop is not None:
             raise RuntimeError("a handler that runs in a thread waits by time.sleep")
         await self._runtime.sleep(seconds)
 
     async def run_in_thread(self, function: Callable[[], T]) -> T:
-        """Run a blocking function in a thread, once there is one for this peer (``Limits.peer_threads``).
+        """Run a blocking function in a thread, as soon as this peer may have one (``Limits.peer_threads``).
 
         Cancelling the wait abandons the thread, which counts until the function returns.
         """
@@ -128,8 +122,8 @@ class RequestScope:
     def run_in_loop(self, function: Callable[[], T]) -> T:
         """Run a plain function in the loop's thread, and return what it returns.
 
-        For handlers that run in a thread (``blocking=True``) and want something of the session or the server that is
-        not here: only the loop's thread may touch those. ``NoBackChannel`` when the loop has ended.
+        A handler in a thread (``blocking=True``) must not touch the session or the server itself; with this it can.
+        Raises NoBackChannel if the loop has ended.
         """
         return self._runtime.from_thread(function) if self._in_loop is not None else function()
 
@@ -138,33 +132,50 @@ class RequestScope:
         """The event loop that the handler runs in."""
         return self._session.driver.runtime
 
-    def in_thread(self) -> Self:
-        """Return the same for a function that runs in a thread: its calls go through the loop's."""
-        other = copy(self)
-        other._in_loop = self  # noqa: SLF001  # a copy of this very object
-        return other
-
     @property
     def task(self) -> RunningTask | None:
-        """The task that the request became, which its work can describe; ``None`` where it is no task."""
+        """The task that the request became; ``None`` for a request that is not a task."""
         return None
 
-    def report(self, message: str, error: BaseException | None) -> None:
-        """Tell the operator what failed, unless it is just that the connection ends."""
+    def _report(self, message: str, error: BaseException | None) -> None:
         if error is None or not is_only_the_end(error, self._session.connection):
-            self._session.report(message, error)
+            self._session.driving.report(message, error)
 
-    def give_up(self) -> None:
-        """Note that nobody wants the answer any more."""
-        self._given_up = True
 
-    def has_from_peer(self, error: Exception) -> bool:
-        """Whether the peer answered a question of the handler's with this error: it is not meant for the peer."""
-        return any(error is known for known in self._from_peer)
+class _ScopeDriving:
+    """The side of a scope for sessions, tasks and registries: see ``contracts.ScopeDriving``."""
+
+    __slots__ = ("_scope",)
+
+    def __init__(self, scope: RequestScope) -> None:
+        self._scope = scope
+
+    @property
+    def event(self) -> RequestReceived:
+        """The request, as the engine reported it."""
+        return self._scope._event
+
+    def abandon(self) -> None:
+        """Record that the answer is no longer wanted."""
+        self._scope._given_up = True
+
+    def is_from_peer(self, error: Exception) -> bool:
+        """Whether the peer answered one of the handler's own requests with this very error."""
+        return any(error is known for known in self._scope._from_peer)
+
+    def for_thread(self) -> Any:
+        """Return a copy for a handler in a thread: its calls go through the loop's thread."""
+        other = copy(self._scope)
+        other._in_loop = self._scope
+        return other
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Report a failure to the operator, unless the connection merely ended."""
+        self._scope._report(message, error)
 
 
 class Context(RequestScope):
-    """What a tool, resource, prompt or completion sees of its request: a parameter annotated with it is filled in."""
+    """What a tool, resource, prompt or completion sees of its request. A parameter annotated with it is filled in."""
 
     __slots__ = ()
 
@@ -177,25 +188,25 @@ class Context(RequestScope):
 
     @property
     def state(self) -> Any:
-        """What the server's ``lifespan`` gave; ``None`` without one."""
+        """What the server's ``lifespan`` yielded; ``None`` without one."""
         return self._session.state
 
     def interrupt_stream(self, retry: float | None = None) -> bool:
-        """Over HTTP, end the exchange that waits for this request's answer; the client comes back for the answer.
+        """End the HTTP exchange that waits for this request's answer; the client reconnects for it (HTTP-19).
 
-        For work that takes long, where a connection held open costs more than one that is opened again (HTTP-19).
-        ``retry`` is how many seconds the client is to wait. Returns whether it was done: other transports have no
-        exchanges, and clients of revisions before 2025-11-25 do not come back.
+        For long work, where an open connection costs more than a new one. ``retry`` is the time in seconds after which
+        the client is to reconnect. Returns False if nothing was done: other transports have no exchanges, and clients
+        of revisions before 2025-11-25 do not reconnect.
         """
         interrupt = getattr(self._session.driver, "interrupt", None)
         return interrupt is not None and self.run_in_loop(lambda: interrupt(self.peer.via, retry))
 
     def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
-        """Send a log message to the client: any value that JSON can say, or else its ``repr``.
+        """Send a log message to the client: a value that JSON can express, or else its ``repr``.
 
-        When the request is over, as in the ``finally`` of a handler that is being cancelled, it is sent all the same:
-        over HTTP to the session's general stream, and without a session not at all. Left out below the level that the
-        client asked for. ``ValueError`` for a level that there is not.
+        Dropped below the level that the client asked for. After the answer, as in the ``finally`` of a handler that is
+        being cancelled, it is sent over HTTP on the session's general stream, and dropped where there is none. Raises
+        ValueError if the level is unknown.
         """
         self.run_in_loop(lambda: self._session.log(level, data, logger, related_to=self._event.id))
 
@@ -218,10 +229,11 @@ class Context(RequestScope):
     def sample(
         self, request: CreateMessageRequest, **options: Unpack[AskOptions]
     ) -> Coroutine[Any, Any, CreateMessageResult]:
-        """Ask the client's model. Errors are those of ``Session.request``; ``SamplingRejected`` when the user says no.
+        """Ask the client's model for a message.
 
-        ``LocalProtocolError`` when the client did not declare what it takes: see ``ctx.peer.capabilities``.
-        ``InvalidMessage`` when the model uses tools that it was not given, or none where it must (SAMP-08).
+        Raises as ``Session.request`` does, SamplingRejected if the user refuses, LocalProtocolError if the client did
+        not declare what the request needs (see ``ctx.peer.capabilities``), and InvalidMessage if the model uses tools
+        against ``tool_choice`` (SAMP-08).
         """
         return _sampled(self._ask(_sampling_request(request), options), request)
 
@@ -233,15 +245,16 @@ class Context(RequestScope):
         rounds: int = 10,
         **options: Unpack[AskOptions],
     ) -> Coroutine[Any, Any, CreateMessageResult]:
-        """Ask the client's model, and do what it wants done with these functions until it has an answer.
+        """Ask the client's model, and call these functions for it until it has an answer.
 
-        The functions are what ``Server.tool`` takes, and need not be the server's tools. The model learns of what
-        they raise. After ``rounds`` rounds of them it is asked for its answer without (SAMP-15). Otherwise as
-        ``sample``; ``TypeError`` and ``ValueError`` are those of ``Server.tool``.
+        The functions are such as ``Server.tool`` takes; they need not be tools of the server. What they raise is told
+        to the model. After ``rounds`` rounds the model is asked to answer without them (SAMP-15). Raises as ``sample``
+        does, and TypeError and ValueError as ``Server.tool`` does.
         """
         from mcpio.app.sampling import sample_with_tools
 
-        return sample_with_tools(self, _sampling_request(request), functions, rounds, options)
+        tools = self._session.server.make_tools(functions)
+        return sample_with_tools(self, _sampling_request(request), tools, rounds, options)
 
     @overload
     def elicit(
@@ -254,21 +267,20 @@ class Context(RequestScope):
     ) -> Coroutine[Any, Any, ElicitAnswer[T]]: ...
 
     def elicit(self, request: Any, form: Any = None, /, **options: Unpack[AskOptions]) -> Coroutine[Any, Any, Any]:
-        """Ask the client's user to fill in a form, never for secrets (ELIC-13).
+        """Ask the client's user to fill in a form; never ask for secrets (ELIC-13).
 
-        With a message and a class (or a ``Form``), the class says what the form has, and the answer is ``Accepted``
-        with a value of the class, ``Declined`` or ``Cancelled``; with a request of your own, it is the plain result.
-        All three actions call for different handling (ELIC-11). What is accepted fits the form, or
-        ``InvalidMessage`` is raised (ELIC-12).
+        With a message and a class (or a ``Form``), the form follows from the class, and the answer is ``Accepted`` with
+        a value of it, ``Declined`` or ``Cancelled``; handle all three (ELIC-11). With a request of your own, the answer
+        is the plain result. Accepted content fits the form, or InvalidMessage is raised (ELIC-12).
 
-        ``LocalProtocolError`` when the client did not declare what it takes (see ``ctx.peer.capabilities``), or speaks
-        a revision without such fields. ``TypeError`` says why a class is no form.
+        Raises LocalProtocolError if the client did not declare forms (see ``ctx.peer.capabilities``), or its revision
+        cannot express them, and TypeError if the class cannot be a form.
         """
         from mcpio.app.elicitation import ask_by_form, ask_user
 
         ask, revision = partial(self._ask, options=options), self.peer.revision
         if form is None:
-            return ask_user(request, ask, self._session, revision)
+            return ask_user(request, ask, self._session.driving.url_elicitations, revision)
         return ask_by_form(request, form, ask, revision)
 
     def elicit_url(
@@ -281,27 +293,29 @@ class Context(RequestScope):
     ) -> Coroutine[Any, Any, ElicitAnswer[str]]:
         """Ask the client's user to visit a web address, for what must not pass through the client (ELIC-14).
 
-        ``url`` is the address, or a function that makes it from the elicitation's id: without ``elicitation_id``, one
-        that nobody can guess. ``Accepted`` has the id, and means that the user agreed to go, no more (ELIC-15); when
-        they are done there, ``Server.notify_elicitation_complete`` says so to the client.
+        ``url`` is the address, or a function that makes it from the elicitation's id, which is random by default.
+        ``Accepted`` has the id, and means only that the user agreed to go (ELIC-15); when they are done,
+        ``Server.notify_elicitation_complete`` tells the client.
 
-        Whoever opens the address may be somebody else: compare their login with ``ctx.peer.principal`` (ELIC-20).
-        ``LocalProtocolError`` when the client did not declare ``elicitation.url``, ``ValueError`` for no web address.
+        Another person may open the address: compare their login with ``ctx.peer.principal`` (ELIC-20). Raises
+        LocalProtocolError if the client did not declare ``elicitation.url``, and ValueError if ``url`` is not a web
+        address.
         """
         from mcpio.app.elicitation import ask_by_url
 
         id = elicitation_id or self._session.driver.runtime.entropy(16).hex()
-        return ask_by_url(message, url, id, partial(self._ask, options=options), self._session)
+        known = self._session.driving.url_elicitations
+        return ask_by_url(message, url, id, partial(self._ask, options=options), known)
 
     def roots(self, **options: Unpack[AskOptions]) -> Coroutine[Any, Any, tuple[Root, ...]]:
-        """Return the client's roots. ``LocalProtocolError`` when the client did not declare any.
+        """Return the client's roots. Raises LocalProtocolError if the client did not declare roots.
 
-        A client that tells of changes is asked once, and again after each of them (ROOT-06). The roots are what the
-        user wants looked at, no access control; ``root_of`` compares paths with them.
+        A client that reports changes is asked once, and again after each change (ROOT-06). Roots say what the user
+        wants looked at; they are not access control. ``root_of`` compares paths with them.
         """
         from mcpio.types.roots import ListRootsRequest
 
-        known = self._session.root_list
+        known = self._session.driving.root_list
         if known is None:
             return _roots_of(self._ask(ListRootsRequest(), options))
         if known.current is not None:
@@ -311,18 +325,18 @@ class Context(RequestScope):
     def _ask(self, request: Any, options: AskOptions) -> Coroutine[Any, Any, Any]:
         if self._in_loop is not None:
             raise RuntimeError("a handler that runs in a thread cannot wait for the client: make it async")
-        way = partial(_way_to, options.get("task"))
-        return self._answer_to(way, request, options.get("timeout", DEFAULT), options.get("on_progress"))
+        task = options.get("task")
+        return self._answer_to(request, task, options.get("timeout", DEFAULT), options.get("on_progress"))
 
     async def _answer_to(
         self,
-        way: Callable[[Session], Callable[..., Coroutine[Any, Any, Any]]],
         request: Any,
+        task: bool | float | None,
         timeout: Timeout | float | Default | None,
         on_progress: ProgressCallback | None,
     ) -> Any:
-        """Ask by what ``way`` gives for a session, and note an error that the peer answers with."""
-        send = way(self._session)
+        """Send a request to the client, and remember an error that it answers with."""
+        send = self._session.driving.sender(task)
         try:
             return await send(request, timeout=timeout, on_progress=on_progress, related_to=self._event.id)
         except RequestError as error:
@@ -330,12 +344,88 @@ class Context(RequestScope):
             raise
 
 
-def _way_to(task: bool | float | None, session: Session) -> Callable[..., Coroutine[Any, Any, Any]]:
-    return session.sender(task)
+class _InTask(RequestScope):
+    """What differs for a request that became a task: it outlives the request, and perhaps the session."""
+
+    __slots__ = ()
+
+    _task: TaskRun
+
+    @property
+    def task(self) -> RunningTask:
+        """The task that the request became."""
+        return self._task
+
+    def now(self) -> float:
+        """Return the time in seconds, on the clock of the host where the task runs."""
+        return self._task.host.now()
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report the progress of the work. See ``RequestScope.progress``."""
+        self.run_in_loop(lambda: self._task.report_progress(progress, total, message))
+
+    async def run_in_thread(self, function: Callable[[], T]) -> T:
+        """Run a blocking function in a thread. See ``RequestScope.run_in_thread``."""
+        return await self._task.run_in_thread(function)
+
+    @property
+    def _runtime(self) -> Runtime:
+        return self._task.host.runtime
+
+    def _report(self, message: str, error: BaseException | None) -> None:
+        self._task.report(message, error)
+
+
+class TaskScope(_InTask):
+    """The scope of a request that a client serves as a task."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: TaskRun, session: Any, event: RequestReceived) -> None:
+        super().__init__(session, event)
+        self._task = task
+
+
+class TaskContext(_InTask, Context):
+    """The context of a tool that runs as a task."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: TaskRun, session: Any, event: RequestReceived) -> None:
+        super().__init__(session, event)
+        self._task = task
+
+    @property
+    def state(self) -> Any:
+        """What the ``lifespan`` around the work yielded."""
+        return self._task.state
+
+    def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
+        """Send a log message to the client, if the session that began the task is open. See ``Context.log``."""
+        self.run_in_loop(lambda: self._log(level, data, logger))
+
+    def _log(self, level: LoggingLevel, data: Any, logger: str | None) -> None:
+        session: Any = self._task.session
+        if session is not None and session.connection.phase not in _ENDING:
+            session.log(level, data, logger, meta=self._task.related)
+
+    async def _answer_to(self, request: Any, task: Any, timeout: Any, on_progress: Any) -> Any:
+        def sender(session: Any) -> Callable[..., Any]:
+            send: Callable[..., Any] = session.driving.sender(task)
+            return send
+
+        try:
+            return await self._task.ask(sender, request, timeout=timeout, on_progress=on_progress)
+        except RequestError as error:
+            self._from_peer = (*self._from_peer, error)
+            raise
+
+
+_ENDING: Final = (Phase.CLOSING, Phase.CLOSED)
 
 
 def _sampling_request(request: Any) -> CreateMessageRequest:
-    """Return what the client's model is asked with. ``TypeError`` for anything else, text included."""
+    """Return the request, or raise a TypeError that shows how to make one."""
     from mcpio.types.sampling import CreateMessageRequest
 
     if isinstance(request, CreateMessageRequest):

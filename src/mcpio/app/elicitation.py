@@ -34,7 +34,6 @@ from mcpio.web_address import WebAddress, web_address
 
 if TYPE_CHECKING:
     from mcpio.app.forms import Form
-    from mcpio.app.server_session import ServerSession
     from mcpio.revisions import Revision
     from mcpio.types.elicitation import ElicitResult, ElicitValue, PrimitiveSchema
 
@@ -104,7 +103,7 @@ Ask = Callable[[Any], Coroutine[Any, Any, Any]]
 
 
 def ask_user(
-    request: ElicitFormRequest | ElicitURLRequest, ask: Ask, session: ServerSession, revision: Revision
+    request: ElicitFormRequest | ElicitURLRequest, ask: Ask, known: UrlElicitations, revision: Revision
 ) -> Coroutine[Any, Any, ElicitResult]:
     """Ask with a request of the author's own; what comes back is checked against it (ELIC-12).
 
@@ -112,7 +111,7 @@ def ask_user(
     """
     if isinstance(request, ElicitURLRequest):
         _check_address(request.url)
-        return _visited(ask(request), request.elicitation_id, session)
+        return _visited(ask(request), request.elicitation_id, known)
     if not isinstance(request, ElicitFormRequest):
         raise TypeError(f"give a request, or a message and the class of the form, not {request!r:.100}")
     for name, field in request.requested_schema.properties.items():
@@ -138,12 +137,12 @@ def ask_by_form(
 
 
 def ask_by_url(
-    message: str, url: str | Callable[[str], str], id: str, ask: Ask, session: ServerSession
+    message: str, url: str | Callable[[str], str], id: str, ask: Ask, known: UrlElicitations
 ) -> Coroutine[Any, Any, ElicitAnswer[str]]:
     """Ask to visit a web address, which may be made from the elicitation's id. ``ValueError`` for what is none."""
     address = required("url", url(id) if callable(url) else url, str)
     _check_address(address)
-    return _agreed(_visited(ask(ElicitURLRequest(message, address, id)), id, session), id)
+    return _agreed(_visited(ask(ElicitURLRequest(message, address, id)), id, known), id)
 
 
 def _check_address(url: str) -> None:
@@ -163,14 +162,14 @@ async def _read(asked: Coroutine[Any, Any, ElicitResult], form: Form[T]) -> Elic
     return answer_of(await asked, form.read)
 
 
-async def _visited(asked: Coroutine[Any, Any, ElicitResult], id: str | None, session: ServerSession) -> ElicitResult:
+async def _visited(asked: Coroutine[Any, Any, ElicitResult], id: str | None, known: UrlElicitations) -> ElicitResult:
     # Recorded before it goes out: the user may be done there before their client has answered.
-    is_news = id is not None and session.begin_visit(id)
+    is_news = id is not None and known.begin(id)
     try:
         result = await asked
     except (LocalProtocolError, NoBackChannel):
         if is_news:
-            session.withdraw_visit(str(id))
+            known.withdraw(str(id))
         raise
     return attrs.evolve(result, content=None)
 
@@ -304,44 +303,44 @@ MOST_URL_ELICITATIONS: Final = 1024
 class UrlElicitations:
     """Elicitations by id, each under way or done."""
 
-    __slots__ = ("_visits",)
+    __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._visits: dict[str, _Visit] = {}
+        self._known: dict[str, _Elicitation] = {}
 
     def __contains__(self, id: str) -> bool:
-        return id in self._visits
+        return id in self._known
 
     def is_done(self, id: str) -> bool:
         """Whether it is done. ``KeyError`` for what is not known."""
-        return self._visits[id].is_done
+        return self._known[id].is_done
 
     def begin(self, id: str) -> bool:
         """Record that the user was asked; return whether that is news. A known elicitation stays as it is."""
-        if id in self._visits:
+        if id in self._known:
             return False
-        if len(self._visits) >= MOST_URL_ELICITATIONS:
+        if len(self._known) >= MOST_URL_ELICITATIONS:
             self._forget_one()
-        self._visits[id] = _Visit()
+        self._known[id] = _Elicitation()
         return True
 
     def withdraw(self, id: str) -> None:
         """Forget an elicitation that could not be sent."""
-        self._visits.pop(id, None)
+        self._known.pop(id, None)
 
     def finish(self, id: str) -> bool:
         """Note that it is done, and wake who waits; return whether that is news: it was under way (ELIC-16)."""
-        visit = self._visits.get(id)
-        if visit is None or visit.is_done:
+        each = self._known.get(id)
+        if each is None or each.is_done:
             return False
-        visit.is_done = True
-        for waiter in visit.waiters:
+        each.is_done = True
+        for waiter in each.waiters:
             waiter.set(None)
         return True
 
     async def wait_for(self, id: str, waiter: OneShot) -> None:
-        """Return when it is done, or raise what ``give_up`` says. ``KeyError`` for what is not known."""
-        waiters = self._visits[id].waiters
+        """Return when it is done, or raise what ``fail_waiters`` says. ``KeyError`` for what is not known."""
+        waiters = self._known[id].waiters
         waiters[waiter] = None
         try:
             error = await waiter.wait()
@@ -352,22 +351,22 @@ class UrlElicitations:
 
     def save(self) -> dict[str, bool]:
         """Return which ids are known, oldest first, and whether each is done."""
-        return {id: visit.is_done for id, visit in self._visits.items()}
+        return {id: each.is_done for id, each in self._known.items()}
 
-    def give_up(self, error: Exception) -> None:
+    def fail_waiters(self, error: Exception) -> None:
         """Wake all who wait with an error: no word can come any more."""
-        for visit in self._visits.values():
-            for waiter in visit.waiters:
+        for each in self._known.values():
+            for waiter in each.waiters:
                 waiter.set(error)
 
     def _forget_one(self) -> None:
-        for id, visit in self._visits.items():
-            if not visit.waiters:
-                del self._visits[id]
+        for id, each in self._known.items():
+            if not each.waiters:
+                del self._known[id]
                 return
 
 
-class _Visit:
+class _Elicitation:
     __slots__ = ("is_done", "waiters")
 
     def __init__(self) -> None:

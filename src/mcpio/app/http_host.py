@@ -142,7 +142,7 @@ class HttpHost:
     def fail_abandoned(self) -> None:
         """Answer requests whose handlers were cut off with an error that says so (P4)."""
         for served, hosted in tuple(self._sessions.values()):
-            served.fail_abandoned()
+            served.driving.fail_abandoned()
             hosted.wake()
 
     def touch(self, session: HttpSession) -> None:
@@ -166,7 +166,7 @@ class HttpHost:
                         elif event.__class__ is SessionClosed:
                             self._close(session)
                         elif session.key in sessions:  # otherwise it could not be begun, and was reported
-                            sessions[session.key][0].handle(event)  # type: ignore[arg-type]  # an event of its engine
+                            sessions[session.key][0].driving.handle(event)  # type: ignore[arg-type]  # an event of its engine
                     except Exception as error:
                         self.report("a session failed", error)
                         session.connection.abort(error)
@@ -187,7 +187,7 @@ class HttpHost:
         """Let go on handlers whose results wait for their client to read what it has."""
         found = self._sessions.get(session.key)
         if found is not None:
-            found[0].note_room()
+            found[0].driving.note_room()
 
     # Sessions that outlive the process
 
@@ -239,7 +239,7 @@ class HttpHost:
         from mcpio.app.session_snapshot import SavedSession  # as above
 
         try:
-            served.resume(SavedSession.read(saved), self._unanswered)
+            served.driving.resume(SavedSession.read(saved), self._unanswered)
         except Exception as error:
             self.report("a stored session cannot go on", error)
             session.connection.abort(error)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
+from mcpio.app.contracts import PeerSession
 from mcpio.app.reporting import Throttle
 from mcpio.app.schema.plain import to_json
 from mcpio.errors import InvalidMessage
@@ -15,18 +16,13 @@ from mcpio.types._fields import EMPTY
 from mcpio.types.logging import LoggingLevel, LoggingMessageNotification
 
 if TYPE_CHECKING:
-    from mcpio.app.server_session import ServerSession
     from mcpio.events import IncomingId
     from mcpio.observe.redaction import Redactor
 
-__all__ = ["LogFilter", "LogOutlet", "redact_secrets"]
-
-LogFilter: TypeAlias = "Callable[[ServerSession, LoggingMessageNotification], LoggingMessageNotification | None]"
-"""Takes a log message before it goes out, and returns it, another in its place, or ``None`` to keep it in (LOG-07).
-A plain function, called without waiting. A message that it fails for stays in, and the failure is reported."""
+__all__ = ["LogOutlet", "redact_secrets"]
 
 
-def redact_secrets(session: ServerSession | None, message: LoggingMessageNotification) -> LoggingMessageNotification:
+def redact_secrets(session: Any, message: LoggingMessageNotification) -> LoggingMessageNotification:
     """Return a log message without its secrets, as ``Redactor()`` finds them.
 
     It goes by the names of members, such as ``password`` or ``api_key``, however deep, and by what tokens look like.
@@ -37,14 +33,29 @@ def redact_secrets(session: ServerSession | None, message: LoggingMessageNotific
     return message if found is message.data else attrs.evolve(message, data=found)
 
 
+class _Reporting(Protocol):
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Report a failure to the operator."""
+
+
+class LoggingSession(PeerSession, Protocol):
+    """A server session, as far as its log messages need it."""
+
+    @property
+    def driving(self) -> _Reporting:
+        """The drivers' side of the session."""
+
+    def tell(self, notification: Any, *, related_to: IncomingId | None = None) -> bool:
+        """Send a notification if the client can take it."""
+
+
 class LogOutlet:
     """The log messages of one session."""
 
     __slots__ = ("_session", "_throttle")
 
-    def __init__(self, session: ServerSession) -> None:
+    def __init__(self, session: LoggingSession, rate: float) -> None:
         self._session = session
-        rate = session.server.options.limits.logs_per_second
         self._throttle = Throttle(rate, rate)
 
     @property
@@ -54,6 +65,7 @@ class LogOutlet:
 
     def send(
         self,
+        log_filter: Callable[[Any, LoggingMessageNotification], LoggingMessageNotification | None] | None,
         level: LoggingLevel,
         data: Any,
         logger: str | None,
@@ -64,11 +76,11 @@ class LogOutlet:
         session = self._session
         if not self._throttle.admits(session.driver.now()):
             return
-        chosen = session.server.log_filter or redact_secrets
+        chosen = log_filter or redact_secrets
         try:
             message = chosen(session, LoggingMessageNotification(level, _sayable(data), logger, meta=meta or EMPTY))
         except Exception as error:
-            session.report("the log filter failed, and the message was kept in", error)
+            session.driving.report("the log filter failed, and the message was kept in", error)
             return
         if message is None:
             return

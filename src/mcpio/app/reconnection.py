@@ -1,69 +1,116 @@
-"""A session that is lost, opened anew inside the same client: by its server forgetting it (SESS-06), or on the way.
+"""Replacing a lost session inside the same client, whether its server forgot it (SESS-06) or the connection broke.
 
-One mechanism for every transport whose sessions may be lost while the client goes on. The transport says when a session
-is lost, and when another can be opened.
+One mechanism for every transport that can reconnect. The transport says when a session is lost, and when to open the
+next; a client without such a transport has no reconnector, and its requests do not pass through here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mcpio.app.awaitables import check_nothing_waits, checked_callback
-from mcpio.app.session import Session
+from mcpio.engine.payloads import method_to_send
 from mcpio.engine.table import Phase
 from mcpio.errors import ConnectionLost, McpError, NoBackChannel
 from mcpio.events import CloseReason
+from mcpio.methods import Kind
 
 if TYPE_CHECKING:
-    from mcpio.app.client import Client
-    from mcpio.app.middleware import CallNext, OutgoingCall
-    from mcpio.app.runtime import OneShot
+    from mcpio.app.runtime import Driver, OneShot
+    from mcpio.engine.client import ClientConnection
 
-__all__ = ["SessionReconnector"]
+__all__ = ["Reconnectable", "SessionReconnector"]
+
+
+class _ClientDriving(Protocol):
+    def forget_tools(self) -> None:
+        """Drop the cached list of tools."""
+
+    def request_directly(self, request: Any) -> Coroutine[Any, Any, Any]:
+        """Send a request past the reconnector."""
+
+
+class Reconnectable(Protocol):
+    """A client, as its reconnector sees it."""
+
+    @property
+    def connection(self) -> ClientConnection:
+        """The engine: a connection that ``reopens``."""
+
+    @property
+    def driver(self) -> Driver:
+        """What carries the session."""
+
+    @property
+    def driving(self) -> _ClientDriving:
+        """The drivers' side of the client."""
+
+    async def initialize(self) -> None:
+        """Perform the handshake."""
+
+    def close(self, grace: float = 5.0) -> None:
+        """Close the connection."""
+
+
+class _State(Enum):
+    OPEN = auto()
+    """Requests pass."""
+    LOST = auto()
+    """Requests wait for the next session."""
+    OVER = auto()
+    """There will be no further session."""
 
 
 class SessionReconnector:
-    """Shakes hands again when the transport says so. Requests that begin meanwhile wait for it.
+    """Opens the next session when the transport says so; requests that begin meanwhile wait for it.
 
-    Requests that were under way when the session was lost have failed; whether one is sent again is for ``retry`` to
-    say. What the server has to know again is told to it again, before anything that waits: which resources the client
-    is subscribed to, and the level of its logs. It is middleware, and stands inside of all other.
+    Requests under way when the session was lost have failed; ``retry`` decides whether they are sent again. Before
+    anything that waits, the new session is told what the server knew of the last one: the subscriptions to resources,
+    and the log level.
     """
 
-    def __init__(self, client: Client, on_lost: Callable[[], None] | None) -> None:
-        """``on_lost`` is called for each session that is lost, before the next one begins."""
+    def __init__(self, client: Reconnectable, on_lost: Callable[[], None] | None) -> None:
+        """``on_lost`` is called for each lost session, before the next one begins."""
         self._client = client
         self._on_lost = checked_callback("on_session_lost", on_lost)
-        self._waiting: list[OneShot] | None = None
-        self._is_over = False
-        self._why: McpError | None = None
+        self._state = _State.OPEN
+        self._waiting: list[OneShot] = []
+        # Why no session could be opened any more; None while there is one, and where the client itself was closed.
+        self._failure: McpError | None = None
         self._losses = 0
         self._subscriptions: dict[str, Any] = {}
         self._log_level: Any = None
 
-    async def __call__(self, call: OutgoingCall, request: Any, call_next: CallNext) -> Any:
-        """Be the middleware."""
-        while self._waiting is not None:
+    async def send(self, send: Callable[[Any], Coroutine[Any, Any, Any]], request: Any) -> Any:
+        """Send a request in the current session, or in the next one if that was lost; return its typed result."""
+        has_waited = False
+        while self._state is _State.LOST:
+            has_waited = True
             opened = self._client.driver.runtime.one_shot()
             self._waiting.append(opened)
             await opened.wait()
-            if self._is_over and self._why is None:
-                raise NoBackChannel("the session was lost, and another could not be had")
-        if self._why is not None:
-            raise NoBackChannel(f"the session was lost, and another could not be had: {self._why}")
-        result = await call_next(request)
-        match call.method:
+        if self._state is _State.OVER and (has_waited or self._failure is not None):
+            why = "" if self._failure is None else f": {self._failure}"
+            raise NoBackChannel(f"the session was lost, and another could not be had{why}")
+        result = await send(request)
+        self._record(request)
+        return result
+
+    def _record(self, request: Any) -> None:
+        """Remember a successful request that the next session has to repeat."""
+        method = method_to_send(request, Kind.REQUEST)
+        match "" if method is None else method.name:
             case "resources/subscribe":
                 self._subscriptions[request.uri] = request
             case "resources/unsubscribe":
                 self._subscriptions.pop(request.uri, None)
             case "logging/setLevel":
                 self._log_level = request
-        return result
 
     def begin(self, again_in: float | None) -> None:
-        """Take note that the session is lost. ``again_in`` says when to begin another; ``None`` for never."""
+        """Record that the session was lost, and open the next after ``again_in`` seconds; ``None`` for never."""
         self.lose()
         self.tell()
         if again_in is None:
@@ -72,14 +119,14 @@ class SessionReconnector:
             self._client.driver.runtime.spawn(self._open(again_in))
 
     def lose(self) -> None:
-        """Take note that the session is lost: requests wait. ``tell``, and then ``open`` or ``give_up``, follow."""
+        """Record that the session was lost, so that requests wait. Call ``tell``, then ``open`` or ``give_up``."""
         self._losses += 1
-        if self._waiting is None:
-            self._waiting = []
-        self._client.forget_tools()
+        if self._state is _State.OPEN:
+            self._state = _State.LOST
+        self._client.driving.forget_tools()
 
     def tell(self) -> None:
-        """Call whoever wants to hear of each session that is lost."""
+        """Call the program's callback for lost sessions."""
         if self._on_lost is None:
             return
         try:
@@ -88,34 +135,36 @@ class SessionReconnector:
             self._client.driver.report("the callback for a lost session failed", error)
 
     async def open(self) -> None:
-        """Shake hands, restore what the server has to know, and go on with what waits.
+        """Perform the handshake, restore what the server has to know, and let waiting requests go on.
 
-        Raises ``ConnectFailed`` when the handshake fails, and ``McpError`` when the session is lost once more.
+        Raises ConnectFailed if the handshake fails, and McpError if the session is lost again.
         """
         client, losses = self._client, self._losses
         await client.initialize()
         for request in (*([] if self._log_level is None else [self._log_level]), *self._subscriptions.values()):
             try:
-                await Session.request(client, request)
+                await client.driving.request_directly(request)
             except McpError as error:
                 if client.connection.phase is not Phase.OPERATING:
                     raise
                 client.driver.report("the server does not know any more what it was asked for", error)
         if self._losses > losses:
             raise ConnectionLost("the session was lost as soon as it was opened")
-        self._go_on()
+        self._leave_lost(_State.OPEN)
 
     def give_up(self, why: McpError | None = None) -> None:
-        """Take note that no session can come any more: what waits fails with ``NoBackChannel``. Twice does nothing.
+        """Record that no session can come any more: waiting and later requests fail. A second time does nothing.
 
-        ``why`` is for those who wait, and for those who come later. ``None`` where the client was closed.
+        ``why`` is told to them; ``None`` if the client was closed.
         """
-        if not self._is_over:
-            self._is_over, self._why = True, why
-        self._go_on()
+        if self._state is not _State.OVER:
+            self._failure = why
+            self._leave_lost(_State.OVER)
 
-    def _go_on(self) -> None:
-        waiting, self._waiting = self._waiting or (), None
+    def _leave_lost(self, state: _State) -> None:
+        if self._state is not _State.OVER:
+            self._state = state
+        waiting, self._waiting = self._waiting, []
         for opened in waiting:
             opened.set(None)
 
@@ -126,7 +175,7 @@ class SessionReconnector:
             await self.open()
         except McpError as error:
             if self._losses > losses:
-                return  # It was lost again, and that is seen to.
+                return  # lost again meanwhile, which has started another attempt
             if self._was_closed():
                 self.give_up()
                 return
@@ -135,7 +184,7 @@ class SessionReconnector:
             self.give_up(error)
 
     def _was_closed(self) -> bool:
-        """Whether it is our own side that ended the connection."""
+        """Whether this side closed the connection."""
         connection = self._client.connection
         end = connection.end
         return connection.phase is Phase.CLOSING if end is None else end.reason is CloseReason.CLOSED

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import attrs
 
@@ -14,24 +14,39 @@ from mcpio.types.sampling import SamplingMessage, ToolChoice, ToolResultContent,
 from mcpio.types.tools import CallToolRequest, CallToolResult
 
 if TYPE_CHECKING:
-    from mcpio.app.context import AskOptions, Context
-    from mcpio.app.registry.tools import Tools
+    from mcpio.app.contracts import AskOptions
     from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult, ModelPreferences
 
 __all__ = ["choose_model", "fault_in_sampled", "sample_with_tools"]
 
 
+class SamplingScope(Protocol):
+    """The context of a request, as far as sampling needs it."""
+
+    def sample(self, request: CreateMessageRequest, **options: Unpack[AskOptions]) -> Awaitable[CreateMessageResult]:
+        """Ask the client's model."""
+
+
+class ToolSet(Protocol):
+    """Tools, as far as a model needs them."""
+
+    def page(self, cursor: str | None, size: int | None) -> Any:
+        """Return a page of their descriptions."""
+
+    def call(self, scope: Any, request: CallToolRequest) -> Any:
+        """Call one of them."""
+
+
 async def sample_with_tools(
-    scope: Context,
+    scope: SamplingScope,
     request: CreateMessageRequest,
-    functions: Iterable[Callable[..., Any]],
+    tools: ToolSet,
     rounds: int,
     options: AskOptions,
 ) -> CreateMessageResult:
     """Return the model's last word. See ``Context.sample_with_tools``."""
     if rounds < 1:
         raise ValueError(f"a model gets one round with its tools at least, not {rounds}")
-    tools = scope.session.server.make_tools(functions)
     request = attrs.evolve(request, tools=tuple(tools.page(None, None).items))
     key = options.get("key")
     asked = 0
@@ -51,7 +66,7 @@ async def sample_with_tools(
         asked += 1
 
 
-async def _used(scope: Context, tools: Tools, use: ToolUseContent) -> ToolResultContent:
+async def _used(scope: SamplingScope, tools: ToolSet, use: ToolUseContent) -> ToolResultContent:
     """Call a tool for the model, which learns of failures and goes on."""
     try:
         result = tools.call(scope, CallToolRequest(use.name, use.input))

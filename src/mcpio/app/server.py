@@ -11,7 +11,9 @@ import attrs
 
 from mcpio import types  # what belongs to one feature is loaded when a server has it
 from mcpio._checks import checked, chosen, is_count, required
-from mcpio.app.context import Context
+from mcpio.app.awaitables import checked_callback
+from mcpio.app.context import Context, TaskContext
+from mcpio.app.contracts import Handler
 from mcpio.app.registry.completion import Completions
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.prompts import Prompts
@@ -29,8 +31,7 @@ from mcpio.app.registry.resources import Resources, not_found
 from mcpio.app.registry.tools import Tools
 from mcpio.app.reporting import FaultReports
 from mcpio.app.runtime import Driver
-from mcpio.app.server_session import ServerSession, checked_level
-from mcpio.app.session import Handler, checked_callback
+from mcpio.app.server_session import NotificationHandler, ServerSession, checked_level
 from mcpio.app.thread_pool import ThreadPool
 from mcpio.engine.ledger import Ledger
 from mcpio.engine.options import Options
@@ -50,8 +51,8 @@ from mcpio.types.logging import LoggingLevel
 from mcpio.types.tools import ListToolsRequest, ListToolsResult, ToolListChangedNotification
 
 if TYPE_CHECKING:
-    from mcpio.app.logs import LogFilter
-    from mcpio.app.middleware import Middleware
+    from mcpio.app.contracts import Middleware
+    from mcpio.app.server_session import LogFilter
     from mcpio.app.session_snapshot import SavedSession
     from mcpio.app.tasks.receiver import TaskOptions, ToolTasks
     from mcpio.types.logging import SetLevelRequest
@@ -71,9 +72,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 Lifespan: TypeAlias = Callable[["Server"], AbstractAsyncContextManager[Any]]
 """Opens what handlers need, around the serving; what it gives is ``Context.state``."""
-
-NotificationHandler: TypeAlias = Callable[[ServerSession, Any], None]
-"""Takes the session and the typed notification; ``None`` for ``notifications/initialized``. A plain function."""
 
 
 class Server:
@@ -231,9 +229,9 @@ class Server:
 
         def register(function: F) -> F:
             if template.variables:
-                self.resources.templates.add(uri, make_template(template, function, options))
+                self.resources.templates.add(uri, make_template(template, function, options, context=Context))
             else:
-                self.resources.static.add(uri, make_resource(uri, function, options))
+                self.resources.static.add(uri, make_resource(uri, function, options, context=Context))
             return function
 
         return register
@@ -270,7 +268,7 @@ class Server:
             raise TypeError("give either prompt= or resource=")
 
         def register(function: F) -> F:
-            endpoint = RegisteredFunction(function, blocking=blocking)
+            endpoint = RegisteredFunction(function, blocking=blocking, context=Context)
             if prompt is not None:
                 self.completions.add_to_prompt(prompt, argument, endpoint)
             else:
@@ -299,12 +297,12 @@ class Server:
         """
         tools = Tools(lambda: None, mask_errors=self.tools.masks_errors)
         for function in functions:
-            tool = make_tool(function, {}, level=4)
+            tool = make_tool(function, {}, context=Context, level=4)
             tools.add(tool.description.name, tool)
         return tools
 
     def _add_tool(self, function: F, options: ToolOptions, level: int) -> F:
-        tool = make_tool(function, options, level=level + 1)
+        tool = make_tool(function, options, context=Context, level=level + 1)
         if tool.description.execution is not None and self.tasks is None:
             self._keep_tasks()
         self.tools.add(tool.description.name, tool)
@@ -321,6 +319,7 @@ class Server:
             options or TaskOptions(),
             page_size=self._page_size,
             thread_pool=self.thread_pool,
+            new_context=TaskContext,
         )
         self.handlers.update(self.tasks.handlers)
         for session in self.sessions:
@@ -335,7 +334,7 @@ class Server:
         return call(scope, request)
 
     def _add_prompt(self, function: F, options: PromptOptions) -> F:
-        prompt = make_prompt(function, options)
+        prompt = make_prompt(function, options, context=Context)
         self.prompts.add(prompt.description.name, prompt)
         return function
 
@@ -353,7 +352,9 @@ class Server:
         """
         wanted = (uri, within) if isinstance(within, str) else (uri, *within)
         update = types.ResourceUpdatedNotification(uri)
-        return sum(session.tell_as_all(update) for session in self.sessions if any(map(session.is_subscribed, wanted)))
+        return sum(
+            session.driving.broadcast(update) for session in self.sessions if any(map(session.is_subscribed, wanted))
+        )
 
     def notify_elicitation_complete(self, id: str) -> bool:
         """Tell the client whose user was sent to a web address that it is done; return whether that was news (ELIC-16).
@@ -362,7 +363,7 @@ class Server:
         that no open session knows nobody is told.
         """
         for session in self.sessions:
-            if session.has_visit(id):
+            if session.driving.has_elicitation(id):
                 return session.notify_elicitation_complete(id)
         return False
 
@@ -413,7 +414,7 @@ class Server:
 
     def session(self, connection: ServerConnection, driver: Driver, state: Any = None) -> ServerSession:
         """Return the session of a connection, for the driver to call ``process`` of."""
-        session = ServerSession(self, connection, driver, state)
+        session = ServerSession(self, connection, driver, state, new_scope=Context)
         self._sessions[session] = None
         if self.tasks is not None:
             self.tasks.attach(driver, state, session)
@@ -465,16 +466,16 @@ class Server:
     def _subscribe(self, scope: Context, request: SubscribeRequest) -> EmptyResult:
         if self.resources.find(request.uri) is None:
             raise not_found(scope, request.uri)
-        scope.session.subscribe(request.uri)
+        scope.session.driving.subscribe(request.uri)
         return EmptyResult()
 
     def _broadcast(self, notification: Any) -> None:
         for session in self.sessions:
-            session.tell_as_all(notification)
+            session.driving.broadcast(notification)
 
 
 def _unsubscribe(scope: Context, request: UnsubscribeRequest) -> EmptyResult:
-    scope.session.unsubscribe(request.uri)
+    scope.session.driving.unsubscribe(request.uri)
     return EmptyResult()
 
 

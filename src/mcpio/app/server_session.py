@@ -1,49 +1,111 @@
-"""One session of a server: which function serves which request, and what the session remembers of its client."""
+# ruff: noqa: SLF001 - ServerDriving is the drivers' half of ServerSession; the two classes share one state
+"""One session of a server: the handlers of its requests, and what the server knows of this client."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 from mcpio import types  # what belongs to one feature is loaded when a call needs it
-from mcpio.app.context import Context
-from mcpio.app.session import Handler, Session
+from mcpio.app.session import Handler, Session, SessionDriving
 from mcpio.errors import ErrorCode, LocalProtocolError, NoBackChannel, RequestError
 from mcpio.events import CloseReason, ConnectionClosed, Initialized, NotificationReceived, RequestReceived
-from mcpio.methods import declares, official_name
-from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel, at_least
+from mcpio.methods import METHODS, declares, official_name
+from mcpio.types.logging import LOGGING_LEVELS, LoggingLevel, LoggingMessageNotification, at_least
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mcpio.app.contracts import Middleware
     from mcpio.app.logs import LogOutlet
+    from mcpio.app.registry.completion import Completions
+    from mcpio.app.registry.prompts import Prompts
+    from mcpio.app.registry.resources import Resources
+    from mcpio.app.registry.tools import Tools
+    from mcpio.app.reporting import FaultReports
     from mcpio.app.roots import RootList
     from mcpio.app.runtime import Driver
-    from mcpio.app.server import Server
+    from mcpio.app.thread_pool import ThreadPool
+    from mcpio.engine.ledger import Ledger
+    from mcpio.engine.options import Options
     from mcpio.engine.server import ServerConnection
     from mcpio.events import IncomingId
+    from mcpio.types.lifecycle import Implementation
 
-__all__ = ["ServerSession", "checked_level"]
+__all__ = ["LogFilter", "NotificationHandler", "ServedBy", "ServerDriving", "ServerSession", "checked_level"]
+
+LogFilter: TypeAlias = "Callable[[ServerSession, LoggingMessageNotification], LoggingMessageNotification | None]"
+"""Takes an outgoing log message, and returns it, another in its place, or ``None`` to drop it (LOG-07). A plain
+function, called without waiting. If it raises, the message is dropped and the failure is reported."""
+NotificationHandler: TypeAlias = "Callable[[ServerSession, Any], None]"
+"""Takes the session and the typed notification; ``None`` for ``notifications/initialized``. A plain function."""
+
+
+class ServedBy(Protocol):
+    """The server of a session: a ``Server``, as its sessions and handlers see it."""
+
+    info: Implementation
+    log_level: LoggingLevel
+    log_filter: LogFilter | None
+    options: Options
+    tools: Tools
+    resources: Resources
+    prompts: Prompts
+    completions: Completions
+    handlers: dict[str, Handler]
+    notification_handlers: dict[str, NotificationHandler]
+    middlewares: tuple[Middleware, ...]
+    tasks: Any
+    ledger: Ledger
+    fault_reports: FaultReports
+    thread_pool: ThreadPool
+    undelivered: int
+
+    @property
+    def sessions(self) -> tuple[ServerSession, ...]:
+        """The sessions that are open now, the oldest first."""
+
+    def make_tools(self, functions: Iterable[Callable[..., Any]]) -> Tools:
+        """Return tools that are not offered to clients."""
+
+    def notify_resource_updated(self, uri: str, *, within: str | Iterable[str] = ()) -> int:
+        """Tell the subscribers of a resource that it changed."""
+
+    def notify_elicitation_complete(self, id: str) -> bool:
+        """Tell the client whose user was sent to a web address that they are done there."""
+
+    def forget(self, session: ServerSession) -> None:
+        """Remove a session that has ended."""
 
 
 class ServerSession(Session):
-    """A client, as the server sees it."""
+    """One client, as its server sees it."""
 
     connection: ServerConnection
-    server: Server
-    """What it is served by."""
+    server: ServedBy
+    """The ``Server``."""
     state: Any
-    """What the server's ``lifespan`` gave; ``None`` without one."""
+    """What the server's ``lifespan`` yielded; ``None`` without one."""
     log_level: LoggingLevel
-    """The least level of log messages that this client gets (LOG-08)."""
+    """The least severe level of log messages that this client gets (LOG-08)."""
     undelivered: int
-    """How many notifications for everybody, of lists and resources that changed, this client did not get (P11): they
-    were not declared to it, its session was not open yet, or not any more."""
+    """How many broadcasts, of changed lists and resources, this client did not get (P11): they were not declared to it,
+    its session was not open yet, or it had ended."""
 
-    _SLOW_FIX: ClassVar[str] = "make its function async, or register it with blocking=True to run it in a thread"
+    _SLOW_ADVICE: ClassVar[str] = "make its function async, or register it with blocking=True to run it in a thread"
 
-    def __init__(self, server: Server, connection: ServerConnection, driver: Driver, state: Any = None) -> None:
-        """Use ``Server.session``, which remembers the session for what is told to all."""
-        super().__init__(connection, driver)
+    def __init__(
+        self,
+        server: ServedBy,
+        connection: ServerConnection,
+        driver: Driver,
+        state: Any = None,
+        *,
+        new_scope: Callable[[Any, RequestReceived], Any],
+    ) -> None:
+        """Use ``Server.session``, which also adds the session to those that broadcasts go to."""
+        super().__init__(connection, driver, new_scope)
         self.server = server
         self.state = state
         self.log_level = server.log_level
@@ -54,47 +116,32 @@ class ServerSession(Session):
         self._fault_reports = server.fault_reports
         self._log_outlet: LogOutlet | None = None
 
-    def notify_elicitation_complete(self, id: str) -> bool:
-        """Tell the client that what its user was sent to a web address for is done; return whether that was news.
+    @property
+    def driving(self) -> ServerDriving:
+        """What drivers and the server call; programs have no use for it."""
+        return ServerDriving(self)
 
-        A second time nothing is sent (ELIC-16). Raises as ``notify`` does, and ``LocalProtocolError`` for an id that
-        this client was never sent, or so long ago that it is forgotten.
+    def notify_elicitation_complete(self, id: str) -> bool:
+        """Tell the client that its user is done at a web address; return False if it was told before (ELIC-16).
+
+        Raises as ``notify`` does, and LocalProtocolError if this client was never sent the elicitation, or so long ago
+        that it is forgotten.
         """
-        if self._visits is None or id not in self._visits:
+        if self._url_elicitations is None or id not in self._url_elicitations:
             raise LocalProtocolError(f"this client was never sent the elicitation {id!r:.100}")
-        if self._visits.is_done(id):
+        if self._url_elicitations.is_done(id):
             return False
         self.notify(types.ElicitationCompleteNotification(id))
-        return self._visits.finish(id)
-
-    def begin_visit(self, id: str) -> bool:
-        """Record that the client is being sent an elicitation; return whether it is news. The sender calls this."""
-        return self._begin_visit(id)
-
-    def withdraw_visit(self, id: str) -> None:
-        """Forget an elicitation that could not be sent."""
-        if self._visits is not None:
-            self._visits.withdraw(id)
-
-    def has_visit(self, id: str) -> bool:
-        """Whether this client was sent the elicitation."""
-        return self._visits is not None and id in self._visits
-
-    @property
-    def root_list(self) -> RootList | None:
-        """The client's roots as far as they are known; ``None`` for a client that would not tell of changes."""
-        if self._root_list is None:
-            peer = self.connection.peer
-            if peer is not None and declares(peer.capabilities, ("roots", "list_changed")):
-                from mcpio.app.roots import RootList
-
-                self._root_list = RootList()
-        return self._root_list
+        return self._url_elicitations.finish(id)
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
-        """The URIs of the resources that the client wants to hear of when they change, in order."""
+        """The URIs of the resources that the client is subscribed to, in order."""
         return tuple(self._subscriptions or ())
+
+    def is_subscribed(self, uri: str) -> bool:
+        """Whether the client is subscribed to a resource."""
+        return self._subscriptions is not None and uri in self._subscriptions
 
     def log(
         self,
@@ -105,29 +152,36 @@ class ServerSession(Session):
         related_to: IncomingId | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
-        """Send a log message, unless the client asked for graver ones only (LOG-03).
+        """Send a log message, unless the client asked for more severe ones only (LOG-03).
 
-        ``data`` is any value that JSON can say, or else goes out as its ``repr``. ``Server.log_filter`` sees it first.
-        It goes the way of the request that it belongs to; over HTTP, once that is over, to the session's general
-        stream. Left out when the connection is over, where there is no such stream (HTTP without sessions), and beyond
-        ``Limits.logs_per_second``. ``meta`` is the message's ``_meta``. ``ValueError`` for a level that there is not.
+        Also dropped when the connection is over, where there is no stream for it (HTTP without sessions), and beyond
+        ``Limits.logs_per_second``. Raises ValueError if the level is unknown.
+
+        Args:
+            level: Its severity.
+            data: Any value that JSON can express, or else its ``repr`` is sent. ``Server.log_filter`` sees it first.
+            logger: The name of the logger.
+            related_to: The request that it belongs to. After the answer to that request, the message goes to the
+                session's general stream.
+            meta: Its ``_meta``.
+
         """
         if at_least(checked_level(level), self.log_level):
             if self._log_outlet is None:
                 from mcpio.app.logs import LogOutlet
 
-                self._log_outlet = LogOutlet(self)
-            self._log_outlet.send(level, data, logger, related_to, meta)
+                self._log_outlet = LogOutlet(self, self.server.options.limits.logs_per_second)
+            self._log_outlet.send(self.server.log_filter, level, data, logger, related_to, meta)
 
     @property
     def dropped_logs(self) -> int:
-        """How many log messages were too many: for one second, or for a client that reads slowly."""
+        """How many log messages were dropped: beyond the rate, or because the client reads slowly."""
         return self.connection.dropped_logs + (0 if self._log_outlet is None else self._log_outlet.dropped)
 
     def tell(self, notification: Any, *, related_to: IncomingId | None = None) -> bool:
-        """Notify, if the client can take it; return whether it could. For what nobody is to fail for.
+        """Send a notification if the client can take it; return whether it could.
 
-        What cannot be said at all is reported.
+        For notifications whose loss must not make the sender fail. A malformed one is reported.
         """
         try:
             self.notify(notification, related_to=related_to)
@@ -139,60 +193,10 @@ class ServerSession(Session):
             return False
         return True
 
-    def tell_as_all(self, notification: Any) -> bool:
-        """Notify of what everybody is told, count it where that cannot be, and return whether it could."""
-        told = self.tell(notification)
-        if not told:
-            self.undelivered += 1
-            self.server.undelivered += 1
-        return told
-
-    # For drivers
-
-    def settle(self) -> None:
-        """Account for what is held for the client: see ``Server.ledger``."""
-        super().settle()
-        # After the end a driver may still settle what it was writing. An entry made then would never be removed.
-        size = 0 if self.connection.closed else self.connection.held.total
-        self.server.ledger.settle(self, size, self._end_overloaded)
-
-    def _end_overloaded(self) -> None:
-        self.connection.abort(reason=CloseReason.OVERLOADED)
-        self.driver.wake()
-
-    # For the server's handlers
-
-    def subscribe(self, uri: str) -> None:
-        """Note that the client wants to hear of a resource; a second time changes nothing (RES-09)."""
-        if self._subscriptions is None:
-            self._subscriptions = {}
-        if uri in self._subscriptions:
-            return
-        limits, held = self.server.options.limits, self.connection.held
-        size = sys.getsizeof(uri) + _SUBSCRIPTION_COST
-        if len(self._subscriptions) >= limits.subscriptions:
-            data = {"reason": "too many subscriptions", "limit": limits.subscriptions}
-            raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
-        if held.subscriptions + size > limits.subscription_bytes:
-            data = {"reason": "the subscriptions take too much memory", "limit": limits.subscription_bytes}
-            raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
-        self._subscriptions[uri] = None
-        held.subscriptions += size
-
-    def unsubscribe(self, uri: str) -> None:
-        """Note that the client wants to hear no more of a resource."""
-        if self._subscriptions is not None and uri in self._subscriptions:
-            del self._subscriptions[uri]
-            self.connection.held.subscriptions -= sys.getsizeof(uri) + _SUBSCRIPTION_COST
-
-    def is_subscribed(self, uri: str) -> bool:
-        """Whether the client wants to hear of a resource."""
-        return self._subscriptions is not None and uri in self._subscriptions
-
-    # What the base class asks
+    # What the base class asks for
 
     def _save_state(self) -> dict[str, Any]:
-        visits = {} if self._visits is None else {"visits": self._visits.save()}
+        visits = {} if self._url_elicitations is None else {"visits": self._url_elicitations.save()}
         return {"log_level": self.log_level, "subscriptions": list(self.subscriptions), **visits}
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
@@ -208,19 +212,20 @@ class ServerSession(Session):
         self._subscriptions = dict.fromkeys(uris) or None
         self.connection.held.subscriptions = sum(sys.getsizeof(uri) + _SUBSCRIPTION_COST for uri in set(uris))
         for id, is_done in visits.items():
-            self._begin_visit(id)
-            if is_done and self._visits is not None:
-                self._visits.finish(id)
+            known = self._known_url_elicitations()
+            known.begin(id)
+            if is_done:
+                known.finish(id)
 
     def _handler_for(self, event: RequestReceived) -> Handler:
-        handler = self.server.handlers.get(official_name(event.request, event.raw["method"]))
+        server = self.server
+        # The name as it came is nearly always the protocol's; only dialects have others.
+        said = event.raw["method"]
+        handler = server.handlers.get(said if said in METHODS else official_name(event.request, said))
         if handler is None:
-            raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {event.raw['method']:.100}")
-        layers = self.server.middlewares
+            raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {said:.100}")
+        layers = server.middlewares
         return self._wrapped(event, handler, layers) if layers else handler
-
-    def _scope_for(self, event: RequestReceived) -> Context:
-        return Context(self, event)
 
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         method = event.raw["method"]
@@ -236,13 +241,87 @@ class ServerSession(Session):
         self.server.forget(self)
         self.server.ledger.settle(self, 0, self._end_overloaded)
 
+    def _end_overloaded(self) -> None:
+        self.connection.abort(reason=CloseReason.OVERLOADED)
+        self.driver.wake()
+
+
+class ServerDriving(SessionDriving):
+    """The side of a server session for its driver, its server and its handlers."""
+
+    __slots__ = ()
+
+    _session: ServerSession
+
+    def settle(self) -> None:
+        """Update the accounts of held memory: see ``Server.ledger``."""
+        self.note_room()
+        session = self._session
+        # A driver may settle once more after the end; an entry made then would never be removed from the ledger.
+        size = 0 if session.connection.closed else session.connection.held.total
+        session.server.ledger.settle(session, size, session._end_overloaded)
+
+    def broadcast(self, notification: Any) -> bool:
+        """Send a notification that goes to all sessions. Count it where that is impossible; return whether it went."""
+        session = self._session
+        was_sent = session.tell(notification)
+        if not was_sent:
+            session.undelivered += 1
+            session.server.undelivered += 1
+        return was_sent
+
+    def has_elicitation(self, id: str) -> bool:
+        """Whether this client was sent an elicitation at a web address."""
+        known = self._session._url_elicitations
+        return known is not None and id in known
+
+    @property
+    def root_list(self) -> RootList | None:
+        """The cached roots of the client; ``None`` for a client that would not report changes."""
+        session = self._session
+        if session._root_list is None:
+            peer = session.connection.peer
+            if peer is not None and declares(peer.capabilities, ("roots", "list_changed")):
+                from mcpio.app.roots import RootList
+
+                session._root_list = RootList()
+        return session._root_list
+
+    def subscribe(self, uri: str) -> None:
+        """Subscribe the client to a resource; a second time changes nothing (RES-09).
+
+        Raises RequestError beyond ``Limits.subscriptions`` or ``Limits.subscription_bytes``.
+        """
+        session = self._session
+        if session._subscriptions is None:
+            session._subscriptions = {}
+        if uri in session._subscriptions:
+            return
+        limits, held = session.server.options.limits, session.connection.held
+        size = sys.getsizeof(uri) + _SUBSCRIPTION_COST
+        if len(session._subscriptions) >= limits.subscriptions:
+            data = {"reason": "too many subscriptions", "limit": limits.subscriptions}
+            raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
+        if held.subscriptions + size > limits.subscription_bytes:
+            data = {"reason": "the subscriptions take too much memory", "limit": limits.subscription_bytes}
+            raise RequestError(ErrorCode.INTERNAL_ERROR, "Too many subscriptions", data)
+        session._subscriptions[uri] = None
+        held.subscriptions += size
+
+    def unsubscribe(self, uri: str) -> None:
+        """End the client's subscription to a resource."""
+        session = self._session
+        if session._subscriptions is not None and uri in session._subscriptions:
+            del session._subscriptions[uri]
+            session.connection.held.subscriptions -= sys.getsizeof(uri) + _SUBSCRIPTION_COST
+
 
 _SUBSCRIPTION_COST: Final = 128
 """Bytes that a subscription costs beside its URI."""
 
 
 def checked_level(level: Any) -> LoggingLevel:
-    """Return a level; ``ValueError`` for one that there is not."""
+    """Return a log level. Raises ValueError if it is unknown."""
     if level in LOGGING_LEVELS:
         found: LoggingLevel = level
         return found

@@ -1,28 +1,22 @@
-"""One connection as the application has it: requests are awaited, and what the peer asks runs a handler.
+# ruff: noqa: SLF001 - SessionDriving is the drivers' half of Session; the two classes share one state
+"""A session: outgoing requests and their waiters, incoming requests and their handlers, over one connection.
 
-A driver feeds the connection, calls ``process``, and writes what there is to write. Everything here happens in the
-loop's own thread, between two waits.
+A driver feeds the connection, calls ``session.driving.process()``, and writes the output. Everything here runs in the
+event loop's thread, between two waits.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
-from mcpio.app.awaitables import (
-    ProgressCallback,
-    cancellation_of,
-    check_nothing_waits,
-    checked_callback,
-    is_awaitable,
-    is_stopping,
-)
-from mcpio.app.context import RequestScope
+from mcpio.app.awaitables import cancellation_of, check_nothing_waits, checked_callback, is_awaitable, is_stopping
+from mcpio.app.contracts import Handler, Middleware, ProgressCallback
 from mcpio.app.reporting import (
     SLOW,
     FaultReports,
@@ -78,92 +72,53 @@ if TYPE_CHECKING:
     from mcpio.app.broadcast import BroadcastEvent
     from mcpio.app.elicitation import UrlElicitations
     from mcpio.app.health import SessionHealth
-    from mcpio.app.middleware import Middleware
     from mcpio.app.session_snapshot import SavedSession, UnansweredPolicy
 
-__all__ = ["Handler", "ProgressCallback", "Session", "Waiter", "checked_callback"]
-
-Handler: TypeAlias = Callable[[Any, Any], Any]
-"""Takes the scope and the typed request; returns the typed result, or a coroutine that does."""
+__all__ = ["Handler", "ProgressCallback", "Session", "SessionDriving", "Waiter", "checked_callback"]
 
 _NUMBERS: Final = count()
 
 
 class Session(TaskCalls):
-    """What a client and a server session share. Subclasses say which handler serves which request."""
+    """What client and server sessions share. Subclasses choose the handler of each incoming request."""
 
     connection: Connection
-    """The engine. Look at it as you like; what is sent goes out at the next ``driver.wake()``."""
+    """The engine. Its state may be read at any time; output queued on it leaves at the next ``driver.wake()``."""
     driver: Driver
     """What carries the session."""
     ended: ConnectionClosed | None
-    """How the session ended, ``None`` before that."""
+    """How the session ended; ``None`` until then."""
 
-    _SLOW_FIX: ClassVar[str] = "make its function async"
-    """What to do about a handler that takes too long."""
+    _SLOW_ADVICE: ClassVar[str] = "make its function async"
+    """What to do about a slow handler, for the report about it."""
 
-    def __init__(self, connection: Connection, driver: Driver) -> None:
+    def __init__(
+        self, connection: Connection, driver: Driver, new_scope: Callable[[Any, RequestReceived], Any]
+    ) -> None:
+        """``new_scope`` makes what a handler sees of its request, from the session and the event."""
         self.connection = connection
         self.driver = driver
         self.ended = None
-        self._began = driver.now()
+        self._new_scope = new_scope
+        self._now = driver.now
+        self._started_at = driver.now()
         self._number = next(_NUMBERS)
         self._thread_pool: ThreadPool | None = None
-        self._running: dict[IncomingId, tuple[RequestScope, Spawned]] = {}
-        self._visits: UrlElicitations | None = None
-        self._faults: PeerFaults | None = None
+        self._running: dict[IncomingId, tuple[Any, Spawned]] = {}
+        # Made when they are first needed: most of many thousand idle sessions never need them.
+        self._url_elicitations: UrlElicitations | None = None
+        self._reported_peer_faults: PeerFaults | None = None
         self._room: BroadcastEvent | None = None
         self._fault_reports = FaultReports()
+        self._explain: Callable[[Exception], Awaitable[Exception]] | None = None
+        self._closed_because = ""
 
-    # For the driver
+    @property
+    def driving(self) -> SessionDriving:
+        """What drivers call; programs have no use for it."""
+        return SessionDriving(self)
 
-    def process(self) -> None:
-        """Act on every event that the connection has.
-
-        It raises nothing for what the peer or a handler does, but for what is no ``Exception`` of a plain handler, such
-        as a ``SystemExit`` or ``KeyboardInterrupt``.
-        """
-        next_event, handle = self.connection.next_event, self.handle
-        while (event := next_event()) is not None:
-            handle(event)
-
-    def settle(self) -> None:
-        """Account for what is held for the peer. Drivers call it when that may have changed."""
-        self.note_room()
-
-    def note_room(self) -> None:
-        """Let go on what waits for room for its output, if there is some now."""
-        if self._room is not None and self.connection.has_room:
-            # One at a time: what it sends may be all that there is room for.
-            self._room.ring_for_one()
-
-    def handle(self, event: Event) -> None:
-        """Act on one event of the connection, for drivers that want to see them."""
-        kind = event.__class__
-        if kind is RequestReceived:
-            self._serve(event)  # type: ignore[arg-type]  # the class was just compared
-        elif kind is ResponseReceived or kind is RequestFailed or kind is Negotiated:
-            cookie = event.cookie  # type: ignore[union-attr]  # as above
-            if cookie.__class__ is Waiter:
-                cookie.outcome.set(event)
-            elif isinstance(event, RequestFailed) and cookie == KEEP_ALIVE and isinstance(event.error, RequestTimeout):
-                self.driver.report(f"no answer to a keep-alive {event.error}", None)
-        elif isinstance(event, ProgressReceived):
-            self._tell_progress(event)
-        elif isinstance(event, NotificationReceived | Initialized):
-            if self._task_watch is not None and isinstance(event, NotificationReceived):
-                self._task_watch.tell(event.notification)
-            self._handle_notification(event)
-        elif isinstance(event, CancelReceived):
-            self._cancel(event)
-        elif isinstance(event, Answered):
-            self._note_answer(event)
-        elif isinstance(event, ProtocolViolated | NoiseReceived):
-            self._peer_faults.note(event)
-        elif isinstance(event, ConnectionClosed):
-            self._handle_end(event)
-
-    # For the application
+    # Requests and notifications
 
     async def request(
         self,
@@ -173,26 +128,38 @@ class Session(TaskCalls):
         on_progress: ProgressCallback | None = None,
         related_to: IncomingId | None = None,
     ) -> Any:
-        """Ask the peer and return its typed result.
+        """Send a request to the peer and return its typed result.
 
-        ``timeout`` is in seconds, or a ``Timeout``; ``None`` waits for ever. ``on_progress`` asks for progress, and
-        hears of it: what it raises is reported, and costs nothing else. ``related_to`` is the peer's request on whose
-        behalf this one is sent.
+        Cancelling the wait cancels the request.
 
-        Raises ``RequestError`` when the peer answers with an error, ``RequestTimeout``, ``ConnectionLost``,
-        ``InvalidMessage`` for a result that makes no sense, ``NoBackChannel`` on a connection that is closed, and
-        ``LocalProtocolError`` for what must not be asked. Cancelling the wait cancels the request.
+        Args:
+            request: A request of ``mcpio.types``.
+            timeout: Seconds, or a ``Timeout``. ``None`` waits without limit.
+            on_progress: Asks for progress, and is called with it. What it raises is reported, and has no other effect.
+            related_to: The peer's request on whose behalf this one is sent.
+
+        Raises:
+            RequestError: The peer answered with an error.
+            RequestTimeout: No answer came in time.
+            ConnectionLost: The connection ended before the answer came.
+            InvalidMessage: The result is malformed.
+            NoBackChannel: The connection is closed.
+            LocalProtocolError: The request must not be sent in this session.
+
         """
-        self.check_open()
+        if self.connection.phase in _ENDING:
+            self.check_open()
         if timeout.__class__ is not Default:
             timeout = _checked_timeout(timeout)
-        waiter = Waiter(self.driver.runtime.one_shot(), checked_callback("on_progress", on_progress))
+        if on_progress is not None:
+            checked_callback("on_progress", on_progress)
+        waiter = Waiter(self.driver.runtime.one_shot(), on_progress)
         id: OutgoingId | None = None
         while id is None:
             try:
                 id = self.connection.send_request(
                     request,
-                    now=self.driver.now(),
+                    now=self._now(),
                     timeout=timeout,
                     cookie=waiter,
                     related_to=related_to,
@@ -208,32 +175,33 @@ class Session(TaskCalls):
         try:
             outcome = await waiter.outcome.wait()
         except BaseException:
-            # The wait was cancelled, in whatever way this event loop says so.
+            # The wait was cancelled. Event loops have different exceptions for that, so all are caught.
             self.connection.cancel_request(id, "the caller gave up")
             self.driver.wake()
             raise
-        # The outcome refers to the waiter as its cookie: a result would stay in memory until garbage is collected.
+        # The outcome refers to the waiter as its cookie: without this, that circle would keep a large result in memory
+        # until the garbage collector runs.
         del waiter.outcome
         if outcome.__class__ is ResponseReceived:
             return outcome.result
-        self._note_visits(outcome.error)
-        raise outcome.error
+        self._record_url_elicitations(outcome.error)
+        raise outcome.error if self._explain is None else await self._explain(outcome.error)
 
     async def _wait_to_send(self, request: Any, timeout: Timeout | float | None | Default) -> Timeout:
-        """Wait for room for a request, and return how long its answer may still take."""
+        """Wait until the output has room for a request; return the time that is left for its answer."""
         if isinstance(timeout, Default):
             timeout = self.connection.options.request_timeout
         limit = timeout if isinstance(timeout, Timeout) else Timeout(timeout)
-        began = self.driver.now()
+        began = self._now()
         if not await self._wait_for_room(limit.total):
             method = method_to_send(request, Kind.REQUEST)
             raise RequestTimeout(request.method if method is None else method.name, limit.total or 0.0, "total")
         if limit.total is None:
             return limit
-        return attrs.evolve(limit, total=max(0.0, limit.total - (self.driver.now() - began)))
+        return attrs.evolve(limit, total=max(0.0, limit.total - (self._now() - began)))
 
     async def _wait_for_room(self, seconds: float | None) -> bool:
-        """Wait for the peer to read, at most so many seconds; return whether it did, or the connection ended."""
+        """Wait at most ``seconds`` until the peer has read, or the connection ended; return False after that time."""
         if self._room is None:
             from mcpio.app.broadcast import BroadcastEvent  # few sessions ever hold that much
 
@@ -241,14 +209,14 @@ class Session(TaskCalls):
         try:
             return await self._room.wait(seconds)
         except BaseException:
-            # If it was this one's turn, it is the next one's now.
+            # The room that this task was woken for goes to the next one that waits.
             self.driver.wake()
             raise
 
     def notify(self, notification: Any, *, related_to: IncomingId | None = None) -> None:
-        """Tell the peer something, without waiting. ``related_to`` is the peer's request that it belongs to.
+        """Send a notification, without waiting. ``related_to`` is the peer's request that it belongs to.
 
-        Raises ``LocalProtocolError`` for what must not be told, and ``NoBackChannel`` on a connection that is closed.
+        Raises LocalProtocolError if it must not be sent in this session, and NoBackChannel if the connection is closed.
         """
         self.check_open()
         try:
@@ -258,31 +226,15 @@ class Session(TaskCalls):
             raise
         self.driver.wake()
 
-    def send_progress(
-        self, id: IncomingId, progress: float, total: float | None = None, message: str | None = None
-    ) -> None:
-        """Report progress on a request of the peer's.
-
-        A report that does not increase, or comes when the request is over, is left out (PROG-03, PROG-04). Raises
-        ``LocalProtocolError`` for what is no number, or no text.
-        """
-        try:
-            self.connection.send_progress(id, progress, total, message)
-        except LocalProtocolError as error:
-            if error.__cause__ is not None:  # it cannot be said at all
-                raise
-            return
-        self.driver.wake()
-
     def check_open(self) -> None:
-        """Raise ``NoBackChannel`` when nothing can be sent any more."""
-        if self.connection.phase in (Phase.CLOSING, Phase.CLOSED):
-            raise NoBackChannel("the connection is closed")
+        """Raise NoBackChannel if the connection is closing or closed."""
+        if self.connection.phase in _ENDING:
+            raise NoBackChannel(": ".join(filter(None, ("the connection is closed", self._closed_because))))
 
     def close(self, grace: float = 5.0) -> None:
-        """Close the connection in order, giving answers that are due at most ``grace`` seconds.
+        """Close the connection gracefully: answers that are due have at most ``grace`` seconds.
 
-        Returns at once. Legal from any task, any thread and any signal handler, in any order, any number of times.
+        Returns at once. May be called any number of times, from any task, thread or signal handler.
         """
         self.driver.close(grace)
 
@@ -291,170 +243,160 @@ class Session(TaskCalls):
         self.driver.close(grace)
         await self.driver.wait_closed()
 
-    def _begin_visit(self, id: str) -> bool:
-        """Remember an elicitation at a web address by its id; return whether it is news."""
-        if self._visits is None:
-            from mcpio.app.elicitation import UrlElicitations
-
-            self._visits = UrlElicitations()
-        return self._visits.begin(id)
-
-    def _note_visits(self, error: Exception) -> None:
-        """Remember the addresses that an error sends the user to (ELIC-17)."""
-        if isinstance(error, URLElicitationRequired):
-            for each in error.elicitations:
-                self._begin_visit(str(each.elicitation_id))
-
-    def report(self, message: str, error: BaseException | None, *, kind: Hashable | None = None) -> None:
-        """Tell the operator of a failure: whole the first time, then in a line. ``kind``: see ``FaultReports``."""
-        self._fault_reports.report(self.driver, message, error, kind)
-
     @property
     def thread_pool(self) -> ThreadPool:
-        """Where blocking handlers run."""
+        """The threads of blocking handlers."""
         if self._thread_pool is None:
             self._thread_pool = ThreadPool(self.connection.options.limits)
         return self._thread_pool
 
     @property
     def account(self) -> Hashable:
-        """What the peer's work is counted for: its principal, or without one this session."""
+        """The key that the peer's work is counted under: its principal, or this session if it has none."""
         principal: Hashable = getattr(self.connection, "principal", None)
         return ("session", self._number) if principal is None else ("principal", principal)
 
     def health(self) -> SessionHealth:
-        """Return how the session is doing now: its phase, its age, what runs, what passed, and when it last heard."""
+        """Return the state of the session now: its phase, its age, what runs, what passed, when the peer last sent."""
         from mcpio.app.health import health_of
 
-        return health_of(self.connection, self.driver.now(), self._began)
-
-    # The session as a value
+        return health_of(self.connection, self._now(), self._started_at)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the session as a value that JSON can hold (P12): see ``mcpio.app.SavedSession``.
 
-        This session is not to be used afterwards, nor its transport by anybody but the one that goes on. The peer's
-        requests that are being served are in it; whoever waits here for an answer of the peer's is not.
-        ``LocalProtocolError`` while events or output are undrained, and after the end.
+        Do not use this session afterwards; its transport belongs to the session that is restored. The snapshot has the
+        peer's requests that are being served; it does not have the tasks here that wait for the peer's answers.
+
+        Raises LocalProtocolError while events or output are undrained, and after the end.
         """
         from mcpio.app.session_snapshot import save
 
         return save(self, {id: scope.raw for id, (scope, _) in self._running.items()}, self._save_state())
 
-    def resume(self, saved: SavedSession | None = None, unanswered: UnansweredPolicy = "again") -> None:
-        """Go on where a restored connection left off; drivers call it, before anything is fed.
-
-        ``saved`` is what the connection was restored from, ``None`` for a connection that was restored by itself: then
-        nobody knows what the peer's requests were, and all of them fail. See ``UnansweredPolicy`` for the others. Our
-        own requests, for which nobody waits any more, are cancelled. ``LocalProtocolError`` for a malformed snapshot.
-        """
-        from mcpio.app.session_snapshot import resume
-
-        self._load_state({} if saved is None else saved.state)
-        resume(self, {} if saved is None else saved.running, unanswered)
-        self.driver.wake()
-
-    def fail_abandoned(self) -> None:
-        """Answer that they failed to the requests that nobody serves any more: what served them was cut off.
-
-        For drivers whose sessions outlive that.
-        """
-        for id in self.connection.pending.incoming:
-            if id not in self._running:
-                with suppress(LocalProtocolError):
-                    self.connection.send_error(id, internal_error())
-
-    # What subclasses say
+    # What subclasses provide
 
     def _save_state(self) -> dict[str, Any]:
-        """Return what this kind of session remembers of its peer, as JSON can hold it."""
+        """Return what this kind of session knows of its peer, as plain JSON."""
         return {}
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
-        """Remember what ``_save_state`` returned; members may be missing. ``LocalProtocolError`` for wrong ones."""
+        """Restore what ``_save_state`` returned; members may be missing. Raises LocalProtocolError if malformed."""
         del state
 
     @abstractmethod
     def _handler_for(self, event: RequestReceived) -> Handler:
-        """Return what serves a request. The engine lets through only what the capabilities promise."""
-
-    def _scope_for(self, event: RequestReceived) -> RequestScope:
-        """Return what a handler gets to see of its request."""
-        return RequestScope(self, event)
+        """Return the handler of a request. The engine has checked that its method was declared."""
 
     @abstractmethod
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
-        """Act on what the peer tells."""
+        """Handle a notification of the peer."""
 
     def _handle_end(self, event: ConnectionClosed) -> None:
+        """Report an enforced end, and stop all that waits or runs."""
         self.ended = event
         if event.reason is CloseReason.SLOW_CONSUMER:
             limit = self.connection.options.limits.queued_bytes
             self.driver.report(f"a session was ended: its peer left more than {limit:,} bytes of output unread", None)
         elif event.reason is CloseReason.OVERLOADED:
             self.driver.report("a session was ended: most was held for it when all sessions held too much", None)
-        if self._visits is not None:
-            self._visits.give_up(ConnectionLost(f"the connection ended ({event.reason.value})"))
-        if self._faults is not None:
-            self._faults.end()
+        if self._url_elicitations is not None:
+            self._url_elicitations.fail_waiters(ConnectionLost(f"the connection ended ({event.reason.value})"))
+        if self._reported_peer_faults is not None:
+            self._reported_peer_faults.end()
         if self._room is not None:
-            self._room.ring()
+            self._room.notify_all()
         for scope, task in tuple(self._running.values()):
-            scope.give_up()
+            scope.driving.abandon()
             task.cancel()
 
     # Events
 
-    @property
-    def _peer_faults(self) -> PeerFaults:
-        """Where to report what the peer does wrong: a flood of it does not become a flood in the log."""
-        if self._faults is None:
-            self._faults = PeerFaults(self.driver)
-        return self._faults
+    def _handle(self, event: Event) -> None:
+        # Nearly all events are requests and outcomes, so those do not go through the table.
+        kind = event.__class__
+        if kind is RequestReceived:
+            self._serve(event)  # type: ignore[arg-type]  # the class was just compared
+        elif kind is ResponseReceived or kind is RequestFailed or kind is Negotiated:
+            cookie = event.cookie  # type: ignore[union-attr]  # as above
+            if cookie.__class__ is Waiter:
+                cookie.outcome.set(event)
+            elif cookie == KEEP_ALIVE and isinstance(event, RequestFailed) and isinstance(event.error, RequestTimeout):
+                self.driver.report(f"no answer to a keep-alive {event.error}", None)
+        elif (name := _HANDLED_BY.get(kind)) is not None:
+            getattr(self, name)(event)
 
-    def _tell_progress(self, event: ProgressReceived) -> None:
+    def _handle_progress(self, event: ProgressReceived) -> None:
         callback = event.cookie.on_progress if event.cookie.__class__ is Waiter else None
         if callback is not None:
             self._call_back("a progress callback", callback, event.progress, event.total, event.message)
 
-    def _call_back(self, noun: str, callback: Callable[..., Any], *arguments: Any) -> None:
-        """Call what wants to hear of something. Whatever it does, it costs nothing but a report."""
-        try:
-            check_nothing_waits(callback(*arguments))
-        except Exception as error:
-            self.report(f"{noun} failed", alone(error))
-        except cancellation_of(self.driver.runtime) as error:
-            self.report(f"{noun} failed", error)
+    def _receive_notification(self, event: NotificationReceived) -> None:
+        if self._task_watch is not None:
+            self._task_watch.tell(event.notification)
+        self._handle_notification(event)
 
-    def _note_answer(self, event: Answered) -> None:
-        """Report a fault of this side that the engine answered for, such as capabilities that cannot be said."""
-        if event.error is not None and event.error.__cause__ is not None:
-            self.report(f"{event.method} cannot be answered", event.error.__cause__)
-
-    def _cancel(self, event: CancelReceived) -> None:
+    def _handle_cancellation(self, event: CancelReceived) -> None:
         running = self._running.get(event.id)
         if running is not None:
             scope, task = running
-            scope.give_up()
+            scope.driving.abandon()
             task.cancel()
+
+    def _handle_engine_answer(self, event: Answered) -> None:
+        # A cause is a fault of this side, such as malformed capabilities.
+        if event.error is not None and event.error.__cause__ is not None:
+            self._report(f"{event.method} cannot be answered", event.error.__cause__)
+
+    def _handle_peer_fault(self, event: ProtocolViolated | NoiseReceived) -> None:
+        self._peer_faults.note(event)
+
+    @property
+    def _peer_faults(self) -> PeerFaults:
+        """The throttled reports of what the peer does wrong."""
+        if self._reported_peer_faults is None:
+            self._reported_peer_faults = PeerFaults(self.driver)
+        return self._reported_peer_faults
+
+    def _known_url_elicitations(self) -> UrlElicitations:
+        if self._url_elicitations is None:
+            from mcpio.app.elicitation import UrlElicitations
+
+            self._url_elicitations = UrlElicitations()
+        return self._url_elicitations
+
+    def _record_url_elicitations(self, error: Exception) -> None:
+        """Record the elicitations that an error sends the user to (ELIC-17)."""
+        if isinstance(error, URLElicitationRequired):
+            for each in error.elicitations:
+                self._known_url_elicitations().begin(str(each.elicitation_id))
+
+    def _call_back(self, noun: str, callback: Callable[..., Any], *arguments: Any) -> None:
+        """Call a program's callback. An exception is reported, and has no other effect."""
+        try:
+            check_nothing_waits(callback(*arguments))
+        except Exception as error:
+            self._report(f"{noun} failed", alone(error))
+        except cancellation_of(self.driver.runtime) as error:
+            self._report(f"{noun} failed", error)
 
     # Handlers
 
     def _serve(self, event: RequestReceived) -> None:
-        """Run the handler: a plain function here and now, a coroutine as a task of its own."""
-        scope = self._scope_for(event)
+        """Run the handler of a request: a plain function now, a coroutine as a task."""
+        scope = self._new_scope(self, event)
         failure: Exception | None = None
         result: Any = None
-        began = self.driver.now()
+        began = self._now()
         try:
             result = self._handler_for(event)(scope, event.request)
         except Exception as error:
             failure = error
         except cancellation_of(self.driver.runtime) as error:
-            # It is not this task that was cancelled, but what a plain function asked for its result.
-            self._break_off(event, error)
+            # A plain function asked a cancelled future for its result; the task that runs here was not cancelled.
+            self._fail_cancelled(event, error)
             return
-        took = self.driver.now() - began
+        took = self._now() - began
         if failure is not None:
             self._fail(event, scope, failure)
         elif is_awaitable(result):
@@ -466,33 +408,22 @@ class Session(TaskCalls):
             self._report_slow(event, took)
 
     def _wrapped(self, event: RequestReceived, handler: Handler, layers: Sequence[Middleware]) -> Handler:
-        """Return a request's handler with what stands around it. A plain function is timed by itself."""
+        """Return the handler of a request inside of its middleware. A plain function is timed by itself."""
         from mcpio.app.middleware import wrapped
 
-        def timed(scope: RequestScope, request: Any) -> Any:
-            began = self.driver.now()
+        def timed(scope: Any, request: Any) -> Any:
+            began = self._now()
             try:
                 return handler(scope, request)
             finally:
-                took = self.driver.now() - began
+                took = self._now() - began
                 if took > SLOW:
                     self._report_slow(event, took)
 
         return wrapped(timed, layers)
 
-    def _report_slow(self, event: RequestReceived, took: float) -> None:
-        held = f"{{}} held up everything else for {took * 1000:.0f} ms: {self._SLOW_FIX}"
-        self._report(event, held, None, kind="slow")
-
-    def _report(
-        self, event: RequestReceived, message: str, error: BaseException | None, *, kind: str | None = None
-    ) -> None:
-        """Report something about a request, which ``{}`` in the message stands for."""
-        # The name or URI in it is the peer's to choose.
-        self.report(message.replace("{}", named(event.raw), 1), error, kind=(kind or message, event.raw.get("method")))
-
-    async def _finish(self, event: RequestReceived, scope: RequestScope, result: Awaitable[Any]) -> None:
-        """Wait for a handler's result and send it. Whatever the handler does, its request gets one answer."""
+    async def _finish(self, event: RequestReceived, scope: Any, result: Awaitable[Any]) -> None:
+        """Await the result of a handler and send it. Whatever the handler does, its request gets one answer (P4)."""
         try:
             value = await result
             while not self.connection.has_room:
@@ -503,10 +434,10 @@ class Session(TaskCalls):
         except (SystemExit, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
-            # Nobody cancelled it here. Either everything around it ends, or just what it waited for was cancelled:
-            # some event loops say both in the same way.
+            # Not cancelled by ``_handle``. Either everything around this task is being cancelled, or only what the
+            # handler awaited was; asyncio raises the same exception for both.
             if not scope.cancelled and not await is_stopping(self.driver.runtime):
-                self._break_off(event, error)
+                self._fail_cancelled(event, error)
             raise
         finally:
             del self._running[event.id]
@@ -518,52 +449,181 @@ class Session(TaskCalls):
         except MessageTooLarge as error:
             self._answer_too_large(event, error)
         except Exception as error:
-            # It is of the wrong type, or the peer's revision has no word for it.
-            self._report(event, "the result of {} cannot be sent", error)
-            self._give_up(event)
+            # The result has the wrong type, or the peer's revision cannot express it.
+            self._report_request(event, "the result of {} cannot be sent", error)
+            self._answer_internal_error(event)
 
     def _answer_too_large(self, event: RequestReceived, error: MessageTooLarge) -> None:
-        """Answer in place of a result that is too long to be sent."""
+        """Answer in place of a result that is too large to be sent."""
         from mcpio.types.content import TextContent
         from mcpio.types.tools import CallToolResult
 
-        said = f"The result is too large: {error.size:,} bytes, where at most {error.limit:,} can be sent."
-        self._report(event, f"the result of {{}} cannot be sent: {error}", None, kind="too large")
+        text = f"The result is too large: {error.size:,} bytes, where at most {error.limit:,} can be sent."
+        self._report_request(event, f"the result of {{}} cannot be sent: {error}", None, kind="too large")
         try:
             if event.raw.get("method") == "tools/call":
-                self.connection.send_result(event.id, CallToolResult((TextContent(said),), is_error=True))
+                # The model can ask for less, so it is told rather than the program.
+                self.connection.send_result(event.id, CallToolResult((TextContent(text),), is_error=True))
             else:
-                self.connection.send_error(event.id, RequestError(ErrorCode.INTERNAL_ERROR, said))
+                self.connection.send_error(event.id, RequestError(ErrorCode.INTERNAL_ERROR, text))
         except LocalProtocolError:
-            self._give_up(event)
+            self._answer_internal_error(event)
 
-    def _fail(self, event: RequestReceived, scope: RequestScope, error: Exception) -> None:
+    def _fail(self, event: RequestReceived, scope: Any, error: Exception) -> None:
         found = alone(error)
-        answer = None if scope.has_from_peer(found) else said_by_author(found)
+        # An error that the peer itself answered with is not sent back to it: the handler failed to handle it.
+        answer = None if scope.driving.is_from_peer(found) else said_by_author(found)
         if answer is None:
             if not is_only_the_end(found, self.connection):
-                self._report(event, "the handler of {} failed", found)
-            self._give_up(event)
+                self._report_request(event, "the handler of {} failed", found)
+            self._answer_internal_error(event)
             return
         try:
             self.connection.send_error(event.id, answer)
-            self._note_visits(answer)
+            self._record_url_elicitations(answer)
         except LocalProtocolError as fault:
-            self._report(event, "the error for {} cannot be sent", fault)
-            self._give_up(event)
+            self._report_request(event, "the error for {} cannot be sent", fault)
+            self._answer_internal_error(event)
 
-    def _break_off(self, event: RequestReceived, error: BaseException) -> None:
-        self._report(event, "the handler of {} was cancelled from inside", error)
-        self._give_up(event)
+    def _fail_cancelled(self, event: RequestReceived, error: BaseException) -> None:
+        self._report_request(event, "the handler of {} was cancelled from inside", error)
+        self._answer_internal_error(event)
 
-    def _give_up(self, event: RequestReceived) -> None:
-        """Answer that it failed, unless it was answered before."""
+    def _answer_internal_error(self, event: RequestReceived) -> None:
+        """Answer that the request failed, unless it was answered before."""
         with suppress(LocalProtocolError):
             self.connection.send_error(event.id, internal_error())
 
+    # Reports
+
+    def _report(self, message: str, error: BaseException | None, *, kind: Hashable | None = None) -> None:
+        """Report a failure to the operator, with its traceback the first time. ``kind``: see ``FaultReports``."""
+        self._fault_reports.report(self.driver, message, error, kind)
+
+    def _report_slow(self, event: RequestReceived, took: float) -> None:
+        text = f"{{}} held up everything else for {took * 1000:.0f} ms: {self._SLOW_ADVICE}"
+        self._report_request(event, text, None, kind="slow")
+
+    def _report_request(
+        self, event: RequestReceived, message: str, error: BaseException | None, *, kind: str | None = None
+    ) -> None:
+        """Report something about a request, whose name replaces ``{}`` in the message."""
+        # The name is the peer's to choose, so it must not make a new kind of report each time.
+        self._report(message.replace("{}", named(event.raw), 1), error, kind=(kind or message, event.raw.get("method")))
+
+
+class SessionDriving:
+    """The drivers' side of a session: events in, failures and room for output."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def process(self) -> None:
+        """Handle every event that the connection has.
+
+        Failures of the peer and of handlers raise nothing here, except a BaseException of a plain handler that is not
+        an Exception, such as SystemExit or KeyboardInterrupt.
+        """
+        next_event, handle = self._session.connection.next_event, self._session._handle
+        while (event := next_event()) is not None:
+            handle(event)
+
+    def handle(self, event: Event) -> None:
+        """Handle one event, for drivers that pull the events themselves."""
+        self._session._handle(event)
+
+    def settle(self) -> None:
+        """Update the accounts of held memory, and wake a task that waits for room. Call it after output was pulled."""
+        self.note_room()
+
+    def note_room(self) -> None:
+        """Wake one of the tasks that wait for room for their output, if there is room now."""
+        session = self._session
+        if session._room is not None and session.connection.has_room:
+            # One at a time: the output of the first may take all the room.
+            session._room.notify_one()
+
+    def resume(self, saved: SavedSession | None = None, unanswered: UnansweredPolicy = "again") -> None:
+        """Continue where a restored connection left off. Call it before anything is fed.
+
+        ``saved`` is what the connection was restored from. Without it the peer's requests are unknown, and all of them
+        fail; otherwise ``unanswered`` decides. Our own requests are cancelled, since their callers are gone.
+
+        Raises LocalProtocolError if the snapshot is malformed.
+        """
+        from mcpio.app.session_snapshot import resume
+
+        session = self._session
+        session._load_state({} if saved is None else saved.state)
+        resume(session, session._handle, {} if saved is None else saved.running, unanswered)
+        session.driver.wake()
+
+    def fail_abandoned(self) -> None:
+        """Answer the requests whose handlers were cut off with an internal error (P4).
+
+        For drivers whose sessions outlive the tasks of their handlers.
+        """
+        session = self._session
+        for id in session.connection.pending.incoming:
+            if id not in session._running:
+                with suppress(LocalProtocolError):
+                    session.connection.send_error(id, internal_error())
+
+    def send_progress(self, id: IncomingId, progress: float, total: float | None, message: str | None) -> None:
+        """Report progress on a request of the peer.
+
+        A report that does not increase, or comes after the answer, is left out (PROG-03, PROG-04). Raises
+        LocalProtocolError if a value is not a number, or the message not a str.
+        """
+        try:
+            self._session.connection.send_progress(id, progress, total, message)
+        except LocalProtocolError as error:
+            if error.__cause__ is not None:  # malformed, rather than too late
+                raise
+            return
+        self._session.driver.wake()
+
+    def sender(self, task: bool | float | None) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """Return the call that sends a request: a plain one, or one that runs it as a task and waits for its result."""
+        return self._session._sender(task)
+
+    def report(self, message: str, error: BaseException | None) -> None:
+        """Report a failure to the operator, with its traceback the first time."""
+        self._session._report(message, error)
+
+    @property
+    def url_elicitations(self) -> UrlElicitations:
+        """The elicitations at web addresses that this session has sent or received."""
+        return self._session._known_url_elicitations()
+
+    def explain_failures_by(self, explain: Callable[[Exception], Awaitable[Exception]]) -> None:
+        """Pass the error of each failed request through ``explain``, which may say more about its cause."""
+        self._session._explain = explain
+
+    def explain_end(self, text: str) -> None:
+        """Add a text to the NoBackChannel that sending on the closed connection raises."""
+        self._session._closed_because = text
+
+
+_HANDLED_BY: Final[dict[type, str]] = {
+    ProgressReceived: "_handle_progress",
+    NotificationReceived: "_receive_notification",
+    Initialized: "_handle_notification",
+    CancelReceived: "_handle_cancellation",
+    Answered: "_handle_engine_answer",
+    ProtocolViolated: "_handle_peer_fault",
+    NoiseReceived: "_handle_peer_fault",
+    ConnectionClosed: "_handle_end",
+}
+"""The method of ``Session`` for each event that is neither a request nor an outcome. Others need no action."""
+
+_ENDING: Final = (Phase.CLOSING, Phase.CLOSED)
+
 
 def _check_sendable(name: str, value: Any, kinds: Any) -> None:
-    """Raise ``TypeError`` for what is not a request, or not a notification, at all."""
+    """Raise TypeError if a value is not a request, or not a notification, at all."""
     if not isinstance(value, kinds):
         raise TypeError(f"{name}= takes a {name} of mcpio.types, not {value!r:.60}")
 
@@ -580,7 +640,7 @@ def _checked_timeout(timeout: Any) -> Timeout:
 
 
 class Waiter:
-    """The cookie of a request: who waits for it."""
+    """The cookie of an outgoing request: its caller's one-shot and progress callback."""
 
     __slots__ = ("on_progress", "outcome")
 

@@ -6,7 +6,7 @@ handlers serve do, so that they can be served again; the requests that nobody wa
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
@@ -16,12 +16,12 @@ from mcpio.engine.connection import Connection
 from mcpio.engine.options import Options
 from mcpio.engine.pending import Unanswered
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
-from mcpio.events import RequestContext, RequestReceived
+from mcpio.events import Event, RequestContext, RequestReceived
 from mcpio.methods import METHODS
 from mcpio.types.custom import CustomRequest
 
 if TYPE_CHECKING:
-    from mcpio.app.session import Session
+    from mcpio.app.contracts import PeerSession
 
 __all__ = ["VERSION", "SavedSession", "UnansweredPolicy", "check_unanswered", "resume", "save"]
 
@@ -74,7 +74,7 @@ class SavedSession:
         return cls.restore(self.engine, now, options=options, principal=principal)
 
 
-def save(session: Session, running: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
+def save(session: PeerSession, running: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a session as a value that JSON can hold. Raises as the engine's ``snapshot`` does."""
     engine = session.connection.snapshot(session.driver.now(), cookies=lambda _: None)
     saved = {
@@ -88,7 +88,12 @@ def save(session: Session, running: Mapping[int, Mapping[str, Any]], state: Mapp
     return saved if save_transport is None else {**saved, "transport": save_transport()}
 
 
-def resume(session: Session, running: Mapping[str, Mapping[str, Any]], unanswered: UnansweredPolicy) -> None:
+def resume(
+    session: PeerSession,
+    handle: Callable[[Event], None],
+    running: Mapping[str, Mapping[str, Any]],
+    unanswered: UnansweredPolicy,
+) -> None:
     """Take up what a restored connection left open: serve or fail the peer's requests, give up our own."""
     check_unanswered(unanswered)
     connection = session.connection
@@ -102,7 +107,7 @@ def resume(session: Session, running: Mapping[str, Mapping[str, Any]], unanswere
             data = {"reason": "interrupted"}
             connection.send_error(request.id, RequestError(ErrorCode.INTERNAL_ERROR, "Interrupted: ask again", data))
         else:
-            session.handle(event)
+            handle(event)
 
 
 def check_unanswered(policy: UnansweredPolicy) -> None:

@@ -114,7 +114,7 @@ class _Pair:
             self._pumping = False
         for end in (self.near, self.far):
             self._timekeeper.arm(end, end.connection.next_deadline())
-            end.session.settle()
+            end.session.driving.settle()
             if end.connection.phase is Phase.CLOSED:
                 self._ended.set()
 

@@ -87,7 +87,7 @@ class ReconnectingAdapter:
         client = make(connection, driver, **options)
         self._client: Client = client
         self._renewal = SessionReconnector(client, self._on_lost)
-        client.add_innermost(self._renewal)
+        client.driving.reconnect_by(self._renewal)
         self._has_client = True
         return client
 

@@ -218,7 +218,7 @@ def test_the_user_is_sent_to_a_web_address(answer: ElicitResult, meaning: Any) -
     assert found == meaning
     id = f"{1:032x}"
     assert request == ElicitURLRequest("Log in", at(id), id)
-    assert link.session.has_visit(id)
+    assert link.session.driving.has_elicitation(id)
     assert link.reports == []
 
 
@@ -249,7 +249,7 @@ def test_content_that_comes_with_a_visit_is_left_out() -> None:
 def test_a_visit_without_an_id_cannot_be_asked_for() -> None:
     found, link, _ = asked(lambda ctx: ctx.elicit(ElicitURLRequest("Log in", "https://example.com")), None)
     assert isinstance(found, LocalProtocolError)
-    assert not link.session.has_visit("None")
+    assert not link.session.driving.has_elicitation("None")
 
 
 @pytest.mark.req("ELIC-19")

@@ -183,7 +183,7 @@ def test_a_client_that_takes_no_addresses_is_not_sent_any(capabilities: Any) -> 
         link.call("locked", ids=["a"])
     assert link.reports == ["the error for tools/call 'locked' cannot be sent"]
     assert "needs the capability elicitation.url" in str(link.errors[0])
-    assert not link.session.has_visit("a")
+    assert not link.session.driving.has_elicitation("a")
 
 
 @pytest.mark.req("ELIC-17")

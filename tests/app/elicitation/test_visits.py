@@ -52,7 +52,7 @@ def test_all_who_wait_are_told() -> None:
     visits.finish("a")
     runtime.run()
     assert (first, second, other) == (["done"], ["done"], [])
-    visits.give_up(ConnectionLost("gone"))
+    visits.fail_waiters(ConnectionLost("gone"))
     runtime.run()
     assert other == ["gone"]
 
@@ -78,7 +78,7 @@ def test_those_that_are_waited_for_may_be_more() -> None:
         waiting(runtime, visits, str(number))
     visits.begin("more")
     assert "0" in visits
-    visits.give_up(ConnectionLost("gone"))
+    visits.fail_waiters(ConnectionLost("gone"))
     runtime.run()
 
 

@@ -10,8 +10,9 @@ import pytest
 import trio
 from linked import Link
 
+from mcpio.app.client import OutgoingCall
 from mcpio.app.context import Context, RequestScope
-from mcpio.app.middleware import CallNext, OutgoingCall, checked_middleware
+from mcpio.app.middleware import CallNext, checked_middleware
 from mcpio.app.server import Server
 from mcpio.errors import LocalProtocolError, Refusal, RequestError, ToolError
 from mcpio.testing import Cancelled

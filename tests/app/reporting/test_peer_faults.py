@@ -63,9 +63,9 @@ def test_a_flood_of_faults_is_no_flood_of_reports() -> None:
 
 def test_either_side_reports_what_the_other_does_wrong() -> None:
     link = Link(Server("s"))
-    link.client.handle(BANNER)
-    link.session.handle(ProtocolViolated(RemoteProtocolError("no id"), {}, None))
-    link.client.handle(ConnectionClosed(CloseReason.CLOSED, None))
+    link.client.driving.handle(BANNER)
+    link.session.driving.handle(ProtocolViolated(RemoteProtocolError("no id"), {}, None))
+    link.client.driving.handle(ConnectionClosed(CloseReason.CLOSED, None))
     assert link.reports == [
         r"a line that is no message, 22 bytes: 'Listening\n on stdio\x1b[0m'",
         "the peer broke a rule: no id; it sent {}",

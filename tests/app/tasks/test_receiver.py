@@ -457,7 +457,7 @@ def test_a_request_that_wants_no_task_is_none() -> None:
 def test_what_happens_where_nothing_can_run_is_reported_nowhere() -> None:
     receiver = TaskReceiver(TaskOptions(), ThreadPool(Limits()))
     receiver._report("lost", OSError())
-    assert receiver._keeping.place is None
+    assert receiver._keeping.host is None
 
 
 def test_of_two_hosts_the_one_that_is_left_goes_on() -> None:

@@ -289,7 +289,7 @@ def test_the_connection_ends_before_the_task() -> None:
     task = begin(played)
     waits = [played.start(task.result()), played.start(task.result(poll=False))]
     played.connection.receive_data(None, 0.0)
-    played.session.process()
+    played.session.driving.process()
     played.runtime.run()
     with pytest.raises(ConnectionLost):
         _ = waits[1].result

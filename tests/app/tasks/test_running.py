@@ -8,10 +8,10 @@ import pytest
 from linked import Link
 from tasked import Host, Wire
 
-from mcpio.app.context import Context
+from mcpio.app.context import Context, TaskContext, TaskScope
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskOptions
-from mcpio.app.tasks.running import DisconnectedSession, RunningTask, TaskContext, TaskScope
+from mcpio.app.tasks.running import DisconnectedSession, TaskRun
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestError
 from mcpio.types import ElicitationCapability, ElicitFormRequest, ElicitSchema
 from mcpio.types.lifecycle import ClientCapabilities
@@ -207,7 +207,8 @@ def test_the_work_of_a_host_outlives_its_session() -> None:
     @server.tool(task_support="optional")
     async def dig(ctx: Context) -> str:
         contexts.append(ctx)
-        done.append(ctx.task.place.runtime.one_shot() if ctx.task else None)
+        task: Any = ctx.task
+        done.append(task.host.runtime.one_shot() if task else None)
         found: str = await done[-1].wait()
         return found
 
@@ -226,7 +227,7 @@ def test_the_work_of_a_host_outlives_its_session() -> None:
     second.look()
     assert second.ask("tasks/result", taskId=id)["content"][0]["text"] == "gold"
     assert isinstance(contexts[0], TaskContext)
-    contexts[0].report("a report", OSError())
+    contexts[0].driving.report("a report", OSError())
     assert host.reports == ["a report"]
     server.tasks.detach(host)
 
@@ -271,7 +272,7 @@ def test_progress_goes_the_way_of_the_result_where_somebody_waits_for_it() -> No
     contexts[0].progress(1)
     wire.look()
     assert len(wire.notes("progress")) == 1
-    task = contexts[0].task
+    task: Any = contexts[0].task
     assert task is not None
     task.say("deep")
     assert contexts[0].now() == wire.link.pair.now
@@ -284,7 +285,7 @@ def test_progress_goes_the_way_of_the_result_where_somebody_waits_for_it() -> No
 def test_work_that_has_not_begun_can_be_stopped() -> None:
     link = Link(Server("s", tasks=TaskOptions()))
     receiver: Any = link.session.server.tasks
-    run = RunningTask(receiver, "id", None, Host(link), None, None, None, account=None)
+    run = TaskRun(receiver, "id", None, Host(link), None, None, None, account=None)
     run.stop()
     assert run.is_over
 
@@ -292,7 +293,7 @@ def test_work_that_has_not_begun_can_be_stopped() -> None:
 def test_a_client_answers_in_the_scope_of_its_task() -> None:
     link = Link(Server("s", tasks=TaskOptions()))
     receiver: Any = link.session.server.tasks
-    run = RunningTask(receiver, "id", None, Host(link), None, None, None, account=None)
+    run = TaskRun(receiver, "id", None, Host(link), None, None, None, account=None)
     event: Any = None
     scope = TaskScope(run, link.client, event)
     assert (scope.task, scope.session) == (run, link.client)
@@ -301,7 +302,7 @@ def test_a_client_answers_in_the_scope_of_its_task() -> None:
 def test_questions_that_were_given_up_leave_nothing_behind() -> None:
     link = Link(Server("s", tasks=TaskOptions()))
     receiver: Any = link.session.server.tasks
-    run = RunningTask(receiver, "id", None, Host(link), None, None, None, account=None)
+    run = TaskRun(receiver, "id", None, Host(link), None, None, None, account=None)
     for _ in range(2):
         link.start(run._route()).cancel()
     assert run._wanting == []
@@ -310,10 +311,10 @@ def test_questions_that_were_given_up_leave_nothing_behind() -> None:
 def test_who_gave_up_waiting_is_no_way_to_ask() -> None:
     link = Link(Server("s", tasks=TaskOptions()))
     receiver: Any = link.session.server.tasks
-    run = RunningTask(receiver, "id", None, Host(link), None, None, None, account=None)
+    run = TaskRun(receiver, "id", None, Host(link), None, None, None, account=None)
     event: Any = None
     gone, there = TaskScope(run, link.client, event), TaskScope(run, link.client, event)
-    gone.give_up()
+    gone.driving.abandon()
     run.join(gone)
     found = link.start(run._route())
     assert found.state == "waits"

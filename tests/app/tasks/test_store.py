@@ -82,7 +82,7 @@ def test_without_a_place_there_are_no_tasks() -> None:
     keep = Keep(MemoryTaskStore())
     with pytest.raises(NoBackChannel):
         keep.keeping.machine  # noqa: B018  # the look is what fails
-    assert (keep.keeping.place, keep.keeping.now()) == (None, 0)
+    assert (keep.keeping.host, keep.keeping.now()) == (None, 0)
     place = Place()
     keep.keeping.attach(place)
     keep.keeping.detach(place)
@@ -252,7 +252,7 @@ def test_nobody_waits_for_what_is_known() -> None:
     keep, place = Keep(MemoryTaskStore()), Place()
     keep.keeping.attach(place)
     place.runtime.complete(keep.keeping.ready(place))
-    assert keep.keeping.place is place
+    assert keep.keeping.host is place
 
 
 def test_what_hears_of_an_event_may_want_more_of_the_machine() -> None:

@@ -19,7 +19,7 @@ from mcpio.errors import Refusal
 from mcpio.refusals import RefusalCode
 
 if TYPE_CHECKING:
-    from mcpio.app.middleware import CallNext, Middleware
+    from mcpio.app.contracts import CallNext, Middleware
 
 __all__ = [
     "ConcurrencyLimit",

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mcpio.errors import McpError
 from mcpio.types.tools import CallToolRequest
 
 if TYPE_CHECKING:
-    from mcpio.app.middleware import CallNext, OutgoingCall
+    from mcpio.app.contracts import CallNext
+    from mcpio.app.runtime import Driver
     from mcpio.backoff import Backoff
+    from mcpio.types.tools import Tool
 
 __all__ = ["READING", "Retry"]
+
+
+class _ToolSession(Protocol):
+    @property
+    def driver(self) -> Driver:
+        """What carries the session."""
+
+    async def tool(self, name: str) -> Tool | None:
+        """Return a tool as the server describes it."""
+
+
+class RetriableCall(Protocol):
+    """An ``OutgoingCall``, as far as ``Retry`` needs it."""
+
+    @property
+    def method(self) -> str:
+        """The method of the request."""
+
+    @property
+    def retry(self) -> bool | None:
+        """Whether the caller allows it to be sent again."""
+
+    @property
+    def session(self) -> _ToolSession:
+        """The client."""
+
 
 READING: Final = frozenset(
     {
@@ -45,7 +73,7 @@ class Retry:
         self.policy = policy
         self.trust_annotations = trust_annotations
 
-    async def __call__(self, call: OutgoingCall, request: Any, call_next: CallNext) -> Any:
+    async def __call__(self, call: RetriableCall, request: Any, call_next: CallNext) -> Any:
         """Be the middleware."""
         attempt = 0
         while True:
@@ -58,14 +86,14 @@ class Retry:
             await call.session.driver.runtime.sleep(delay)
             attempt += 1
 
-    async def _delay(self, call: OutgoingCall, request: Any, attempt: int, error: McpError) -> float | None:
+    async def _delay(self, call: RetriableCall, request: Any, attempt: int, error: McpError) -> float | None:
         chance = 0.0
         if self.policy.jitter:
             chance = int.from_bytes(call.session.driver.runtime.entropy(6), "big") / 2**48
         delay = self.policy.next_delay(attempt, error, chance=chance)
         return delay if delay is not None and await self._may_repeat(call, request) else None
 
-    async def _may_repeat(self, call: OutgoingCall, request: Any) -> bool:
+    async def _may_repeat(self, call: RetriableCall, request: Any) -> bool:
         if call.retry is not None:
             return call.retry
         if call.method in READING:
@@ -73,7 +101,7 @@ class Retry:
         return self.trust_annotations and isinstance(request, CallToolRequest) and await _is_harmless(call, request)
 
 
-async def _is_harmless(call: OutgoingCall, request: CallToolRequest) -> bool:
+async def _is_harmless(call: RetriableCall, request: CallToolRequest) -> bool:
     """Tell whether the server says of a tool that calling it twice does no more than calling it once."""
     try:
         tool = await call.session.tool(request.name)

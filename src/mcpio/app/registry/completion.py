@@ -9,7 +9,7 @@ import attrs
 
 from mcpio import types  # those of completion are loaded when a client asks for one
 from mcpio.app.awaitables import settle
-from mcpio.app.context import Context
+from mcpio.app.contracts import HandlerScope
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.prompts import FunctionPrompt, Prompts
 from mcpio.app.registry.resources import FunctionTemplate, Resources
@@ -76,7 +76,7 @@ class Completions:
             raise ValueError(f"there is no resource template {template!r} to complete: register it first")
         _add(entry, f"resource template {template!r}", entry.template.variables, variable, endpoint)
 
-    def complete(self, scope: Context, request: CompleteRequest) -> Any:
+    def complete(self, scope: HandlerScope, request: CompleteRequest) -> Any:
         """Serve ``completion/complete``. Nothing is suggested for an argument that nobody registered anything for.
 
         A prompt, template or resource that there is not is an error (COMP-05).

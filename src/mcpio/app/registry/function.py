@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from mcpio.app.awaitables import is_of_kind, without_partial
-from mcpio.app.context import Context
+from mcpio.app.contracts import HandlerScope
 from mcpio.app.schema.signature import Binder
 
 __all__ = ["RegisteredFunction"]
@@ -23,7 +23,7 @@ class RegisteredFunction:
 
     __slots__ = ("_blocking", "binder", "function")
 
-    def __init__(self, function: Callable[..., Any], *, blocking: bool) -> None:
+    def __init__(self, function: Callable[..., Any], *, blocking: bool, context: type) -> None:
         if not callable(function):
             raise TypeError(f"expected a function to register, got {function!r:.100}: options are given by name")
         if is_of_kind(inspect.isgeneratorfunction, function) or is_of_kind(inspect.isasyncgenfunction, function):
@@ -31,7 +31,7 @@ class RegisteredFunction:
         if blocking and is_of_kind(inspect.iscoroutinefunction, function):
             raise TypeError(f"{_shown(function)} is async and does not block: leave blocking=True out")
         self.function: Callable[..., Any] = function
-        self.binder: Binder = Binder(function, context=Context)
+        self.binder: Binder = Binder(function, context=context)
         self._blocking = blocking
 
     @property
@@ -42,10 +42,10 @@ class RegisteredFunction:
             raise TypeError(f"{self.function!r:.100} has no name of its own: give name=")
         return name
 
-    def call(self, scope: Context, keywords: dict[str, Any]) -> Any:
+    def call(self, scope: HandlerScope, keywords: dict[str, Any]) -> Any:
         """Call with what ``binder.bind`` or ``bind_text`` gave. Returns what it returns, or an awaitable of that."""
         if self.binder.context_parameter is not None:
-            keywords[self.binder.context_parameter] = scope.in_thread() if self._blocking else scope
+            keywords[self.binder.context_parameter] = scope.driving.for_thread() if self._blocking else scope
         if self._blocking:
             return scope.run_in_thread(partial(self.function, **keywords))
         return self.function(**keywords)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcpio import types  # the types of prompts are loaded when there is one
 from mcpio.app.awaitables import settle
-from mcpio.app.context import Context
+from mcpio.app.contracts import HandlerScope
 from mcpio.app.registry.base import Registry
 from mcpio.app.registry.content import block_of
 from mcpio.app.registry.function import RegisteredFunction
@@ -47,7 +47,7 @@ class Prompts(Registry[FunctionPrompt]):
     def __init__(self, changed: Callable[[], None]) -> None:
         super().__init__("prompt", changed)
 
-    def get(self, scope: Context, request: GetPromptRequest) -> Any:
+    def get(self, scope: HandlerScope, request: GetPromptRequest) -> Any:
         """Serve ``prompts/get``. Unknown prompts and bad arguments are errors of the protocol (PROM-05)."""
         prompt = self.find(request.name)
         if prompt is None:

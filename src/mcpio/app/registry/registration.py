@@ -91,12 +91,12 @@ class PromptOptions(RegistrationOptions, total=False):
     """What ``Server.prompt`` takes."""
 
 
-def make_tool(function: Any, options: ToolOptions, *, level: int) -> FunctionTool:
+def make_tool(function: Any, options: ToolOptions, *, context: type, level: int) -> FunctionTool:
     """Return the tool of a function. ``level`` is the ``stacklevel`` of warnings: where the author is.
 
     ``TypeError`` and ``ValueError`` say what to do about what cannot be a tool.
     """
-    endpoint = _endpoint(function, options, ToolOptions)
+    endpoint = _endpoint(function, options, ToolOptions, context)
     binder = endpoint.binder
     name = options.get("name") or endpoint.name
     if not _TOOL_NAME.fullmatch(name):
@@ -132,25 +132,25 @@ def make_tool(function: Any, options: ToolOptions, *, level: int) -> FunctionToo
     )
 
 
-def make_resource(uri: str, function: Any, options: ResourceOptions) -> FunctionResource:
+def make_resource(uri: str, function: Any, options: ResourceOptions, *, context: type) -> FunctionResource:
     """Return the resource of a function. ``TypeError`` says what to do about what cannot be one."""
-    endpoint = _resource_endpoint(function, options, ())
+    endpoint = _resource_endpoint(function, options, (), context)
     shown = types.Resource(uri, size=options.get("size"), **_resource_members(endpoint, options))
     return FunctionResource(endpoint, _sayable(shown, options))
 
 
-def make_template(template: UriTemplate, function: Any, options: ResourceOptions) -> FunctionTemplate:
+def make_template(template: UriTemplate, function: Any, options: ResourceOptions, *, context: type) -> FunctionTemplate:
     """Return the resource template of a function. ``TypeError`` says what to do about what cannot be one."""
     if options.get("size") is not None:
         raise TypeError(f"{template.template}: a template has no size=; what it gives has sizes of its own")
-    endpoint = _resource_endpoint(function, options, template.variables)
+    endpoint = _resource_endpoint(function, options, template.variables, context)
     shown = types.ResourceTemplate(template.template, **_resource_members(endpoint, options))
     return FunctionTemplate(endpoint, _sayable(shown, options), template)
 
 
-def make_prompt(function: Any, options: PromptOptions) -> FunctionPrompt:
+def make_prompt(function: Any, options: PromptOptions, *, context: type) -> FunctionPrompt:
     """Return the prompt of a function. ``TypeError`` says what to do about what cannot be one."""
-    endpoint = _endpoint(function, options, PromptOptions)
+    endpoint = _endpoint(function, options, PromptOptions, context)
     shown = types.Prompt(
         options.get("name") or endpoint.name,
         _description(endpoint, options),
@@ -177,14 +177,16 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
 
 
-def _endpoint(function: Any, options: RegistrationOptions, known: type) -> RegisteredFunction:
+def _endpoint(function: Any, options: RegistrationOptions, known: type, context: type) -> RegisteredFunction:
     check_options(options, known.__annotations__)
-    return RegisteredFunction(function, blocking=options.get("blocking", False))
+    return RegisteredFunction(function, blocking=options.get("blocking", False), context=context)
 
 
-def _resource_endpoint(function: Any, options: ResourceOptions, variables: tuple[str, ...]) -> RegisteredFunction:
+def _resource_endpoint(
+    function: Any, options: ResourceOptions, variables: tuple[str, ...], context: type
+) -> RegisteredFunction:
     """Return the endpoint of a resource, whose parameters are just the variables of its URI."""
-    endpoint = _endpoint(function, options, ResourceOptions)
+    endpoint = _endpoint(function, options, ResourceOptions, context)
     name, parameters = endpoint.binder.name, endpoint.binder.parameters
     for parameter in parameters:
         if parameter.name not in variables and parameter.required:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from mcpio import types  # the types of resources are loaded when there is one
 from mcpio.app.awaitables import settle
-from mcpio.app.context import Context
+from mcpio.app.contracts import HandlerScope
 from mcpio.app.registry.base import Registry
 from mcpio.app.registry.content import json_text
 from mcpio.app.registry.function import RegisteredFunction
@@ -98,7 +98,7 @@ class Resources:
                 return entry, values
         return None
 
-    def read(self, scope: Context, request: ReadResourceRequest) -> Any:
+    def read(self, scope: HandlerScope, request: ReadResourceRequest) -> Any:
         """Serve ``resources/read``."""
         uri = request.uri
         found = self.find(uri)
@@ -119,7 +119,7 @@ class Resources:
         return settle(entry.endpoint.call(scope, keywords), result)
 
 
-def not_found(scope: Context, uri: str) -> RequestError:
+def not_found(scope: HandlerScope, uri: str) -> RequestError:
     """Return the error for a URI that nobody serves, in the peer's revision (RES-05)."""
     modern = scope.peer.revision >= REV_2026_07_28
     code = ErrorCode.INVALID_PARAMS if modern else ErrorCode.RESOURCE_NOT_FOUND

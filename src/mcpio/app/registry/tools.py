@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcpio.app.awaitables import is_awaitable
-from mcpio.app.context import Context
+from mcpio.app.contracts import HandlerScope
 from mcpio.app.registry.base import Registry
 from mcpio.app.registry.content import blocks_of
 from mcpio.app.registry.function import RegisteredFunction
@@ -116,7 +116,7 @@ class Tools(Registry[FunctionTool]):
         """Whether the texts of exceptions are kept from clients."""
         return self._mask_errors
 
-    def call(self, scope: Context, request: CallToolRequest) -> Any:
+    def call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
         """Serve ``tools/call``. A failure of the tool's own is a result that says so, for the model (TOOL-10)."""
         tool = self.find(request.name)
         if tool is None:
@@ -128,7 +128,7 @@ class Tools(Registry[FunctionTool]):
             return _failed(f"Invalid value in {request.name}: {error}")
         except SchemaError as error:
             # The fault may be the schema's as well: the author learns of it too.
-            scope.report(f"the arguments for {request.name} could not be checked: {error}", None)
+            scope.driving.report(f"the arguments for {request.name} could not be checked: {error}", None)
             return _failed(f"Invalid value in {request.name}: arguments: {error}")
         try:
             value = tool.endpoint.call(scope, keywords)
@@ -138,21 +138,21 @@ class Tools(Registry[FunctionTool]):
         except Exception as error:
             return self._failure(scope, tool, error)
 
-    async def _await(self, scope: Context, tool: FunctionTool, value: Any) -> CallToolResult:
+    async def _await(self, scope: HandlerScope, tool: FunctionTool, value: Any) -> CallToolResult:
         try:
             return tool.result(await value)
         except Exception as error:
             return self._failure(scope, tool, error)
 
-    def _failure(self, scope: Context, tool: FunctionTool, error: Exception) -> CallToolResult:
+    def _failure(self, scope: HandlerScope, tool: FunctionTool, error: Exception) -> CallToolResult:
         """Return the result that tells the model of a failure; raise what is an error of the protocol."""
         found = alone(error)
-        if said_by_author(found) is not None and not scope.has_from_peer(found):
+        if said_by_author(found) is not None and not scope.driving.is_from_peer(found):
             raise found
         name = tool.description.name
         if isinstance(found, ToolError):
             return _failed(str(found) or f"{name} failed")
-        scope.report(f"the tool {name} failed", found)
+        scope.driving.report(f"the tool {name} failed", found)
         hint = loop_hint(found)
         text = f"{type(found).__name__}: {found}" + ("" if hint is None else f" ({hint})")
         return _failed(f"{name} failed" if self._mask_errors else f"{name} failed: {text}")

@@ -13,19 +13,16 @@ from mcpio.errors import LocalProtocolError
 from mcpio.events import IncomingId
 
 if TYPE_CHECKING:
-    from mcpio.app.awaitables import ProgressCallback
+    from mcpio.app.contracts import ProgressCallback
     from mcpio.app.pagination import Items
     from mcpio.app.runtime import Driver
-    from mcpio.app.tasks.requester import TaskHandle, TaskWatch
+    from mcpio.app.tasks.requester import StatusCallback, TaskHandle, TaskWatch
     from mcpio.types.elicitation import ElicitFormRequest, ElicitResult, ElicitURLRequest
     from mcpio.types.sampling import CreateMessageRequest, CreateMessageResult
     from mcpio.types.tasks import ListTasksResult, Task
     from mcpio.types.tools import CallToolRequest, CallToolResult
 
-__all__ = ["StatusCallback", "TaskCalls"]
-
-StatusCallback = Callable[["Task"], None]
-"""Takes a task in its new state. A plain function: nobody waits for it."""
+__all__ = ["TaskCalls"]
 
 R = TypeVar("R")
 
@@ -174,7 +171,7 @@ class TaskCalls(ABC):
         fetch = partial(self.list_tasks, timeout=timeout)
         return Items("tasks/list", fetch, lambda page: page.tasks, lambda text: self.driver.report(text, None))
 
-    def sender(self, task: bool | float | None) -> Callable[..., Coroutine[Any, Any, Any]]:
+    def _sender(self, task: bool | float | None) -> Callable[..., Coroutine[Any, Any, Any]]:
         """Return the call that sends a request: plain, or as a task that it waits for."""
         if task is None or task is False:
             return self.request

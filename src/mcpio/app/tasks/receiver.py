@@ -7,7 +7,7 @@ both sides: a server whose tools run as tasks, and a client that is asked for a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -15,18 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import attrs
 
 from mcpio.app.awaitables import checked_callback, is_awaitable, is_stopping
-from mcpio.app.middleware import Middleware, wrapped
 from mcpio.app.pagination import page_of
 from mcpio.app.reporting import SLOW, FaultReports, alone, internal_error, named, said_by_author
-from mcpio.app.tasks.running import (
-    DisconnectedSession,
-    RunningTask,
-    TaskContext,
-    TaskHost,
-    TaskScope,
-    event_of,
-    related,
-)
+from mcpio.app.tasks.running import DisconnectedSession, TaskHost, TaskRun, related
 from mcpio.app.tasks.store import MemoryTaskStore, TaskStorage, TaskStore
 from mcpio.codec import codec
 from mcpio.engine.payloads import encode
@@ -70,9 +61,8 @@ from mcpio.types.tasks import (
 from mcpio.types.tools import CallToolRequest
 
 if TYPE_CHECKING:
-    from mcpio.app.context import Context, RequestScope
+    from mcpio.app.contracts import Handler, HandlerScope, PeerSession
     from mcpio.app.registry.tools import Tools
-    from mcpio.app.session import Handler, Session
     from mcpio.app.thread_pool import ThreadPool
 
 __all__ = ["ClientTasks", "TaskOptions", "TaskReceiver", "ToolTasks", "client_tasks_capability"]
@@ -80,9 +70,9 @@ __all__ = ["ClientTasks", "TaskOptions", "TaskReceiver", "ToolTasks", "client_ta
 
 T = TypeVar("T")
 
-Work: TypeAlias = Callable[[RunningTask], Any]
+Work: TypeAlias = Callable[[TaskRun], Any]
 """Does a task: returns the typed result of its request, or something to await for it."""
-Resume: TypeAlias = Callable[[TaskOrphaned, RunningTask], tuple[Work, str] | None]
+Resume: TypeAlias = Callable[[TaskOrphaned, TaskRun], tuple[Work, str] | None]
 """Takes a task that was cut off, and returns its work and the method of its request; ``None`` when nobody knows how."""
 
 FINAL: Final = ("completed", "failed", "cancelled")
@@ -148,77 +138,77 @@ class TaskReceiver:
         self._resume = resume
         store: Any = options.store or MemoryTaskStore()
         self._keeping = TaskStorage(store, self._act, limits=options.limits, poll_interval=options.poll_interval)
-        self._places: dict[TaskHost, tuple[Any, Session | None]] = {}
+        self._hosts: dict[TaskHost, tuple[Any, PeerSession | None]] = {}
         self._host: TaskHost | None = None
-        self._runs: dict[str, RunningTask] = {}
+        self._runs: dict[str, TaskRun] = {}
         self._orphans: dict[str, TaskOrphaned] = {}
 
     # Where tasks run
 
-    def attach(self, place: TaskHost, state: Any = None, session: Session | None = None) -> None:
-        """Let tasks run at a place: those of a session at its driver; without ``session`` the place is a host for all.
+    def attach(self, host: TaskHost, state: Any = None, session: PeerSession | None = None) -> None:
+        """Let tasks run at a host: those of a session at its driver; without ``session`` the host is a host for all.
 
-        ``state`` is what the lifespan around the place gave.
+        ``state`` is what the lifespan around the host gave.
         """
-        self._places[place] = (state, session)
+        self._hosts[host] = (state, session)
         if session is None:
-            self._host = place
-        self._keeping.attach(place)
+            self._host = host
+        self._keeping.attach(host)
         orphans, self._orphans = self._orphans, {}
         for event in orphans.values():
             self._act(event)
         self._keeping.pump()
 
-    def detach(self, place: TaskHost) -> None:
-        """Let nothing run at a place any more. Its tasks are lost, or go on at another place. Twice does nothing."""
-        self.stop(place)
-        self._keeping.detach(place)
+    def detach(self, host: TaskHost) -> None:
+        """Let nothing run at a host any more. Its tasks are lost, or go on at another host. Twice does nothing."""
+        self.stop(host)
+        self._keeping.detach(host)
 
-    def stop(self, place: TaskHost) -> None:
-        """Stop what runs at a place, and begin nothing there. Until it is detached, a store may be written from it."""
-        if self._places.pop(place, None) is None:
+    def stop(self, host: TaskHost) -> None:
+        """Stop what runs at a host, and begin nothing there. Until it is detached, a store may be written from it."""
+        if self._hosts.pop(host, None) is None:
             return
-        if self._host is place:
-            hosts = [other for other, (_, session) in self._places.items() if session is None]
+        if self._host is host:
+            hosts = [other for other, (_, session) in self._hosts.items() if session is None]
             self._host = hosts[-1] if hosts else None
-        for run in [run for run in self._runs.values() if run.place is place and not run.is_over]:
+        for run in [run for run in self._runs.values() if run.host is host and not run.is_over]:
             del self._runs[run.id]
             run.stop()
             self._machine.orphan(run.id, "What the task ran in has ended", now=self._keeping.now())
         self._keeping.pump()
 
-    async def flush(self, place: TaskHost) -> None:
+    async def flush(self, host: TaskHost) -> None:
         """Wait until all that is known is stored, or could not be."""
-        await self._keeping.flush(place)
+        await self._keeping.flush(host)
 
     def abandon(self, was_cut_off: Callable[[Any], bool]) -> None:
-        """Let the tasks fail whose work was cut off, though its place lives on.
+        """Let the tasks fail whose work was cut off, though its host lives on.
 
-        ``was_cut_off`` is asked of each ``RunningTask.handle``.
+        ``was_cut_off`` is asked of each ``TaskRun.handle``.
         """
         for run in [run for run in self._runs.values() if not run.is_over and was_cut_off(run.handle)]:
             self._finish(run, TaskOutcome(error=internal_error()))
 
     # Beginning
 
-    def wants_task(self, scope: RequestScope, request: Any) -> bool:
+    def wants_task(self, scope: HandlerScope, request: Any) -> bool:
         """Whether a request is to become a task: it says so, and this side declared that it takes that (TASK-03)."""
         if getattr(request, "task", None) is None:
             return False
         return declares(scope.session.connection.capabilities, METHODS[scope.method].task_capability)
 
     async def begin(
-        self, scope: RequestScope, request: Any, work: Work, *, saved: Any = None, immediate: str | None = None
+        self, scope: HandlerScope, request: Any, work: Work, *, saved: Any = None, immediate: str | None = None
     ) -> CreateTaskResult:
         """Make a task of a request, and return what answers it, once the task is stored (TASK-09).
 
         ``work`` is done as a task of the event loop then. With ``saved``, any JSON object, it can be resumed.
         ``immediate`` is what the model may be told meanwhile (TASK-13). ``RequestError`` beyond the limits.
         """
-        place, state, session = self._place_for(scope)
-        await self._keeping.ready(place)
+        host, state, session = self._host_for(scope)
+        await self._keeping.ready(host)
         owner = self._owner(scope)
-        reply = place.runtime.one_shot()
+        reply = host.runtime.one_shot()
         operation = named({"method": scope.method, "params": {"name": getattr(request, "name", None)}})
         id = self._machine.create(
             owner,
@@ -238,24 +228,24 @@ class TaskReceiver:
             self._keeping.pump()
             raise
         task: Task = _value(replied)
-        run = RunningTask(self, id, owner, place, session, _token(scope), state, account=session.account)
+        run = TaskRun(self, id, owner, host, session, _token(scope), state, account=session.account)
         self._start(run, work, scope.method)
         meta = EMPTY if immediate is None else {META_MODEL_IMMEDIATE_RESPONSE: immediate}
         return CreateTaskResult(task, meta=meta)
 
     # For the work
 
-    def say(self, run: RunningTask, message: str) -> None:
+    def say(self, run: TaskRun, message: str) -> None:
         """Set the status message of a task."""
         self._machine.say(run.id, message, now=self._keeping.now())
         self._keeping.pump()
 
-    def note_question(self, run: RunningTask) -> None:
+    def note_question(self, run: TaskRun) -> None:
         """Note that the work waits for its requestor. ``LocalProtocolError`` when the task is over."""
         self._machine.ask(run.id, now=self._keeping.now())
         self._keeping.pump()
 
-    def note_answer(self, run: RunningTask) -> None:
+    def note_answer(self, run: TaskRun) -> None:
         """Note that it waits no more."""
         if not run.is_over:
             self._machine.answered(run.id, now=self._keeping.now())
@@ -263,27 +253,27 @@ class TaskReceiver:
 
     # Requests about tasks. Related-task metadata on them means nothing: their parameter says which task (TASK-29).
 
-    async def _get(self, scope: RequestScope, request: GetTaskRequest) -> GetTaskResult:
+    async def _get(self, scope: HandlerScope, request: GetTaskRequest) -> GetTaskResult:
         await self._keeping.ready(scope.session.driver)
         return _flat(GetTaskResult, self._machine.get(self._owner(scope), request.task_id))
 
-    async def _list(self, scope: RequestScope, request: ListTasksRequest) -> ListTasksResult:
+    async def _list(self, scope: HandlerScope, request: ListTasksRequest) -> ListTasksResult:
         await self._keeping.ready(scope.session.driver)
         page = page_of("task", self._machine.tasks_of(self._owner(scope)), request.cursor, self._page_size)
         return ListTasksResult(tuple(page.items), page.next_cursor)
 
-    async def _cancel(self, scope: RequestScope, request: CancelTaskRequest) -> CancelTaskResult:
-        place = scope.session.driver
-        await self._keeping.ready(place)
-        reply = place.runtime.one_shot()
+    async def _cancel(self, scope: HandlerScope, request: CancelTaskRequest) -> CancelTaskResult:
+        host = scope.session.driver
+        await self._keeping.ready(host)
+        reply = host.runtime.one_shot()
         self._machine.cancel(self._owner(scope), request.task_id, now=self._keeping.now(), cookie=reply)
         self._keeping.pump()
         return _flat(CancelTaskResult, _value(await reply.wait()))
 
-    async def _result(self, scope: RequestScope, request: GetTaskPayloadRequest) -> GetTaskPayloadResult:
-        place, id = scope.session.driver, request.task_id
-        await self._keeping.ready(place)
-        reply = place.runtime.one_shot()
+    async def _result(self, scope: HandlerScope, request: GetTaskPayloadRequest) -> GetTaskPayloadResult:
+        host, id = scope.session.driver, request.task_id
+        await self._keeping.ready(host)
+        reply = host.runtime.one_shot()
         self._machine.result(self._owner(scope), id, cookie=reply)
         run = self._runs.get(id)
         if run is not None:
@@ -306,28 +296,28 @@ class TaskReceiver:
     def _machine(self) -> TaskMachine:
         return self._keeping.machine
 
-    def _start(self, run: RunningTask, work: Work, method: str) -> None:
+    def _start(self, run: TaskRun, work: Work, method: str) -> None:
         self._runs[run.id] = run
-        run.handle = run.place.runtime.spawn(self._run(run, work, method))
+        run.handle = run.host.runtime.spawn(self._run(run, work, method))
 
-    async def _run(self, run: RunningTask, work: Work, method: str) -> None:
+    async def _run(self, run: TaskRun, work: Work, method: str) -> None:
         """Do the work of a task, and end the task with what comes of it."""
         try:
             outcome = await self._outcome(run, work, method)
         except (SystemExit, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
-            if not run.is_over and not await is_stopping(run.place.runtime):
+            if not run.is_over and not await is_stopping(run.host.runtime):
                 run.report(f"the task of {method} was cancelled from inside", error)
                 self._finish(run, TaskOutcome(error=internal_error()))
             raise
         self._finish(run, outcome)
 
-    async def _outcome(self, run: RunningTask, work: Work, method: str) -> TaskOutcome:
-        began = run.place.now()
+    async def _outcome(self, run: TaskRun, work: Work, method: str) -> TaskOutcome:
+        began = run.host.now()
         try:
             result = work(run)
-            took = run.place.now() - began
+            took = run.host.now() - began
             if took > SLOW:
                 held = f"the task of {method} held up everything else for {took * 1000:.0f} ms"
                 fix = "make its function async, or register it with blocking=True"
@@ -338,14 +328,14 @@ class TaskReceiver:
         except Exception as error:
             return self._failure(run, method, alone(error))
 
-    def _failure(self, run: RunningTask, method: str, error: Exception) -> TaskOutcome:
-        from_peer = run.scope is not None and run.scope.has_from_peer(error)
+    def _failure(self, run: TaskRun, method: str, error: Exception) -> TaskOutcome:
+        from_peer = run.scope is not None and run.scope.driving.is_from_peer(error)
         answer = None if from_peer else said_by_author(error)
         if answer is None and not run.is_over:
             run.report(f"the task of {method} failed", error)
         return TaskOutcome(error=answer or internal_error())
 
-    def _finish(self, run: RunningTask, outcome: TaskOutcome) -> None:
+    def _finish(self, run: TaskRun, outcome: TaskOutcome) -> None:
         """End a task, unless it is over already: then this comes too late, and counts for nothing (TASK-25)."""
         if run.is_over:
             return
@@ -387,41 +377,41 @@ class TaskReceiver:
                 self._report("the callback for changes of tasks failed", error)
 
     def _report(self, message: str, error: BaseException) -> None:
-        place = self._keeping.place
-        if place is not None:
-            place.report(message, error)
+        host = self._keeping.host
+        if host is not None:
+            host.report(message, error)
 
     # Places
 
     def _adopt(self, event: TaskOrphaned) -> None:
-        """Go on with a task that nobody works on, here and now or at the next place that there is."""
-        place = self._host or next(iter(self._places), None)
-        if place is None:
+        """Go on with a task that nobody works on, here and now or at the next host that there is."""
+        host = self._host or next(iter(self._hosts), None)
+        if host is None:
             self._orphans[event.id] = event
             return
-        state, session = self._places[place]
+        state, session = self._hosts[host]
         if session is not None and self._owner_of(session) != event.owner:
             session = None
         account = ("principal", event.owner)
-        run = RunningTask(self, event.id, event.owner, place, session, None, state, account=account, is_resumed=True)
+        run = TaskRun(self, event.id, event.owner, host, session, None, state, account=account, is_resumed=True)
         resumed = None if self._resume is None else self._resume(event, run)
         if resumed is None:
             self._machine.lose(event.id, "The server does not know how to go on with it", now=self._keeping.now())
         else:
             self._start(run, *resumed)
 
-    def _place_for(self, scope: RequestScope) -> tuple[TaskHost, Any, Session]:
+    def _host_for(self, scope: HandlerScope) -> tuple[TaskHost, Any, PeerSession]:
         """Return where a request becomes a task, the state there, and the session that it came in."""
         session = scope.session
-        place = self._host or session.driver
-        if place not in self._places:
+        host = self._host or session.driver
+        if host not in self._hosts:
             raise NoBackChannel("the session is over: no task can begin in it")
-        return place, self._places[place][0], session
+        return host, self._hosts[host][0], session
 
-    def _owner(self, scope: RequestScope) -> Owner:
+    def _owner(self, scope: HandlerScope) -> Owner:
         return self._bound(scope.peer.principal)
 
-    def _owner_of(self, session: Session) -> Owner:
+    def _owner_of(self, session: PeerSession) -> Owner:
         return self._bound(getattr(session.connection, "principal", None))
 
     def _bound(self, principal: Any) -> Owner:
@@ -459,7 +449,7 @@ def _flat(kind: Callable[..., T], task: Task) -> T:
     )
 
 
-def _token(scope: RequestScope) -> int | str | None:
+def _token(scope: HandlerScope) -> int | str | None:
     """Return what progress is reported under, ``None`` where nobody asked for it."""
     token: int | str | None = scope.meta.get(META_PROGRESS_TOKEN)
     return token
@@ -480,13 +470,18 @@ class ToolTasks(TaskReceiver):
         *,
         page_size: int | None,
         thread_pool: ThreadPool,
+        new_context: Callable[[TaskRun, Any, RequestReceived], HandlerScope],
     ) -> None:
-        """``call`` serves a call that is no task, ``work`` does that of one that is."""
+        """``call`` serves a plain tools/call; ``work`` runs one that was started as a task.
+
+        ``new_context`` makes the context of a task.
+        """
         super().__init__(options, thread_pool, page_size=page_size, resume=self._resumed)
         self.handlers[_CALL] = self._call
         self._tools = tools
         self._plain_call = call
         self._work_call = work
+        self._new_context = new_context
 
     def capability(self, *, told_apart: bool) -> ServerTasksCapability:
         """Return what is declared (TASK-01). ``told_apart`` says that no client sees another's tasks (TASK-35)."""
@@ -495,7 +490,7 @@ class ToolTasks(TaskReceiver):
         requests = ServerTaskRequestsCapability(ToolTasksCapability({})) if takes else None
         return ServerTasksCapability({} if lists else None, {}, requests)
 
-    def _call(self, scope: Context, request: CallToolRequest) -> Any:
+    def _call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
         """Serve ``tools/call``: as a task where that is asked for, and as ever where it is not (TASK-07)."""
         tool = self._tools.find(request.name)
         support = "optional" if tool is None else _support(tool)
@@ -506,17 +501,17 @@ class ToolTasks(TaskReceiver):
         if support == "forbidden":
             raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"The tool {request.name} does not run as a task")
         saved = _saved(scope) if tool.resumes else None
-        work = self._work(request, scope.session, event_of(scope))
+        work = self._work(request, scope.session, scope.driving.event)
         return self.begin(scope, request, work, saved=saved, immediate=tool.immediate_response)
 
     def _work(self, request: CallToolRequest, session: Any, event: RequestReceived) -> Work:
-        def work(run: RunningTask) -> Any:
-            run.scope = scope = TaskContext(run, session, event)
+        def work(run: TaskRun) -> Any:
+            run.scope = scope = self._new_context(run, session, event)
             return self._work_call(scope, request)
 
         return work
 
-    def _resumed(self, orphan: TaskOrphaned, run: RunningTask) -> tuple[Work, str] | None:
+    def _resumed(self, orphan: TaskOrphaned, run: TaskRun) -> tuple[Work, str] | None:
         """Return the work of a call that was cut off: the same function, with the same arguments."""
         try:
             params = orphan.request["params"]
@@ -545,9 +540,9 @@ def _support(tool: Any) -> str:
     return "forbidden" if execution is None else execution.task_support or "forbidden"
 
 
-def _saved(scope: Context) -> dict[str, Any]:
+def _saved(scope: HandlerScope) -> dict[str, Any]:
     """Return what it takes to call again, as JSON."""
-    event = event_of(scope)
+    event = scope.driving.event
     return {
         "params": event.raw["params"],
         "capabilities": encode(_CODEC, event.context.capabilities),
@@ -575,22 +570,27 @@ class ClientTasks(TaskReceiver):
         options: TaskOptions,
         thread_pool: ThreadPool,
         handlers: Mapping[str, Handler],
-        layers: Sequence[Middleware],
+        wrap: Callable[[Handler], Handler],
+        new_scope: Callable[[TaskRun, PeerSession, RequestReceived], HandlerScope],
     ) -> None:
-        """``handlers`` serve what is no task, ``layers`` stand around the work of what is one too."""
+        """``handlers`` serve requests that are not tasks; ``wrap`` puts middleware around the work of those that are.
+
+        ``new_scope`` makes the scope of a task.
+        """
         super().__init__(options, thread_pool)
         for method in _METHODS:
             if method in handlers:
                 self.handlers[method] = partial(self._serve, handlers[method])
-        self._layers = layers
+        self._wrap = wrap
+        self._new_scope = new_scope
 
-    def _serve(self, handler: Handler, scope: RequestScope, request: Any) -> Any:
+    def _serve(self, handler: Handler, scope: HandlerScope, request: Any) -> Any:
         """Serve a question: as a task where that is asked for."""
         if not self.wants_task(scope, request):
             return handler(scope, request)
 
-        def work(run: RunningTask) -> Any:
-            run.scope = TaskScope(run, scope.session, event_of(scope))
-            return wrapped(handler, self._layers)(run.scope, request)
+        def work(run: TaskRun) -> Any:
+            run.scope = self._new_scope(run, scope.session, scope.driving.event)
+            return self._wrap(handler)(run.scope, request)
 
         return self.begin(scope, request, work)

@@ -7,15 +7,16 @@ nothing here relies on (TASK-30). The result is asked for when the task is over,
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import attrs
 
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.broadcast import BroadcastEvent
+from mcpio.app.contracts import ProgressCallback, Requester
 from mcpio.app.reporting import named
 from mcpio.codec import codec
 from mcpio.engine.connection import DEFAULT, Default
@@ -41,13 +42,11 @@ from mcpio.types.tasks import (
 from mcpio.types.tools import CallToolRequest, CallToolResult, TaskSupport, Tool
 
 if TYPE_CHECKING:
-    from mcpio.app.awaitables import ProgressCallback
-    from mcpio.app.client import CallOptions, Client
-    from mcpio.app.tasks.calls import StatusCallback, TaskCalls
     from mcpio.events import IncomingId
 
 __all__ = [
     "LONGEST_WAIT",
+    "StatusCallback",
     "TaskHandle",
     "TaskWatch",
     "as_task",
@@ -59,6 +58,47 @@ __all__ = [
 
 
 R = TypeVar("R")
+
+StatusCallback: TypeAlias = Callable[[Task], None]
+"""Takes a task in its new state. A plain function: its result is not awaited."""
+
+
+class TaskSession(Requester, Protocol):
+    """A session that can start tasks at its peer."""
+
+    async def start_task(
+        self,
+        request: Any,
+        *,
+        ttl: float | None = None,
+        timeout: Timeout | float | None | Default = DEFAULT,
+        on_progress: ProgressCallback | None = None,
+        related_to: IncomingId | None = None,
+    ) -> TaskHandle[Any]:
+        """Start a task."""
+
+
+class TaskClient(TaskSession, Protocol):
+    """A client, as far as calls of tools as tasks need it."""
+
+    def request(
+        self,
+        request: Any,
+        *,
+        timeout: Timeout | float | None | Default = DEFAULT,
+        on_progress: ProgressCallback | None = None,
+        related_to: IncomingId | None = None,
+        retry: bool | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Send a request through the client's middleware."""
+
+    @property
+    def server(self) -> Any:
+        """What the server declared."""
+
+    async def tool(self, name: str) -> Tool | None:
+        """Return a tool as the server describes it."""
+
 
 LONGEST_WAIT: Final = 86400.0
 """Seconds that the result of a task is waited for at most, unless the caller says for how long (TASK-37)."""
@@ -98,7 +138,7 @@ class TaskHandle(Generic[R]):
         self.related_to: IncomingId | None = None
         self._watch = watch
         self._result_type = result_type
-        self._bell = BroadcastEvent(watch.session.driver.runtime)
+        self._changed = BroadcastEvent(watch.session.driver.runtime)
         self._payload: GetTaskPayloadResult | None = None
         self._plain: Any = None
         self._is_fetching = False
@@ -170,7 +210,7 @@ class TaskHandle(Generic[R]):
         if _looks(before) != _looks(state):
             if self.on_status is not None:
                 self._watch.call_back("a callback for the status of a task", self.on_status, state)
-            self._bell.ring()
+            self._changed.notify_all()
         if _is_over(state):
             self._watch.release(self)
 
@@ -202,14 +242,14 @@ class TaskHandle(Generic[R]):
 
     async def _next_state(self, seen: Task | None, clock: _Clock | None) -> Task:
         while self.last is None or _looks(self.last) == _looks(seen):
-            if self.last is not None and await self._bell.wait(_interval(self.last, clock)):
+            if self.last is not None and await self._changed.wait(_interval(self.last, clock)):
                 continue
             await self.status(timeout=DEFAULT if clock is None else clock.for_a_look())
         return self.last
 
     async def _fetch(self, timeout: float | None) -> None:
         self._payload = await self._ask(GetTaskPayloadRequest(self.id), timeout)
-        self._bell.ring()
+        self._changed.notify_all()
 
     async def _fetch_alone(self) -> None:
         """Keep the request for the result open beside an iteration. What comes of it shows in the state."""
@@ -277,7 +317,7 @@ class _States(AsyncIterator[Task]):
 class _Clock:
     """How long a result is still waited for."""
 
-    def __init__(self, handle: TaskHandle[Any], session: TaskCalls, timeout: Timeout | float | None | Default) -> None:
+    def __init__(self, handle: TaskHandle[Any], session: Requester, timeout: Timeout | float | None | Default) -> None:
         self._operation = handle.operation
         self._session = session
         self._limit: float | None
@@ -342,7 +382,7 @@ _EARLY: Final = 64
 class TaskWatch:
     """The handles of one session, which hear of what the peer tells of their tasks."""
 
-    def __init__(self, session: TaskCalls, call_back: Callable[..., None]) -> None:
+    def __init__(self, session: Requester, call_back: Callable[..., None]) -> None:
         self.session = session
         self.call_back = call_back
         self._handles: dict[str, WeakSet[TaskHandle[Any]]] = {}
@@ -428,7 +468,7 @@ async def start_task(
 
 
 async def run_task(
-    session: TaskCalls,
+    session: Any,
     task: bool | float,
     request: Any,
     *,
@@ -461,10 +501,10 @@ def _augmented(request: Any, ttl: float | None) -> Any:
 
 
 async def call_as_task(
-    client: Client,
+    client: TaskClient,
     request: CallToolRequest,
     task: bool | float | None,
-    call: CallOptions,
+    call: Any,
     refusal: RequestError | CallToolResult | None,
 ) -> CallToolResult:
     """Call a tool as a task and return its result. ``None`` for ``task`` asks for that only if the tool must be one.
@@ -485,7 +525,7 @@ async def call_as_task(
     return result
 
 
-async def fault_in_task(client: Client, request: Any) -> str | None:
+async def fault_in_task(client: TaskClient, request: Any) -> str | None:
     """Return why a request must not be a task, or ``None``."""
     if not isinstance(request, CallToolRequest) or _unsupported(client):
         return None  # the engine says what is wrong
@@ -497,14 +537,14 @@ async def fault_in_task(client: Client, request: Any) -> str | None:
     return None
 
 
-async def _must_be_task(client: Client, request: CallToolRequest) -> bool:
+async def _must_be_task(client: TaskClient, request: CallToolRequest) -> bool:
     if _unsupported(client):
         return False
     tool = await client.tool(request.name)
     return tool is not None and _support(tool) == "required"
 
 
-def _unsupported(client: Client) -> bool:
+def _unsupported(client: TaskClient) -> bool:
     connection = client.connection
     revision = connection.revision
     return revision is None or why_no_task(METHODS["tools/call"], revision, client.server.capabilities) is not None

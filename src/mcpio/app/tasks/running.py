@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import attrs
 
-from mcpio.app.context import Context, RequestScope
+from mcpio.app.contracts import HandlerScope, PeerSession
 from mcpio.engine.table import Phase
-from mcpio.errors import ConnectionLost, NoBackChannel, RequestError
+from mcpio.errors import ConnectionLost, NoBackChannel
 from mcpio.types.lifecycle import ProgressNotification
 from mcpio.types.meta import META_RELATED_TASK
 
 if TYPE_CHECKING:
+    from mcpio.app.reporting import FaultReports
     from mcpio.app.runtime import OneShot, Runtime, Spawned
-    from mcpio.app.session import Session
-    from mcpio.app.tasks.receiver import TaskReceiver
+    from mcpio.app.thread_pool import ThreadPool
     from mcpio.engine.task_records import Owner
-    from mcpio.events import RequestReceived
 
-__all__ = ["DisconnectedSession", "RunningTask", "TaskContext", "TaskHost", "TaskScope", "event_of", "related"]
+__all__ = ["DisconnectedSession", "TaskHost", "TaskRun", "related"]
 
 T = TypeVar("T")
 
@@ -44,6 +43,27 @@ class TaskHost(Protocol):
         """Tell the operator something, with the exception behind it."""
 
 
+class TaskKeeper(Protocol):
+    """The receiver of tasks, as a running one needs it."""
+
+    @property
+    def fault_reports(self) -> FaultReports:
+        """Reports the failures of tasks to the operator."""
+
+    @property
+    def thread_pool(self) -> ThreadPool:
+        """The threads of blocking handlers."""
+
+    def say(self, run: TaskRun, message: str) -> None:
+        """Set the status message of a task."""
+
+    def note_question(self, run: TaskRun) -> None:
+        """Record that the work waits for its requestor."""
+
+    def note_answer(self, run: TaskRun) -> None:
+        """Record that the work no longer waits."""
+
+
 class DisconnectedSession:
     """Stands for the session of a task that was resumed while its requestor was away."""
 
@@ -53,7 +73,7 @@ class DisconnectedSession:
         raise NoBackChannel("the task was resumed, and its requestor is not connected")
 
 
-class RunningTask:
+class TaskRun:
     """A task while its work goes on: ``Context.task``."""
 
     __slots__ = (
@@ -62,11 +82,11 @@ class RunningTask:
         "_wanting",
         "account",
         "handle",
+        "host",
         "id",
         "is_over",
         "is_resumed",
         "owner",
-        "place",
         "scope",
         "session",
         "state",
@@ -85,11 +105,11 @@ class RunningTask:
 
     def __init__(
         self,
-        receiver: TaskReceiver,
+        receiver: TaskKeeper,
         id: str,
         owner: Owner,
-        place: TaskHost,
-        session: Session | None,
+        host: TaskHost,
+        session: PeerSession | None,
         token: int | str | None,
         state: Any,
         *,
@@ -101,17 +121,22 @@ class RunningTask:
         self.is_resumed = is_resumed
         self.is_over = False
         self.account: Hashable = account
-        self.place: TaskHost = place
-        self.session: Session | None = session
+        self.host: TaskHost = host
+        self.session: PeerSession | None = session
         self.state: Any = state
         self.token: int | str | None = token
         self.handle: Spawned | None = None
-        self.scope: RequestScope | None = None
-        self.waiting: list[RequestScope] = []
+        self.scope: HandlerScope | None = None
+        self.waiting: list[HandlerScope] = []
         """The ``tasks/result`` requests that wait for this task."""
         self._receiver = receiver
         self._progress: float | None = None
         self._wanting: list[OneShot] = []
+
+    @property
+    def related(self) -> dict[str, Any]:
+        """The ``_meta`` of messages that belong to the task."""
+        return related(self.id)
 
     def say(self, message: str) -> None:
         """Set the status message, which people may see beside the status. In the loop's thread, as everything here.
@@ -124,11 +149,11 @@ class RunningTask:
 
     def report(self, message: str, error: BaseException | None, *, kind: Hashable | None = None) -> None:
         """Tell the operator of a failure. See ``Session.report``."""
-        self._receiver.fault_reports.report(self.place, message, error, kind)
+        self._receiver.fault_reports.report(self.host, message, error, kind)
 
     async def run_in_thread(self, function: Callable[[], T]) -> T:
         """Run a blocking function in a thread, which counts for whoever began the task."""
-        return await self._receiver.thread_pool.run(self.place.runtime, self.account, function)
+        return await self._receiver.thread_pool.run(self.host.runtime, self.account, function)
 
     def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Report progress under the token of the request that became the task (PROG-07).
@@ -145,7 +170,7 @@ class RunningTask:
         session.notify(notification, related_to=here[-1] if here else None)
         self._progress = progress
 
-    async def ask(self, way: Callable[[Session], Callable[..., Any]], request: Any, **call: Any) -> Any:
+    async def ask(self, way: Callable[[PeerSession], Callable[..., Any]], request: Any, **call: Any) -> Any:
         """Ask the requestor, once it waits for the result: that is what gives a way to it (TASK-16, TASK-17).
 
         ``way`` gives what sends the request in a session. Where the connection ends before the answer, the next one
@@ -167,14 +192,14 @@ class RunningTask:
 
     # For the receiver
 
-    def join(self, scope: RequestScope) -> None:
+    def join(self, scope: HandlerScope) -> None:
         """Note that a ``tasks/result`` request waits: questions may go its way."""
         self.waiting.append(scope)
         wanting, self._wanting = self._wanting, []
         for each in wanting:
             each.set(None)
 
-    def leave(self, scope: RequestScope) -> None:
+    def leave(self, scope: HandlerScope) -> None:
         """Note that it waits no more. A second time does nothing."""
         self.waiting = [each for each in self.waiting if each is not scope]
 
@@ -182,16 +207,16 @@ class RunningTask:
         """Have the work stop at its next wait: nothing that it does matters any more."""
         self.is_over = True
         if self.scope is not None:
-            self.scope.give_up()
+            self.scope.driving.abandon()
         if self.handle is not None:
             self.handle.cancel()
 
-    async def _route(self) -> RequestScope:
+    async def _route(self) -> HandlerScope:
         while True:
             for scope in reversed(self.waiting):
                 if not scope.cancelled and not _is_ending(scope.session):
                     return scope
-            wanted = self.place.runtime.one_shot()
+            wanted = self.host.runtime.one_shot()
             self._wanting.append(wanted)
             try:
                 await wanted.wait()
@@ -199,85 +224,5 @@ class RunningTask:
                 self._wanting = [each for each in self._wanting if each is not wanted]
 
 
-class _InTask(RequestScope):
-    """What a scope does otherwise where the request became a task."""
-
-    __slots__ = ()
-
-    _task: RunningTask
-
-    @property
-    def task(self) -> RunningTask:
-        """The task that the request became."""
-        return self._task
-
-    def now(self) -> float:
-        """Return the time, in seconds on the clock of the place where the task runs."""
-        return self._task.place.now()
-
-    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report how far the work is. See ``RequestScope.progress``."""
-        self.run_in_loop(lambda: self._task.report_progress(progress, total, message))
-
-    async def run_in_thread(self, function: Callable[[], T]) -> T:
-        """Run a blocking function in a thread. See ``RequestScope.run_in_thread``."""
-        return await self._task.run_in_thread(function)
-
-    @property
-    def _runtime(self) -> Runtime:
-        """The event loop of the place where the task runs."""
-        return self._task.place.runtime
-
-    def report(self, message: str, error: BaseException | None) -> None:
-        """Tell the operator what failed."""
-        self._task.report(message, error)
-
-
-def event_of(scope: RequestScope) -> RequestReceived:
-    """Return the request that a scope is of."""
-    return scope._event  # noqa: SLF001  # the scope of a task takes its place
-
-
-class TaskScope(_InTask):
-    """The scope of a request that a client serves as a task."""
-
-    __slots__ = ("_task",)
-
-    def __init__(self, task: RunningTask, session: Any, event: RequestReceived) -> None:
-        super().__init__(session, event)
-        self._task = task
-
-
-class TaskContext(_InTask, Context):
-    """The context of a tool that runs as a task."""
-
-    __slots__ = ("_task",)
-
-    def __init__(self, task: RunningTask, session: Any, event: RequestReceived) -> None:
-        super().__init__(session, event)
-        self._task = task
-
-    @property
-    def state(self) -> Any:
-        """What the ``lifespan`` gave that is around the work."""
-        return self._task.state
-
-    def log(self, level: Any, data: Any, logger: str | None = None) -> None:
-        """Send a log message to the client, if the session that began the task is open. See ``Context.log``."""
-        self.run_in_loop(lambda: self._log(level, data, logger))
-
-    def _log(self, level: Any, data: Any, logger: str | None) -> None:
-        session: Any = self._task.session
-        if session is not None and not _is_ending(session):
-            session.log(level, data, logger, meta=related(self._task.id))
-
-    async def _answer_to(self, way: Any, request: Any, timeout: Any, on_progress: Any) -> Any:
-        try:
-            return await self._task.ask(way, request, timeout=timeout, on_progress=on_progress)
-        except RequestError as error:
-            self._from_peer = (*self._from_peer, error)
-            raise
-
-
-def _is_ending(session: Session) -> bool:
+def _is_ending(session: PeerSession) -> bool:
     return session.connection.phase in (Phase.CLOSING, Phase.CLOSED)

@@ -75,7 +75,7 @@ class MemoryTaskStore:
 
 
 class TaskStorage:
-    """One machine and its store, for as long as there are places where something can run."""
+    """One machine and its store, for as long as there are hosts where something can run."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class TaskStorage:
         self._act = act
         self._machine: TaskMachine | None = None
         self._make = partial(TaskMachine, limits=limits, poll_interval=poll_interval)
-        self._places: list[TaskHost] = []
+        self._hosts: list[TaskHost] = []
         self._epoch = 0.0
         self._offset = 0.0
         self._now = 0.0
@@ -102,68 +102,68 @@ class TaskStorage:
 
     @property
     def machine(self) -> TaskMachine:
-        """The tasks. ``NoBackChannel`` before there was a place."""
+        """The tasks. ``NoBackChannel`` before there was a host."""
         if self._machine is None:
             raise NoBackChannel("tasks begin where something can run")
         return self._machine
 
     @property
-    def place(self) -> TaskHost | None:
+    def host(self) -> TaskHost | None:
         """Where something can run now."""
-        return self._places[0] if self._places else None
+        return self._hosts[0] if self._hosts else None
 
-    def attach(self, place: TaskHost) -> None:
-        """Use a place. The first of all brings in what the store has."""
-        if not self._places:
+    def attach(self, host: TaskHost) -> None:
+        """Use a host. The first of all brings in what the store has."""
+        if not self._hosts:
             # Another event loop may have another clock; what the machine goes by only ever moves on.
-            wall = place.runtime.wall_clock()
+            wall = host.runtime.wall_clock()
             if self._machine is None:
-                self._epoch = wall - place.now()
+                self._epoch = wall - host.now()
                 self._machine = self._make(entropy=self._entropy, epoch=self._epoch)
                 self._machine.load()
-            self._offset = wall - place.now() - self._epoch
-        self._places.append(place)
+            self._offset = wall - host.now() - self._epoch
+        self._hosts.append(host)
         self.pump()
 
-    def detach(self, place: TaskHost) -> None:
-        """Use a place no more. What was being written is written again elsewhere, as soon as there is a place.
+    def detach(self, host: TaskHost) -> None:
+        """Use a host no more. What was being written is written again elsewhere, as soon as there is a host.
 
         A second time does nothing.
         """
-        if place not in self._places:
+        if host not in self._hosts:
             return
-        self._places.remove(place)
-        if self._writer is not None and self._writer.place is place:
+        self._hosts.remove(host)
+        if self._writer is not None and self._writer.host is host:
             self._writer.cancel()
-        if self._sleeper is not None and self._sleeper[0] is place:
+        if self._sleeper is not None and self._sleeper[0] is host:
             self._sleeper[2].cancel()
             self._sleeper = None
         self.pump()
 
     def now(self) -> float:
-        """Return the time on the machine's clock. Without a place it stands still."""
-        if self._places:
-            self._now = self._places[0].now() + self._offset
+        """Return the time on the machine's clock. Without a host it stands still."""
+        if self._hosts:
+            self._now = self._hosts[0].now() + self._offset
         return self._now
 
-    async def ready(self, place: TaskHost) -> None:
+    async def ready(self, host: TaskHost) -> None:
         """Wait until what the store has is known, and let the deadlines that have come expire."""
         if not self.machine.loaded:
-            loaded = place.runtime.one_shot()
+            loaded = host.runtime.one_shot()
             self._loading.append(loaded)
             await loaded.wait()
         self.machine.handle_timeout(self.now())
         self.pump()
 
-    async def flush(self, place: TaskHost) -> None:
-        """Store all that is known before a place ends, unless there is another from where that can be done.
+    async def flush(self, host: TaskHost) -> None:
+        """Store all that is known before a host ends, unless there is another from where that can be done.
 
-        It does it by itself: what was spawned at the place may be cancelled by now.
+        It does it by itself: what was spawned at the host may be cancelled by now.
         """
-        if self._places in ([], [place]):
+        if self._hosts in ([], [host]):
             if self._writer is not None:
                 self._writer.cancel()
-            self._writer = _Writer(place)
+            self._writer = _Writer(host)
             await self._write(self._writer)
 
     def pump(self) -> None:
@@ -188,15 +188,15 @@ class TaskStorage:
 
     def _keep_time(self) -> None:
         """Have somebody there when the next deadline comes. One who is there too early does no harm."""
-        place, deadline = self.place, self.machine.next_deadline()
-        if place is None or deadline is None:
+        host, deadline = self.host, self.machine.next_deadline()
+        if host is None or deadline is None:
             return
         if self._sleeper is not None:
             if self._sleeper[1] <= deadline:
                 return
             self._sleeper[2].cancel()
-        alarm = place.runtime.call_later(min(deadline - self.now(), LONGEST_SLEEP), self._keep_deadlines)
-        self._sleeper = (place, deadline, alarm)
+        alarm = host.runtime.call_later(min(deadline - self.now(), LONGEST_SLEEP), self._keep_deadlines)
+        self._sleeper = (host, deadline, alarm)
 
     def _keep_deadlines(self) -> None:
         self._sleeper = None
@@ -204,9 +204,9 @@ class TaskStorage:
         self.pump()
 
     def _entropy(self, size: int) -> bytes:
-        if not self._places:
+        if not self._hosts:
             raise NoBackChannel("nothing can run: no task can begin")
-        return self._places[0].runtime.entropy(size)
+        return self._hosts[0].runtime.entropy(size)
 
     # The store
 
@@ -219,10 +219,10 @@ class TaskStorage:
             self._note(batch, self._carry_out(batch))
             return True
         self._unwritten = batch
-        place = self.place
-        if batch and place is not None:
-            self._writer = _Writer(place)
-            self._writer.task = place.runtime.spawn(self._write(self._writer))
+        host = self.host
+        if batch and host is not None:
+            self._writer = _Writer(host)
+            self._writer.task = host.runtime.spawn(self._write(self._writer))
         return False
 
     async def _write(self, writer: _Writer) -> None:
@@ -230,17 +230,17 @@ class TaskStorage:
         try:
             while batch := self._take():
                 self._unwritten = batch
-                values = await writer.place.runtime.to_thread(partial(self._carry_out, batch))
+                values = await writer.host.runtime.to_thread(partial(self._carry_out, batch))
                 if self._writer is not writer:
                     return  # relieved meanwhile: whoever came writes the same again, and takes the answer
                 self._unwritten = []
                 self._note(batch, values)
                 self.pump()
         finally:
-            # Cut off with its place, it leaves the batch to the next: to write it twice does no harm.
+            # Cut off with its host, it leaves the batch to the next: to write it twice does no harm.
             if self._writer is writer:
                 self._writer = None
-                if self._unwritten and writer.place not in self._places:
+                if self._unwritten and writer.host not in self._hosts:
                     self.pump()
 
     def _take(self) -> list[StoreEffect]:
@@ -266,8 +266,8 @@ class TaskStorage:
 class _Writer:
     """Who has the store work."""
 
-    def __init__(self, place: TaskHost) -> None:
-        self.place = place
+    def __init__(self, host: TaskHost) -> None:
+        self.host = host
         self.task: Spawned | None = None
 
     def cancel(self) -> None:

@@ -184,8 +184,9 @@ class HttpActor:
     def attach(self, client: Client, renewal: SessionReconnector) -> None:
         """Say who acts on events."""
         self._client = client
+        self._driving = client.driving
         self._renewal = renewal
-        client.add_innermost(renewal)
+        self._driving.reconnect_by(renewal)
 
     # The driver of the session
 
@@ -206,7 +207,7 @@ class HttpActor:
         finally:
             self._is_busy = False
         self._pool.resume()
-        self._client.settle()
+        self._driving.settle()
         self._timekeeper.arm(self, self._machine.next_deadline())
         if self._machine.closed:
             self._ended.set()
@@ -321,4 +322,4 @@ class HttpActor:
         elif isinstance(event, ListeningEnded):
             report("what belongs to no request is not heard any more", event.error)
         else:
-            self._client.handle(event)
+            self._driving.handle(event)

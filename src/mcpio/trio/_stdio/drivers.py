@@ -16,7 +16,7 @@ from mcpio.app.runtime import Driver
 from mcpio.app.session import Session
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.table import Phase
-from mcpio.errors import ConnectFailed, ConnectionLost, NoBackChannel
+from mcpio.errors import ConnectFailed, ConnectionLost
 from mcpio.events import CloseReason, ConnectionClosed, Event, NoiseReceived
 from mcpio.trio._drivers import ConnectOptions, TrioClientContext, serve, start_client
 from mcpio.trio._nurseries import ungrouped
@@ -57,7 +57,7 @@ class StdioClient(Client):
         """Made by ``open_stdio`` and ``connect_stdio``."""
         super().__init__(connection, driver, **options)
         self._children = children
-        self._last_words = ""
+        self.driving.explain_failures_by(self._explained)
         self._noise: tuple[ChildProcess | None, str] = (None, "")
         self._end_known = trio.Event()
 
@@ -66,51 +66,38 @@ class StdioClient(Client):
         """The child: its ``pid``, ``returncode`` and ``stderr_tail``. With ``restart``, the newest."""
         return self._children.child
 
-    async def request(self, request: Any, **call: Any) -> Any:
-        """Ask the server and return its typed result. See ``Session.request``.
+    async def _explained(self, error: Exception) -> Exception:
+        """Return an error with what is known of the child: how it ended, and what it last wrote to standard error.
 
-        A ``ConnectionLost`` tells the exit status of a child that died, and what it last wrote to standard error where
-        that is captured.
+        Standard error is known where it is captured.
         """
         child = self.child
-        try:
-            return await super().request(request, **call)
-        except ConnectionLost as error:
+        if isinstance(error, ConnectFailed):
+            found: Exception = ConnectFailed(f"{error}{await self._words_on_failure(error, child)}")
+        elif isinstance(error, ConnectionLost):
             if self.connection.phase in (Phase.CLOSING, Phase.CLOSED):
-                # How it ended is the last that the connection tells, after all the calls that it took with it.
+                # The end of the connection is its last event, after the failures of the requests that it ended.
                 with trio.move_on_after(LAST_WORDS_PATIENCE):
                     await self._end_known.wait()
                 if not self._left_by_server:
-                    raise
-            raise ConnectionLost(f"{error.reason}: {await child.last_words()}") from error.__cause__
+                    return error
+            found = ConnectionLost(f"{error.reason}: {await child.last_words()}")
+        else:
+            return error
+        found.__cause__ = error.__cause__
+        return found
 
-    def handle(self, event: Event) -> None:
-        """Act on one event of the connection."""
+    def _handle(self, event: Event) -> None:
         if event.__class__ is NoiseReceived and self._noise[0] is not self.child:
             self._noise = (self.child, event.text)
-        super().handle(event)
+        super()._handle(event)
         if event.__class__ is ConnectionClosed:
             self._end_known.set()
-
-    async def initialize(self) -> None:
-        """Open the conversation. ``ConnectFailed`` tells what is known of the child."""
-        child = self.child
-        try:
-            await super().initialize()
-        except ConnectFailed as error:
-            raise ConnectFailed(f"{error}{await self._words_on_failure(error, child)}") from error.__cause__
-
-    def check_open(self) -> None:
-        """Raise ``NoBackChannel`` when nothing can be sent any more."""
-        try:
-            super().check_open()
-        except NoBackChannel as error:
-            raise NoBackChannel(f"{error}: {self._last_words}" if self._last_words else str(error)) from None
 
     async def end_process(self) -> None:
         """Bring the child to its end, once the connection is closed."""
         if self._left_by_server:
-            self._last_words = await self.child.last_words()
+            self.driving.explain_end(await self.child.last_words())
         await self.child.aclose()
 
     @property
