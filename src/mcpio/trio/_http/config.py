@@ -1,12 +1,11 @@
-"""The terms on which a server over HTTP serves a client, in whatever version: how long it may take, and who it is."""
+"""Settings that the connections of an HTTP server share in every version: timeouts and principals."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
-from enum import IntEnum
 from inspect import isawaitable
 from math import inf
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import attrs
 
@@ -15,11 +14,7 @@ from mcpio.engine.limits import seconds
 from mcpio.http.model import Denied, RequestHead
 from mcpio.trio._net.listening import SocketPeer
 
-__all__ = ["LINGER", "FindPrincipal", "HttpTimeouts", "Stage", "principal_of"]
-
-LINGER: Final = 1.0
-"""Seconds to go on reading from a client that was answered before its request was complete, so that it can read the
-answer: closing while bytes come in would throw the answer away."""
+__all__ = ["FindPrincipal", "HttpTimeouts", "principal_of"]
 
 
 @attrs.frozen(kw_only=True)
@@ -27,36 +22,28 @@ class HttpTimeouts:
     """How long a client may take, in seconds; ``None`` for ever."""
 
     head: float | None = attrs.field(default=10.0, converter=seconds)
-    """For the handshake of TLS, and for a head: from its first byte, or from the beginning of the connection."""
+    """For the TLS handshake, and for a request head: from its first byte, or from the beginning of the connection."""
     body: float | None = attrs.field(default=30.0, converter=seconds)
-    """For a body, beside the time that it has by ``rate``."""
+    """For a request body, beside the time that its bytes earn by ``rate``."""
     idle: float | None = attrs.field(default=75.0, converter=seconds)
     """From the end of a response to the next request."""
     write: float | None = attrs.field(default=30.0, converter=seconds)
-    """For a piece of a response, beside the time that it has by ``rate``: a client that reads nothing is cut off."""
+    """For reading a piece of a response, beside the time that its bytes earn by ``rate``. A client that takes longer
+    is disconnected."""
     rate: float = attrs.field(default=4096.0, validator=attrs.validators.gt(0))
-    """Bytes a second with which bodies and responses have to get on, on the whole. What is longer may take longer."""
+    """The least average bytes a second at which bodies and responses must progress. Longer ones may take longer."""
 
     def to_read(self, size: int) -> float:
-        """Return how long a client may take to read so many bytes; infinity for ever."""
+        """Return how long a client may take to read ``size`` bytes; infinity for ever."""
         return inf if self.write is None else self.write + size / self.rate
 
 
-class Stage(IntEnum):
-    """What a client is doing, which bounds how long it may take."""
-
-    IDLE = 0
-    HEAD = 1
-    BODY = 2
-    ANSWER = 3
-
-
 FindPrincipal: TypeAlias = "Callable[[RequestHead, SocketPeer], Hashable | Denied | Awaitable[Hashable | Denied]]"
-"""Returns whose a request is, or ``Denied``."""
+"""Returns the principal of a request, or ``Denied``."""
 
 
 async def principal_of(find: FindPrincipal, head: RequestHead, peer: SocketPeer) -> Hashable:
-    """Return whose a request is. Where that cannot be found, which is reported, nobody's: it is refused."""
+    """Return the principal of a request. A failure is reported, and the request is denied with status 500."""
     try:
         found = find(head, peer)
         return (await found) if isawaitable(found) else found

@@ -1,4 +1,4 @@
-"""One HTTP/2 connection of a server: who reads and who writes, and how it begins and ends."""
+"""One HTTP/2 connection of a server: its tasks, how it begins and how it ends."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 import trio
+from h2.errors import ErrorCodes
 
 from mcpio._drivers import report
 from mcpio.app.http_host import HttpHost
-from mcpio.trio._http.config import LINGER, FindPrincipal, HttpTimeouts, principal_of
+from mcpio.http.server.lifecycle import LINGER
+from mcpio.trio._http.config import FindPrincipal, HttpTimeouts, principal_of
 from mcpio.trio._http.http2.frames import PREFACE
 from mcpio.trio._http.http2.streams import Http2Streams
 from mcpio.trio._net.listening import BROKEN, SocketPeer
@@ -27,9 +29,9 @@ __all__ = ["Http2Connection"]
 
 
 class Http2Connection:
-    """Serves the requests of one connection, all at once.
+    """Serves the requests of one connection concurrently.
 
-    One task reads, another writes. Deadlines are for the timekeeper, because both of them may wait for the client.
+    One task reads and another writes. The timekeeper watches the deadlines, since both tasks may wait for the client.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class Http2Connection:
         timekeeper: Timekeeper,
         find_principal: FindPrincipal | None = None,
     ) -> None:
-        """Without ``find_principal``, the identity in the client's certificate is the principal."""
+        """Without ``find_principal`` the identity in the client's certificate is the principal."""
         self.peer = peer
         self._stream = stream
         self._timeouts = timeouts
@@ -55,20 +57,21 @@ class Http2Connection:
             head_bytes=head_bytes,
             timeouts=timeouts,
             principal=peer.identity,
-            on_request=None if find_principal is None else self._ask_whose,
+            on_request=None if find_principal is None else self._start_lookup,
         )
         self._scope = trio.CancelScope()
+        # The writer waits for work, the reader for room.
         self._work, self._room = Signal(), Signal()
-        self._has_left = trio.Event()
+        self._input_ended = trio.Event()
 
-    # From the site
+    # From the connection handler
 
     @staticmethod
     async def recognise(stream: trio.abc.Stream, timeout: float | None) -> tuple[bool, bytes]:
-        """Return whether a client speaks HTTP/2, and what was read to find out; nothing from one that is gone.
+        """Return whether a client speaks HTTP/2, and the bytes read to find out; ``b""`` if it has disconnected.
 
-        TLS has settled it before. Without TLS, a client may begin with it (RFC 9113 section 3.3). Raises
-        ``trio.TooSlowError`` when it has said next to nothing in so many seconds.
+        TLS has negotiated the version before. Without TLS a client may begin with HTTP/2 (RFC 9113 section 3.3).
+        Raises ``trio.TooSlowError`` if the first bytes take longer than ``timeout``.
         """
         if isinstance(stream, trio.SSLStream):
             return stream.selected_alpn_protocol() == "h2", b""
@@ -83,31 +86,31 @@ class Http2Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has served a request, and no other has begun."""
-        return self._streams.requests > 0 and self._streams.is_idle
+        """Whether it has served a request, and none is open."""
+        return self._streams.is_idle
 
     def wake(self, exchange: Hashable) -> None:
-        """Take note that a response has something to send."""
+        """Let the writer send what the host has of a response."""
         self._streams.wake(exchange)
         self._work.set()
 
     def close(self) -> None:
-        """Serve what is being served, and nothing after it."""
+        """Serve the requests that are open, and no others."""
         self._streams.close()
-        self._go_on()
+        self._apply()
 
     def abort(self) -> None:
         """End the connection."""
         self._scope.cancel()
 
     def handle_timeout(self) -> None:
-        """Act on deadlines that have come."""
+        """Act on deadlines that have passed."""
         try:
             self._streams.handle_timeout()
         except Exception as error:
             report("a deadline of a connection could not be acted on", error)
             self.abort()
-        self._go_on()
+        self._apply()
 
     async def run(self, data: bytes = b"") -> None:
         """Serve until the connection ends; nothing that the client does raises here. ``data`` was read before."""
@@ -129,21 +132,21 @@ class Http2Connection:
     # The tasks
 
     async def _read(self) -> None:
-        """Read to the end, also when nothing more is heeded: so that the client can read what was said last."""
+        """Read to the end of input, even when it is ignored: a client whose bytes are read can read our last ones."""
         try:
             while data := bytes(await self._stream.receive_some(RECEIVE_SIZE)):
                 self._streams.receive(data)
-                self._go_on()
+                self._apply()
                 while self._streams.is_congested:
                     await self._room.wait()
         except BROKEN:
             pass
         self._streams.receive(b"")
-        self._has_left.set()
-        self._go_on()
+        self._input_ended.set()
+        self._apply()
 
     async def _write(self) -> None:
-        """Write whatever there is, until there will be no more. A client that takes too long to read it is cut off."""
+        """Write until there will be nothing more. A client that reads too slowly is disconnected."""
         with contextlib.suppress(*BROKEN):
             while True:
                 data = self._streams.data_to_send()
@@ -160,15 +163,15 @@ class Http2Connection:
                     await self._work.wait()
 
     async def _linger(self) -> None:
-        """Let a client that is sent away read why."""
-        if self._streams.has_failed:
+        """Let a client at fault read the reason before the connection closes."""
+        if self._streams.end not in (None, ErrorCodes.NO_ERROR):
             with trio.move_on_after(LINGER), contextlib.suppress(*BROKEN):
                 if isinstance(self._stream, trio.SocketStream):
                     await self._stream.send_eof()
-                await self._has_left.wait()
+                await self._input_ended.wait()
 
-    def _go_on(self) -> None:
-        """Have what was done take effect."""
+    def _apply(self) -> None:
+        """Let the writer and the timekeeper see what changed."""
         self._work.set()
         self._arm()
 
@@ -177,11 +180,11 @@ class Http2Connection:
 
     # Principals
 
-    def _ask_whose(self, head: RequestHead) -> None:
-        self._nursery.start_soon(self._find_out, head)
+    def _start_lookup(self, head: RequestHead) -> None:
+        self._nursery.start_soon(self._look_up, head)
 
-    async def _find_out(self, head: RequestHead) -> None:
+    async def _look_up(self, head: RequestHead) -> None:
         if self._find_principal is not None:
             principal = await principal_of(self._find_principal, head, self.peer)
             self._streams.admit(attrs.evolve(head, principal=principal))
-            self._go_on()
+            self._apply()

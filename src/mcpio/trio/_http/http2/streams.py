@@ -1,7 +1,7 @@
-"""The streams of one HTTP/2 connection: h2 on one side, the HTTP machine on the other. It waits for nothing.
+"""The streams of one HTTP/2 connection: h2 on one side, the HTTP machine on the other. Nothing here waits.
 
-Each stream is one exchange. What its client does not let out for lack of a window stays in the machine, but for the
-piece that is on its way.
+Each stream is one exchange, with a ``Lifecycle`` of its own. Response data that the client has no window for stays in
+the machine, except for the frame that is on its way.
 """
 
 from __future__ import annotations
@@ -10,45 +10,97 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import inf
 from typing import Final, cast
 
+import attrs
 import h2.events
 import trio
+from h2.config import H2Configuration
+from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
 from mcpio._drivers import report
 from mcpio.app.http_host import HttpHost
 from mcpio.engine.timers import Timers
 from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead
-from mcpio.trio._http.config import HttpTimeouts, Stage
-from mcpio.trio._http.http2.fields import request_head, response_fields
-from mcpio.trio._http.http2.frames import FRAME_BYTES, ConnectionFault, Frame, FrameBudget, FrameReader, Kind, cost
-from mcpio.trio._http.http2.state import Connection, Stream
-from mcpio.trio._http.responses import plain_text
+from mcpio.http.server.lifecycle import TIMEOUTS, Action, Input, Lifecycle, State
+from mcpio.trio._http.config import HttpTimeouts
+from mcpio.trio._http.http2.frames import (
+    FRAME_BYTES,
+    PREFACE,
+    ConnectionFault,
+    Frame,
+    FrameBudget,
+    FrameReader,
+    Kind,
+    cost,
+)
+from mcpio.trio._http.responses import LINE_END, http_date, plain_text
 
 __all__ = ["Http2Streams"]
 
+MAX_STREAMS: Final = 100
+"""How many requests of one connection may be open at once. RFC 9113 recommends at least 100, and clients assume it
+until they have read the server's settings."""
+
 PIECE: Final = 65536
-"""How much to write at once, about."""
+"""About how many bytes to write at once."""
 
 CREDIT: Final = 16384
-"""How much has to be consumed of a window before it is opened again: a quarter."""
+"""How many bytes of a window to consume before it is opened again: a quarter of its initial size."""
+
+_CONNECTION: Final = 0
+"""The key of the connection's own deadline, beside those of the streams."""
+
+
+@attrs.define(eq=False)
+class Stream:
+    """One request and its response."""
+
+    number: int
+    exchange: Hashable
+    """The machine's name for it; ``None`` once the machine has given the last of the response."""
+    life: Lifecycle
+    is_bodiless: bool
+    """Whether the response has no body, as for HEAD."""
+    expects: bool
+    """Whether the client waits for ``100 Continue`` before it sends the body."""
+    waiting: list[RequestItem] = attrs.field(factory=list)
+    """What came after its head while its principal is looked up."""
+    received: int = 0
+    """Bytes of its body so far, while it is incomplete."""
+    owed: int = 0
+    """Bytes consumed of the client's window that were not returned to it."""
+    piece: int = FRAME_BYTES
+    """Bytes that the client has yet to read before the write deadline."""
+    unsent: memoryview | None = None
+    """Response data taken from the machine that did not fit into the window, at most a frame; ``None`` until the head
+    of the response is out."""
+    is_stalled: bool = False
+    """Whether it waits for the client to open a window."""
+    sent_before: int = 0
+    """Bytes that had been sent on all streams when its write deadline was set."""
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether more of the request is expected."""
+        if self.life.state is State.LOOKUP:
+            return not (self.waiting and isinstance(self.waiting[-1], End))
+        return self.life.state in (State.BODY, State.EARLY)
 
 
 class Http2Streams:
-    """One connection.
+    """All requests of one connection.
 
-    After ``receive``, ``admit``, ``handle_timeout`` and ``close``, write what ``data_to_send`` gives and arm
-    ``deadline`` anew; also when the machine has named one of the exchanges to ``wake``. Nothing that a client does
-    raises here.
+    After ``receive``, ``admit``, ``handle_timeout`` and ``close``, and when the host has named an exchange to ``wake``:
+    write what ``data_to_send`` returns and re-arm ``deadline``. Nothing that the client does raises here.
     """
 
-    is_over: bool
-    """Whether the connection is to be closed, once everything is written."""
-    has_failed: bool
-    """Whether that is because of what the client did."""
     requests: int
-    """How many requests there were."""
+    """How many requests there have been."""
+    end: ErrorCodes | None
+    """Why the connection ends once everything is written; ``None`` while it goes on."""
 
     def __init__(
         self,
@@ -60,43 +112,46 @@ class Http2Streams:
         principal: Hashable,
         on_request: Callable[[RequestHead], None] | None,
     ) -> None:
-        """Begin. The exchanges are pairs of ``owner`` and a number.
+        """Exchanges are pairs of ``owner`` and the number of the stream.
 
-        Requests are those of ``principal``, or of whom ``admit`` says after ``on_request`` was called.
+        Requests are those of ``principal``; with ``on_request``, of the principal that ``admit`` is called with after
+        it.
         """
-        self.is_over = self.has_failed = self._is_closing = False
         self.requests = 0
+        self.end = None
+        self._is_closing = False
         self._host = host
         self._owner = owner
         self._timeouts = timeouts
         self._principal = principal
         self._on_request = on_request
         self._body_bytes = host.server.options.limits.message_bytes
-        self._http = Connection(head_bytes)
+        self._http = _Http2(head_bytes)
         self._now = trio.current_time()
         self._frames = FrameReader(head_bytes)
-        self._allowance = FrameBudget(self._now)
+        self._budget = FrameBudget(self._now)
         self._streams: dict[int, Stream] = {}
+        # The streams with something to send, in the order of their turns.
         self._ready: dict[int, None] = {}
+        # What was read and not handed to the machine yet.
         self._items: list[RequestItem] = []
         self._expecting: list[Stream] = []
         self._received = 0
         self._sent = 0
         self._owed = 0
         self._out = bytearray(self._http.data_to_send())
-        # By the numbers of streams; that of the connection has 0.
         self._timers: Timers[int] = Timers()
-        self._stage = Stage.IDLE
+        self._timeout: str | None = None
         self._attend()
 
     # Feed
 
     def receive(self, data: bytes) -> None:
-        """Take in what arrived; ``b""`` is the end, after which there is nobody to write to."""
+        """Take bytes that arrived; ``b""`` is the end of input, after which nothing can be written either."""
         if self.is_over:
             return
         if not data:
-            self.is_over = True
+            self.end = ErrorCodes.NO_ERROR
             return
         self._now = trio.current_time()
         self._frames.feed(data)
@@ -105,9 +160,9 @@ class Http2Streams:
                 pass
         except ConnectionFault as error:
             self._fail(error.code)
-        except ProtocolError:
-            # h2 has said so to the client.
-            self.is_over = self.has_failed = True
+        except ProtocolError as error:
+            # h2 has put its GOAWAY into its output.
+            self.end = error.error_code
         except Exception as error:
             report("HTTP/2 could not be read", error)
             self._fail(ErrorCodes.INTERNAL_ERROR)
@@ -116,38 +171,45 @@ class Http2Streams:
         self._out += self._http.data_to_send()
 
     def admit(self, head: RequestHead) -> None:
-        """Go on with a request whose principal is known."""
+        """Continue with a request whose principal is known."""
         stream = self._find(head.exchange)
-        if stream is not None and stream.waiting is not None and not self.is_over:
+        if stream is not None and not self.is_over:
             self._now = trio.current_time()
+            is_incomplete = stream.is_incomplete
+            stream.life.step(Input.RECV_HEAD, self._now)
+            if not is_incomplete:
+                stream.life.step(Input.RECV_END, self._now)
             self._items += (head, *stream.waiting)
-            stream.waiting = None
+            stream.waiting.clear()
             self._hand_over()
             self._open_window(stream)
 
     def wake(self, exchange: Hashable) -> None:
-        """Take note that a response has something to send."""
+        """Give a response with something to send its turn."""
         stream = self._find(exchange)
         if stream is not None:
             self._ready[stream.number] = None
 
     def handle_timeout(self) -> None:
-        """Act on deadlines that have come."""
+        """Act on deadlines that have passed."""
         self._now = trio.current_time()
         for number in self._timers.pop_expired(self._now):
             stream = None if self.is_over else self._streams.get(number)
-            if number == 0:
+            if number == _CONNECTION:
                 self._fail(ErrorCodes.NO_ERROR)
-            elif stream is not None and not stream.is_read and not stream.is_ending:
+            elif stream is None:
+                continue
+            elif stream.unsent is None:
+                stream.life.step(Input.TIMEOUT, self._now)
                 self._refuse(stream, 408, "the body of the request took too long")
-            elif stream is not None and not self._has_earned_time(stream):
+            elif not self._has_earned_time(stream):
                 self._cut(stream, ErrorCodes.CANCEL)
         self._attend()
 
     # Pull
 
     def data_to_send(self) -> bytes:
-        """Return what to write next; nothing for "nothing now". Call when what it gave before is written."""
+        """Return the next bytes to write; ``b""`` for nothing now. Call it when the bytes before are written."""
         self._now = trio.current_time()
         while self._ready and len(self._out) < PIECE and not self.is_over:
             number = next(iter(self._ready))
@@ -165,55 +227,60 @@ class Http2Streams:
         return data
 
     @property
+    def is_over(self) -> bool:
+        """Whether to close the connection once everything is written."""
+        return self.end is not None
+
+    @property
     def deadline(self) -> float | None:
-        """When ``handle_timeout`` is due, or ``None``."""
+        """When to call ``handle_timeout``, or ``None``."""
         return None if self.is_over else self._timers.next()
 
     @property
     def is_congested(self) -> bool:
-        """Whether so much waits to be written that nothing more should be read."""
+        """Whether so much output waits to be written that nothing more should be read."""
         return len(self._out) > PIECE
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request has begun that is not over."""
-        return not self._streams and not self._frames.is_in_head
+        """Whether requests have been served, and none is open."""
+        return self.requests > 0 and not self._streams and not self._frames.is_in_head
 
     # The end
 
     def close(self) -> None:
-        """Serve what is being served, and nothing after it."""
+        """Serve the requests that are open, and no others."""
         if not self._is_closing and not self.is_over:
             self._is_closing = True
             if self._streams:
-                # h2 would say nothing more after its own.
+                # Not by h2, which sends nothing more after its own GOAWAY.
                 self._out += self._http.data_to_send()
                 self._out += GoAwayFrame(0, last_stream_id=self._http.highest_inbound_stream_id).serialize()
             else:
                 self._fail(ErrorCodes.NO_ERROR)
 
     def lose(self) -> None:
-        """Let go of all requests: the client is gone, or is to go."""
-        self.is_over = True
+        """Drop all requests: the client is gone, or is to go."""
+        if self.end is None:
+            self.end = ErrorCodes.NO_ERROR
         streams, self._streams = tuple(self._streams.values()), {}
         self._ready.clear()
         for stream in streams:
             self._host.receive(Reset(stream.exchange))
 
     def _fail(self, code: ErrorCodes) -> None:
-        """Say why the connection ends."""
-        self.is_over = True
-        self.has_failed = code is not ErrorCodes.NO_ERROR
+        """End the connection, and tell the client why."""
+        self.end = code
         self._http.close_connection(code)
 
-    # What the client says
+    # Frames from the client
 
     def _take(self, frame: Frame) -> bool:
-        """Act on a frame; return whether another may come."""
+        """Act on a frame; return whether another may follow."""
         price = cost(frame)
         self._spend(price)
         if frame.kind == Kind.GOAWAY:
-            # It makes no more requests. h2 would not let those be answered that it has made.
+            # The client makes no more requests. h2 would not let those be answered that it has made.
             self.close()
             return not self.is_over
         events = self._http.receive_data(frame.data)
@@ -224,8 +291,8 @@ class Http2Streams:
         return True
 
     def _spend(self, count: int) -> None:
-        if not self._allowance.spend(count, self._now):
-            raise ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
+        if not self._budget.spend(count, self._now):
+            raise ConnectionFault(ErrorCodes.ENHANCE_YOUR_CALM, "too many frames that request nothing")
 
     def _handle(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.RequestReceived):
@@ -233,9 +300,9 @@ class Http2Streams:
         elif isinstance(event, h2.events.DataReceived):
             self._take_body(event.stream_id, event.data, event.flow_controlled_length)
         elif isinstance(event, h2.events.RemoteSettingsChanged):
-            self._go_on(self._streams)
+            self._resume(self._streams)
         elif isinstance(event, h2.events.WindowUpdated):
-            self._go_on([event.stream_id] if event.stream_id else self._streams)
+            self._resume([event.stream_id] if event.stream_id else self._streams)
         elif isinstance(event, h2.events.StreamEnded):
             self._complete(event.stream_id)
         elif isinstance(event, h2.events.StreamReset) and event.stream_id in self._streams:
@@ -244,22 +311,22 @@ class Http2Streams:
     def _begin(self, number: int, fields: Headers) -> None:
         head = request_head((self._owner, number), fields, self._principal)
         if head is None or self._is_closing:
-            # As for a request that its client resets: this costs more work than it costs the client.
+            # Charged like a request that its client resets: it costs the server more than the client.
             self._spend(1)
             code = ErrorCodes.REFUSED_STREAM if self._is_closing else ErrorCodes.PROTOCOL_ERROR
             self._http.reset_stream(number, code)
             return
         self.requests += 1
         expects = any(name == b"expect" and value.lower() == b"100-continue" for name, value in head.headers)
-        stream = Stream(number, head.exchange, head.method == "HEAD", expects)
-        self._streams[number] = stream
+        state = State.BODY if self._on_request is None else State.LOOKUP
+        life = Lifecycle(self._timeouts, self._now, state=state, is_last=True)
+        stream = self._streams[number] = Stream(number, head.exchange, life, head.method == "HEAD", expects)
         if expects:
             self._expecting.append(stream)
         if self._on_request is None:
             self._items.append(head)
-            self._set_patience(stream)
+            self._set_body_deadline(stream)
         else:
-            stream.waiting = []
             self._on_request(head)
 
     def _take_body(self, number: int, data: bytes, size: int) -> None:
@@ -273,24 +340,27 @@ class Http2Streams:
         stream.expects = False
         stream.owed += size
         stream.received += len(data)
-        stream.until += len(data) / self._timeouts.rate
+        stream.life.step(Input.RECV_BYTES, self._now, len(data))
         self._received += len(data)
         self._put(stream, Body(stream.exchange, data))
         self._open_window(stream)
 
     def _complete(self, number: int) -> None:
         stream = self._streams.get(number)
-        if stream is not None:
-            self._put(stream, End(stream.exchange))
-            if not stream.is_ending:
-                self._timers.clear(number)
-            self._end_body(stream)
+        if stream is None:
+            return
+        self._put(stream, End(stream.exchange))
+        if stream.life.state is not State.LOOKUP:
+            stream.life.step(Input.RECV_END, self._now)
+        if stream.unsent is None:
+            self._timers.clear(number)
+        self._end_body(stream)
 
     def _put(self, stream: Stream, item: RequestItem) -> None:
-        (self._items if stream.waiting is None else stream.waiting).append(item)
+        (stream.waiting if stream.life.state is State.LOOKUP else self._items).append(item)
 
     def _hand_over(self) -> None:
-        """Give the machine what was read, all at once: that is no more than one read gives."""
+        """Give the machine everything that one read brought, at once; then let admitted bodies come."""
         if self._items:
             items, self._items = self._items, []
             self._host.receive(*items)
@@ -298,19 +368,21 @@ class Http2Streams:
         for stream in expecting:
             if stream.number not in self._streams or self.is_over:
                 continue
-            if stream.waiting is not None:
+            if stream.life.state is State.LOOKUP:
                 self._expecting.append(stream)
-            elif stream.expects and not stream.is_read and stream.number not in self._ready:
+            elif stream.expects and stream.is_incomplete and stream.number not in self._ready:
+                # Ready at this point means rejected by its head: the body would be thrown away.
                 self._http.send_headers(stream.number, [(b":status", b"100")])
 
-    # How much it may say
+    # How much the client may send
 
     def _open_window(self, stream: Stream) -> None:
-        """Let more of a body come, as fast as it is taken in.
+        """Return window to the client as fast as its body is consumed.
 
-        While the bodies of a connection have more together than one may have, only the oldest of them goes on.
+        Once the bodies of a connection exceed together what one body may have, only the oldest may continue.
+        Otherwise each connection could hold a hundred bodies of the largest size.
         """
-        if stream.waiting is not None or stream.is_read or stream.is_ending:
+        if stream.life.state not in (State.BODY, State.EARLY) or stream.exchange is None:
             return
         if self._received > self._body_bytes and stream is not self._oldest():
             self._timers.clear(stream.number)
@@ -319,59 +391,59 @@ class Http2Streams:
             self._http.increment_flow_control_window(stream.owed, stream.number)
             stream.owed = 0
         if self._timers.get(stream.number) is None:
-            self._set_patience(stream)
-        elif stream.until < inf:
-            self._timers.set(stream.number, stream.until)
+            self._set_body_deadline(stream)
+        elif stream.unsent is None and stream.life.deadline < inf:
+            self._timers.set(stream.number, stream.life.deadline)
 
     def _oldest(self) -> Stream | None:
-        return next((stream for stream in self._streams.values() if not stream.is_read and not stream.is_ending), None)
+        incomplete = (each for each in self._streams.values() if each.is_incomplete and each.exchange is not None)
+        return next(incomplete, None)
 
     def _end_body(self, stream: Stream) -> None:
-        """Take note that nothing more comes of a body: others may go on."""
+        """Give the share of a body that is complete, or not wanted any more, to the others."""
         was_full = self._received > self._body_bytes
         self._received -= stream.received
         stream.received = 0
-        stream.is_read = True
         if was_full:
             for other in self._streams.values():
                 self._open_window(other)
 
-    def _set_patience(self, stream: Stream) -> None:
-        """Begin to wait for a body."""
+    def _set_body_deadline(self, stream: Stream) -> None:
         if self._timeouts.body is not None:
-            stream.until = self._now + self._timeouts.body
-            self._timers.set(stream.number, stream.until)
+            stream.life.deadline = self._now + self._timeouts.body
+            self._timers.set(stream.number, stream.life.deadline)
 
     def _attend(self) -> None:
-        """Have the deadline of the connection be that for what its client is at; end it where nothing more may come."""
+        """Set the deadline of the connection for what its client is to do next; end it if nothing more may come."""
         if self._frames.is_in_head or not self.requests:
-            stage = Stage.HEAD
+            state = State.HEAD
         else:
-            stage = Stage.ANSWER if self._streams else Stage.IDLE
-        if self._is_closing and not self._streams:
-            self.is_over = True
-        if stage is self._stage:
+            state = State.ANSWER if self._streams else State.IDLE
+        if self._is_closing and not self._streams and self.end is None:
+            self.end = ErrorCodes.NO_ERROR
+        timeout = TIMEOUTS[state]
+        if timeout == self._timeout:
             return
-        self._stage = stage
-        limit = {Stage.HEAD: self._timeouts.head, Stage.IDLE: self._timeouts.idle}.get(stage)
+        self._timeout = timeout
+        limit = {"head": self._timeouts.head, "idle": self._timeouts.idle, None: None}[timeout]
         if limit is None:
-            self._timers.clear(0)
+            self._timers.clear(_CONNECTION)
         else:
-            self._timers.set(0, self._now + limit)
+            self._timers.set(_CONNECTION, self._now + limit)
 
     # Responses
 
     def _advance(self, stream: Stream) -> None:
-        """Send a frame of a response, if there is one and room for it; name the stream again if there may be more."""
-        if not stream.unsent and not stream.is_ending and not self._pull(stream):
+        """Send one frame of a response, if there is one and a window for it; queue the stream again for more."""
+        if not stream.unsent and stream.exchange is not None and not self._pull(stream):
             return
-        room = self._room(stream)
-        if stream.unsent and room <= 0:
+        room, unsent = self._room(stream), stream.unsent or memoryview(b"")
+        if unsent and room <= 0:
             self._await_window(stream)
             return
-        size = min(len(stream.unsent), room, FRAME_BYTES)
-        piece, stream.unsent = stream.unsent[:size], stream.unsent[size:]
-        is_last = stream.is_ending and not stream.unsent
+        size = max(0, min(len(unsent), room, FRAME_BYTES))
+        piece, stream.unsent = unsent[:size], unsent[size:]
+        is_last = stream.exchange is None and not stream.unsent
         if piece:
             self._http.send_data(stream.number, bytes(piece), end_stream=is_last)
         elif is_last:
@@ -379,7 +451,7 @@ class Http2Streams:
         self._sent += size
         stream.piece -= size
         if size == FRAME_BYTES or is_last:
-            self._allowance.earn()
+            self._budget.earn()
         if stream.piece <= 0:
             self._begin_piece(stream)
         if is_last:
@@ -388,48 +460,49 @@ class Http2Streams:
             self._ready[stream.number] = None
 
     def _pull(self, stream: Stream) -> bool:
-        """Take something of a response from the machine, and send its head; return whether there is more to send."""
+        """Take a part of a response from the machine, and send its head; return whether there is data to send."""
         room = self._room(stream)
-        if stream.has_head and room <= 0:
+        if stream.unsent is not None and room <= 0:
             self._await_window(stream)
             return False
-        # One frame, if there is a window for it. What is here is counted nowhere, and each of a hundred streams of each
-        # connection may be stalled; what stays in the machine counts in ``held.unwritten``.
+        # One frame, if there is a window for it. What is taken is counted nowhere, and each of a hundred streams of
+        # each connection may be stalled; what stays in the machine is counted in ``held.unwritten``.
         items = self._host.responses_to_send(stream.exchange, max(0, min(room, FRAME_BYTES)))
         if not items:
             if stream.piece < FRAME_BYTES:
-                self._allowance.earn()
+                self._budget.earn()
                 self._begin_piece(stream)
             return False
         if isinstance(items[-1], Reset):
             self._cut(stream, ErrorCodes.INTERNAL_ERROR)
             return False
-        stream.is_ending = isinstance(items[-1], End)
-        if not stream.is_bodiless:
-            stream.unsent = memoryview(b"".join([item.data for item in items if isinstance(item, Body)]))
+        if isinstance(items[-1], End):
+            stream.exchange = None
+        data = b"" if stream.is_bodiless else b"".join([item.data for item in items if isinstance(item, Body)])
+        stream.unsent = memoryview(data)
         if isinstance(items[0], ResponseHead):
             self._timers.clear(stream.number)
+            stream.life.step(Input.SEND_HEAD, self._now)
             self._send_head(stream, items[0].status, items[0].headers)
         return stream.number in self._streams
 
     def _send_head(self, stream: Stream, status: int, headers: Headers) -> None:
-        is_last = stream.is_ending and not stream.unsent
-        stream.has_head = True
+        is_last = stream.exchange is None and not stream.unsent
         self._http.send_headers(stream.number, response_fields(status, headers), end_stream=is_last)
         if is_last:
             self._finish(stream)
 
     def _refuse(self, stream: Stream, status: int, message: str) -> None:
-        """Answer in the place of the machine."""
+        """Answer in place of the machine."""
         self._host.receive(Reset(stream.exchange))
         headers, body = plain_text(message)
-        stream.is_ending = True
+        stream.exchange = None
         stream.unsent = memoryview(b"" if stream.is_bodiless else body)
         self._ready[stream.number] = None
         self._send_head(stream, status, headers)
 
-    def _go_on(self, numbers: Iterable[int]) -> None:
-        """Take note that windows may have been opened."""
+    def _resume(self, numbers: Iterable[int]) -> None:
+        """Give streams their turn whose windows may have been opened."""
         for number in numbers:
             stream = self._streams.get(number)
             if stream is not None and stream.is_stalled:
@@ -440,7 +513,7 @@ class Http2Streams:
         return self._http.local_flow_control_window(stream.number)
 
     def _await_window(self, stream: Stream) -> None:
-        """Start the time that a client has to read a piece. Reading a part of the piece gives it no more."""
+        """Start the write deadline of a piece. Reading a part of the piece does not extend it."""
         stream.is_stalled = True
         limit = self._timeouts.to_read(stream.piece)
         if self._timers.get(stream.number) is None and limit < inf:
@@ -448,15 +521,15 @@ class Http2Streams:
             stream.sent_before = self._sent
 
     def _begin_piece(self, stream: Stream) -> None:
-        """Count anew what a client has to read in its time: it has read a piece, or all that there was."""
+        """Restart the count of what the client must read in time: it has read a piece, or all there was."""
         stream.piece = FRAME_BYTES
         self._timers.clear(stream.number)
 
     def _has_earned_time(self, stream: Stream) -> bool:
-        """Give a stream more time, for what its client read of others: all of them share the connection's window.
+        """Extend the write deadline of a stream by what its client read of others, which share the connection's window.
 
         Otherwise a client with many requests would have to read faster than one with a single request. A stream whose
-        own window is closed waits for its client alone, and has no more time.
+        own window is closed waits for its client alone, and gets no extension.
         """
         seconds = (self._sent - stream.sent_before) / self._timeouts.rate
         if not seconds or not self._http.may_send_on(stream.number):
@@ -466,8 +539,9 @@ class Http2Streams:
         return True
 
     def _finish(self, stream: Stream) -> None:
-        """Forget a stream that is answered. What its client still had to say nobody needs (RFC 9113 section 8.1)."""
-        if not stream.is_read:
+        """Forget a stream that is answered, and stop its client if the request is incomplete (RFC 9113 section 8.1)."""
+        life = stream.life
+        if life.state is State.DRAINING or life.step(Input.SEND_END, self._now) is Action.LINGER:
             self._http.reset_stream(stream.number, ErrorCodes.NO_ERROR)
         self._drop(stream)
 
@@ -480,7 +554,7 @@ class Http2Streams:
         self._ready.pop(stream.number, None)
         self._timers.clear(stream.number)
         self._end_body(stream)
-        if is_lost and stream.waiting is None:
+        if is_lost and stream.life.state is not State.LOOKUP:
             # What was read of it comes first.
             self._items.append(Reset(stream.exchange))
             self._hand_over()
@@ -490,15 +564,64 @@ class Http2Streams:
         return self._streams.get(number)
 
 
-def _is_vain(frame: Frame, events: Sequence[h2.events.Event]) -> bool:
-    """Whether a frame went on after the end of a request, which h2 resets for that.
+class _Http2(H2Connection):
+    """The connection as h2 knows it. It remembers fewer closed streams: 65,536 of them would take megabytes."""
 
-    To have the server reset what was asked is no way round the price of a reset (CVE-2025-8671). Pieces of a body may
-    still be on their way when their request is refused.
+    MAX_CLOSED_STREAMS = 1024
+
+    def __init__(self, head_bytes: int) -> None:
+        super().__init__(H2Configuration(client_side=False))
+        limits = {SettingCodes.MAX_CONCURRENT_STREAMS: MAX_STREAMS, SettingCodes.MAX_HEADER_LIST_SIZE: head_bytes}
+        self.local_settings = Settings(client=False, initial_values=limits)
+        # From the beginning, rather than from the client's acknowledgement.
+        self.decoder.max_header_list_size = head_bytes
+        self.initiate_connection()
+        self.receive_data(PREFACE)
+
+    def may_send_on(self, number: int) -> bool:
+        """Whether the window of a stream is open, whatever that of the connection is."""
+        return self.streams[number].outbound_flow_control_window > 0
+
+
+def _is_vain(frame: Frame, events: Sequence[h2.events.Event]) -> bool:
+    """Whether a frame came after the end of its request, which h2 answers with a reset.
+
+    Provoking resets must cost as much as sending them (CVE-2025-8671). Pieces of a body are exempt: they may still be
+    on their way when their request is rejected.
     """
     if frame.kind == Kind.DATA and not events and not frame.is_last:
         return False
-    return not any(isinstance(event, _ASKING) for event in events)
+    return not any(isinstance(event, _REQUESTING) for event in events)
 
 
-_ASKING: Final = (h2.events.RequestReceived, h2.events.DataReceived, h2.events.TrailersReceived)
+_REQUESTING: Final = (h2.events.RequestReceived, h2.events.DataReceived, h2.events.TrailersReceived)
+
+
+def request_head(exchange: Hashable, fields: Headers, principal: Hashable) -> RequestHead | None:
+    """Return a head in the form of HTTP/1.1, without pseudo-header fields; ``None`` if the path is malformed.
+
+    h2 has validated everything else.
+    """
+    pseudo = {name: value for name, value in fields if name.startswith(b":")}
+    host = pseudo.get(b":authority")
+    headers = [(b"host", host)] if host is not None else []
+    headers += [
+        (bytes(name), bytes(value))
+        for name, value in fields
+        if not name.startswith(b":") and (name != b"host" or host is None)
+    ]
+    target = pseudo.get(b":path")
+    if target is None:
+        target = host or b""  # CONNECT has no path
+    elif not target.startswith(b"/") and target != b"*":
+        return None
+    return RequestHead(exchange, pseudo[b":method"].decode("latin-1"), target.decode("latin-1"), headers, principal)
+
+
+def response_fields(status: int, headers: Headers) -> list[tuple[bytes, bytes]]:
+    """Return the fields of a response. Raises ValueError for one that HTTP/1.1 would read as several."""
+    fields = [(b":status", b"%d" % status), *headers, (b"date", http_date())]
+    text = b"".join([part for field in fields for part in field])
+    if b"\r" in text or b"\n" in text or b"\0" in text:
+        raise ValueError(LINE_END)
+    return fields
