@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -133,6 +134,33 @@ def test_metrics_of_a_session() -> None:
     sizes = {each.attributes["network.io.direction"]: each.value for each in found["mcpio.io"]}
     assert sizes["transmit"] > 100
     assert sizes["receive"] > 100
+
+
+def test_held_memory_counted_while_a_call_runs() -> None:
+    bench = Bench()
+    during: list[Any] = []
+
+    @bench.server.tool
+    async def report(ctx: Context) -> None:
+        ctx.progress(1)
+        await trio.sleep(1)
+
+    def look(*_: object) -> None:
+        during.extend(bench.metrics()["mcpio.held"])
+
+    async def main() -> None:
+        here, there = memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(serve, bench.server, there, tap=bench.telemetry.tap))
+            async with open_transport(here) as client:
+                await client.call_tool("report", on_progress=look)
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+    (point,) = during
+    assert point.value > 4096
+    assert point.attributes["mcpio.side"] == "server"
+    (point,) = bench.metrics()["mcpio.held"]
+    assert point.value == 0
 
 
 def test_unknown_names_share_one_attribute_value() -> None:

@@ -1,15 +1,15 @@
 """OpenTelemetry: spans and metrics for requests both ways, and trace context that travels in ``_meta``.
 
-Needs the extra ``mcpio[opentelemetry]``, which is OpenTelemetry's API; where the data goes is for the program to set up
-with an SDK. Names follow OpenTelemetry's semantic conventions for MCP, which are still in development::
+Needs the extra ``mcpio[opentelemetry]``, which installs OpenTelemetry's API; the program sets up an SDK that exports
+the data. Names follow OpenTelemetry's semantic conventions for MCP, which are still in development::
 
     telemetry = Telemetry()
-    server.middleware(telemetry)                        # a span for each request that is served
-    await serve(server, stream, tap=telemetry.tap)      # bytes, and how long sessions last
+    server.middleware(telemetry)                        # a span for each request served
+    await serve(server, stream, tap=telemetry.tap)      # bytes, sessions, memory held
 
     async with open_stdio(command, middleware=[telemetry], tap=telemetry.tap) as client: ...
 
-Arguments, results and texts are never recorded: they may be secret.
+Arguments, results and other texts may be secret and are never recorded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Telemetry"]
 
 _BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
-"""Seconds, as the conventions have them."""
+"""Histogram boundaries in seconds, as the conventions give them."""
 _NAMED_BY: Final[Mapping[str, tuple[str, str]]] = {
     "tools/call": ("name", "gen_ai.tool.name"),
     "prompts/get": ("name", "gen_ai.prompt.name"),
@@ -47,21 +47,21 @@ _NAMED_BY: Final[Mapping[str, tuple[str, str]]] = {
     "resources/subscribe": ("uri", "mcp.resource.uri"),
     "resources/unsubscribe": ("uri", "mcp.resource.uri"),
 }
-"""By method: the member that says what is asked for, and the attribute that shows it."""
+"""By method: the parameter that names the target, and the attribute that records it."""
 _REGISTRIES: Final = {"gen_ai.tool.name": "tools", "gen_ai.prompt.name": "prompts"}
-"""By attribute: where a server keeps what may stand there."""
+"""By attribute: the server's registry of valid values."""
 _OTHER: Final = "_OTHER"
-"""What OpenTelemetry's conventions write for a value that is not known."""
+"""The conventions' value for an unknown value."""
 _NOT_IN_METRICS: Final = ("mcp.resource.uri", "jsonrpc.request.id", "mcp.session.id")
-"""What has too many different values to count by."""
+"""Attributes with too many different values for metrics."""
 
 
 class Telemetry:
-    """Middleware for servers and for clients, for requests that are served and for those that are sent.
+    """Middleware that traces and measures requests, both served and sent.
 
-    Providers and the propagator are those of the program unless given. ``attributes`` are set on every span and metric:
-    ``{"network.transport": "pipe"}`` over stdio, ``server.address`` and ``server.port`` elsewhere. It goes outside all
-    other middleware, so that it sees what they do.
+    Providers and the propagator default to the global ones. ``attributes`` are set on every span and metric:
+    ``{"network.transport": "pipe"}`` over stdio, ``server.address`` and ``server.port`` elsewhere. Add it as the
+    outermost middleware, so that it measures the others too.
     """
 
     def __init__(
@@ -90,13 +90,14 @@ class Telemetry:
         }
         self._active = meter.create_up_down_counter("mcpio.requests.active", "{request}", "Requests in flight")
         self._bytes = meter.create_counter("mcpio.io", "By", "Bytes of messages")
+        self._held = meter.create_up_down_counter("mcpio.held", "By", "Memory held for peers")
 
     def tap(self) -> Tap:
-        """Return a tap for one connection: it counts bytes, and how long the session lasts."""
-        return _SessionTap(self._attributes, self._sessions, self._bytes)
+        """Return a tap for one connection: it measures bytes, memory held for the peer, and the session's duration."""
+        return _SessionTap(self._attributes, self._sessions, self._bytes, self._held)
 
     async def __call__(self, scope: Any, request: Any, call_next: CallNext) -> Any:
-        """Be the middleware."""
+        """Middleware entry point."""
         if isinstance(scope, OutgoingCall):
             return await self._send(scope, request, call_next)
         return await self._serve(scope, request, call_next)
@@ -141,7 +142,8 @@ class Telemetry:
         finally:
             contexts.detach(token)
 
-    # What a request fails with may be an answer of its author's: what a span says of it is said here.
+    # A RequestError is a response that the handler chose, not a crash, so spans are told not to record exceptions
+    # automatically; this method records the others.
     async def _timed(
         self, scope: Any, span: Span, attributes: dict[str, Any], kind: SpanKind, call_next: CallNext, request: Any
     ) -> Any:
@@ -179,37 +181,49 @@ class Telemetry:
 class _SessionTap(Tap):
     """Measures one connection."""
 
-    def __init__(self, attributes: Mapping[str, Any], sessions: Mapping[Role, Any], bytes_counter: Any) -> None:
+    def __init__(self, attributes: Mapping[str, Any], sessions: Mapping[Role, Any], io: Any, held: Any) -> None:
         self._attributes = attributes
         self._sessions = sessions
-        self._bytes = bytes_counter
+        self._bytes = io
+        self._held = held
+        self._counted = 0
+        """The bytes of this connection that are part of the counter ``mcpio.held``."""
+        self._connection: Connection | None = None
         self._began: float | None = None
         self._role = Role.CLIENT
 
     def opened(self, connection: Connection, now: float) -> None:
-        """Begin."""
-        self._role, self._began = connection.role, now
+        """Start the clock."""
+        self._role, self._began, self._connection = connection.role, now, connection
 
     def message_received(self, text: bytes | str, via: Any, now: float) -> None:
-        """Count."""
+        """Count the input."""
         self._count("receive", len(text if isinstance(text, bytes) else text.encode(errors="replace")))
 
     def message_sent(self, text: bytes, via: Any, now: float) -> None:
-        """Count."""
+        """Count the output."""
         self._count("transmit", len(text))
 
     def event(self, event: Event, now: float) -> None:
-        """Take the time at the end."""
+        """Record the duration when the connection closes."""
         if isinstance(event, ConnectionClosed) and self._began is not None:
+            self._count_held(0)
             failed = {} if event.cause is None else {"error.type": type(event.cause).__qualname__}
             self._sessions[self._role].record(max(0.0, now - self._began), {**self._attributes, **failed})
 
     def _count(self, direction: str, size: int) -> None:
         self._bytes.add(size, {"network.io.direction": direction, "mcpio.side": self._role.value})
+        if self._connection is not None:
+            self._count_held(self._connection.held.total)
+
+    def _count_held(self, total: int) -> None:
+        if total != self._counted:
+            self._held.add(total - self._counted, {"mcpio.side": self._role.value})
+            self._counted = total
 
 
 def _described(method: str, request: Any) -> dict[str, Any]:
-    """Return the attributes of a request: its method and what it asks for, and nothing of its arguments."""
+    """Return the attributes of a request: its method and target, never its arguments."""
     described: dict[str, Any] = {"mcp.method.name": method}
     if method in _NAMED_BY:
         member, attribute = _NAMED_BY[method]
@@ -224,8 +238,8 @@ def _described(method: str, request: Any) -> dict[str, Any]:
 def _hide_unknown(attributes: dict[str, Any], scope: Any) -> None:
     """Replace the name of a tool or prompt that the server does not offer.
 
-    Clients choose it. Each new value would be a set of metrics of its own, and an SDK that has too many of them puts
-    the rest into one overflow, the tools that exist among them.
+    Clients choose these names, and each new one would create a set of metrics. An SDK with too many sets merges the
+    rest, those of real tools included, into one overflow.
     """
     for attribute, registry in _REGISTRIES.items():
         if attribute in attributes and attributes[attribute] not in getattr(scope.session.server, registry):
@@ -233,7 +247,7 @@ def _hide_unknown(attributes: dict[str, Any], scope: Any) -> None:
 
 
 def _name(attributes: Mapping[str, Any]) -> str:
-    """Return the name of a span: the method, and the tool or prompt, of which there are few."""
+    """Return the name of a span: the method, with the name of a tool or prompt (both have few values)."""
     target = attributes.get("gen_ai.tool.name", attributes.get("gen_ai.prompt.name"))
     method: str = attributes["mcp.method.name"]
     return method if target is None else f"{method} {target}"
@@ -247,7 +261,7 @@ def _failure(error: Exception) -> dict[str, str]:
 
 
 def _with_meta(request: Any, carrier: Mapping[str, str]) -> Any:
-    """Return a request with more in its ``_meta``."""
+    """Return the request with ``carrier`` added to its ``_meta``."""
     if not carrier:
         return request
     if isinstance(request, CustomRequest | RawRequest):

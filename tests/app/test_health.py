@@ -7,7 +7,7 @@ from mcpio.app.server import Server
 from mcpio.engine.table import Phase
 
 
-def test_a_session_tells_how_it_is_doing() -> None:
+def test_health_follows_a_call() -> None:
     server = Server("s")
 
     @server.tool
@@ -22,10 +22,13 @@ def test_a_session_tells_how_it_is_doing() -> None:
     link.advance(5)
     ask = link.start(link.client.call_tool("wait"))
     serving = session.health()
+    assert set(serving.held) == {"requests"}
+    assert serving.held["requests"] > 4096
     assert (link.client.health().asked, serving.silent_for) == (1, 0.0)
     assert serving.received_bytes > fresh.received_bytes
     link.advance(2)
     assert ask.result is not None
     later = session.health()
+    assert later.held == fresh.held == {}
     assert (later.age - fresh.age, later.silent_for, later.serving, later.dropped_logs) == (7, 2, 0, 0)
     assert later.sent_bytes > fresh.sent_bytes

@@ -111,8 +111,8 @@ def test_server_exit_before_the_answer_fails(command: Command, speaking: Speakin
 
 
 def test_timeout_fails_with_124(command: Command, speaking: Speaking) -> None:
-    ran = command("call", "--timeout", "0.01", "cut", server=speaking({"tools/list": TOOLS}))
-    assert ran == (Exit.TIMEOUT, "", "mcpio: tools/call: no answer within 0.01 s\n")
+    ran = command("call", "--timeout", "0.3", "cut", server=speaking({"tools/list": TOOLS}))
+    assert ran == (Exit.TIMEOUT, "", "mcpio: tools/call: no answer within 0.3 s\n")
 
 
 def test_malformed_result_fails(command: Command, speaking: Speaking) -> None:

@@ -85,7 +85,7 @@ def visited(store: Any, session: str) -> tuple[int, str]:
     return status, "".join(reports)
 
 
-def test_an_intact_session_is_found() -> None:
+def test_intact_session_loaded() -> None:
     store = MemorySessionStore()
     assert visited(store, fill(store)) == (200, "")
 
@@ -102,7 +102,7 @@ def test_an_intact_session_is_found() -> None:
         ("events.data", sqlite3.Binary(b"bytes")),
     ],
 )
-def test_a_mistyped_column_of_a_file_costs_one_session(tmp_path: Path, column: str, value: Any) -> None:
+def test_mistyped_column_loses_one_session(tmp_path: Path, column: str, value: Any) -> None:
     table, name = column.split(".")
     path = tmp_path / "sessions.db"
     with SqliteStore(path) as store:
@@ -115,7 +115,7 @@ def test_a_mistyped_column_of_a_file_costs_one_session(tmp_path: Path, column: s
         assert visited(store, session) == expected
 
 
-def test_a_text_that_is_no_utf_8_costs_one_session(tmp_path: Path) -> None:
+def test_invalid_utf_8_loses_one_session(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     with SqliteStore(path) as store:
         session = fill(store)
@@ -144,7 +144,7 @@ def _flipped(answer: Callable[[StoredSession, Any], Any], value: Any, stored: St
     return answer(stored, value)
 
 
-def test_an_answer_of_another_type_costs_one_session() -> None:
+def test_mistyped_store_answer_loses_one_session() -> None:
     store = Odd()
     session = fill(store)
     event = StoredEvent(3, 1, b"x")
@@ -184,7 +184,7 @@ def changed(value: Any, path: tuple[Any, ...], part: Any) -> Any:
     return copy
 
 
-def test_a_mistyped_part_of_a_record_costs_one_session() -> None:
+def test_mistyped_part_of_a_record_loses_one_session() -> None:
     store = MemorySessionStore()
     session = fill(store)
     records, events = store._records, store._events
@@ -202,7 +202,7 @@ def test_a_mistyped_part_of_a_record_costs_one_session() -> None:
     assert reported >= {"a stored session cannot be read", "a stored session cannot be taken up"}
 
 
-def test_a_mistyped_row_of_a_task_costs_one_task(tmp_path: Path) -> None:
+def test_mistyped_task_row_loses_one_task(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
 
     def served(store: SqliteStore, drawn: int) -> tuple[Link, Wire]:

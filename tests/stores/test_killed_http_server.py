@@ -53,7 +53,7 @@ def start() -> Iterator[Callable[[Path, int, str], Process]]:
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "terminated"])
 @pytest.mark.parametrize("unanswered", ["again", "fail"])
-def test_a_client_goes_on_with_the_next_process(
+def test_client_continues_with_the_next_process(
     start: Callable[[Path, int, str], Process], tmp_path: Path, unanswered: str, how: signal.Signals
 ) -> None:
     async def main() -> None:

@@ -88,7 +88,7 @@ class Conversation:
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 @pytest.mark.req("TASK-09", "TASK-14", "TASK-21")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, None], ids=["killed", "terminated", "left"])
-def test_no_task_is_lost_with_its_process(
+def test_tasks_survive_a_killed_process(
     start: Callable[[Path], Conversation], tmp_path: Path, how: signal.Signals | None
 ) -> None:
     first = start(tmp_path)

@@ -31,7 +31,7 @@ def save(key: str, record: bytes, at: float, *events: StoredEvent, forgotten: An
 ONE, TWO, THREE = StoredEvent(4, 1, b"one"), StoredEvent(4, 2, b"two"), StoredEvent(10, 1, b"three")
 
 
-def test_a_session_is_kept_with_its_events_in_order(store: Any) -> None:
+def test_session_and_events_loaded_in_order(store: Any) -> None:
     assert store.session("a") is None
     store.write([save("a", b"first", 1.5, THREE, ONE), save("b", b"other", 2.5, ONE)])
     assert store.session("a") == StoredSession(b"first", 1.5, [ONE, THREE])
@@ -45,13 +45,13 @@ def test_a_session_is_kept_with_its_events_in_order(store: Any) -> None:
     assert store.session("a") == StoredSession(b"again", 4.5, [])
 
 
-def test_what_is_appended_and_forgotten_at_once_is_not_there(store: Any) -> None:
+def test_event_appended_and_deleted_in_one_batch_is_absent(store: Any) -> None:
     store.write([save("a", b"", 0.0, ONE, TWO, forgotten=((4, 1),))])
     assert store.session("a") == StoredSession(b"", 0.0, [TWO])
 
 
 @pytest.mark.parametrize(("before", "most", "left"), [(None, 9, "abc"), (2.0, 9, "bc"), (None, 1, "c"), (9.0, 9, "")])
-def test_a_sweep_leaves_what_is_in_use(store: Any, before: float | None, most: int, left: str) -> None:
+def test_sweep_keeps_sessions_in_use(store: Any, before: float | None, most: int, left: str) -> None:
     store.write([save("c", b"", 3, ONE), save("a", b"", 1), save("b", b"", 2), SessionSweep(4, before, most)])
     assert "".join(key for key in "abc" if store.session(key)) == left
 

@@ -24,7 +24,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
             yield found
 
 
-def test_records_and_payloads_are_kept_by_key(store: Any) -> None:
+def test_records_and_payloads_loaded_by_key(store: Any) -> None:
     assert (list(store.records()), store.payload("a")) == ([], None)
     store.write([StorePut(1, "a", b"one", None), StorePut(2, "b", b"two", b"result")])
     assert sorted(store.records()) == [("a", b"one"), ("b", b"two")]
@@ -36,7 +36,7 @@ def test_records_and_payloads_are_kept_by_key(store: Any) -> None:
     assert (list(store.records()), store.payload("b")) == ([], None)
 
 
-def test_a_file_is_read_back(tmp_path: Path) -> None:
+def test_file_loaded_by_a_new_store(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     with SqliteStore(path) as store:
         store.write([StorePut(1, "a", b"one", b"result")])
@@ -48,7 +48,7 @@ def test_a_file_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
-def test_the_file_is_for_nobody_else_to_read(tmp_path: Path) -> None:
+def test_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "tasks.db") as store:
         store.write([StorePut(1, "a", b"one", b"result")])
         assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {
@@ -61,13 +61,13 @@ def test_the_file_is_for_nobody_else_to_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", ":memory:"])
-def test_what_is_no_file_makes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_missing_directory_creates_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.chdir(tmp_path)
     SqliteStore(path).close()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_all_changes_are_made_or_none(tmp_path: Path) -> None:
+def test_changes_are_atomic(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "tasks.db") as store:
         wrong: Any = StorePut(2, "b", object(), None)  # type: ignore[arg-type]  # what no database takes
         with pytest.raises(sqlite3.Error):
@@ -77,12 +77,12 @@ def test_all_changes_are_made_or_none(tmp_path: Path) -> None:
         assert store.records() == [("a", b"one")]
 
 
-def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
+def test_second_process_is_locked_out(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "tasks.db"), pytest.raises(sqlite3.OperationalError, match="locked"):
         SqliteStore(tmp_path / "tasks.db")
 
 
-def test_what_is_no_file_of_tasks_is_refused(tmp_path: Path) -> None:
+def test_foreign_file_rejected(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database " * 100)
     with pytest.raises(sqlite3.DatabaseError):
         SqliteStore(tmp_path / "text")
@@ -96,7 +96,7 @@ def test_what_is_no_file_of_tasks_is_refused(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "no" / "such" / "folder")
 
 
-def test_any_thread_may_call(tmp_path: Path) -> None:
+def test_calls_from_any_thread_accepted(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "tasks.db") as store:
         changes = [[StorePut(0, f"{n}-{m}", b"x", None) for m in range(20)] for n in range(4)]
         threads = [threading.Thread(target=store.write, args=(each,)) for each in changes]

@@ -56,7 +56,7 @@ def _calling(chunk: Chunking = whole, *, limits: Limits | None = None) -> Pair:
 @pytest.mark.parametrize(
     "chunk", [whole, every(1), every(7), at_random(3), cut_at(5, 100), lambda *_: 0, lambda *_: 999999]
 )
-def test_a_conversation_is_the_same_however_its_bytes_are_cut(chunk: Chunking) -> None:
+def test_any_chunking_gives_the_same_conversation(chunk: Chunking) -> None:
     link = pair(server=_tool_server(), chunk=chunk, on_event=_answer)
     link.handshake()
     link.client.send_request(CallToolRequest("echo"), now=link.now, cookie="a")
@@ -67,7 +67,7 @@ def test_a_conversation_is_the_same_however_its_bytes_are_cut(chunk: Chunking) -
     assert link.client_events[-1].result == CallToolResult((TextContent("echo"),))
 
 
-def test_without_engines_of_its_own_a_pair_has_two_that_declare_nothing() -> None:
+def test_default_engines_declare_no_capabilities() -> None:
     link = pair()
     link.handshake()
     assert link.client.peer is not None
@@ -84,7 +84,7 @@ def test_without_engines_of_its_own_a_pair_has_two_that_declare_nothing() -> Non
         (cut_at(), [10]),
     ],
 )
-def test_a_stream_is_cut_where_it_was_asked(chunk: Chunking, pieces: list[int]) -> None:
+def test_cut_at_splits_at_the_given_offsets(chunk: Chunking, pieces: list[int]) -> None:
     offset, found = 0, []
     while offset < 10:
         found.append(chunk(offset, 10 - offset))
@@ -92,13 +92,13 @@ def test_a_stream_is_cut_where_it_was_asked(chunk: Chunking, pieces: list[int]) 
     assert found == pieces
 
 
-def test_random_pieces_are_the_same_for_the_same_seed() -> None:
+def test_same_seed_gives_the_same_pieces() -> None:
     sizes = [[at_random(seed)(offset, 1000) for offset in range(20)] for seed in (1, 1, 2)]
     assert sizes[0] == sizes[1] != sizes[2]
     assert all(1 <= size <= 1000 for size in sizes[0])
 
 
-def test_the_tap_has_every_byte_with_its_time_and_its_sender() -> None:
+def test_tap_records_every_byte_with_time_and_sender() -> None:
     link = _calling()
     link.advance(3)
     link.client.send_request(PingRequest(), now=link.now)
@@ -110,7 +110,7 @@ def test_the_tap_has_every_byte_with_its_time_and_its_sender() -> None:
     assert {carried.at for carried in link.tap} == {0, 3}
 
 
-def test_deadlines_expire_in_order_and_each_at_its_own_time() -> None:
+def test_deadlines_expire_in_order_at_their_times() -> None:
     link = pair(server=_tool_server())
     link.handshake()
     for seconds in (20, 10, 40):
@@ -127,7 +127,7 @@ def test_deadlines_expire_in_order_and_each_at_its_own_time() -> None:
     assert link.now == 35
 
 
-def test_a_side_that_closes_takes_the_other_along() -> None:
+def test_closing_one_side_closes_the_other() -> None:
     link = _calling()
     link.client.close(link.now)
     link.run()
@@ -135,14 +135,14 @@ def test_a_side_that_closes_takes_the_other_along() -> None:
     assert link.server_events == [ConnectionClosed(CloseReason.END_OF_FILE, None)]
 
 
-def test_a_side_that_gives_up_closes_its_stream() -> None:
+def test_aborting_side_closes_its_stream() -> None:
     link = _calling()
     link.server.abort()
     link.run()
     assert link.client_events == [ConnectionClosed(CloseReason.END_OF_FILE, None)]
 
 
-def test_a_stalled_side_keeps_its_output() -> None:
+def test_stalled_side_keeps_its_output() -> None:
     link = _calling()
     link.stall(Role.CLIENT)
     link.client.send_request(CallToolRequest("echo"), now=link.now)
@@ -154,7 +154,7 @@ def test_a_stalled_side_keeps_its_output() -> None:
     assert isinstance(link.client_events[0], ResponseReceived)
 
 
-def test_a_receiver_that_wants_nothing_gets_nothing() -> None:
+def test_side_that_wants_no_input_gets_none() -> None:
     link = _calling(limits=Limits(high_water=50))
     link.stall(Role.SERVER)
     for _ in range(5):
@@ -166,7 +166,7 @@ def test_a_receiver_that_wants_nothing_gets_nothing() -> None:
     assert len(link.server_events) == 5
 
 
-def test_what_a_cut_side_writes_never_arrives_and_nobody_knows() -> None:
+def test_output_of_a_cut_side_is_lost_silently() -> None:
     link = _calling(every(10))
     link.client.send_request(CallToolRequest("echo"), now=link.now, timeout=5)
     link.cut(Role.CLIENT)
@@ -178,7 +178,7 @@ def test_what_a_cut_side_writes_never_arrives_and_nobody_knows() -> None:
     assert (link.server_events, link.server.phase) == ([], Phase.OPERATING)
 
 
-def test_a_lost_channel_ends_both_sides() -> None:
+def test_lost_channel_ends_both_sides() -> None:
     link = _calling()
     cause = OSError("gone")
     link.client.send_request(CallToolRequest("echo"), now=link.now, cookie="a")
@@ -195,7 +195,7 @@ def test_a_lost_channel_ends_both_sides() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 50])
-def test_a_channel_can_be_lost_at_a_byte(size: int) -> None:
+def test_channel_lost_at_a_byte(size: int) -> None:
     link = pair(chunk=every(20))
     link.lose_after(Role.CLIENT, size)
     link.handshake()
@@ -204,7 +204,7 @@ def test_a_channel_can_be_lost_at_a_byte(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 50])
-def test_a_side_can_fall_silent_at_a_byte(size: int) -> None:
+def test_side_falls_silent_at_a_byte(size: int) -> None:
     link = pair(chunk=every(20))
     link.cut_after(Role.CLIENT, size)
     link.handshake()
@@ -213,7 +213,7 @@ def test_a_side_can_fall_silent_at_a_byte(size: int) -> None:
     assert link.client_events[-1] == ConnectionClosed(CloseReason.HANDSHAKE_FAILED, ANY)
 
 
-def test_a_side_may_be_replaced_in_the_middle() -> None:
+def test_side_replaced_during_the_conversation() -> None:
     link = pair(server=_tool_server())
     link.handshake()
     link.client.send_request(CallToolRequest("echo"), now=link.now, cookie="a")
@@ -225,7 +225,7 @@ def test_a_side_may_be_replaced_in_the_middle() -> None:
     assert link.client_events[-1].cookie == "a"
 
 
-def test_events_go_to_the_application_as_they_come() -> None:
+def test_events_reach_the_application_in_order() -> None:
     seen: list[tuple[Role, type[Event]]] = []
     link = pair(on_event=lambda connection, event: seen.append((connection.role, type(event))))
     link.handshake()

@@ -29,7 +29,7 @@ from mcpio.testing.json_patterns import ANYTHING, MORE, Reader, is_complete, mis
         ('"..."', "..."),
     ],
 )
-def test_a_value_is_read(text: str, value: Any) -> None:
+def test_value_parsed(text: str, value: Any) -> None:
     reader = Reader(text)
     assert reader.value() == value
     reader.end()
@@ -49,12 +49,12 @@ def test_a_value_is_read(text: str, value: Any) -> None:
         ('"\\ud800"', "surrogate"),
     ],
 )
-def test_what_is_no_value_is_refused(text: str, fault: str) -> None:
+def test_malformed_value_rejected(text: str, fault: str) -> None:
     with pytest.raises(ValueError, match=re.escape(fault)):
         Reader(text).value()
 
 
-def test_a_line_is_taken_word_by_word() -> None:
+def test_line_read_word_by_word() -> None:
     reader = Reader('  request "tools/call" {a: 1} cookie=a  b = [1] ')
     assert (reader.word("an act"), reader.word("a method")) == ("request", "tools/call")
     assert reader.next_is("{")
@@ -67,7 +67,7 @@ def test_a_line_is_taken_word_by_word() -> None:
     assert reader.at_end
 
 
-def test_what_is_left_over_is_refused() -> None:
+def test_trailing_text_rejected() -> None:
     with pytest.raises(ValueError, match="did not expect 'x y'"):
         Reader(" x y").end()
     with pytest.raises(ValueError, match="expected '=' before 'b'"):
@@ -80,7 +80,7 @@ def test_what_is_left_over_is_refused() -> None:
     ("text", "complete"),
     [("{a: [1, {b: x}]}", True), ("{...}", False), ("{a: [*]}", False), ("[1, ...]", False), ("*", False), ("1", True)],
 )
-def test_a_pattern_is_complete_when_nothing_is_open(text: str, complete: bool) -> None:
+def test_pattern_without_placeholders_is_complete(text: str, complete: bool) -> None:
     assert is_complete(Reader(text).value()) is complete
 
 
@@ -108,9 +108,9 @@ def test_a_pattern_is_complete_when_nothing_is_open(text: str, complete: bool) -
         ("[{a: 1}, ...]", [{"a": 2}], "[0].a is 2, not 1"),
     ],
 )
-def test_a_value_is_compared_with_a_pattern(text: str, value: Any, fault: str | None) -> None:
+def test_value_compared_with_a_pattern(text: str, value: Any, fault: str | None) -> None:
     assert mismatch(Reader(text).value(), value) == fault
 
 
-def test_the_signs_print_as_they_are_written() -> None:
+def test_placeholders_print_as_written() -> None:
     assert (repr(ANYTHING), repr(MORE)) == ("*", "...")

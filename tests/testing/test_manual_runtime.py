@@ -12,7 +12,7 @@ async def _nothing() -> None:
     return
 
 
-def test_nothing_runs_until_it_is_told_to() -> None:
+def test_nothing_runs_until_run_is_called() -> None:
     runtime, seen = ManualRuntime(), list[int]()
 
     async def note(number: int) -> None:
@@ -25,7 +25,7 @@ def test_nothing_runs_until_it_is_told_to() -> None:
     assert seen == [1, 2]
 
 
-def test_a_coroutine_is_run_to_its_end_with_the_others() -> None:
+def test_complete_runs_a_coroutine_and_other_tasks() -> None:
     runtime = ManualRuntime()
     value = runtime.one_shot()
 
@@ -40,7 +40,7 @@ def test_a_coroutine_is_run_to_its_end_with_the_others() -> None:
     assert runtime.complete(take()) == 7
 
 
-def test_what_a_task_raises_comes_out() -> None:
+def test_exception_of_a_task_propagates() -> None:
     runtime = ManualRuntime()
 
     async def fail() -> None:
@@ -53,7 +53,7 @@ def test_what_a_task_raises_comes_out() -> None:
         runtime.run()
 
 
-def test_time_passes_only_when_it_is_told_to() -> None:
+def test_time_moves_only_when_advanced() -> None:
     runtime, seen = ManualRuntime(), list[tuple[float, str]]()
 
     async def work(name: str, *pauses: float) -> None:
@@ -73,7 +73,7 @@ def test_time_passes_only_when_it_is_told_to() -> None:
     assert (runtime.now, runtime.next_deadline(), seen[3:]) == (8.0, None, [(4.0, "b")])
 
 
-def test_a_cancelled_sleeper_needs_no_time() -> None:
+def test_cancelled_sleeper_ends_at_once() -> None:
     runtime = ManualRuntime()
     task = runtime.spawn(runtime.sleep(1))
     runtime.run()
@@ -82,7 +82,7 @@ def test_a_cancelled_sleeper_needs_no_time() -> None:
     assert runtime.next_deadline() is None
 
 
-def test_a_wait_for_what_cannot_come_is_an_error() -> None:
+def test_deadlock_raises() -> None:
     runtime = ManualRuntime()
 
     async def wait() -> None:
@@ -92,7 +92,7 @@ def test_a_wait_for_what_cannot_come_is_an_error() -> None:
         runtime.complete(wait())
 
 
-def test_what_belongs_to_an_event_loop_is_named() -> None:
+def test_foreign_awaitable_is_named_in_the_error() -> None:
     class Future:
         def __await__(self) -> object:
             yield self
@@ -104,7 +104,7 @@ def test_what_belongs_to_an_event_loop_is_named() -> None:
         ManualRuntime().complete(wait())
 
 
-def test_a_cancelled_task_is_cancelled_wherever_it_waits() -> None:
+def test_cancelled_task_raises_at_every_await() -> None:
     runtime, seen = ManualRuntime(), list[str]()
 
     async def stubborn() -> None:
@@ -122,7 +122,7 @@ def test_a_cancelled_task_is_cancelled_wherever_it_waits() -> None:
     assert seen == ["cancelled", "cancelled", "over"]
 
 
-def test_a_value_that_is_there_is_not_waited_for() -> None:
+def test_available_value_returned_without_waiting() -> None:
     runtime = ManualRuntime()
     value = runtime.one_shot()
     value.set(1)
@@ -136,7 +136,7 @@ def test_a_value_that_is_there_is_not_waited_for() -> None:
     assert runtime.complete(_nothing()) is None
 
 
-def test_a_function_for_a_thread_gets_a_turn_of_its_own() -> None:
+def test_thread_function_runs_in_a_separate_turn() -> None:
     runtime, seen = ManualRuntime(), list[str]()
 
     def work() -> int:
@@ -157,7 +157,7 @@ def test_a_function_for_a_thread_gets_a_turn_of_its_own() -> None:
     assert seen == ["ask", "work"]
 
 
-def test_a_task_may_be_cancelled_before_it_starts_after_it_ended_and_twice() -> None:
+def test_cancelling_unstarted_finished_or_cancelled_task_accepted() -> None:
     runtime = ManualRuntime()
     early, late = runtime.spawn(_nothing()), runtime.spawn(_nothing())
     early.cancel()
@@ -167,7 +167,7 @@ def test_a_task_may_be_cancelled_before_it_starts_after_it_ended_and_twice() -> 
     runtime.run()
 
 
-def test_a_task_that_cancels_itself_stops_at_its_next_wait() -> None:
+def test_self_cancelled_task_stops_at_its_next_await() -> None:
     runtime, seen = ManualRuntime(), list[str]()
     tasks: list[ManualTask] = []
 
@@ -182,7 +182,7 @@ def test_a_task_that_cancels_itself_stops_at_its_next_wait() -> None:
     assert seen == ["still here"]
 
 
-def test_a_task_that_is_cancelled_after_its_value_came_is_cancelled_all_the_same() -> None:
+def test_cancellation_wins_over_a_delivered_value() -> None:
     runtime, seen = ManualRuntime(), list[str]()
     value = runtime.one_shot()
 

@@ -26,7 +26,7 @@ CLIENT, SERVER = Role.CLIENT, Role.SERVER
 PLACE = Place("script", 1)
 
 
-def test_a_script_has_a_setup_and_steps() -> None:
+def test_script_parsed_into_setup_and_steps() -> None:
     script = parse_script(
         """# A comment.
 req: RPC-01 RPC-02
@@ -57,14 +57,14 @@ at 1
     assert [str(step.place) for step in script.steps] == ["a.txt:8", "a.txt:10", "a.txt:12"]
 
 
-def test_everything_in_the_setup_may_be_left_out() -> None:
+def test_setup_is_optional() -> None:
     script = parse_script("")
     assert (script.requirements, script.revisions, script.steps) == ((), (LATEST_HANDSHAKE,), ())
     assert script.engines == (frozenset([CLIENT]), frozenset([SERVER]), frozenset([CLIENT, SERVER]))
     assert script.setups[SERVER].options.revisions == HANDSHAKE_REVISIONS
 
 
-def test_a_script_is_read_from_a_file(tmp_path: Path) -> None:
+def test_script_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "ping.txt"
     path.write_text("lost\nfound\n", encoding="utf-8")
     with pytest.raises(ScriptError, match=r"^ping.txt:2: do not know 'found'$"):
@@ -101,7 +101,7 @@ def test_a_script_is_read_from_a_file(tmp_path: Path) -> None:
         ("client abort\nrefused never mind", Act(PLACE, CLIENT, "abort", (), {}, "never mind")),
     ],
 )
-def test_a_line_becomes_a_step(line: str, step: Step) -> None:
+def test_line_parsed_into_a_step(line: str, step: Step) -> None:
     assert parse_script(line).steps == (step,)
 
 
@@ -131,7 +131,7 @@ def test_a_line_becomes_a_step(line: str, step: Step) -> None:
         ("lost\nrefused x", "script:2: refused follows what a side does"),
     ],
 )
-def test_a_line_that_makes_no_sense_is_named(text: str, fault: str) -> None:
+def test_malformed_line_named_in_the_error(text: str, fault: str) -> None:
     with pytest.raises(ScriptError) as caught:
         parse_script(text)
     assert str(caught.value).startswith(fault)

@@ -89,14 +89,14 @@ NAMES = ["client", "server", "pair"]
 @pytest.mark.parametrize("chunk", [whole, every(1), at_random(1), None])
 @pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS)
 @pytest.mark.parametrize("engines", ENGINES, ids=NAMES)
-def test_a_script_holds_with_either_engine_and_with_both(
+def test_script_passes_with_either_engine_and_both(
     engines: frozenset[Role], revision: Revision, chunk: Chunking | None
 ) -> None:
     play(parse_script(CALL), engines, revision=revision, chunk=chunk)
 
 
 @pytest.mark.parametrize("engines", ENGINES, ids=NAMES)
-def test_an_engine_may_be_exchanged_between_two_lines(engines: frozenset[Role]) -> None:
+def test_engine_replaced_between_two_lines(engines: frozenset[Role]) -> None:
     def restored(connection: Connection, now: float) -> Connection:
         return type(connection).restore(connection.snapshot(now), now)
 
@@ -118,7 +118,7 @@ def test_an_engine_may_be_exchanged_between_two_lines(engines: frozenset[Role]) 
     ],
 )
 @pytest.mark.parametrize("chunk", [whole, None])
-def test_a_pair_holds_the_conversation(text: str, chunk: Chunking | None) -> None:
+def test_pair_passes_a_script(text: str, chunk: Chunking | None) -> None:
     play(parse_script(text), BOTH, chunk=chunk)
 
 
@@ -136,7 +136,7 @@ def test_a_pair_holds_the_conversation(text: str, chunk: Chunking | None) -> Non
     ],
 )
 @pytest.mark.parametrize("chunk", [whole, None])
-def test_an_engine_holds_the_conversation_alone(text: str, chunk: Chunking | None) -> None:
+def test_single_engine_passes_a_script(text: str, chunk: Chunking | None) -> None:
     play(parse_script(text), chunk=chunk)
 
 
@@ -169,13 +169,13 @@ def test_an_engine_holds_the_conversation_alone(text: str, chunk: Chunking | Non
         ("phase client new", "script:4: the client is operating, not new"),
     ],
 )
-def test_a_departure_is_named(text: str, fault: str) -> None:
+def test_deviation_named_in_the_error(text: str, fault: str) -> None:
     with pytest.raises(ScriptFailed) as caught:
         play(parse_script(f"run: pair\n\nhandshake\n{text}"))
     assert fault in str(caught.value)
 
 
-def test_a_failure_shows_what_went_before() -> None:
+def test_failure_shows_previous_messages() -> None:
     script = parse_script("run: server\nhandshake\nserver request ping\nS> {...}\nat 7\nS> {...}")
     with pytest.raises(ScriptFailed) as caught:
         play(script)
@@ -199,20 +199,20 @@ def test_a_failure_shows_what_went_before() -> None:
         ("handshake\nhandshake", "script:2: the conversation has begun already"),
     ],
 )
-def test_what_makes_no_sense_only_when_played_is_named(text: str, fault: str) -> None:
+def test_impossible_step_named_when_played(text: str, fault: str) -> None:
     with pytest.raises(ScriptError) as caught:
         play(parse_script(text), frozenset([Role.SERVER]))
     assert str(caught.value).startswith(fault)
 
 
-def test_a_handshake_that_fails_is_named() -> None:
+def test_failed_handshake_named_in_the_error() -> None:
     script = parse_script("client: revisions=[2024-11-05]\nserver: revisions=[2025-11-25]\nhandshake")
     with pytest.raises(ScriptFailed, match="script:3: the client is closed after the handshake"):
         play(script, BOTH)
     play(parse_script("client: revisions=[2024-11-05]\nhandshake"), BOTH, revision=REV_2024_11_05)
 
 
-def test_a_refusal_that_changes_something_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_call_that_changes_state_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     states = itertools.count()
     monkeypatch.setattr("mcpio.testing.script_player._state", lambda *_: next(states))
     with pytest.raises(ScriptFailed, match="refused, but the state is another"):

@@ -156,7 +156,7 @@ def tidy() -> Any:
 @pytest.mark.parametrize(
     ("name", "broken", "expected", "happened"), BROKEN, ids=[f"{row[0]}-{n}" for n, row in enumerate(BROKEN)]
 )
-def test_a_broken_transport_is_found(name: str, broken: Callable[[], Harness], expected: str, happened: str) -> None:
+def test_broken_transport_detected(name: str, broken: Callable[[], Harness], expected: str, happened: str) -> None:
     with pytest.raises(TransportFault) as found:
         run_check(BY_NAME[name], broken())
     said = str(found.value)
@@ -165,11 +165,11 @@ def test_a_broken_transport_is_found(name: str, broken: Callable[[], Harness], e
     assert happened in said
 
 
-def test_every_check_finds_something() -> None:
+def test_every_check_detects_a_fault() -> None:
     assert {row[0] for row in BROKEN} == set(BY_NAME)
 
 
-def test_a_check_says_what_it_holds() -> None:
+def test_check_has_description_and_promises() -> None:
     assert [check.name for check in CHECKS if not check.promises] == []
     assert BY_NAME["loss_when_idle"].promises == ("P4", "P10")
     assert str(BY_NAME["opens"]) == "opens"
@@ -177,13 +177,13 @@ def test_a_check_says_what_it_holds() -> None:
 
 
 @pytest.mark.parametrize("kind", [Queue, Polling])
-def test_all_checks_at_once_tell_which_do_not_apply(kind: type[Queue]) -> None:
+def test_check_transport_returns_skipped_checks(kind: type[Queue]) -> None:
     assert check_transport(harness(kind)) == ("half_close", "reconnecting")
     with pytest.raises(TransportFault, match="opens"):
         check_transport(harness(Deaf))
 
 
-def test_a_test_class_has_a_test_for_each_check_that_applies() -> None:
+def test_test_class_has_a_test_for_each_applicable_check() -> None:
     class Tests(TransportTests, unittest.TestCase):
         harness = PairHarness(pairs(NoCancelling), virtual_time=True, room=ROOM)
 
@@ -196,7 +196,7 @@ def test_a_test_class_has_a_test_for_each_check_that_applies() -> None:
     assert result.errors == []
 
 
-def test_ends_may_come_from_an_async_function_or_a_context_manager() -> None:
+def test_make_ends_accepts_async_functions_and_context_managers() -> None:
     async def connect() -> Ends:
         await trio.lowlevel.checkpoint()
         return pairs(Queue)()
@@ -223,11 +223,11 @@ class Binary(Queue):
         return (await self.back.receive()).encode()
 
 
-def test_a_channel_may_take_bytes_alone() -> None:
+def test_binary_channel_accepted() -> None:
     assert check_transport(harness(Binary, binary=True)) == ("half_close", "reconnecting")
 
 
-def test_mistakes_in_a_harness_are_told() -> None:
+def test_invalid_harness_reported() -> None:
     with pytest.raises(TypeError, match="a PairHarness has no 'reconnects'"):
         PairHarness(pairs(Queue), reconnects=True)
     with pytest.raises(TypeError, match=r"an end is a trio.abc.Stream or a trio.abc.Channel, not int"):
@@ -247,7 +247,7 @@ def test_mistakes_in_a_harness_are_told() -> None:
     assert repr(harness()) == "PairHarness(pairs.<locals>.make)"
 
 
-def test_the_kit_needs_no_pytest() -> None:
+def test_kit_runs_without_pytest() -> None:
     program = """
 import sys
 sys.modules["pytest"] = None
@@ -258,6 +258,6 @@ check_transport(PairHarness(trio.testing.lockstep_stream_pair, virtual_time=True
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr == ""
 
 
-def test_its_names_are_those_it_exports() -> None:
+def test_all_is_sorted() -> None:
     assert transport_kit.__all__ == sorted(transport_kit.__all__, key=lambda name: (not name.isupper(), name))
     assert isinstance(CHECKS[0], Check)

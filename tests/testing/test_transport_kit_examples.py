@@ -37,5 +37,5 @@ class TestSerialLine(TransportTests):
 
 
 @pytest.mark.parametrize("name", TRANSPORTS)
-def test_it_is_short(name: str) -> None:
+def test_example_transport_has_at_most_60_lines(name: str) -> None:
     assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) <= LINES

@@ -1,10 +1,13 @@
-"""How a session is doing, for whoever looks after many of them."""
+"""The health of a session: what it is doing, how much passed, and how much is held for its peer."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import attrs
 
 from mcpio.engine.connection import Connection
+from mcpio.engine.ledger import Held
 from mcpio.engine.table import Phase
 
 __all__ = ["SessionHealth", "health_of"]
@@ -12,39 +15,43 @@ __all__ = ["SessionHealth", "health_of"]
 
 @attrs.frozen(kw_only=True)
 class SessionHealth:
-    """One look at a session. Times are in seconds, sizes in bytes."""
+    """The state of a session at one moment. Times are in seconds, sizes in bytes."""
 
     phase: Phase
-    """Where the handshake session stands."""
+    """The phase of the handshake session."""
     age: float
-    """For how long this process has had it."""
+    """Seconds since this process began to serve the session."""
     silent_for: float | None
-    """For how long nothing has come from the peer; ``None`` where nothing ever did."""
+    """Seconds since the peer last sent anything; ``None`` if it never did."""
     asked: int
-    """How many requests of our own wait for their answers."""
+    """The number of our requests that wait for an answer."""
     serving: int
-    """How many requests of the peer's wait for theirs."""
+    """The number of the peer's requests that wait for an answer."""
     received_bytes: int
-    """How much has come in, over a stream of bytes; over channels of text, characters."""
+    """Input so far: bytes on a stream, characters on a channel of text."""
     sent_bytes: int
-    """How much has gone out, without what separates messages."""
+    """Output so far, without message separators."""
     queued_bytes: int
-    """How much waits to go out: a peer that reads slowly shows here."""
+    """Output that waits to be sent; it grows when the peer reads slowly."""
+    held: Mapping[str, int]
+    """Memory held for the peer, in bytes by kind: ``input``, ``bodies``, ``requests``, ``output``, ``unwritten``,
+    ``own``, ``replay``, ``subscriptions``. Kinds that hold nothing are left out."""
     dropped_logs: int
-    """How many log messages were left out because the peer did not read them."""
+    """The number of log messages dropped because the peer did not read them."""
 
 
 def health_of(connection: Connection, now: float, began: float) -> SessionHealth:
-    """Return the health of the session of a connection; ``began`` is when the session did, on the clock of ``now``."""
-    heard, pending = connection.last_received_at, connection.pending
+    """Return the health of a connection's session, which began at ``began``."""
+    last, pending, held = connection.last_received_at, connection.pending, connection.held
     return SessionHealth(
         phase=connection.phase,
         age=now - began,
-        silent_for=None if heard is None else now - heard,
+        silent_for=None if last is None else now - last,
         asked=len(pending.outgoing),
         serving=len(pending.incoming),
         received_bytes=connection.received_bytes,
         sent_bytes=connection.sent_bytes,
         queued_bytes=connection.queued_bytes,
+        held={kind: size for kind in Held.__slots__ if (size := getattr(held, kind))},
         dropped_logs=connection.dropped_logs,
     )
