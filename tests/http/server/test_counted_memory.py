@@ -97,8 +97,9 @@ def many_kept_events(scene: Scene) -> None:
 
 
 def waiting_requests(scene: Scene) -> None:
-    scene.site.session().unwritten += 200 * 1024 * KIB
-    scene.site.session().tell_unwritten()
+    session = scene.site.session()
+    session.unwritten += 200 * 1024 * KIB
+    session.connection.set_unwritten(session.unwritten)
     for id in range(COUNT):
         message = tool_call(id)
         message["params"]["arguments"] = {"x": "x" * 20 * KIB}

@@ -228,8 +228,8 @@ class Lifecycle:
         self._rate = timeouts.rate
         self.state = state
         self.is_last = is_last
-        self.deadline = inf
-        self._arm(state, now)
+        seconds = self._seconds[TIMEOUTS[state]]
+        self.deadline = inf if seconds is None else now + seconds
 
     def step(self, event: Input, now: float, size: int = 0) -> Action:
         """Take the next state; return what to do. ``size`` is that of the bytes that came of a body.
@@ -245,9 +245,11 @@ class Lifecycle:
             self.state, action = TABLE[before, event]
         except KeyError:
             raise LocalProtocolError(f"cannot {event.value} while the exchange is {before.value}") from None
-        if self.state is not before and TIMEOUTS[self.state] != TIMEOUTS[before]:
-            self._arm(self.state, now)
-        if size and TIMEOUTS[self.state] == "body":
+        timeout = TIMEOUTS[self.state]
+        if timeout != TIMEOUTS[before]:
+            seconds = self._seconds[timeout]
+            self.deadline = inf if seconds is None else now + seconds
+        if size and timeout == "body":
             self.deadline += size / self._rate
         return action
 
@@ -260,7 +262,3 @@ class Lifecycle:
     def is_open(self) -> bool:
         """Whether requests or responses may still pass."""
         return self.state not in (State.DRAINING, State.CLOSED)
-
-    def _arm(self, state: State, now: float) -> None:
-        seconds = self._seconds[TIMEOUTS[state]]
-        self.deadline = inf if seconds is None else now + seconds

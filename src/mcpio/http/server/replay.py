@@ -76,11 +76,6 @@ class EventQueue:
         self._offset = 0  # how much of the next one
         self.unsent_bytes = 0
 
-    @property
-    def is_used(self) -> bool:
-        """Whether it ever held an event: streams that are answered in one piece never do."""
-        return self._events is not _NONE
-
     def append(self, event: SentEvent) -> None:
         """Let an event wait."""
         self._own().append(event)

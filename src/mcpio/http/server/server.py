@@ -105,7 +105,7 @@ TOO_MANY_STREAMS: Final = Rejection(
 )
 
 # Short names where every request passes: a member of an enumeration costs two look-ups.
-_CLOSING, _CLOSED = Phase.CLOSING, Phase.CLOSED
+_CLOSING, _CLOSED = _ENDING = Phase.CLOSING, Phase.CLOSED
 _ENGINE, _IDLE = TimerKind.ENGINE, TimerKind.IDLE
 _UNDECIDED, _ENDED = Response.UNDECIDED, Response.ENDED
 _WAITING = Lookup.WAITING
@@ -307,7 +307,8 @@ class HttpServer:
 
     def receive_request(self, head: RequestHead, body: bytes, now: float) -> None:
         """Take in a whole request: the same as its head, its body and its end one after the other."""
-        self._set_time(now)
+        if now > self.streams.now:
+            self.streams.now = now
         exchange = self._begin(head)
         if exchange.response is not _UNDECIDED:
             return
@@ -343,7 +344,9 @@ class HttpServer:
             elif self._durable is None or not self._durable.admit_next():
                 break
         if self._begun:
-            self.streams.expect_answers(self._begun)
+            for session, stream in self._begun:
+                if stream.exchange is not None:
+                    self.streams.expect_answer(session, stream)
             self._begun = []
         return None
 
@@ -588,8 +591,10 @@ class HttpServer:
         session.exchange_bytes -= exchange.cost
         if not session.exchanges:
             session.exchanges = {}  # one that held something is larger than an idle session should be
-        exchange.drop_body()
-        exchange.drop_items()
+        if exchange.body:
+            exchange.drop_body()
+        if exchange.items:
+            exchange.drop_items()
         session.used_at = self.streams.now
         if session.id is not None and session.id in self._named:
             self._named[session.id] = self._named.pop(session.id)
@@ -700,9 +705,10 @@ class HttpServer:
         stream = streams.open(session, exchange)
         connection.receive_message(body, streams.now, via=stream.via)
         event = connection.next_event()
-        if event.__class__ is RequestReceived and body.startswith(b"{") and _is_request(event, stream):
+        if isinstance(event, RequestReceived) and body.startswith(b"{") and event.context.via == stream.via:
             # The usual case: one request. What follows depends on its answer, so the caller acts first.
-            self._note(session, event)
+            stream.requests.add(event.id)
+            self.events.append((session, event))
             if exchange.answers == "sse":
                 streams.begin(session, stream)
             else:
@@ -827,8 +833,10 @@ class HttpServer:
         if session.key not in self._sessions:
             return
         connection = session.connection
-        session.tell_unwritten()
-        self._drain(session, connection.next_event())
+        if session.unwritten != session.held.unwritten:
+            connection.set_unwritten(session.unwritten)
+        if (event := connection.next_event()) is not None:
+            self._drain(session, event)
         self.streams.advance(session)
         phase = connection.phase
         if phase is _CLOSING:
@@ -845,7 +853,9 @@ class HttpServer:
         elif session.id is None and session.is_idle:
             self.end(session)
         else:
-            self._arm_engine(session)
+            due = connection.next_deadline()
+            if due != session.engine_due:
+                self._arm_engine(session, due)
             self._settle(session)
             self._on_room(session)
             if self._durable is not None and self.is_closing:
@@ -888,8 +898,10 @@ class HttpServer:
         """Act on output of a session that an adapter took."""
         if session.key not in self._sessions:
             return
-        session.tell_unwritten()
-        if session.may_end or session.connection.has_room_for_deferred:
+        connection = session.connection
+        if session.unwritten != session.held.unwritten:
+            connection.set_unwritten(session.unwritten)
+        if session.id is None or connection.phase in _ENDING or connection.has_room_for_deferred:
             self._flush(session)
         else:
             if session.settled > LIGHT:
@@ -900,7 +912,8 @@ class HttpServer:
 
     def _settle(self, session: HttpSession) -> None:
         """Tell the ledger what is held for a client, if that has changed. It may be the end of some session."""
-        session.tell_unwritten()
+        if session.unwritten != session.held.unwritten:
+            session.connection.set_unwritten(session.unwritten)
         weight = session.weight
         if weight > self._limits.peer_bytes and self.streams.forget_sent(session):
             weight = session.weight
@@ -999,10 +1012,7 @@ class HttpServer:
             since = session.used_at if session.is_idle else self.streams.now
             self._timers.set((_IDLE, session.key, 0), since + self._options.session_idle)
 
-    def _arm_engine(self, session: HttpSession) -> None:
-        due = session.connection.next_deadline()
-        if due == session.engine_due:
-            return
+    def _arm_engine(self, session: HttpSession, due: float | None) -> None:
         session.engine_due = due
         if due is None:
             self._timers.clear((_ENGINE, session.key, 0))

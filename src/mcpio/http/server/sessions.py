@@ -11,7 +11,6 @@ import attrs
 from mcpio.engine.ledger import Held
 from mcpio.engine.outbox import BACKLOG
 from mcpio.engine.server import ServerConnection
-from mcpio.engine.table import Phase
 from mcpio.events import IncomingId
 from mcpio.http.checks import ParsedRequest, Rejection, rejection_body
 from mcpio.http.model import Body, End, Headers, Reset, ResponseHead, ResponseItem
@@ -50,8 +49,6 @@ STREAM_COST: Final = 1024
 
 NO_CONTENT: Final = 204
 """The status of a response that has no ``content-length`` either."""
-
-_ENDING: Final = (Phase.CLOSING, Phase.CLOSED)
 
 
 @attrs.frozen
@@ -125,7 +122,8 @@ class HttpSession:
     held: Held
     """Bytes held for the client beside those: see ``weight``."""
     unwritten: int
-    """Bytes that its engine gave out and no adapter has taken. ``tell_unwritten`` reports them to the engine."""
+    """Bytes that its engine gave out and no adapter has taken. ``HttpServer`` reports them by ``set_unwritten``, and
+    while there are many, requests wait."""
     settled: int
     """The weight that the ledger knows of."""
     engine_due: float | None
@@ -162,19 +160,9 @@ class HttpSession:
         return self.streams.get(number) if isinstance(number, int) else None
 
     @property
-    def may_end(self) -> bool:
-        """Whether it ends as soon as all of its output was sent."""
-        return self.id is None or self.connection.phase in _ENDING
-
-    @property
     def is_idle(self) -> bool:
         """Whether it has no open exchange and no running request."""
         return not self.exchanges and not self.connection.pending.incoming
-
-    def tell_unwritten(self) -> None:
-        """Report to the engine the bytes that no adapter has taken: while there are many, requests wait."""
-        if self.unwritten != self.held.unwritten:
-            self.connection.set_unwritten(self.unwritten)
 
     @property
     def weight(self) -> int:
@@ -383,14 +371,32 @@ class Exchange:
 
     def respond(self, status: int, headers: Headers, body: bytes = b"") -> None:
         """Answer in one piece. Where sessions are stored, it goes out once what it rests on is in the store."""
-        if self.session is not None and self.session.journal is not None:
-            self.gate = self.session.journal.mark()
-            self.session.journal.gated[self] = None
-        self._respond(status, headers, body)
+        session = self.session
+        if session is not None and session.journal is not None:
+            self.gate = session.journal.mark()
+            session.journal.gated[self] = None
+        length = () if status == NO_CONTENT else ((b"content-length", b"%d" % len(body)),)
+        head = ResponseHead(self.id, status, (*headers, *length, *self._headers))
+        if body:
+            if session is not None:
+                if session.unwritten > BACKLOG:
+                    body = bytes(memoryview(body))  # see ``send``
+                session.unwritten += len(body)
+            self.size += len(body)
+            self.items += (head, Body(self.id, body), End(self.id))
+        else:
+            self.items += (head, End(self.id))
+        self.response = _ENDED
+        self._ready[self.id] = None
 
     def reject(self, rejection: Rejection, id: int | str | None = None) -> None:
-        """Answer with an error; ``id`` is that of the request, where it could be read."""
-        self._respond(rejection.status, (JSON, *rejection.headers), rejection_body(rejection, id))
+        """Answer with an error; ``id`` is that of the request, where it could be read. It rests on nothing stored."""
+        body = rejection_body(rejection, id)
+        length = (b"content-length", b"%d" % len(body))
+        head = ResponseHead(self.id, rejection.status, (JSON, *rejection.headers, length, *self._headers))
+        self.items.append(head)
+        self.send(body)
+        self.finish()
 
     def take_back(self) -> None:
         """Forget a response that has not gone out."""
@@ -456,7 +462,9 @@ class Exchange:
                 items[0] = Body(self.id, items[0].data[self._offset :])  # type: ignore[union-attr]  # it is a body
                 self._offset = 0
             if self.size:
-                self._count(-self.size)
+                if self.session is not None:
+                    self.session.unwritten -= self.size
+                self.size = 0
             return items
         items = []
         while self.items:
@@ -489,10 +497,3 @@ class Exchange:
         self.size += size
         if self.session is not None:
             self.session.unwritten += size
-
-    def _respond(self, status: int, headers: Headers, body: bytes) -> None:
-        length = () if status == NO_CONTENT else ((b"content-length", b"%d" % len(body)),)
-        self.items.append(ResponseHead(self.id, status, (*headers, *length, *self._headers)))
-        if body:
-            self.send(body)
-        self.finish()

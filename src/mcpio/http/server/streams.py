@@ -5,7 +5,7 @@ Messages wait in the engine, where its policies and limits hold, until the excha
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Final
@@ -76,14 +76,12 @@ class Streams:
         stream.sent_at = self.now
         return stream
 
-    def expect_answers(self, begun: Iterable[tuple[HttpSession, Stream]]) -> None:
-        """Start the timers of streams of this turn that are not answered within it (``sse_after``)."""
-        limit = self._options.sse_after
-        for session, stream in begun:
-            exchange = stream.exchange
-            if limit is not None and exchange is not None and exchange.answers == "auto" and not exchange.items:
-                stream.has_timer = True
-                self._timers.set((_STREAM, session.key, stream.number), stream.sent_at + limit)
+    def expect_answer(self, session: HttpSession, stream: Stream) -> None:
+        """Start the timer after which the response becomes a stream, answered or not (``sse_after``)."""
+        limit, exchange = self._options.sse_after, stream.exchange
+        if limit is not None and exchange is not None and exchange.answers == "auto" and not exchange.items:
+            stream.has_timer = True
+            self._timers.set((_STREAM, session.key, stream.number), stream.sent_at + limit)
 
     def finish(self, session: HttpSession, stream: Stream) -> None:
         """Forget a stream that said all that it had to. What was sent on it may be asked for again."""
@@ -94,7 +92,8 @@ class Streams:
 
     def close(self, session: HttpSession, stream: Stream) -> None:
         """Forget a stream, and what was sent on it or waits."""
-        if stream.events.is_used:
+        if stream.is_resumable or stream.events.unsent_bytes:
+            # Most streams are answered in one piece, and never had an event.
             for event in stream.events.clear():
                 self._forget_event(session, event)
         session.streams.pop(stream.number, None)
@@ -112,8 +111,9 @@ class Streams:
 
         What cannot get out any more fails, so there may be new events.
         """
+        streams = session.streams
         for via in session.connection.pending_exchanges():
-            stream = session.stream_of(via)
+            stream = streams.get(LISTENING if via is None else via)  # type: ignore[call-overload]  # ours are integers
             if stream is not None:
                 self._advance(session, stream)
             elif via is not None:
@@ -152,7 +152,8 @@ class Streams:
         """Decide how the response begins, as soon as that can be told."""
         while (message := self._take(session, stream)) is not None:
             if message.last and exchange.answers != "sse":
-                exchange.respond(200, (JSON, *session_headers(session, exchange)), message.text)
+                is_known = exchange.session_id is not None or session.id is None
+                exchange.respond(200, _JSON_ONLY if is_known else _json_in(session, exchange), message.text)
                 self.close(session, stream)
                 return
             if exchange.answers != "json":
@@ -525,6 +526,13 @@ class Streams:
         window = self._options.resume_within
         if window is not None and self._timers.get((_SENT, session.key, 0)) is None:
             self._timers.set((_SENT, session.key, 0), self.now + window)
+
+
+def _json_in(session: HttpSession, exchange: Exchange) -> Headers:
+    return (JSON, *session_headers(session, exchange))
+
+
+_JSON_ONLY: Final[Headers] = (JSON,)
 
 
 def is_running(session: HttpSession, stream: Stream) -> bool:
