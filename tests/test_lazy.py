@@ -1,13 +1,12 @@
-"""Names that are looked up when they are first used."""
-
 from __future__ import annotations
 
+import subprocess
 import sys
 from types import ModuleType
 
 import pytest
 
-from mcpio._lazy import names_by_use
+from mcpio._lazy import lazy_names
 
 
 @pytest.fixture
@@ -19,8 +18,8 @@ def package(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         part.__dict__.update({"Apple": 1, "Pear": 2} if name == "first" else {"Plum": 3})
         monkeypatch.setitem(sys.modules, part.__name__, part)
     monkeypatch.setitem(sys.modules, "mcpio_example", found)
-    look_up, names = names_by_use("mcpio_example", {"first": "Apple Pear", "second": "Plum"})
-    vars(found).update(__getattr__=look_up, __dir__=names)
+    names, look_up, listed = lazy_names("mcpio_example", {"second": "Plum", "first": "Apple Pear"})
+    vars(found).update(__all__=names, __getattr__=look_up, __dir__=listed)
     return found
 
 
@@ -30,10 +29,17 @@ def test_a_name_is_looked_up_once(package: ModuleType) -> None:
     assert vars(package)["Plum"] == 3
 
 
-def test_names_are_there_before_they_are_looked_up(package: ModuleType) -> None:
+def test_dir_shows_names_before_they_are_looked_up(package: ModuleType) -> None:
+    assert package.__all__ == ["Apple", "Pear", "Plum"]
     assert {"Apple", "Pear", "Plum", "__name__"} <= set(dir(package))
 
 
-def test_a_name_that_there_is_not(package: ModuleType) -> None:
+def test_an_unknown_name_is_an_attribute_error(package: ModuleType) -> None:
     with pytest.raises(AttributeError, match=r"^module 'mcpio_example' has no attribute 'Cherry'$"):
         _ = package.Cherry
+
+
+def test_importing_the_module_imports_nothing_else() -> None:
+    program = "import sys; before = set(sys.modules); import mcpio._lazy; print(*sorted(set(sys.modules) - before))"
+    run = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["__future__", "mcpio", "mcpio._lazy"]

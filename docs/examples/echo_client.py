@@ -7,8 +7,9 @@ from pathlib import Path
 
 import trio
 
-from mcpio import LoggingMessageNotification, RequestError
+from mcpio import RequestError
 from mcpio.trio import open_stdio
+from mcpio.types import LoggingMessageNotification
 
 SERVER = [sys.executable, str(Path(__file__).with_name("echo_server.py"))]
 

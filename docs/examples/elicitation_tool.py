@@ -8,19 +8,18 @@ from typing import Annotated
 import attrs
 import trio
 
-from mcpio import (
+from mcpio import Context, Server
+from mcpio.app import (
     Accepted,
     Cancelled,
-    Context,
+    Constraints,
     Declined,
-    ElicitResult,
     Form,
     RequestScope,
-    Server,
+    defaults_of,
 )
-from mcpio.app import Constraints, defaults_of
 from mcpio.trio import memory_client
-from mcpio.types import ElicitFormRequest, ElicitURLRequest
+from mcpio.types import ElicitFormRequest, ElicitResult, ElicitURLRequest
 
 server = Server("travel", "1.0")
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import trio
 
-from mcpio import CallToolRequest, Context, Server, TaskOptions
+from mcpio import CallToolRequest, Context, Server
+from mcpio.app import TaskOptions
 from mcpio.stores import SqliteStore
 from mcpio.trio import open_stdio, serve_stdio
 

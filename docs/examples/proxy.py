@@ -17,8 +17,6 @@ from mcpio import (
     ClientCapabilities,
     ClientConnection,
     ConnectionClosed,
-    ElicitationCapability,
-    ErrorCode,
     Event,
     Implementation,
     IncomingId,
@@ -27,18 +25,22 @@ from mcpio import (
     NotificationReceived,
     OutgoingId,
     ProgressReceived,
-    RawNotification,
-    RawRequest,
     RequestError,
     RequestFailed,
     RequestReceived,
     ResponseReceived,
-    RootsCapability,
-    SamplingCapability,
     ServerCapabilities,
     ServerConnection,
 )
+from mcpio.errors import ErrorCode
 from mcpio.trio import open_process_stream, stdio_stream
+from mcpio.types import (
+    ElicitationCapability,
+    RawNotification,
+    RawRequest,
+    RootsCapability,
+    SamplingCapability,
+)
 
 ANYTHING = ClientCapabilities(
     sampling=SamplingCapability(tools={}, context={}),

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import trio
 
-from mcpio import (
-    ClientCapabilities,
-    Context,
+from mcpio import ClientCapabilities, Context, Server, TextContent
+from mcpio.app import RequestScope
+from mcpio.trio import memory_client
+from mcpio.types import (
     CreateMessageRequest,
     CreateMessageResult,
-    RequestScope,
     SamplingCapability,
     SamplingMessage,
-    Server,
-    TextContent,
+    ToolResultContent,
+    ToolUseContent,
 )
-from mcpio.trio import memory_client
-from mcpio.types import ToolResultContent, ToolUseContent
 
 server = Server("weather", "1.0")
 

@@ -1,31 +1,41 @@
-"""Names of a package that are looked up, and their modules imported, when they are first used (PEP 562)."""
+"""Packages whose names are looked up, and their modules imported, when they are first used (PEP 562)."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import Any
 
-__all__ = ["names_by_use"]
+TYPE_CHECKING = False
+"""As in ``typing``, whose import would take longer than everything that ``import mcpio`` does."""
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+__all__ = ["lazy_names"]
 
 
-def names_by_use(package: str, home: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and the ``__dir__`` of a package; ``home`` has the names of each of its modules.
+def lazy_names(
+    package: str, modules: Mapping[str, str]
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__all__``, ``__getattr__`` and ``__dir__`` of a package.
 
-    Assign them where no type checker looks: to those, every misspelt name would be there otherwise.
+    ``modules`` has the names of each of its modules, separated by spaces. A package calls this where type checkers do
+    not look: a ``__getattr__`` would tell them that every misspelt name exists. They see the same names imported in the
+    other branch of ``if TYPE_CHECKING``, and a test holds the two together.
     """
-    modules = {name: module for module, names in home.items() for name in names.split()}
+    homes = {name: module for module, names in modules.items() for name in names.split()}
 
     def look_up(name: str) -> Any:
-        module = modules.get(name)
+        module = homes.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        from importlib import import_module
+
         value = getattr(import_module(f"{package}.{module}"), name)
-        setattr(sys.modules[package], name, value)
+        setattr(sys.modules[package], name, value)  # so that it is looked up once
         return value
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules})
+        return sorted({*vars(sys.modules[package]), *homes})
 
-    return look_up, names
+    return sorted(homes), look_up, names

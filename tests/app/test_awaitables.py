@@ -11,12 +11,12 @@ import pytest
 import trio
 
 from mcpio.app.awaitables import cancellation_of, is_awaitable, is_of_kind, is_stopping, settle, without_partial
-from mcpio.testing import Cancelled, ManualRuntime
+from mcpio.testing import ManualCancelled, ManualRuntime
 from mcpio.trio._runtime import TrioRuntime
 
 
 def test_what_plain_functions_may_raise_that_is_a_cancellation() -> None:
-    assert cancellation_of(ManualRuntime()) == (Cancelled,)
+    assert cancellation_of(ManualRuntime()) == (ManualCancelled,)
     assert cancellation_of(TrioRuntime.__new__(TrioRuntime)) == ()
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from mcpio.app.broadcast import BroadcastEvent
-from mcpio.testing import Cancelled, ManualRuntime
+from mcpio.testing import ManualCancelled, ManualRuntime
 
 
 def test_who_waits_is_woken_by_the_bell_or_by_the_time() -> None:
@@ -34,7 +34,7 @@ def test_a_cancelled_wait_leaves_nothing_behind() -> None:
     async def wait() -> None:
         try:
             await bell.wait(5)
-        except Cancelled:
+        except ManualCancelled:
             seen.append("cancelled")
             raise
 

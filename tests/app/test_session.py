@@ -25,7 +25,7 @@ from mcpio.errors import (
     ToolError,
 )
 from mcpio.events import CancelReceived, CloseReason, IncomingId, RequestFailed, ResponseReceived
-from mcpio.testing import Cancelled
+from mcpio.testing import ManualCancelled
 from mcpio.trio import connect, serve
 from mcpio.types import (
     CallToolRequest,
@@ -202,7 +202,7 @@ def test_progress_is_heard_of() -> None:
     assert seen == [(4.5, 10, "so far")]
 
 
-@pytest.mark.parametrize("error", [ValueError("callback"), Cancelled("callback")])
+@pytest.mark.parametrize("error", [ValueError("callback"), ManualCancelled("callback")])
 def test_a_progress_callback_that_fails_is_reported_and_costs_nothing(error: BaseException) -> None:
     async def report(ctx: Context) -> dict[str, Any]:
         ctx.progress(1)
@@ -335,7 +335,7 @@ def test_a_cancellation_of_what_no_handler_serves_changes_nothing() -> None:
 @both
 def test_a_handler_whose_own_wait_is_cancelled_fails_like_any_other(later: bool) -> None:
     """asyncio raises the same exception in a task that is cancelled, and in whatever asks a cancelled future."""
-    link = Link(failing_with(Cancelled(), later=later))
+    link = Link(failing_with(ManualCancelled(), later=later))
     with pytest.raises(RequestError, match="Internal error"):
         act(link)
     assert link.reports == ["the handler of test/act was cancelled from inside"]

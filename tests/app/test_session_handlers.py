@@ -17,7 +17,7 @@ from mcpio.asyncio import AsyncioRuntime
 from mcpio.engine.connection import DEFAULT
 from mcpio.errors import LocalProtocolError, Refusal, RequestError
 from mcpio.events import RequestFailed
-from mcpio.testing import Cancelled
+from mcpio.testing import ManualCancelled
 from mcpio.types import CallToolResult, EmptyResult, PingRequest, TextContent
 
 REFUSED = {"category": "rate-limit", "http_status": 429, "severity": "error", "retryable": False, "hint": "h"}
@@ -82,7 +82,7 @@ def test_an_answer_after_the_cancellation_is_dropped() -> None:
     async def stubborn(ctx: Context) -> dict[str, Any]:
         try:
             await ctx.session.driver.runtime.one_shot().wait()
-        except Cancelled:
+        except ManualCancelled:
             go_on.append(ctx.cancelled)
         return {"too": "late"}
 

@@ -10,10 +10,11 @@ import pytest
 from asgiwire import AsgiWire, EventLoop, as_call
 from httpwire import RawClient
 
-from mcpio import Context, LocalProtocolError, Server, Tap
+from mcpio import Context, LocalProtocolError, Server
 from mcpio.asgi import app
 from mcpio.http.model import Denied
 from mcpio.http.options import HostPolicy, HttpOptions
+from mcpio.observe import Tap
 
 
 def small_server(**options: Any) -> Server:

@@ -71,7 +71,7 @@ def test_what_is_no_stream_is_refused() -> None:
         ({"samplng": None}, TypeError, r"^there is no option 'samplng'; there are .*sampling"),
         ({"snapshot": {}}, LocalProtocolError, "not the snapshot of a session"),
         ({"unanswered": "x"}, ValueError, "unanswered is 'again' or 'fail', not 'x'"),
-        ({"tap": 5}, TypeError, "a tap is an mcpio.Tap, or a function that returns one, not 5"),
+        ({"tap": 5}, TypeError, "a tap is an mcpio.observe.Tap, or a function that returns one, not 5"),
     ],
 )
 def test_what_cannot_begin(options: Any, error: type[Exception], fault: str) -> None:

@@ -11,8 +11,10 @@ from lifespans import Scope
 from peers import call
 from streams import Raw, conversation, joined, run, settle
 
-from mcpio import CallToolRequest, Context, Server, Tap, TaskOptions
+from mcpio import CallToolRequest, Context, Server
+from mcpio.app import TaskOptions
 from mcpio.asyncio import open_streams, serving
+from mcpio.observe import Tap
 
 server = Server("s")
 

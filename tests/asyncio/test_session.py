@@ -15,20 +15,9 @@ from busy import busy_server
 from peers import call
 from streams import Raw, conversation, joined, raw_client, raw_server, run, run_in_real_time, served, settle
 
-from mcpio import (
-    Context,
-    CreateMessageRequest,
-    CreateMessageResult,
-    ElicitResult,
-    RequestError,
-    RequestTimeout,
-    Root,
-    SamplingMessage,
-    Server,
-    TextContent,
-    Timeout,
-)
+from mcpio import Context, RequestError, RequestTimeout, Server, TextContent, Timeout
 from mcpio.asyncio import open_streams, serve
+from mcpio.types import CreateMessageRequest, CreateMessageResult, ElicitResult, Root, SamplingMessage
 
 # Requests
 

@@ -11,10 +11,12 @@ import pytest
 import trio
 import trio.testing
 
-from mcpio import CallToolResult, Client, ClientOptions, Context, ImageContent, Server, TextContent
+from mcpio import CallToolResult, Client, Context, Server, TextContent
+from mcpio.app import ClientOptions
 from mcpio.cli import connect, main
 from mcpio.framing.lines import LineFramer
 from mcpio.trio import open_transport, serve
+from mcpio.types import ImageContent
 
 Peer = Callable[[trio.abc.HalfCloseableStream], Awaitable[None]]
 """Stands for a server: reads and writes what it likes."""

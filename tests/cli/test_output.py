@@ -9,8 +9,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 import pytest
 
-from mcpio import LoggingMessageNotification
 from mcpio.cli.output import Console, width
+from mcpio.types import LoggingMessageNotification
 
 
 class Terminal(io.StringIO):

@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from mcpio import (
+from mcpio import CallToolResult, TextContent
+from mcpio.cli.output import block_text, result_texts
+from mcpio.types import (
     AudioContent,
     BlobResourceContents,
-    CallToolResult,
     EmbeddedResource,
     ImageContent,
     ResourceLink,
-    TextContent,
     TextResourceContents,
     UnknownContent,
 )
-from mcpio.cli.output import block_text, result_texts
 
 TEXT = TextContent("hello")
 

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from mcpio import Client, ElicitResult, RequestScope
+from mcpio import Client
+from mcpio.app import RequestScope
 from mcpio.trio import open_http
-from mcpio.types import ElicitFormRequest, ElicitURLRequest
+from mcpio.types import ElicitFormRequest, ElicitResult, ElicitURLRequest
 
 DEADLINE = 30.0
 """Seconds for a whole scenario: nobody else ends a client that hangs."""

@@ -17,20 +17,20 @@ from mcpio import (
     ClientConnection,
     CloseReason,
     ConnectionClosed,
-    CustomRequest,
     Event,
     Implementation,
     Initialized,
     Limits,
     Negotiated,
     Options,
-    OutputFull,
     RequestFailed,
     RequestReceived,
     RequestTimeout,
     ResponseReceived,
     ServerConnection,
 )
+from mcpio.errors import OutputFull
+from mcpio.types import CustomRequest
 
 EXAMPLE = str(ROOT / "docs" / "examples" / "asyncio_embedding.py")
 run: Callable[..., Awaitable[None]] = runpy.run_path(EXAMPLE)["run"]

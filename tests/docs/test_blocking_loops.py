@@ -22,7 +22,6 @@ from mcpio import (
     CloseReason,
     ConnectionClosed,
     ConnectionLost,
-    CustomRequest,
     Event,
     Implementation,
     LocalProtocolError,
@@ -37,6 +36,7 @@ from mcpio import (
     ServerConnection,
     ToolsCapability,
 )
+from mcpio.types import CustomRequest
 
 EXAMPLES = ROOT / "docs" / "examples"
 run: Callable[..., None] = runpy.run_path(str(EXAMPLES / "blocking_sockets.py"))["run"]

@@ -8,8 +8,9 @@ import pytest
 import trio
 from tree import PYTHON, ROOT
 
-from mcpio import RequestError, ResourceTemplateReference, TextResourceContents
+from mcpio import RequestError
 from mcpio.trio import open_stdio
+from mcpio.types import ResourceTemplateReference, TextResourceContents
 
 EXAMPLE = ROOT / "docs" / "examples" / "notes_server.py"
 

@@ -33,11 +33,11 @@ from mcpio import (
     ConnectionLost,
     Initialized,
     Negotiated,
-    OutputFull,
     RequestFailed,
     RequestReceived,
     RequestTimeout,
 )
+from mcpio.errors import OutputFull
 
 pytestmark = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 

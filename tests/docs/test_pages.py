@@ -15,7 +15,7 @@ from tree import ROOT
 import mcpio
 import mcpio.asyncio
 import mcpio.trio
-from mcpio import ClientConnection, ErrorCode, Event, Limits, ServerConnection, files
+from mcpio import ClientConnection, Event, Limits, ServerConnection, files
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio.app import client_tools, pagination
 from mcpio.app.client import Client, ClientOptions
@@ -26,6 +26,7 @@ from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS
 from mcpio.cli import lists as cli_pages
 from mcpio.engine.inbox import QUOTE
 from mcpio.engine.task_records import TaskLimits
+from mcpio.errors import ErrorCode
 from mcpio.trio import default_environment, start_process
 from mcpio.trio._stdio.platform import INHERITED_VARIABLES
 from mcpio.trio._stdio.process import ProcessOptions

@@ -19,7 +19,8 @@ import trio
 import waitress.server
 import wsgi_app
 
-from mcpio import Client, HostPolicy
+from mcpio import Client
+from mcpio.http import HostPolicy
 from mcpio.trio import open_http
 
 HELLO: dict[str, Any] = {"name": "echo", "arguments": {"text": "hello"}}

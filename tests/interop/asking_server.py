@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 import attrs
 import trio
 
-from mcpio import Accepted, Context, Server, URLElicitationRequired
-from mcpio.app import Constraints
+from mcpio import Context, Server
+from mcpio.app import Accepted, Constraints
+from mcpio.errors import URLElicitationRequired
 from mcpio.trio import serve_stdio
 from mcpio.types import CreateMessageRequest, ElicitURLRequest, SamplingMessage, TextContent
 

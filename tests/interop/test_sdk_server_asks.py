@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import trio
 
-from mcpio import Client, RequestError, SamplingRejected, URLElicitationRequired
+from mcpio import Client, RequestError
+from mcpio.errors import SamplingRejected, URLElicitationRequired
 from mcpio.trio import open_stdio
 from mcpio.types import (
     ClientCapabilities,

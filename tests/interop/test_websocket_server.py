@@ -15,10 +15,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
-from mcpio import Client, CreateMessageResult, Limits, Options, RemoteProtocolError
+from mcpio import Client, Limits, Options, RemoteProtocolError
 from mcpio.errors import ConnectFailed, ConnectionLost, RequestError, WebSocketClosed
 from mcpio.trio import open_websocket
-from mcpio.types import ElicitResult, TextContent
+from mcpio.types import CreateMessageResult, ElicitResult, TextContent
 from mcpio.websocket import WebSocketOptions
 
 MIB = 1024 * 1024

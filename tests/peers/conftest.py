@@ -14,7 +14,8 @@ import pytest
 import trio
 from everything import MODES, Everything, Heard, Talk
 
-from mcpio import Client, ClientOptions
+from mcpio import Client
+from mcpio.app import ClientOptions
 
 
 @pytest.fixture(scope="session")

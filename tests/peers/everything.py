@@ -14,7 +14,8 @@ from typing import Any, Protocol, Unpack
 
 import trio
 
-from mcpio import CallToolResult, Client, ClientOptions
+from mcpio import CallToolResult, Client
+from mcpio.app import ClientOptions
 from mcpio.trio import open_http, open_stdio
 from mcpio.types import LoggingMessageNotification
 

@@ -9,24 +9,16 @@ import pytest
 import trio
 from everything import ASKING_TOOLS, PLAIN_TOOLS, Heard, Talk, report_of, text_of
 
-from mcpio import (
-    CallToolRequest,
-    Client,
-    ClientCapabilities,
-    ClientOptions,
+from mcpio import CallToolRequest, Client, ClientCapabilities, RequestCancelled, TextContent
+from mcpio.app import ClientOptions, TaskOptions
+from mcpio.errors import SamplingRejected, URLElicitationRequired
+from mcpio.types import (
     CreateMessageRequest,
     CreateMessageResult,
-    ElicitResult,
-    RequestCancelled,
-    SamplingRejected,
-    TaskOptions,
-    TextContent,
-    URLElicitationRequired,
-)
-from mcpio.types import (
     ElicitAction,
     ElicitationCapability,
     ElicitFormRequest,
+    ElicitResult,
     ElicitURLRequest,
     Root,
     TaskStatusNotification,

@@ -16,7 +16,9 @@ import trio.testing
 import trustme
 from relay import Relay, hold_little, relaying
 
-from mcpio import Backoff, ClientOptions, Server
+from mcpio import Server
+from mcpio.app import ClientOptions
+from mcpio.backoff import Backoff
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.testing.transport_kit import Conversation, Ends, Harness

@@ -31,7 +31,6 @@ from twisted.internet import epollreactor
 
 from mcpio import (
     ClientConnection,
-    CustomRequest,
     Event,
     Implementation,
     Limits,
@@ -42,6 +41,7 @@ from mcpio import (
     ResponseReceived,
     ServerConnection,
 )
+from mcpio.types import CustomRequest
 
 __all__ = [
     "PROGRAMS",

@@ -11,7 +11,6 @@ import pytest
 
 def check_names(package: ModuleType) -> None:
     """Assert that each name is there, and no other."""
-    assert sorted(package.__all__) == sorted(" ".join(package._HOME.values()).split())
     assert all(getattr(package, name) is not None for name in package.__all__)
     assert set(package.__all__) <= set(dir(package))
     with pytest.raises(AttributeError, match="no attribute 'Misspelt'"):

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from mcpio.app.runtime import Spawned
-from mcpio.testing import Cancelled, ManualRuntime
+from mcpio.testing import ManualCancelled, ManualRuntime
 
 __all__ = ["Wait"]
 
@@ -44,7 +44,7 @@ class Wait(Generic[T]):
         try:
             self._result.append(await self._coroutine)
             self.state = "returned"
-        except Cancelled:
+        except ManualCancelled:
             self.state = "cancelled"
             raise
         except Exception as error:

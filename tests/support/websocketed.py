@@ -14,8 +14,9 @@ import trio.testing
 from rawframes import CLOSE, Far, FarClient
 from triowire import MemoryListener, Pair, RawHttp
 
-from mcpio import Context, Event, Server, Tap
+from mcpio import Context, Event, Server
 from mcpio.events import ConnectionClosed
+from mcpio.observe import Tap
 from mcpio.trio import serve_http, serve_websocket
 from mcpio.trio._http.parsers import ParserName
 from mcpio.websocket import WebSocketOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpio.testing import Cancelled, ManualRuntime
+from mcpio.testing import ManualCancelled, ManualRuntime
 from mcpio.testing.manual_runtime import ManualTask
 
 
@@ -111,7 +111,7 @@ def test_cancelled_task_raises_at_every_await() -> None:
         for _ in range(2):
             try:
                 await runtime.one_shot().wait()
-            except Cancelled:
+            except ManualCancelled:
                 seen.append("cancelled")
         seen.append("over")
 

@@ -52,7 +52,8 @@ from wrongtransports import (
     pairs,
 )
 
-from mcpio import ClientOptions, Server
+from mcpio import Server
+from mcpio.app import ClientOptions
 from mcpio.testing import transport_kit
 from mcpio.testing.transport_kit import (
     CHECKS,

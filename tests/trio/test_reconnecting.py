@@ -12,22 +12,22 @@ import trio.testing
 from carriers import until
 
 from mcpio import (
-    Backoff,
     Client,
     ClientConnection,
     CloseReason,
     ConnectFailed,
     ConnectionLost,
     Implementation,
-    KeepAlive,
-    LoggingMessageNotification,
     NoBackChannel,
     Options,
     Server,
 )
+from mcpio.backoff import Backoff
+from mcpio.engine import KeepAlive
 from mcpio.trio import open_unix, serve, serve_unix
 from mcpio.trio._net.client import SocketConnector, connect_by
 from mcpio.trio._transport import StreamAdapter
+from mcpio.types import LoggingMessageNotification
 
 INFO = Implementation("test", "1")
 POLICY = Backoff(base=0.01, tries=50)

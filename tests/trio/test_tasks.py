@@ -11,7 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-from mcpio import CallToolRequest, Context, Server, TaskOptions
+from mcpio import CallToolRequest, Context, Server
+from mcpio.app import TaskOptions
 from mcpio.stores import SqliteStore
 from mcpio.trio import memory_client, open_transport, run_tasks, serve
 

@@ -12,7 +12,8 @@ import pytest
 import trio
 import trio.testing
 
-from mcpio import Backoff, Server
+from mcpio import Server
+from mcpio.backoff import Backoff
 from mcpio.trio import (
     memory_client,
     open_http,

@@ -12,8 +12,9 @@ from frame_cases import ping_of, sized
 from rawends import END_OF, ROLES, near_client, near_server, played, refused
 from rawframes import CLOSE, CONTINUATION, PING, PONG, TEXT, Far, Frame, close, deflated, inflated, rest, text
 
-from mcpio import ConnectFailed, UnexpectedResponse
+from mcpio import ConnectFailed
 from mcpio.engine.table import Role
+from mcpio.errors import UnexpectedResponse
 from mcpio.websocket import WebSocket, WebSocketEnded, WebSocketOptions
 
 COMPRESSED = WebSocketOptions(compression=True)

@@ -12,7 +12,9 @@ import trio
 from rawends import played, refused
 from rawframes import PING, PONG, FarClient, Frame, accept_for, request
 
-from mcpio import AuthorizationRequired, Denied, RemoteProtocolError, RequestHead, Server, UnexpectedResponse
+from mcpio import AuthorizationRequired, RemoteProtocolError, Server
+from mcpio.errors import UnexpectedResponse
+from mcpio.http import Denied, RequestHead
 from mcpio.trio import SocketPeer, serve_http, serve_websocket
 from mcpio.websocket import WebSocketOptions
 

@@ -15,8 +15,18 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from echo_app import answer, new_server
 
-from mcpio import HostPolicy, HttpOptions, RequestHead, RequestReceived
-from mcpio.http import Body, End, HttpServer, RequestItem, ResponseHead, ResponseItem
+from mcpio import RequestReceived
+from mcpio.http import (
+    Body,
+    End,
+    HostPolicy,
+    HttpOptions,
+    HttpServer,
+    RequestHead,
+    RequestItem,
+    ResponseHead,
+    ResponseItem,
+)
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

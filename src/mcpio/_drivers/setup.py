@@ -40,7 +40,7 @@ class _Options(TypedDict, total=False):
     unanswered: UnansweredPolicy
     """What becomes of the peer's requests that were being served, ``"again"`` by default."""
     tap: TapSource | None
-    """Hears of everything that passes the connection. See ``mcpio.Tap``."""
+    """Hears of everything that passes the connection. See ``mcpio.observe.Tap``."""
 
 
 class ClientSetupOptions(_Options, total=False):

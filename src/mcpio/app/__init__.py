@@ -9,196 +9,141 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mcpio._lazy import names_by_use
+from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mcpio.app.client import CallOptions, Client, ClientOptions, OutgoingCall, client_connection
-    from mcpio.app.client_handlers import Elicitor, RootsProvider, Sampler
-    from mcpio.app.client_tools import CheckResults
-    from mcpio.app.context import AskOptions, Context, RequestScope
-    from mcpio.app.contracts import CallNext, Handler, Middleware, ProgressCallback, RunningTask
-    from mcpio.app.elicitation import (
-        Accepted,
-        Cancelled,
-        Declined,
-        ElicitAnswer,
-        WebAddress,
-        check_content,
-        defaults_of,
-        web_address,
+    from mcpio.app.client import CallOptions as CallOptions
+    from mcpio.app.client import Client as Client
+    from mcpio.app.client import ClientOptions as ClientOptions
+    from mcpio.app.client import OutgoingCall as OutgoingCall
+    from mcpio.app.client import client_connection as client_connection
+    from mcpio.app.client_handlers import Elicitor as Elicitor
+    from mcpio.app.client_handlers import RootsProvider as RootsProvider
+    from mcpio.app.client_handlers import Sampler as Sampler
+    from mcpio.app.client_tools import CheckResults as CheckResults
+    from mcpio.app.context import AskOptions as AskOptions
+    from mcpio.app.context import Context as Context
+    from mcpio.app.context import RequestScope as RequestScope
+    from mcpio.app.contracts import CallNext as CallNext
+    from mcpio.app.contracts import Handler as Handler
+    from mcpio.app.contracts import Middleware as Middleware
+    from mcpio.app.contracts import ProgressCallback as ProgressCallback
+    from mcpio.app.contracts import RunningTask as RunningTask
+    from mcpio.app.elicitation import Accepted as Accepted
+    from mcpio.app.elicitation import Cancelled as Cancelled
+    from mcpio.app.elicitation import Declined as Declined
+    from mcpio.app.elicitation import ElicitAnswer as ElicitAnswer
+    from mcpio.app.elicitation import WebAddress as WebAddress
+    from mcpio.app.elicitation import check_content as check_content
+    from mcpio.app.elicitation import defaults_of as defaults_of
+    from mcpio.app.elicitation import web_address as web_address
+    from mcpio.app.forms import Form as Form
+    from mcpio.app.health import SessionHealth as SessionHealth
+    from mcpio.app.icons import icon_fault as icon_fault
+    from mcpio.app.icons import icon_redirect_fault as icon_redirect_fault
+    from mcpio.app.icons import icon_type_of as icon_type_of
+    from mcpio.app.logs import redact_secrets as redact_secrets
+    from mcpio.app.middleware.limiting import ConcurrencyLimit as ConcurrencyLimit
+    from mcpio.app.middleware.limiting import LimitKey as LimitKey
+    from mcpio.app.middleware.limiting import RateLimit as RateLimit
+    from mcpio.app.middleware.limiting import allow as allow
+    from mcpio.app.middleware.limiting import for_all as for_all
+    from mcpio.app.middleware.limiting import per_method as per_method
+    from mcpio.app.middleware.limiting import per_name as per_name
+    from mcpio.app.middleware.limiting import per_principal as per_principal
+    from mcpio.app.middleware.limiting import per_session as per_session
+    from mcpio.app.middleware.retrying import Retry as Retry
+    from mcpio.app.pagination import Items as Items
+    from mcpio.app.pagination import PageGuard as PageGuard
+    from mcpio.app.registry.base import Registry as Registry
+    from mcpio.app.registry.completion import best_matches as best_matches
+    from mcpio.app.registry.paths import PathClimbs as PathClimbs
+    from mcpio.app.registry.paths import UnsafePath as UnsafePath
+    from mcpio.app.registry.paths import path_segments as path_segments
+    from mcpio.app.registry.prompts import Prompts as Prompts
+    from mcpio.app.registry.registration import PromptOptions as PromptOptions
+    from mcpio.app.registry.registration import RegistrationOptions as RegistrationOptions
+    from mcpio.app.registry.registration import ResourceOptions as ResourceOptions
+    from mcpio.app.registry.registration import ToolOptions as ToolOptions
+    from mcpio.app.registry.resources import Resources as Resources
+    from mcpio.app.registry.tools import Tools as Tools
+    from mcpio.app.registry.uri_template import UriTemplate as UriTemplate
+    from mcpio.app.registry.uri_template import UriTemplateError as UriTemplateError
+    from mcpio.app.roots import root_of as root_of
+    from mcpio.app.runtime import Driver as Driver
+    from mcpio.app.runtime import OneShot as OneShot
+    from mcpio.app.runtime import Runtime as Runtime
+    from mcpio.app.runtime import Spawned as Spawned
+    from mcpio.app.sampling import choose_model as choose_model
+    from mcpio.app.schema.constraints import Constraints as Constraints
+    from mcpio.app.schema.foreign import ForeignType as ForeignType
+    from mcpio.app.schema.foreign import register_type as register_type
+    from mcpio.app.schema.validation import SchemaError as SchemaError
+    from mcpio.app.schema.validation import Validator as Validator
+    from mcpio.app.schema.validation import ValidatorMissing as ValidatorMissing
+    from mcpio.app.server import Lifespan as Lifespan
+    from mcpio.app.server import Server as Server
+    from mcpio.app.server_session import LogFilter as LogFilter
+    from mcpio.app.server_session import NotificationHandler as NotificationHandler
+    from mcpio.app.server_session import ServerSession as ServerSession
+    from mcpio.app.session import Session as Session
+    from mcpio.app.session_snapshot import SavedSession as SavedSession
+    from mcpio.app.session_snapshot import UnansweredPolicy as UnansweredPolicy
+    from mcpio.app.session_store import MemorySessionStore as MemorySessionStore
+    from mcpio.app.session_store import SessionStore as SessionStore
+    from mcpio.app.tasks.receiver import TaskOptions as TaskOptions
+    from mcpio.app.tasks.receiver import TaskReceiver as TaskReceiver
+    from mcpio.app.tasks.receiver import ToolTasks as ToolTasks
+    from mcpio.app.tasks.requester import StatusCallback as StatusCallback
+    from mcpio.app.tasks.requester import TaskHandle as TaskHandle
+    from mcpio.app.tasks.running import TaskHost as TaskHost
+    from mcpio.app.tasks.store import MemoryTaskStore as MemoryTaskStore
+    from mcpio.app.tasks.store import TaskStore as TaskStore
+
+    __all__: list[str]
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "client": "CallOptions Client ClientOptions OutgoingCall client_connection",
+            "client_handlers": "Elicitor RootsProvider Sampler",
+            "client_tools": "CheckResults",
+            "context": "AskOptions Context RequestScope",
+            "contracts": "CallNext Handler Middleware ProgressCallback RunningTask",
+            "elicitation": (
+                "Accepted Cancelled Declined ElicitAnswer WebAddress check_content defaults_of web_address"
+            ),
+            "forms": "Form",
+            "health": "SessionHealth",
+            "icons": "icon_fault icon_redirect_fault icon_type_of",
+            "logs": "redact_secrets",
+            "middleware.limiting": (
+                "ConcurrencyLimit LimitKey RateLimit allow for_all per_method per_name per_principal per_session"
+            ),
+            "middleware.retrying": "Retry",
+            "pagination": "Items PageGuard",
+            "registry.base": "Registry",
+            "registry.completion": "best_matches",
+            "registry.paths": "PathClimbs UnsafePath path_segments",
+            "registry.prompts": "Prompts",
+            "registry.registration": "PromptOptions RegistrationOptions ResourceOptions ToolOptions",
+            "registry.resources": "Resources",
+            "registry.tools": "Tools",
+            "registry.uri_template": "UriTemplate UriTemplateError",
+            "roots": "root_of",
+            "runtime": "Driver OneShot Runtime Spawned",
+            "sampling": "choose_model",
+            "schema.constraints": "Constraints",
+            "schema.foreign": "ForeignType register_type",
+            "schema.validation": "SchemaError Validator ValidatorMissing",
+            "server": "Lifespan Server",
+            "server_session": "LogFilter NotificationHandler ServerSession",
+            "session": "Session",
+            "session_snapshot": "SavedSession UnansweredPolicy",
+            "session_store": "MemorySessionStore SessionStore",
+            "tasks.receiver": "TaskOptions TaskReceiver ToolTasks",
+            "tasks.requester": "StatusCallback TaskHandle",
+            "tasks.running": "TaskHost",
+            "tasks.store": "MemoryTaskStore TaskStore",
+        },
     )
-    from mcpio.app.forms import Form
-    from mcpio.app.health import SessionHealth
-    from mcpio.app.icons import icon_fault, icon_redirect_fault, icon_type_of
-    from mcpio.app.logs import redact_secrets
-    from mcpio.app.middleware.limiting import (
-        ConcurrencyLimit,
-        LimitKey,
-        RateLimit,
-        allow,
-        for_all,
-        per_method,
-        per_name,
-        per_principal,
-        per_session,
-    )
-    from mcpio.app.middleware.retrying import Retry
-    from mcpio.app.pagination import Items, PageGuard
-    from mcpio.app.registry.base import Registry
-    from mcpio.app.registry.completion import best_matches
-    from mcpio.app.registry.paths import PathClimbs, UnsafePath, path_segments
-    from mcpio.app.registry.prompts import Prompts
-    from mcpio.app.registry.registration import PromptOptions, RegistrationOptions, ResourceOptions, ToolOptions
-    from mcpio.app.registry.resources import Resources
-    from mcpio.app.registry.tools import Tools
-    from mcpio.app.registry.uri_template import UriTemplate, UriTemplateError
-    from mcpio.app.roots import root_of
-    from mcpio.app.runtime import Driver, OneShot, Runtime, Spawned
-    from mcpio.app.sampling import choose_model
-    from mcpio.app.schema.constraints import Constraints
-    from mcpio.app.schema.foreign import ForeignType, register_type
-    from mcpio.app.schema.validation import SchemaError, Validator, ValidatorMissing
-    from mcpio.app.server import Lifespan, Server
-    from mcpio.app.server_session import LogFilter, NotificationHandler, ServerSession
-    from mcpio.app.session import Session
-    from mcpio.app.session_snapshot import SavedSession, UnansweredPolicy
-    from mcpio.app.session_store import MemorySessionStore, SessionStore
-    from mcpio.app.tasks.receiver import TaskOptions, TaskReceiver, ToolTasks
-    from mcpio.app.tasks.requester import StatusCallback, TaskHandle
-    from mcpio.app.tasks.running import TaskHost
-    from mcpio.app.tasks.store import MemoryTaskStore, TaskStore
-
-__all__ = [
-    "Accepted",
-    "AskOptions",
-    "CallNext",
-    "CallOptions",
-    "Cancelled",
-    "CheckResults",
-    "Client",
-    "ClientOptions",
-    "ConcurrencyLimit",
-    "Constraints",
-    "Context",
-    "Declined",
-    "Driver",
-    "ElicitAnswer",
-    "Elicitor",
-    "ForeignType",
-    "Form",
-    "Handler",
-    "Items",
-    "Lifespan",
-    "LimitKey",
-    "LogFilter",
-    "MemorySessionStore",
-    "MemoryTaskStore",
-    "Middleware",
-    "NotificationHandler",
-    "OneShot",
-    "OutgoingCall",
-    "PageGuard",
-    "PathClimbs",
-    "ProgressCallback",
-    "PromptOptions",
-    "Prompts",
-    "RateLimit",
-    "RegistrationOptions",
-    "Registry",
-    "RequestScope",
-    "ResourceOptions",
-    "Resources",
-    "Retry",
-    "RootsProvider",
-    "RunningTask",
-    "Runtime",
-    "Sampler",
-    "SavedSession",
-    "SchemaError",
-    "Server",
-    "ServerSession",
-    "Session",
-    "SessionHealth",
-    "SessionStore",
-    "Spawned",
-    "StatusCallback",
-    "TaskHandle",
-    "TaskHost",
-    "TaskOptions",
-    "TaskReceiver",
-    "TaskStore",
-    "ToolOptions",
-    "ToolTasks",
-    "Tools",
-    "UnansweredPolicy",
-    "UnsafePath",
-    "UriTemplate",
-    "UriTemplateError",
-    "Validator",
-    "ValidatorMissing",
-    "WebAddress",
-    "allow",
-    "best_matches",
-    "check_content",
-    "choose_model",
-    "client_connection",
-    "defaults_of",
-    "for_all",
-    "icon_fault",
-    "icon_redirect_fault",
-    "icon_type_of",
-    "path_segments",
-    "per_method",
-    "per_name",
-    "per_principal",
-    "per_session",
-    "redact_secrets",
-    "register_type",
-    "root_of",
-    "web_address",
-]
-
-_HOME = {
-    "client": "CallOptions Client ClientOptions OutgoingCall client_connection",
-    "client_handlers": "Elicitor RootsProvider Sampler",
-    "client_tools": "CheckResults",
-    "context": "AskOptions Context RequestScope",
-    "contracts": "CallNext Handler Middleware ProgressCallback RunningTask",
-    "elicitation": "Accepted Cancelled Declined ElicitAnswer WebAddress check_content defaults_of web_address",
-    "forms": "Form",
-    "health": "SessionHealth",
-    "icons": "icon_fault icon_redirect_fault icon_type_of",
-    "logs": "redact_secrets",
-    "middleware.limiting": (
-        "ConcurrencyLimit LimitKey RateLimit allow for_all per_method per_name per_principal per_session"
-    ),
-    "middleware.retrying": "Retry",
-    "pagination": "Items PageGuard",
-    "registry.base": "Registry",
-    "registry.completion": "best_matches",
-    "registry.paths": "PathClimbs UnsafePath path_segments",
-    "registry.prompts": "Prompts",
-    "registry.registration": "PromptOptions RegistrationOptions ResourceOptions ToolOptions",
-    "registry.resources": "Resources",
-    "registry.tools": "Tools",
-    "registry.uri_template": "UriTemplate UriTemplateError",
-    "roots": "root_of",
-    "runtime": "Driver OneShot Runtime Spawned",
-    "sampling": "choose_model",
-    "schema.constraints": "Constraints",
-    "schema.foreign": "ForeignType register_type",
-    "schema.validation": "SchemaError Validator ValidatorMissing",
-    "server": "Lifespan Server",
-    "server_session": "LogFilter NotificationHandler ServerSession",
-    "session": "Session",
-    "session_snapshot": "SavedSession UnansweredPolicy",
-    "session_store": "MemorySessionStore SessionStore",
-    "tasks.receiver": "TaskOptions TaskReceiver ToolTasks",
-    "tasks.requester": "StatusCallback TaskHandle",
-    "tasks.running": "TaskHost",
-    "tasks.store": "MemoryTaskStore TaskStore",
-}
-"""The module of each name."""
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = names_by_use(__name__, _HOME)

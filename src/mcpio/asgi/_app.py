@@ -46,9 +46,9 @@ def app(
     application, and the ASGI server answers with 500. Where the options have no policy of hosts, it follows from the
     address that a request came to: on loopback, only names of this machine are served. Behind a proxy, set the policy.
 
-    ``tap`` hears of each session: see ``mcpio.Tap``. With a ``store``, such as ``mcpio.stores.SqliteStore``, sessions
-    outlive the process, and ``unanswered`` says what becomes of requests that died with it. ``ValueError`` for options
-    that do not go with that, and ``TypeError`` for what is no server and for what are no options.
+    ``tap`` hears of each session: see ``mcpio.observe.Tap``. With a ``store``, such as ``mcpio.stores.SqliteStore``,
+    sessions outlive the process, and ``unanswered`` says what becomes of requests that died with it. ``ValueError`` for
+    options that do not go with that, and ``TypeError`` for what is no server and for what are no options.
     """
     served = AsgiConfig(chosen("options", options, HttpOptions), tap, store, unanswered)
     preload()

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mcpio._lazy import names_by_use
+from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mcpio.asyncio._drivers import ServeStreams, connect, open_streams, serve, serving
-    from mcpio.asyncio._runtime import AsyncioRuntime
+    from mcpio.asyncio._drivers import ServeStreams as ServeStreams
+    from mcpio.asyncio._drivers import connect as connect
+    from mcpio.asyncio._drivers import open_streams as open_streams
+    from mcpio.asyncio._drivers import serve as serve
+    from mcpio.asyncio._drivers import serving as serving
+    from mcpio.asyncio._runtime import AsyncioRuntime as AsyncioRuntime
 
-__all__ = ["AsyncioRuntime", "ServeStreams", "connect", "open_streams", "serve", "serving"]
-
-_HOME = {
-    "_drivers": "ServeStreams connect open_streams serve serving",
-    "_runtime": "AsyncioRuntime",
-}
-"""The module of each name."""
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = names_by_use(__name__, _HOME)
+    __all__: list[str]
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "_drivers": "ServeStreams connect open_streams serve serving",
+            "_runtime": "AsyncioRuntime",
+        },
+    )

@@ -5,134 +5,89 @@ Names are imported when they are first used.
 
 from typing import TYPE_CHECKING
 
-from mcpio._lazy import names_by_use
+from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mcpio.auth.authorization_code import OAuth, PendingAuthorization
-    from mcpio.auth.challenges import Challenge, bearer_challenge, parse_challenges
-    from mcpio.auth.credentials import Credentials, MemoryCredentials, Registration, from_text, to_text
-    from mcpio.auth.discovery import discover
-    from mcpio.auth.effects import (
-        AskUser,
-        BindRedirect,
-        CloseRedirect,
-        Effect,
-        Fetch,
-        Flow,
-        FlowContext,
-        Headers,
-        LoadCredentials,
-        LockCredentials,
-        NeedAssertion,
-        Pause,
-        Response,
-        SaveCredentials,
-        ShowCode,
-        Stored,
-        UnlockCredentials,
-        run,
+    from mcpio.auth.authorization_code import OAuth as OAuth
+    from mcpio.auth.authorization_code import PendingAuthorization as PendingAuthorization
+    from mcpio.auth.challenges import Challenge as Challenge
+    from mcpio.auth.challenges import bearer_challenge as bearer_challenge
+    from mcpio.auth.challenges import parse_challenges as parse_challenges
+    from mcpio.auth.credentials import Credentials as Credentials
+    from mcpio.auth.credentials import MemoryCredentials as MemoryCredentials
+    from mcpio.auth.credentials import Registration as Registration
+    from mcpio.auth.credentials import from_text as from_text
+    from mcpio.auth.credentials import to_text as to_text
+    from mcpio.auth.discovery import discover as discover
+    from mcpio.auth.effects import AskUser as AskUser
+    from mcpio.auth.effects import BindRedirect as BindRedirect
+    from mcpio.auth.effects import CloseRedirect as CloseRedirect
+    from mcpio.auth.effects import Effect as Effect
+    from mcpio.auth.effects import Fetch as Fetch
+    from mcpio.auth.effects import Flow as Flow
+    from mcpio.auth.effects import FlowContext as FlowContext
+    from mcpio.auth.effects import Headers as Headers
+    from mcpio.auth.effects import LoadCredentials as LoadCredentials
+    from mcpio.auth.effects import LockCredentials as LockCredentials
+    from mcpio.auth.effects import NeedAssertion as NeedAssertion
+    from mcpio.auth.effects import Pause as Pause
+    from mcpio.auth.effects import Response as Response
+    from mcpio.auth.effects import SaveCredentials as SaveCredentials
+    from mcpio.auth.effects import ShowCode as ShowCode
+    from mcpio.auth.effects import Stored as Stored
+    from mcpio.auth.effects import UnlockCredentials as UnlockCredentials
+    from mcpio.auth.effects import run as run
+    from mcpio.auth.errors import AuthorizationError as AuthorizationError
+    from mcpio.auth.errors import EffectFailed as EffectFailed
+    from mcpio.auth.grant import Grant as Grant
+    from mcpio.auth.grants import ClientCredentials as ClientCredentials
+    from mcpio.auth.grants import Device as Device
+    from mcpio.auth.grants import EnterpriseManaged as EnterpriseManaged
+    from mcpio.auth.grants import WorkloadIdentity as WorkloadIdentity
+    from mcpio.auth.metadata import AuthorizationServerMetadata as AuthorizationServerMetadata
+    from mcpio.auth.metadata import ProtectedResourceMetadata as ProtectedResourceMetadata
+    from mcpio.auth.metadata import client_metadata as client_metadata
+    from mcpio.auth.options import AuthorizationOptions as AuthorizationOptions
+    from mcpio.auth.pkce import Entropy as Entropy
+    from mcpio.auth.reach import Reach as Reach
+    from mcpio.auth.scopes import missing_scopes as missing_scopes
+    from mcpio.auth.secret import Secret as Secret
+    from mcpio.auth.signing import Signer as Signer
+    from mcpio.auth.signing import load_signer as load_signer
+    from mcpio.auth.signing import signed_jwt as signed_jwt
+    from mcpio.auth.token_requests import refresh as refresh
+    from mcpio.auth.token_requests import revoke as revoke
+    from mcpio.auth.tokens import TokenSet as TokenSet
+    from mcpio.auth.urls import canonical_resource as canonical_resource
+    from mcpio.auth.urls import check_authorization_url as check_authorization_url
+    from mcpio.auth.urls import issuer_metadata_urls as issuer_metadata_urls
+    from mcpio.auth.urls import resource_metadata_urls as resource_metadata_urls
+
+    __all__: list[str]
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "authorization_code": "OAuth PendingAuthorization",
+            "challenges": "Challenge bearer_challenge parse_challenges",
+            "credentials": "Credentials MemoryCredentials Registration from_text to_text",
+            "discovery": "discover",
+            "effects": (
+                "AskUser BindRedirect CloseRedirect Effect Fetch Flow FlowContext Headers LoadCredentials "
+                "LockCredentials NeedAssertion Pause Response SaveCredentials ShowCode Stored UnlockCredentials run"
+            ),
+            "errors": "AuthorizationError EffectFailed",
+            "grant": "Grant",
+            "grants": "ClientCredentials Device EnterpriseManaged WorkloadIdentity",
+            "metadata": "AuthorizationServerMetadata ProtectedResourceMetadata client_metadata",
+            "options": "AuthorizationOptions",
+            "pkce": "Entropy",
+            "reach": "Reach",
+            "scopes": "missing_scopes",
+            "secret": "Secret",
+            "signing": "Signer load_signer signed_jwt",
+            "token_requests": "refresh revoke",
+            "tokens": "TokenSet",
+            "urls": "canonical_resource check_authorization_url issuer_metadata_urls resource_metadata_urls",
+        },
     )
-    from mcpio.auth.errors import AuthorizationError, EffectFailed
-    from mcpio.auth.grant import Grant
-    from mcpio.auth.grants import ClientCredentials, Device, EnterpriseManaged, WorkloadIdentity
-    from mcpio.auth.metadata import AuthorizationServerMetadata, ProtectedResourceMetadata, client_metadata
-    from mcpio.auth.options import AuthorizationOptions
-    from mcpio.auth.pkce import Entropy
-    from mcpio.auth.reach import Reach
-    from mcpio.auth.scopes import missing_scopes
-    from mcpio.auth.secret import Secret
-    from mcpio.auth.signing import Signer, load_signer, signed_jwt
-    from mcpio.auth.token_requests import refresh, revoke
-    from mcpio.auth.tokens import TokenSet
-    from mcpio.auth.urls import (
-        canonical_resource,
-        check_authorization_url,
-        issuer_metadata_urls,
-        resource_metadata_urls,
-    )
-
-_HOME = {
-    "authorization_code": "OAuth PendingAuthorization",
-    "challenges": "Challenge bearer_challenge parse_challenges",
-    "credentials": "Credentials MemoryCredentials Registration from_text to_text",
-    "discovery": "discover",
-    "effects": (
-        "AskUser BindRedirect CloseRedirect Effect Fetch Flow FlowContext Headers LoadCredentials "
-        "LockCredentials NeedAssertion Pause Response SaveCredentials ShowCode Stored "
-        "UnlockCredentials run"
-    ),
-    "errors": "AuthorizationError EffectFailed",
-    "grant": "Grant",
-    "grants": "ClientCredentials Device EnterpriseManaged WorkloadIdentity",
-    "metadata": "AuthorizationServerMetadata ProtectedResourceMetadata client_metadata",
-    "options": "AuthorizationOptions",
-    "pkce": "Entropy",
-    "reach": "Reach",
-    "scopes": "missing_scopes",
-    "secret": "Secret",
-    "signing": "Signer load_signer signed_jwt",
-    "token_requests": "refresh revoke",
-    "tokens": "TokenSet",
-    "urls": "canonical_resource check_authorization_url issuer_metadata_urls resource_metadata_urls",
-}
-"""The names of each module."""
-
-__all__ = [
-    "AskUser",
-    "AuthorizationError",
-    "AuthorizationOptions",
-    "AuthorizationServerMetadata",
-    "BindRedirect",
-    "Challenge",
-    "ClientCredentials",
-    "CloseRedirect",
-    "Credentials",
-    "Device",
-    "Effect",
-    "EffectFailed",
-    "EnterpriseManaged",
-    "Entropy",
-    "Fetch",
-    "Flow",
-    "FlowContext",
-    "Grant",
-    "Headers",
-    "LoadCredentials",
-    "LockCredentials",
-    "MemoryCredentials",
-    "NeedAssertion",
-    "OAuth",
-    "Pause",
-    "PendingAuthorization",
-    "ProtectedResourceMetadata",
-    "Reach",
-    "Registration",
-    "Response",
-    "SaveCredentials",
-    "Secret",
-    "ShowCode",
-    "Signer",
-    "Stored",
-    "TokenSet",
-    "UnlockCredentials",
-    "WorkloadIdentity",
-    "bearer_challenge",
-    "canonical_resource",
-    "check_authorization_url",
-    "client_metadata",
-    "discover",
-    "from_text",
-    "issuer_metadata_urls",
-    "load_signer",
-    "missing_scopes",
-    "parse_challenges",
-    "refresh",
-    "resource_metadata_urls",
-    "revoke",
-    "run",
-    "signed_jwt",
-    "to_text",
-]
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = names_by_use(__name__, _HOME)

@@ -19,7 +19,7 @@ __all__ = ["add_arguments", "run", "show"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("file", metavar="FILE", help="a recording, as --record or mcpio.Recorder write it")
+    parser.add_argument("file", metavar="FILE", help="a recording, as --record or mcpio.observe.Recorder write it")
 
 
 def run(options: argparse.Namespace) -> int:

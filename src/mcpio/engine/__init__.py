@@ -6,79 +6,55 @@ server. Nothing here reads a clock, draws random numbers or waits.
 
 from typing import TYPE_CHECKING
 
-from mcpio._lazy import names_by_use
+from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mcpio.engine.batches import BatchItem
-    from mcpio.engine.client import ClientConnection
-    from mcpio.engine.connection import Connection
-    from mcpio.engine.keep_alive import KeepAlive
-    from mcpio.engine.ledger import Held, Ledger
-    from mcpio.engine.limits import DEFAULT, Limits, Timeout
-    from mcpio.engine.options import Options
-    from mcpio.engine.outbox import Outgoing
-    from mcpio.engine.pending import Pending, Unanswered
-    from mcpio.engine.server import ServerConnection
-    from mcpio.engine.table import Phase, Role
-    from mcpio.engine.task_machine import TaskMachine
-    from mcpio.engine.task_records import (
-        StoreDelete,
-        StoreLoad,
-        StorePut,
-        TaskChanged,
-        TaskLimits,
-        TaskOrphaned,
-        TaskOutcome,
-        TaskReplied,
-        TaskStoreFailed,
+    from mcpio.engine.batches import BatchItem as BatchItem
+    from mcpio.engine.client import ClientConnection as ClientConnection
+    from mcpio.engine.connection import Connection as Connection
+    from mcpio.engine.keep_alive import KeepAlive as KeepAlive
+    from mcpio.engine.ledger import Held as Held
+    from mcpio.engine.ledger import Ledger as Ledger
+    from mcpio.engine.limits import DEFAULT as DEFAULT
+    from mcpio.engine.limits import Limits as Limits
+    from mcpio.engine.limits import Timeout as Timeout
+    from mcpio.engine.options import Options as Options
+    from mcpio.engine.outbox import Outgoing as Outgoing
+    from mcpio.engine.pending import Pending as Pending
+    from mcpio.engine.pending import Unanswered as Unanswered
+    from mcpio.engine.server import ServerConnection as ServerConnection
+    from mcpio.engine.table import Phase as Phase
+    from mcpio.engine.task_machine import TaskMachine as TaskMachine
+    from mcpio.engine.task_records import StoreDelete as StoreDelete
+    from mcpio.engine.task_records import StoreLoad as StoreLoad
+    from mcpio.engine.task_records import StorePut as StorePut
+    from mcpio.engine.task_records import TaskChanged as TaskChanged
+    from mcpio.engine.task_records import TaskLimits as TaskLimits
+    from mcpio.engine.task_records import TaskOrphaned as TaskOrphaned
+    from mcpio.engine.task_records import TaskOutcome as TaskOutcome
+    from mcpio.engine.task_records import TaskReplied as TaskReplied
+    from mcpio.engine.task_records import TaskStoreFailed as TaskStoreFailed
+
+    __all__: list[str]
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "batches": "BatchItem",
+            "client": "ClientConnection",
+            "connection": "Connection",
+            "keep_alive": "KeepAlive",
+            "ledger": "Held Ledger",
+            "limits": "DEFAULT Limits Timeout",
+            "options": "Options",
+            "outbox": "Outgoing",
+            "pending": "Pending Unanswered",
+            "server": "ServerConnection",
+            "table": "Phase",
+            "task_machine": "TaskMachine",
+            "task_records": (
+                "StoreDelete StoreLoad StorePut TaskChanged TaskLimits TaskOrphaned TaskOutcome TaskReplied "
+                "TaskStoreFailed"
+            ),
+        },
     )
-
-__all__ = [
-    "DEFAULT",
-    "BatchItem",
-    "ClientConnection",
-    "Connection",
-    "Held",
-    "KeepAlive",
-    "Ledger",
-    "Limits",
-    "Options",
-    "Outgoing",
-    "Pending",
-    "Phase",
-    "Role",
-    "ServerConnection",
-    "StoreDelete",
-    "StoreLoad",
-    "StorePut",
-    "TaskChanged",
-    "TaskLimits",
-    "TaskMachine",
-    "TaskOrphaned",
-    "TaskOutcome",
-    "TaskReplied",
-    "TaskStoreFailed",
-    "Timeout",
-    "Unanswered",
-]
-
-_HOME = {
-    "batches": "BatchItem",
-    "client": "ClientConnection",
-    "connection": "Connection",
-    "keep_alive": "KeepAlive",
-    "ledger": "Held Ledger",
-    "limits": "DEFAULT Limits Timeout",
-    "options": "Options",
-    "outbox": "Outgoing",
-    "pending": "Pending Unanswered",
-    "server": "ServerConnection",
-    "table": "Phase Role",
-    "task_machine": "TaskMachine",
-    "task_records": (
-        "StoreDelete StoreLoad StorePut TaskChanged TaskLimits TaskOrphaned TaskOutcome TaskReplied TaskStoreFailed"
-    ),
-}
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = names_by_use(__name__, _HOME)

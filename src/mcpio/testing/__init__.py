@@ -11,17 +11,17 @@
 
 from mcpio.testing.authorization_server import AuthorizationServer, Faults, IssuedToken
 from mcpio.testing.engine_pair import Carried, Chunking, Pair, at_random, cut_at, every, pair, whole
-from mcpio.testing.manual_runtime import Cancelled, ManualRuntime
+from mcpio.testing.manual_runtime import ManualCancelled, ManualRuntime
 from mcpio.testing.script import Script, ScriptError, parse_script, read_script
 from mcpio.testing.script_player import ScriptFailed, play
 
 __all__ = [
     "AuthorizationServer",
-    "Cancelled",
     "Carried",
     "Chunking",
     "Faults",
     "IssuedToken",
+    "ManualCancelled",
     "ManualRuntime",
     "Pair",
     "Script",

@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final, TypeVar
 
-__all__ = ["Cancelled", "ManualOneShot", "ManualRuntime", "ManualTask"]
+__all__ = ["ManualCancelled", "ManualOneShot", "ManualRuntime", "ManualTask"]
 
 T = TypeVar("T")
 
 _UNSET: Any = object()
 
 
-class Cancelled(BaseException):
+class ManualCancelled(BaseException):
     """Raised in a cancelled task where it waits, and wherever it waits after that."""
 
 
@@ -25,7 +25,7 @@ class ManualRuntime:
     Time stands still until ``advance_to`` moves it, or ``complete`` has nothing else left to do.
     """
 
-    cancellation: Final = Cancelled
+    cancellation: Final = ManualCancelled
     """What a cancelled task raises."""
 
     now: float
@@ -161,11 +161,11 @@ class ManualTask:
         """Run it to its next wait. What it raises goes to whoever has called ``run``."""
         try:
             if self._cancelled and self._started:
-                waits_for = self._coroutine.throw(Cancelled())
+                waits_for = self._coroutine.throw(ManualCancelled())
             else:
                 self._started = True
                 waits_for = self._coroutine.send(None)
-        except (StopIteration, Cancelled):
+        except (StopIteration, ManualCancelled):
             return
         if not isinstance(waits_for, ManualOneShot):
             raise TypeError(f"a task under ManualRuntime awaits what an event loop must give: {waits_for!r}")

@@ -15,87 +15,69 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mcpio._lazy import names_by_use
+from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mcpio.trio._drivers import connect, open_transport, serve
-    from mcpio.trio._http.client import connect_http, open_http
-    from mcpio.trio._http.client_pool import HttpClientTimeouts
-    from mcpio.trio._http.config import HttpTimeouts
-    from mcpio.trio._http.server import HttpListening, serve_http
-    from mcpio.trio._memory import memory_client
-    from mcpio.trio._net.client import SocketOptions, TcpOptions, connect_tcp, connect_unix, open_tcp, open_unix
-    from mcpio.trio._net.listening import SocketPeer
-    from mcpio.trio._net.server import ServeSocketOptions, SocketListening, serve_tcp, serve_unix
-    from mcpio.trio._signals import Terminated, run_until_signalled, terminate_on_signals
-    from mcpio.trio._stdio.drivers import StdioClient, connect_stdio, open_stdio, serve_stdio
-    from mcpio.trio._stdio.process import ChildProcess, default_environment, open_process_stream, start_process
-    from mcpio.trio._stdio.stdio_stream import stdio_stream
-    from mcpio.trio._tasks import run_tasks
-    from mcpio.trio._websocket.client import WebSocketConnectOptions, connect_websocket, open_websocket
-    from mcpio.trio._websocket.server import WebSocketListening, serve_websocket
+    from mcpio.trio._drivers import connect as connect
+    from mcpio.trio._drivers import open_transport as open_transport
+    from mcpio.trio._drivers import serve as serve
+    from mcpio.trio._http.client import connect_http as connect_http
+    from mcpio.trio._http.client import open_http as open_http
+    from mcpio.trio._http.client_pool import HttpClientTimeouts as HttpClientTimeouts
+    from mcpio.trio._http.config import HttpTimeouts as HttpTimeouts
+    from mcpio.trio._http.server import HttpListening as HttpListening
+    from mcpio.trio._http.server import serve_http as serve_http
+    from mcpio.trio._memory import memory_client as memory_client
+    from mcpio.trio._net.client import SocketOptions as SocketOptions
+    from mcpio.trio._net.client import TcpOptions as TcpOptions
+    from mcpio.trio._net.client import connect_tcp as connect_tcp
+    from mcpio.trio._net.client import connect_unix as connect_unix
+    from mcpio.trio._net.client import open_tcp as open_tcp
+    from mcpio.trio._net.client import open_unix as open_unix
+    from mcpio.trio._net.listening import SocketPeer as SocketPeer
+    from mcpio.trio._net.server import ServeSocketOptions as ServeSocketOptions
+    from mcpio.trio._net.server import SocketListening as SocketListening
+    from mcpio.trio._net.server import serve_tcp as serve_tcp
+    from mcpio.trio._net.server import serve_unix as serve_unix
+    from mcpio.trio._signals import Terminated as Terminated
+    from mcpio.trio._signals import run_until_signalled as run_until_signalled
+    from mcpio.trio._signals import terminate_on_signals as terminate_on_signals
+    from mcpio.trio._stdio.drivers import StdioClient as StdioClient
+    from mcpio.trio._stdio.drivers import connect_stdio as connect_stdio
+    from mcpio.trio._stdio.drivers import open_stdio as open_stdio
+    from mcpio.trio._stdio.drivers import serve_stdio as serve_stdio
+    from mcpio.trio._stdio.process import ChildProcess as ChildProcess
+    from mcpio.trio._stdio.process import default_environment as default_environment
+    from mcpio.trio._stdio.process import open_process_stream as open_process_stream
+    from mcpio.trio._stdio.process import start_process as start_process
+    from mcpio.trio._stdio.stdio_stream import stdio_stream as stdio_stream
+    from mcpio.trio._tasks import run_tasks as run_tasks
+    from mcpio.trio._websocket.client import WebSocketConnectOptions as WebSocketConnectOptions
+    from mcpio.trio._websocket.client import connect_websocket as connect_websocket
+    from mcpio.trio._websocket.client import open_websocket as open_websocket
+    from mcpio.trio._websocket.server import WebSocketListening as WebSocketListening
+    from mcpio.trio._websocket.server import serve_websocket as serve_websocket
 
-__all__ = [
-    "ChildProcess",
-    "HttpClientTimeouts",
-    "HttpListening",
-    "HttpTimeouts",
-    "ServeSocketOptions",
-    "SocketListening",
-    "SocketOptions",
-    "SocketPeer",
-    "StdioClient",
-    "TcpOptions",
-    "Terminated",
-    "WebSocketConnectOptions",
-    "WebSocketListening",
-    "connect",
-    "connect_http",
-    "connect_stdio",
-    "connect_tcp",
-    "connect_unix",
-    "connect_websocket",
-    "default_environment",
-    "memory_client",
-    "open_http",
-    "open_process_stream",
-    "open_stdio",
-    "open_tcp",
-    "open_transport",
-    "open_unix",
-    "open_websocket",
-    "run_tasks",
-    "run_until_signalled",
-    "serve",
-    "serve_http",
-    "serve_stdio",
-    "serve_tcp",
-    "serve_unix",
-    "serve_websocket",
-    "start_process",
-    "stdio_stream",
-    "terminate_on_signals",
-]
-
-_HOME = {
-    "_drivers": "connect open_transport serve",
-    "_http.client": "connect_http open_http",
-    "_http.config": "HttpTimeouts",
-    "_http.client_pool": "HttpClientTimeouts",
-    "_http.server": "HttpListening serve_http",
-    "_net.listening": "SocketPeer",
-    "_memory": "memory_client",
-    "_stdio.process": "ChildProcess default_environment open_process_stream start_process",
-    "_signals": "Terminated run_until_signalled terminate_on_signals",
-    "_net.server": "ServeSocketOptions SocketListening serve_tcp serve_unix",
-    "_net.client": "SocketOptions TcpOptions connect_tcp connect_unix open_tcp open_unix",
-    "_stdio.stdio_stream": "stdio_stream",
-    "_stdio.drivers": "StdioClient connect_stdio open_stdio serve_stdio",
-    "_tasks": "run_tasks",
-    "_websocket.server": "WebSocketListening serve_websocket",
-    "_websocket.client": "WebSocketConnectOptions connect_websocket open_websocket",
-}
-"""The module of each name."""
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = names_by_use(__name__, _HOME)
+    __all__: list[str]
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "_drivers": "connect open_transport serve",
+            "_http.client": "connect_http open_http",
+            "_http.config": "HttpTimeouts",
+            "_http.client_pool": "HttpClientTimeouts",
+            "_http.server": "HttpListening serve_http",
+            "_net.listening": "SocketPeer",
+            "_memory": "memory_client",
+            "_stdio.process": "ChildProcess default_environment open_process_stream start_process",
+            "_signals": "Terminated run_until_signalled terminate_on_signals",
+            "_net.server": "ServeSocketOptions SocketListening serve_tcp serve_unix",
+            "_net.client": "SocketOptions TcpOptions connect_tcp connect_unix open_tcp open_unix",
+            "_stdio.stdio_stream": "stdio_stream",
+            "_stdio.drivers": "StdioClient connect_stdio open_stdio serve_stdio",
+            "_tasks": "run_tasks",
+            "_websocket.server": "WebSocketListening serve_websocket",
+            "_websocket.client": "WebSocketConnectOptions connect_websocket open_websocket",
+        },
+    )

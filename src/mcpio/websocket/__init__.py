@@ -9,48 +9,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mcpio._lazy import names_by_use
+from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mcpio.websocket.client_opening import ClientOpening, CompletedHandshake
-    from mcpio.websocket.closing import CloseCode
-    from mcpio.websocket.machine import (
-        FragmentReceived,
-        MessageReceived,
-        PingReceived,
-        PongReceived,
-        WebSocket,
-        WebSocketEnded,
-        WebSocketEvent,
+    from mcpio.websocket.client_opening import ClientOpening as ClientOpening
+    from mcpio.websocket.client_opening import CompletedHandshake as CompletedHandshake
+    from mcpio.websocket.closing import CloseCode as CloseCode
+    from mcpio.websocket.machine import FragmentReceived as FragmentReceived
+    from mcpio.websocket.machine import MessageReceived as MessageReceived
+    from mcpio.websocket.machine import PingReceived as PingReceived
+    from mcpio.websocket.machine import PongReceived as PongReceived
+    from mcpio.websocket.machine import WebSocket as WebSocket
+    from mcpio.websocket.machine import WebSocketEnded as WebSocketEnded
+    from mcpio.websocket.machine import WebSocketEvent as WebSocketEvent
+    from mcpio.websocket.options import WebSocketOptions as WebSocketOptions
+    from mcpio.websocket.server_opening import AcceptedHandshake as AcceptedHandshake
+    from mcpio.websocket.server_opening import answer_opening as answer_opening
+    from mcpio.websocket.server_opening import asks_for_websocket as asks_for_websocket
+
+    __all__: list[str]
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "client_opening": "ClientOpening CompletedHandshake",
+            "closing": "CloseCode",
+            "machine": (
+                "FragmentReceived MessageReceived PingReceived PongReceived WebSocket WebSocketEnded WebSocketEvent"
+            ),
+            "options": "WebSocketOptions",
+            "server_opening": "AcceptedHandshake answer_opening asks_for_websocket",
+        },
     )
-    from mcpio.websocket.options import WebSocketOptions
-    from mcpio.websocket.server_opening import AcceptedHandshake, answer_opening, asks_for_websocket
-
-__all__ = [
-    "AcceptedHandshake",
-    "ClientOpening",
-    "CloseCode",
-    "CompletedHandshake",
-    "FragmentReceived",
-    "MessageReceived",
-    "PingReceived",
-    "PongReceived",
-    "WebSocket",
-    "WebSocketEnded",
-    "WebSocketEvent",
-    "WebSocketOptions",
-    "answer_opening",
-    "asks_for_websocket",
-]
-
-_HOME = {
-    "client_opening": "ClientOpening CompletedHandshake",
-    "closing": "CloseCode",
-    "machine": "FragmentReceived MessageReceived PingReceived PongReceived WebSocket WebSocketEnded WebSocketEvent",
-    "options": "WebSocketOptions",
-    "server_opening": "AcceptedHandshake answer_opening asks_for_websocket",
-}
-"""The module of each name."""
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = names_by_use(__name__, _HOME)

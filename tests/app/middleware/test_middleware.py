@@ -15,7 +15,7 @@ from mcpio.app.context import Context, RequestScope
 from mcpio.app.middleware import CallNext, checked_middleware
 from mcpio.app.server import Server
 from mcpio.errors import LocalProtocolError, Refusal, RequestError, ToolError
-from mcpio.testing import Cancelled
+from mcpio.testing import ManualCancelled
 from mcpio.trio import memory_client
 from mcpio.types import (
     CallToolRequest,
@@ -210,7 +210,7 @@ def test_a_cancellation_passes_through_middleware_to_the_handler() -> None:
     async def watch(ctx: Context, request: Any, call_next: CallNext) -> Any:
         try:
             return await call_next(request)
-        except Cancelled:
+        except ManualCancelled:
             seen.append(ctx.cancelled)
             raise
 

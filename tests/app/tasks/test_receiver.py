@@ -17,7 +17,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.table import Role
 from mcpio.engine.task_records import TaskChanged, TaskLimits
 from mcpio.errors import NoBackChannel
-from mcpio.testing import Cancelled
+from mcpio.testing import ManualCancelled
 from mcpio.types import CallToolResult, ElicitFormRequest, ElicitResult, ElicitSchema, TextContent
 
 RELATED = "io.modelcontextprotocol/related-task"
@@ -123,7 +123,7 @@ def test_the_end_of_the_program_is_not_kept_from_it(kind: type[BaseException]) -
 
 def test_work_that_is_cancelled_from_inside_costs_its_task() -> None:
     async def dig() -> str:
-        raise Cancelled
+        raise ManualCancelled
 
     wire = serving(dig)
     id = wire.begin()

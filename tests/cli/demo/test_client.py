@@ -8,10 +8,11 @@ import pytest
 import trio
 import trio.testing
 
-from mcpio import CallToolRequest, ConnectionLost, Context, PingRequest, RequestError, RequestTimeout, Server
+from mcpio import CallToolRequest, ConnectionLost, Context, RequestError, RequestTimeout, Server
 from mcpio.cli.demo.client import Speaker
 from mcpio.cli.demo.view import View
 from mcpio.trio import serve
+from mcpio.types import PingRequest
 
 
 class Notes(View):

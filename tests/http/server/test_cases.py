@@ -10,8 +10,10 @@ import json
 import pytest
 from httpwire import RawClient, Serve, everywhere
 
-from mcpio import Context, ElicitURLRequest, Server, URLElicitationRequired
+from mcpio import Context, Server
+from mcpio.errors import URLElicitationRequired
 from mcpio.http.options import HttpOptions
+from mcpio.types import ElicitURLRequest
 
 
 def small_server() -> Server:

@@ -12,13 +12,13 @@ import trio
 import trio.testing
 from rawsite import RawRequest, RawSite, Wire, serve_listeners
 
-from mcpio import Tap
 from mcpio.errors import (
     ConnectionLost,
     LocalProtocolError,
     NoBackChannel,
 )
 from mcpio.http.client.options import HttpClientOptions
+from mcpio.observe import Tap
 from mcpio.trio import connect_http, open_http
 
 URL = "http://example.com/mcp"

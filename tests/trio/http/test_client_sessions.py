@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from rawsite import RawRequest, RawSite, Wire, json_response, serve_listeners
 
-from mcpio import Backoff
+from mcpio.backoff import Backoff
 from mcpio.errors import (
     ConnectionLost,
     NoBackChannel,

@@ -388,7 +388,7 @@ def test_tasks_outlive_sessions_within_one_lifespan() -> None:
 
 
 def test_tap_is_attached_to_each_session(caplog: pytest.LogCaptureFixture) -> None:
-    from mcpio import Recorder
+    from mcpio.observe import Recorder
 
     lines: list[list[str]] = []
 

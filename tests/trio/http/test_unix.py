@@ -16,7 +16,8 @@ from carriers import run
 from certificates import serving_as, trusting
 from triowire import RawHttp
 
-from mcpio import ConnectFailed, Context, HostPolicy, HttpOptions, RequestHead, Server
+from mcpio import ConnectFailed, Context, Server
+from mcpio.http import HostPolicy, HttpOptions, RequestHead
 from mcpio.trio import HttpListening, SocketPeer, open_http, serve_http
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="there are no Unix sockets")

@@ -16,7 +16,8 @@ import trio.testing
 from carriers import added, run, until
 from lifespans import Scope
 
-from mcpio import Client, CloseReason, ConnectFailed, ConnectionLost, Context, Server, Tap
+from mcpio import Client, CloseReason, ConnectFailed, ConnectionLost, Context, Server
+from mcpio.observe import Tap
 from mcpio.trio import SocketListening, SocketPeer, open_tcp, open_unix, serve_tcp, serve_unix
 from mcpio.types import CallToolRequest
 

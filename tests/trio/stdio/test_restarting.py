@@ -12,16 +12,9 @@ import pytest
 import trio
 from carriers import run
 
-from mcpio import (
-    Backoff,
-    ClientConnection,
-    CloseReason,
-    ConnectFailed,
-    ConnectionLost,
-    Implementation,
-    NoBackChannel,
-    RestartPolicy,
-)
+from mcpio import ClientConnection, CloseReason, ConnectFailed, ConnectionLost, Implementation, NoBackChannel
+from mcpio.backoff import Backoff
+from mcpio.restarts import RestartPolicy
 from mcpio.trio import connect_stdio, open_stdio
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")

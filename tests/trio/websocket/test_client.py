@@ -18,20 +18,19 @@ from triowire import in_virtual_time
 
 from mcpio import (
     AuthorizationRequired,
-    Backoff,
     Client,
     ConnectFailed,
     ConnectionLost,
     McpError,
     NoBackChannel,
     Options,
-    Profile,
     RemoteProtocolError,
     RequestTimeout,
     Server,
-    UnexpectedResponse,
-    WebSocketClosed,
 )
+from mcpio.backoff import Backoff
+from mcpio.errors import UnexpectedResponse, WebSocketClosed
+from mcpio.profiles import Profile
 from mcpio.trio import connect_websocket, open_websocket, serve_http, serve_websocket
 from mcpio.websocket import WebSocketOptions
 

@@ -26,9 +26,11 @@ from websocketed import (
     websocket_site,
 )
 
-from mcpio import CloseReason, Limits, Options, Profile, Tap
+from mcpio import CloseReason, Limits, Options
 from mcpio.errors import RemoteProtocolError
 from mcpio.http.model import Denied, RequestHead
+from mcpio.observe import Tap
+from mcpio.profiles import Profile
 from mcpio.trio import SocketPeer, serve_websocket
 
 

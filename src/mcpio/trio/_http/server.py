@@ -96,7 +96,7 @@ async def serve_http(
     more than ``max_per_address`` connections from one address is turned away. Heads of requests longer than about
     ``head_bytes`` are refused; bodies by ``Limits.message_bytes``. ``parser`` is ``"h11"``, ``"httptools"``, or
     ``"auto"`` for httptools where that extra is installed and h11 otherwise.
-    ``tap`` hears of each session: see ``mcpio.Tap``.
+    ``tap`` hears of each session: see ``mcpio.observe.Tap``.
 
     With ``http2``, for which there is an extra too, clients may speak HTTP/2 beside HTTP/1.1: those that ask for it in
     TLS, for which ``ssl_context`` is set to offer ``h2`` and ``http/1.1``, and without TLS those that begin with it.

@@ -64,7 +64,7 @@ class ServeSocketOptions(TypedDict, total=False):
     tcp_keep_alive: float | None
     """Seconds of silence after which the system asks whether a client on TCP is there; 60 by default, or ``None``."""
     tap: TapSource | None
-    """Hears of each session. See ``mcpio.Tap``."""
+    """Hears of each session. See ``mcpio.observe.Tap``."""
     grace: float
     """Seconds that requests which run in the end have to be answered, 0.5 by default."""
     handle_signals: bool
