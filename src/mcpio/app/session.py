@@ -536,7 +536,8 @@ class SessionDriving:
 
     def settle(self) -> None:
         """Update the accounts of held memory, and wake a task that waits for room. Call it after output was pulled."""
-        self.note_room()
+        if self._session._room is not None:
+            self.note_room()
 
     def note_room(self) -> None:
         """Wake one of the tasks that wait for room for their output, if there is room now."""

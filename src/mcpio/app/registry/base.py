@@ -1,4 +1,4 @@
-"""Named things that a server offers, in the order of their registration; watchers hear when what is offered changes."""
+"""Registries: what a server offers by name, in the order of registration."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["Offered", "Registry"]
 
 
 class Offered(Protocol):
-    """What a registry holds."""
+    """An entry of a registry."""
 
     @property
     def description(self) -> Any:
-        """What a list request shows of it: the typed description."""
+        """The typed description that list requests return."""
 
     enabled: bool
     """Whether it is offered at the moment."""
@@ -25,18 +25,20 @@ T = TypeVar("T", bound=Offered)
 
 
 class Registry(Generic[T]):
-    """Entries by key. Disabled ones are kept but neither listed nor found."""
+    """Entries by key. Disabled entries are kept, but neither listed nor found."""
 
     def __init__(self, noun: str, changed: Callable[[], None]) -> None:
-        """``noun`` names an entry in errors; ``changed`` is called after every change of what is offered."""
+        """``noun`` names an entry in errors. ``changed`` is called after every change of what is offered."""
         self._noun = noun
-        self._changed = changed
+        self._notify_changed = changed
         self._entries: dict[str, T] = {}
         self._numbers: dict[str, int] = {}
         self._next_number = 0
+        # What is offered, with its numbers, until something changes: a page must not cost what all entries cost.
+        self._offered: list[tuple[int, T]] | None = None
 
     def add(self, key: str, entry: T) -> None:
-        """Offer an entry. Raises ``ValueError`` for a key that is taken."""
+        """Offer an entry. Raises ValueError if the key is taken."""
         if key in self._entries:
             raise ValueError(f"there is a {self._noun} {key!r} already: remove it first, or choose another name")
         self._entries[key] = entry
@@ -46,25 +48,25 @@ class Registry(Generic[T]):
             self._changed()
 
     def remove(self, key: str) -> None:
-        """Stop offering an entry for good. Raises ``KeyError`` when there is none."""
+        """Remove an entry. Raises KeyError if there is none."""
         entry = self._get(key)
         del self._entries[key], self._numbers[key]
         if entry.enabled:
             self._changed()
 
     def enable(self, key: str, enabled: bool = True) -> None:
-        """Offer an entry again, or stop offering it for now. Raises ``KeyError`` when there is none."""
+        """Offer an entry again, or stop offering it for now. Raises KeyError if there is none."""
         entry = self._get(key)
         if entry.enabled != enabled:
             entry.enabled = enabled
             self._changed()
 
     def disable(self, key: str) -> None:
-        """Stop offering an entry for now: ``enable`` brings it back. Raises ``KeyError`` when there is none."""
+        """Stop offering an entry until ``enable``. Raises KeyError if there is none."""
         self.enable(key, False)
 
     def find(self, key: str) -> T | None:
-        """Return the entry that is offered under a key."""
+        """Return the entry that is offered under a key, or ``None``."""
         entry = self._entries.get(key)
         return entry if entry is not None and entry.enabled else None
 
@@ -73,21 +75,27 @@ class Registry(Generic[T]):
         return isinstance(key, str) and self.find(key) is not None
 
     def __iter__(self) -> Iterator[T]:
-        """Give the entries that are offered."""
+        """Iterate over the entries that are offered."""
         return (entry for entry in self._entries.values() if entry.enabled)
 
     def everything(self) -> Iterator[T]:
-        """Give all entries, disabled ones too."""
+        """Iterate over all entries, disabled ones included."""
         return iter(self._entries.values())
 
     def __len__(self) -> int:
-        """Count all entries, disabled ones too: they show that the feature exists."""
+        """Return the number of all entries, disabled ones included: they show that the feature exists."""
         return len(self._entries)
 
     def page(self, cursor: str | None, size: int | None) -> Page[Any]:
         """Return the page of descriptions that a list request asks for (PAGE-01)."""
-        entries = [(self._numbers[key], entry.description) for key, entry in self._entries.items() if entry.enabled]
-        return page_of(self._noun, entries, cursor, size)
+        if self._offered is None:
+            self._offered = [(self._numbers[key], entry) for key, entry in self._entries.items() if entry.enabled]
+        page = page_of(self._noun, self._offered, cursor, size)
+        return Page([entry.description for entry in page.items], page.next_cursor)
+
+    def _changed(self) -> None:
+        self._offered = None
+        self._notify_changed()
 
     def _get(self, key: str) -> T:
         try:
