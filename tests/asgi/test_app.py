@@ -408,4 +408,4 @@ def test_tap_is_attached_to_each_session(loop: EventLoop, caplog: pytest.LogCapt
 
     loop.run(main)
     assert (1, "Initialized") in heard
-    assert [record.getMessage() for record in caplog.records] == ["a tap cannot hear of a session"]
+    assert [record.getMessage() for record in caplog.records] == ["a tap cannot be attached to a session"]

@@ -62,7 +62,7 @@ def test_unreferenced_application_is_freed(loop: EventLoop) -> None:
         served = Served(loop)
         await served.client.initialize()
         await served.client.call("flood", pieces=2)
-        gone.append(weakref.ref(served.site))
+        gone.append(weakref.ref(served.asgi_server))
 
     loop.run(main)
     gc.collect()

@@ -270,13 +270,13 @@ def test_one_open_request_watches_all_deadlines(loop: EventLoop) -> None:
         served = Served(loop, http=HttpOptions(sse_after=0.5, keep_alive=15))
         await served.client.initialize()
         first, second = as_call(await served.client.listen()), as_call(await served.client.call("wait"))
-        watch = served.site._watch
+        watch = served.asgi_server._watch
         assert watch._sleeper is not None
-        assert list(watch._watching) == [served.site._calls[3], served.site._calls[4]]
+        assert list(watch._watching) == [served.asgi_server._requests[3], served.asgi_server._requests[4]]
         await served.wire.pass_time(1)
         assert second.status == 200
         await served.wire.leave(first)  # the one that watched
-        assert list(watch._watching) == [served.site._calls[4]]
+        assert list(watch._watching) == [served.asgi_server._requests[4]]
         second.new_events()
         before = len(second.data)
         await served.wire.pass_time(20)
@@ -391,7 +391,7 @@ def test_store_work_does_not_wait_for_a_slow_body(loop: EventLoop) -> None:
 def test_aborted_response_raises_for_the_server(loop: EventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         served = Served(loop)
-        monkeypatch.setattr(served.site._host, "responses_to_send", lambda exchange: [Reset(exchange)])
+        monkeypatch.setattr(served.asgi_server._host, "responses_to_send", lambda exchange: [Reset(exchange)])
         call = await served.wire.ask("GET", "/nowhere", {}, b"")
         assert isinstance(call.raised, ConnectionAbortedError)
 

@@ -62,17 +62,17 @@ class Served:
         self.began = 0.0
 
     @property
-    def site(self) -> AsgiServer:
-        site = self.application._site
+    def asgi_server(self) -> AsgiServer:
+        site = self.application._asgi_server
         assert site is not None
         return site
 
     def assert_nothing_is_left(self) -> None:
         """Require that no call is open, and that nobody watches deadlines."""
-        assert self.site._calls == {}
-        assert self.site._queue == []
-        assert self.site._watch._watching == {}
-        assert self.site._watch._sleeper is None
+        assert self.asgi_server._requests == {}
+        assert self.asgi_server._queue == []
+        assert self.asgi_server._watch._watching == {}
+        assert self.asgi_server._watch._sleeper is None
 
 
 def raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:

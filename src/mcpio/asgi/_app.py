@@ -1,4 +1,4 @@
-"""The ASGI application: what kinds of calls there are, where the endpoint is, and the life around the calls."""
+"""The ASGI application: kinds of scopes, the endpoint where it is mounted, and the lifespan."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["AsgiApp", "Identify", "app"]
 
 Identify: TypeAlias = "Callable[[Mapping[str, Any]], Hashable | Denied | Awaitable[Hashable | Denied]]"
-"""Takes the scope of a request and returns whoever was authenticated, or a coroutine that does: ``None`` for nobody in
-particular, and ``mcpio.http.model.Denied`` for somebody who is not served."""
+"""Takes the scope of a request and returns its principal, or a coroutine that does: ``None`` for an anonymous client,
+``mcpio.http.model.Denied`` for one that is not served."""
 
 
 def app(
@@ -39,43 +39,44 @@ def app(
     store: SessionStore | None = None,
     unanswered: UnansweredPolicy = "fail",
 ) -> AsgiApp:
-    """Return the ASGI application that serves a server.
+    """Return an ASGI application that serves ``server``.
 
-    Mount it where its endpoint is to be. ``principal`` takes the scope of a request and returns whoever was
-    authenticated, for instance ``lambda scope: scope["user"].id``, or a coroutine that does; what it raises leaves the
-    application, and the ASGI server answers with 500. Where the options have no policy of hosts, it follows from the
+    Mount it where its endpoint is to be. ``principal`` takes the scope of a request and returns the authenticated
+    principal, for instance ``lambda scope: scope["user"].id``, or a coroutine that does; an exception of it leaves the
+    application, and the ASGI server answers with 500. Without a host policy in ``options``, the policy follows from the
     address that a request came to: on loopback, only names of this machine are served. Behind a proxy, set the policy.
 
-    ``tap`` hears of each session: see ``mcpio.observe.Tap``. With a ``store``, such as ``mcpio.stores.SqliteStore``,
-    sessions outlive the process, and ``unanswered`` says what becomes of requests that died with it. ``ValueError`` for
-    options that do not go with that, and ``TypeError`` for what is no server and for what are no options.
+    ``tap`` is attached to each session: see ``mcpio.observe.Tap``. With a ``store``, such as
+    ``mcpio.stores.SqliteStore``, sessions outlive the process, and ``unanswered`` decides whether requests that died
+    with it fail or run again. Raises TypeError if ``server`` is not a Server or ``options`` are not HttpOptions,
+    ValueError for options that a store excludes.
     """
-    served = AsgiConfig(chosen("options", options, HttpOptions), tap, store, unanswered)
+    config = AsgiConfig(chosen("options", options, HttpOptions), tap, store, unanswered)
     preload()
-    return AsgiApp(checked_server(server), served, principal)
+    return AsgiApp(checked_server(server), config, principal)
 
 
 class AsgiApp:
     """An ASGI 3 application, in one event loop at a time. Made by ``app``."""
 
-    def __init__(self, server: Server, options: AsgiConfig, principal: Identify | None) -> None:
+    def __init__(self, server: Server, config: AsgiConfig, principal: Identify | None) -> None:
         self._server = server
-        self._options = options
+        self._config = config
         self._principal = principal
         self._is_entered = False
-        self._site = self._new_site()
+        self._asgi_server = self._new_server()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the life of the application. WebSockets are refused.
+        """Serve one request, or the lifespan protocol. WebSockets are rejected.
 
-        It returns when the response is complete, or its client is gone, and everything that the request began is done.
-        ``RuntimeError`` where the server has a lifespan that was not entered, and in a second event loop at a time;
-        ``ValueError`` for a kind of scope that ASGI 3 does not have.
+        Returns when the response is complete, or its client has disconnected, and all handlers of the request are done.
+        Raises RuntimeError if the server's lifespan was not entered, or another event loop serves the application;
+        ValueError for an unknown scope type.
         """
         if scope["type"] == "http":
             await self._serve(scope, receive, send)
         elif scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._serve_lifespan(receive, send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1000})
@@ -84,42 +85,42 @@ class AsgiApp:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, *_: Any) -> AsyncIterator[None]:
-        """Enter the server's lifespan, and let tasks outlive their requests; at the end, end all sessions in order.
+        """Enter the server's lifespan, and let tasks outlive their requests; at the end, end all sessions.
 
-        ASGI servers do it by the lifespan protocol. Frameworks do not pass that on to what is mounted: enter it in
-        theirs. A server that has neither a lifespan nor tasks does without. What the server's lifespan raises leaves
-        as it is. ``RuntimeError`` where it is entered already.
+        ASGI servers do this by the lifespan protocol. Frameworks do not pass that on to mounted applications: enter it
+        in the framework's lifespan. A server with neither a lifespan nor tasks needs none. An exception of the server's
+        lifespan propagates unwrapped. Raises RuntimeError if it is entered already.
         """
         if self._is_entered:
             raise RuntimeError("the application's lifespan is entered already")
         self._is_entered = True
         try:
             async with lifespan_of(self._server) as state:
-                self._site = site = AsgiServer(self._server, self._options, state)
-                async with site.living():
+                self._asgi_server = server = AsgiServer(self._server, self._config, state)
+                async with server.lifespan():
                     yield
         finally:
             self._is_entered = False
-            self._site = self._new_site()
+            self._asgi_server = self._new_server()
 
     def close(self, grace: float | None = 5.0) -> None:
-        """Serve nothing new, answer what runs for at most ``grace`` seconds, and end all streams: at the next turn.
+        """Reject new requests, answer running ones for at most ``grace`` seconds, and end all streams.
 
-        Returns at once. For the moment when a server is told to end, before it waits for its open requests: legal from
-        any task, thread and signal handler, any number of times (P9). ``LocalProtocolError`` for a grace that is no
+        Returns at once. Call it when the ASGI server is told to stop, before it waits for its open requests: legal from
+        any task, thread and signal handler, any number of times (P9). Raises LocalProtocolError unless ``grace`` is a
         number of 0 or more.
         """
         limit = checked_grace(grace)
-        if self._site is not None:
-            self._site.close(limit)
+        if self._asgi_server is not None:
+            self._asgi_server.close(limit)
 
-    def _new_site(self) -> AsgiServer | None:
-        """Return where requests are served outside of a lifespan, ``None`` where that cannot be."""
+    def _new_server(self) -> AsgiServer | None:
+        """Return a server for requests outside of a lifespan; ``None`` if the lifespan must be entered."""
         if self._server.lifespan is not None:
             return None
-        return AsgiServer(self._server, self._options, None)
+        return AsgiServer(self._server, self._config, None)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         async with contextlib.AsyncExitStack() as stack:
             try:
@@ -137,31 +138,31 @@ class AsgiApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        site = self._site
-        if site is None:
+        server = self._asgi_server
+        if server is None:
             raise RuntimeError("the server's lifespan was not entered: enter app.lifespan() in the framework's own")
         principal: Any = None if self._principal is None else self._principal(scope)
         if is_awaitable(principal):
             principal = await principal
-        await site.serve(scope, self._target(scope), principal, self._policy(scope), receive, send)
+        await server.serve(scope, self._target(scope), principal, self._policy(scope), receive, send)
 
     def _policy(self, scope: Scope) -> HostPolicy | None:
-        """Return the policy that follows from the address that a request came to; ``None`` for that of the options."""
+        """Return the host policy for the address that a request came to; ``None`` to use the policy of the options."""
         address = scope.get("server")
-        if self._options.http.policy != HostPolicy(None, None) or not address or address[1] is None:
+        if self._config.http.policy != HostPolicy(None, None) or not address or address[1] is None:
             return None
         return _policy_for(address[0], address[1])
 
     def _target(self, scope: Scope) -> str:
-        """Return the target as the machine is to see it: where this is mounted, there is its endpoint."""
+        """Return the target for the machine, whose endpoint is the path that the application is mounted at."""
         path, root = scope["path"], scope.get("root_path", "").rstrip("/")
-        # Newer servers and frameworks have the root in the path as well, older ones do not.
+        # Newer ASGI servers and frameworks include root_path in path; older ones leave it out.
         if root and (path == root or path.startswith(f"{root}/")):
             path = path[len(root) :]
-        path = path.rstrip("/").replace("?", "%3F") or self._options.http.path
+        path = path.rstrip("/").replace("?", "%3F") or self._config.http.path
         query = scope.get("query_string", b"").decode("latin-1")
         return f"{path}?{query}" if query else path
 
 
-# Some servers take the address from what the client says.
+# Bounded: some ASGI servers take the address from the client's Host header.
 _policy_for = lru_cache(maxsize=64)(HostPolicy.for_address)

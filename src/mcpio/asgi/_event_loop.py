@@ -1,4 +1,4 @@
-"""What is different between the event loops under an ASGI application."""
+"""The event loop under an ASGI application: Trio or asyncio."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["EventLoop", "loop_identity", "running_loop"]
 
 @attrs.frozen
 class EventLoop:
-    """An event loop that runs."""
+    """A running event loop."""
 
     identity: object
-    """It is the same for the same loop, and no other's."""
+    """The same object for the same loop, and no other."""
     clock: Callable[[], float]
     """Its time, in seconds."""
     runtime: Runtime
-    """The seam to it, which has no place for tasks."""
+    """Its ``Runtime``, without a task group."""
     group: Callable[[], AbstractAsyncContextManager[Runtime]]
-    """A block in which tasks can run, by the runtime that it gives. It is left when they are over, or cancelled because
-    the body raised. What the body raises leaves as it is, and so does what ends the program."""
+    """A task group as a context manager, which yields a ``Runtime`` that spawns in it. An exception of the body, or one
+    that ends the program, cancels the tasks and propagates unwrapped."""
     last_moment: Callable[[float], AbstractAsyncContextManager[None]]
-    """A block that takes at most so many seconds, and is not cut off by a cancellation that has come already."""
+    """A block limited to a number of seconds, which runs even in a cancelled task."""
 
 
 def loop_identity() -> object:
-    """Return what the loop in which this is called is known by."""
+    """Return the identity of the running event loop."""
     if _is_in_trio():
         return sys.modules["trio"].lowlevel.current_trio_token()
     import asyncio
@@ -41,12 +41,12 @@ def loop_identity() -> object:
 
 
 def running_loop() -> EventLoop:
-    """Return the loop in which this is called."""
+    """Return the running event loop."""
     return _trio_loop() if _is_in_trio() else _asyncio_loop()
 
 
 def _is_in_trio() -> bool:
-    """Whether this is called in a task of Trio's, whose older versions say so only by an exception."""
+    """Whether a Trio task calls this. Older versions of Trio answer only by an exception."""
     trio = sys.modules.get("trio")
     if trio is None:
         return False
@@ -85,8 +85,7 @@ def _asyncio_loop() -> EventLoop:
                 try:
                     yield AsyncioRuntime(tasks)
                 except (Exception, asyncio.CancelledError):
-                    # The group cancels its tasks now. Those that have not begun would never get to what they must do
-                    # in any case.
+                    # The group cancels its tasks now. One that has not started would never run its ``finally``.
                     await asyncio.sleep(0)
                     raise
 

@@ -1,130 +1,226 @@
-"""One call of an ASGI application, and the tasks that live in it."""
+"""Requests of an ASGI application, and what lives in them: tasks, and the timer that watches all deadlines."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
+from math import inf
 from typing import Any
 
 from mcpio.app.runtime import OneShot, Runtime, Spawned
+from mcpio.engine.timers import Timers
+from mcpio.http.server.lifecycle import Lifecycle, State
 
-__all__ = ["AsgiRequest", "RequestTask", "current_request"]
+__all__ = ["AsgiRequest", "DeadlineWatch", "RequestTask", "ScheduledCall", "current_request"]
+
+
+class _NoTimeouts:
+    """The ASGI server limits how long its clients may take."""
+
+    head = body = idle = None
+    rate = inf
+
+
+_NO_TIMEOUTS = _NoTimeouts()
 
 
 class AsgiRequest:
-    """One call of the application, or the lifespan around all of them: what begins in it lives in it.
+    """One call of the application, or the lifespan around all of them: tasks that begin in it live in it.
 
-    Tasks need a group of the event loop. Requests that are answered at once begin none, so a call does without until
-    ``open`` gives it one.
+    Tasks need a task group of the event loop. Requests that are answered at once begin none, so a request has no group
+    until ``open`` gives it one.
     """
 
-    __slots__ = (
-        "_is_ready",
-        "_waiting",
-        "exchange",
-        "has_response",
-        "is_done",
-        "is_head",
-        "is_over",
-        "is_read",
-        "queue",
-        "running",
-        "runtime",
-    )
+    __slots__ = ("_is_ready", "_waiter", "exchange", "is_head", "life", "queue", "running", "runtime")
 
     exchange: int
-    """The exchange, as the machine knows it."""
+    """The machine's name for its exchange."""
     is_head: bool
-    """Whether the response is to have no body."""
-    is_read: bool
-    """Whether all of the request came."""
-    has_response: bool
-    """Whether there is something of the response, or was."""
-    is_over: bool
-    """Whether the response is complete, or nobody is there to read it."""
-    is_done: bool
-    """Whether it has returned: nothing can begin in it any more."""
+    """Whether the response has no body, as for HEAD."""
+    life: Lifecycle
+    """Where the exchange stands. ``SEND_HEAD`` is stepped when the machine has something of the response."""
     queue: list[RequestTask]
     """The tasks that wait for ``open``."""
     running: dict[RequestTask, None]
     """The tasks that are not over."""
     runtime: Runtime | None
-    """The event loop with the call's own group of tasks."""
+    """The event loop, with the request's own task group."""
 
     def __init__(self, exchange: int, *, is_head: bool = False) -> None:
         self.exchange = exchange
         self.is_head = is_head
-        self.is_read = self.has_response = self.is_over = self.is_done = self._is_ready = False
+        self.life = Lifecycle(_NO_TIMEOUTS, 0.0, state=State.BODY, is_last=True)
         self.queue = []
         self.running = {}
         self.runtime = None
-        self._waiting: OneShot | None = None
+        self._is_ready = False
+        self._waiter: OneShot | None = None
 
     def add(self, task: RequestTask) -> None:
-        """Let a task run in this call."""
+        """Run a task in this request."""
         if self.runtime is None:
             self.queue.append(task)
         else:
             task.start(self, self.runtime)
 
     def open(self, runtime: Runtime) -> None:
-        """Start what waits, in the group of ``runtime``, and have it ready for more."""
+        """Start the tasks that wait, in the group of ``runtime``, and further ones at once."""
         self.runtime = runtime
         queue, self.queue = self.queue, []
         for task in queue:
             task.start(self, runtime)
 
     def wake(self) -> None:
-        """Take note that something happened."""
+        """End the present wait, or the next one."""
         self._is_ready = True
-        if self._waiting is not None:
-            self._waiting.set(None)
+        if self._waiter is not None:
+            self._waiter.set(None)
 
     async def wait(self, runtime: Runtime) -> None:
-        """Wait until something happened since the last time."""
+        """Wait until ``wake`` is called, or return at once if it was since the last wait."""
         if not self._is_ready:
-            self._waiting = runtime.one_shot()
+            self._waiter = runtime.one_shot()
             try:
-                await self._waiting.wait()
+                await self._waiter.wait()
             finally:
-                self._waiting = None
+                self._waiter = None
         self._is_ready = False
 
 
 current_request: ContextVar[AsgiRequest | None] = ContextVar("mcpio.asgi.current_request", default=None)
-"""The call in which the present code runs."""
+"""The request in which the present code runs."""
 
 
 class RequestTask:
-    """A coroutine that runs in a call, from the time on when the call can run it."""
+    """A coroutine that runs in a request, as soon as the request has a task group."""
 
-    __slots__ = ("_coroutine", "_is_cancelled", "_task", "call")
+    __slots__ = ("_coroutine", "_is_cancelled", "_task", "request")
 
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._coroutine = coroutine
         self._is_cancelled = False
         self._task: Spawned | None = None
-        self.call: AsgiRequest | None = None
+        self.request: AsgiRequest | None = None
 
     def cancel(self) -> None:
-        """Ask it to stop at its next wait."""
+        """Cancel the coroutine at its next wait."""
         self._is_cancelled = True
         if self._task is not None:
             self._task.cancel()
 
-    def start(self, call: AsgiRequest, runtime: Runtime) -> None:
-        """Run it in a call."""
-        self.call = call
-        call.running[self] = None
-        self._task = runtime.spawn(self._run(call))
+    def start(self, request: AsgiRequest, runtime: Runtime) -> None:
+        """Run the coroutine in a request."""
+        self.request = request
+        request.running[self] = None
+        self._task = runtime.spawn(self._run(request))
         if self._is_cancelled:
             self._task.cancel()
 
-    async def _run(self, call: AsgiRequest) -> None:
-        current_request.set(call)  # whoever spawned it may have acted in another one
+    async def _run(self, request: AsgiRequest) -> None:
+        # The context was copied from the task that spawned this one, which may belong to another request.
+        current_request.set(request)
         try:
             await self._coroutine
         finally:
-            del call.running[self]
-            if not call.running:
-                call.wake()
+            del request.running[self]
+            if not request.running:
+                request.wake()
+
+
+class DeadlineWatch:
+    """The deadlines of an application. One open request runs the timer for all.
+
+    An application without a lifespan has no task between requests: with no request open, deadlines are checked when
+    the next one comes.
+    """
+
+    def __init__(self, now: Callable[[], float], expire: Callable[[], None]) -> None:
+        """``now`` returns the time; ``expire`` lets the deadlines of the host expire."""
+        self._now = now
+        self._expire = expire
+        self._watching: dict[AsgiRequest, None] = {}
+        self._deadline: float | None = None
+        self._timers: Timers[int] = Timers()
+        self._calls: dict[int, Callable[[], None]] = {}
+        self._last = 0
+        # The request that runs the timer, the time that it sleeps until, and the task that sleeps.
+        self._sleeper: tuple[AsgiRequest, float, Spawned] | None = None
+
+    @property
+    def any_request(self) -> AsgiRequest | None:
+        """A request that runs the timer, or could."""
+        return next(iter(self._watching), None)
+
+    def begin(self, request: AsgiRequest) -> None:
+        """Let an open request run the timer if no other does."""
+        self._watching[request] = None
+        self._arm()
+
+    def end(self, request: AsgiRequest) -> None:
+        """Let another request run the timer from here on."""
+        del self._watching[request]
+        if self._sleeper is not None and self._sleeper[0] is request:
+            self._sleeper[2].cancel()
+            self._sleeper = None
+            self._arm()
+
+    def check(self) -> None:
+        """Act on the deadlines that have passed."""
+        self._deadline = None  # the host reports its next one, if it has any
+        self._expire()
+        for number in self._timers.pop_expired(self._now()):
+            function = self._calls.pop(number, None)
+            if function is not None:
+                function()
+        self._arm()
+
+    def set_host_deadline(self, deadline: float | None) -> None:
+        """Replace the deadline of the host."""
+        self._deadline = deadline
+        self._arm()
+
+    def call_at(self, when: float, function: Callable[[], None]) -> ScheduledCall:
+        """Call a function at a time, unless the returned handle is cancelled before."""
+        self._last += 1
+        self._timers.set(self._last, when)
+        self._calls[self._last] = function
+        self._arm()
+        return ScheduledCall(self, self._last)
+
+    def cancel(self, number: int) -> None:
+        """Cancel a scheduled call."""
+        self._timers.clear(number)
+        self._calls.pop(number, None)
+
+    def _arm(self) -> None:
+        deadline = min((when for when in (self._deadline, self._timers.next()) if when is not None), default=None)
+        # A task that sleeps until an earlier time wakes up for nothing, which costs less than to replace it.
+        if deadline is None or (self._sleeper is not None and self._sleeper[1] <= deadline):
+            return
+        if self._sleeper is not None:
+            self._sleeper[2].cancel()
+            self._sleeper = None
+        request = self.any_request
+        if request is not None and request.runtime is not None:
+            sleeper = request.runtime.spawn(self._sleep(request.runtime, deadline))
+            self._sleeper = (request, deadline, sleeper)
+
+    async def _sleep(self, runtime: Runtime, until: float) -> None:
+        # A microsecond more: rounding could wake it just before the deadline, to sleep once more.
+        await runtime.sleep(until - self._now() + 1e-6)
+        self._sleeper = None
+        self.check()
+
+
+class ScheduledCall:
+    """A function that ``DeadlineWatch.call_at`` is to call."""
+
+    __slots__ = ("_number", "_watch")
+
+    def __init__(self, watch: DeadlineWatch, number: int) -> None:
+        self._watch = watch
+        self._number = number
+
+    def cancel(self) -> None:
+        """Do not call it."""
+        self._watch.cancel(self._number)

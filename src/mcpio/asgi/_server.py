@@ -1,4 +1,4 @@
-"""The sessions of an ASGI application, the calls that are open, and the deadlines of all."""
+"""The HTTP machine under any ASGI server: its sessions, the requests that are open, and the event loop around them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mcpio._drivers import TapSource, attach_tap, report
 from mcpio._drivers.task_host import LAST_STORED, TaskHost, hosted_tasks
 from mcpio.app.http_host import HttpHost
 from mcpio.app.runtime import OneShot, Spawned
-from mcpio.asgi._deadlines import DeadlineWatch
 from mcpio.asgi._event_loop import EventLoop, loop_identity, running_loop
-from mcpio.asgi._requests import AsgiRequest, RequestTask, current_request
+from mcpio.asgi._requests import AsgiRequest, DeadlineWatch, RequestTask, current_request
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
+from mcpio.http.server.lifecycle import Action, Input, State
 
 if TYPE_CHECKING:
     from mcpio.app.server import Server
@@ -38,7 +38,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 @attrs.frozen
 class AsgiConfig:
-    """How a server is served."""
+    """The arguments of ``app``."""
 
     http: HttpOptions
     tap: TapSource | None
@@ -49,19 +49,21 @@ class AsgiConfig:
 class AsgiServer:
     """Serves one ``Server``, in one event loop at a time.
 
-    Sessions outlive an event loop in which nothing is open any more, and go on in the next one.
+    Sessions outlive an event loop in which no request is open any more, and continue in the next one.
     """
 
-    def __init__(self, server: Server, options: AsgiConfig, state: Any) -> None:
-        """``state`` is what the server's lifespan gave."""
+    def __init__(self, server: Server, config: AsgiConfig, state: Any) -> None:
+        """``state`` is the value of the server's lifespan."""
         self._server = server
-        self._tap = options.tap
+        self._tap = config.tap
         self._state = state
         self._loop: EventLoop | None = None
         self._now = self._offset = 0.0
-        self._calls: dict[Hashable, AsgiRequest] = {}
+        self._requests: dict[Hashable, AsgiRequest] = {}
         self._last = 0
-        self._home: AsgiRequest | None = None
+        # Stands for the lifespan, in which tasks may outlive their requests.
+        self._lifespan: AsgiRequest | None = None
+        # Tasks for which no request was open: they run in the next one.
         self._queue: list[RequestTask] = []
         self._watch = DeadlineWatch(self.now, self._expire)
         self._host = HttpHost(
@@ -69,16 +71,16 @@ class AsgiServer:
             AsgiRuntime(self),
             clock=self.now,
             on_ready=self._wake,
-            on_deadline=self._watch.take_deadline,
+            on_deadline=self._watch.set_host_deadline,
             report=report,
-            options=options.http,
+            options=config.http,
             state=state,
-            on_connection=None if options.tap is None else self._put_tap,
-            store=options.store,
-            unanswered=options.unanswered,
+            on_connection=None if config.tap is None else self._attach_tap,
+            store=config.store,
+            unanswered=config.unanswered,
         )
 
-    # Calls
+    # Requests
 
     async def serve(
         self,
@@ -89,245 +91,244 @@ class AsgiServer:
         receive: Receive,
         send: Send,
     ) -> None:
-        """Serve one request; return when everything that it began is done, whether its client is there or not."""
-        self._enter()
+        """Serve one request; return when everything that it began is done, even if its client has disconnected."""
+        self._enter_loop()
         self._last += 1
-        call = self._calls[self._last] = AsgiRequest(self._last, is_head=scope["method"] == "HEAD")
-        token = current_request.set(call)
+        request = self._requests[self._last] = AsgiRequest(self._last, is_head=scope["method"] == "HEAD")
+        token = current_request.set(request)
         try:
-            call.queue, self._queue = self._queue, []
-            self._watch.look()
+            request.queue, self._queue = self._queue, []
+            self._watch.check()
             headers = tuple((name.lower(), value) for name, value in scope["headers"])
-            self._host.receive(RequestHead(call.exchange, scope["method"], target, headers, principal, policy))
-            await self._read(call, receive)
-            if call.is_read and not call.queue:
-                await self._send_ready(call, send)
-            if call.queue or not call.is_over:
-                await self._drain(call, receive, send)
+            self._host.receive(RequestHead(request.exchange, scope["method"], target, headers, principal, policy))
+            await self._read(request, receive)
+            if request.life.state is State.ANSWER and not request.queue:
+                await self._send_ready(request, send)
+            if request.queue or request.life.is_open:
+                await self._drain(request, receive, send)
         except BaseException:
-            call.is_done = True  # nothing can run in it any more, but in others
-            self._cut_off(call)
+            # Cancelled, or the ASGI server failed: no task can begin in it any more.
+            del self._requests[request.exchange]
+            self._abandon(request)
             raise
         finally:
             current_request.reset(token)
-            self._finish(call)
+            self._requests.pop(request.exchange, None)
+            self._queue += request.queue
 
-    async def _read(self, call: AsgiRequest, receive: Receive) -> None:
-        """Read the request, as far as nothing wants to run. One that is answered before is not read any further."""
-        while not (call.is_read or call.has_response or call.is_over or call.queue):
+    async def _read(self, request: AsgiRequest, receive: Receive) -> None:
+        """Read the request until a task wants to run, or until it is answered before its end."""
+        while request.life.state is State.BODY and not request.queue:
             message = await receive()
             if message["type"] == "http.disconnect":
-                self._lose(call)
+                self._disconnect(request)
                 return
             if message.get("body"):
-                self._host.receive(Body(call.exchange, message["body"]))
+                self._host.receive(Body(request.exchange, message["body"]))
             if not message.get("more_body", False):
-                call.is_read = True
-                self._host.receive(End(call.exchange))
+                self._step(request, Input.RECV_END)
+                self._host.receive(End(request.exchange))
 
-    async def _drain(self, call: AsgiRequest, receive: Receive, send: Send) -> None:
+    async def _drain(self, request: AsgiRequest, receive: Receive, send: Send) -> None:
         """Run what the request began, and send the response as it comes."""
         loop = self.loop
         async with loop.group() as runtime:
-            call.open(runtime)
+            request.open(runtime)
             listener: Spawned | None = None
-            self._watch.begin(call)
+            self._watch.begin(request)
             try:
-                await self._read(call, receive)
-                listener = runtime.spawn(self._listen(call, receive))
-                while call.running or not call.is_over:
-                    await self._send_ready(call, send)
-                    if call.running or not call.is_over:
-                        await call.wait(loop.runtime)
+                await self._read(request, receive)
+                listener = runtime.spawn(self._listen(request, receive))
+                while request.running or request.life.is_open:
+                    await self._send_ready(request, send)
+                    if request.running or request.life.is_open:
+                        await request.wait(loop.runtime)
             finally:
-                self._watch.end(call)
+                self._watch.end(request)
                 if listener is not None:
                     listener.cancel()
 
-    async def _listen(self, call: AsgiRequest, receive: Receive) -> None:
-        """Notice a client that goes away. What else it sends was answered already, and is passed over."""
+    async def _listen(self, request: AsgiRequest, receive: Receive) -> None:
+        """Notice a client that disconnects. A body that still comes was answered already, and is dropped."""
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._lose(call)
-        call.wake()
+        self._disconnect(request)
+        request.wake()
 
-    def _lose(self, call: AsgiRequest) -> None:
-        if not call.is_over:
-            call.is_over = True
-            self._host.receive(Reset(call.exchange))
+    def _disconnect(self, request: AsgiRequest) -> None:
+        if self._step(request, Input.RECV_LOSS) is Action.RESET:
+            self._host.receive(Reset(request.exchange))
 
-    async def _send_ready(self, call: AsgiRequest, send: Send) -> None:
-        """Send what there is of the response, about 64 KiB at a time: ``send`` waits until the server takes more."""
-        while not call.is_over and (items := self._host.responses_to_send(call.exchange)):
-            call.is_over = isinstance(items[-1], End)
+    async def _send_ready(self, request: AsgiRequest, send: Send) -> None:
+        """Send what the host has of the response, about 64 KiB at a time: ``send`` waits while the server is full."""
+        while request.life.is_open and (items := self._host.responses_to_send(request.exchange)):
             if isinstance(items[-1], Reset):
-                raise ConnectionAbortedError("the response broke off")  # how an application says so
+                self._step(request, Input.SEND_RESET)
+                raise ConnectionAbortedError("the response was aborted")  # tells the ASGI server to disconnect
+            if isinstance(items[-1], End):
+                self._step(request, Input.SEND_END)
             try:
-                await _send(items, send, is_head=call.is_head)
+                await _send(items, send, is_head=request.is_head)
             except OSError:
-                # So some servers say that the client is gone.
-                self._lose(call)
-                call.is_over = True
+                # ASGI servers may say so that the client has disconnected.
+                self._disconnect(request)
 
-    def _cut_off(self, call: AsgiRequest) -> None:
-        """Take note that a call was cancelled, or failed: what ran in it was cut off, and its sessions go on."""
-        self._lose(call)
+    def _abandon(self, request: AsgiRequest) -> None:
+        """Answer for the handlers of a request that was cancelled or failed. Its session continues."""
+        self._disconnect(request)
         self._host.fail_abandoned()
         if self._server.tasks is not None:
-            self._server.tasks.abandon(lambda handle: isinstance(handle, RequestTask) and handle.call is call)
+            self._server.tasks.abandon(lambda task: isinstance(task, RequestTask) and task.request is request)
 
-    def _finish(self, call: AsgiRequest) -> None:
-        call.is_done = True
-        del self._calls[call.exchange]
-        self._queue += call.queue
+    def _wake(self, exchange: Hashable) -> None:
+        request = self._requests.get(exchange)
+        if request is not None:
+            if request.life.state is State.BODY:
+                self._step(request, Input.SEND_HEAD)
+            request.wake()
 
-    def _put_tap(self, connection: ServerConnection) -> None:
+    def _step(self, request: AsgiRequest, event: Input) -> Action:
+        return request.life.step(event, 0.0)  # without timeouts, the time does not matter
+
+    def _attach_tap(self, connection: ServerConnection) -> None:
         try:
             attach_tap(connection, self._tap, self.now())
         except Exception as error:
-            report("a tap cannot hear of a session", error)
-
-    def _wake(self, exchange: Hashable) -> None:
-        call = self._calls.get(exchange)
-        if call is not None:
-            call.has_response = True
-            call.wake()
+            report("a tap cannot be attached to a session", error)
 
     def close(self, grace: float | None) -> None:
-        """End in order, at the loop's next turn."""
+        """End all sessions gracefully, at the loop's next turn."""
         if self._loop is None:
             self._host.close(grace)
         else:
             self._loop.runtime.call_soon(lambda: self._host.close(grace))
 
-    # The life around the calls
+    # The lifespan
 
     @contextlib.asynccontextmanager
-    async def living(self) -> AsyncIterator[None]:
-        """Have a place, for the length of a block, for what outlives its calls; at the end, end all sessions."""
-        self._enter()
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Let tasks outlive their requests for the length of a block; at its end, end all sessions."""
+        self._enter_loop()
         async with self.loop.group() as runtime:
-            self._home = home = AsgiRequest(0)
-            home.open(runtime)
-            self._watch.begin(home)
+            self._lifespan = lifespan = AsgiRequest(0)
+            lifespan.open(runtime)
+            self._watch.begin(lifespan)
             try:
-                async with self._with_tasks(home):
+                async with self._hosted_tasks(lifespan):
                     try:
                         yield
                     finally:
                         self._host.close(0)
             finally:
                 async with self.loop.last_moment(LAST_STORED):
-                    while home.running:
-                        await home.wait(self.loop.runtime)
-                self._home = None
-                home.is_done = True
-                self._watch.end(home)
-                for task in tuple(home.running):
+                    while lifespan.running:
+                        await lifespan.wait(self.loop.runtime)
+                self._lifespan = None
+                self._watch.end(lifespan)
+                for task in tuple(lifespan.running):
                     task.cancel()
 
-    def _with_tasks(self, home: AsgiRequest) -> contextlib.AbstractAsyncContextManager[None]:
-        """Let tasks that outlive their requests run, for a block, in the lifespan."""
+    def _hosted_tasks(self, lifespan: AsgiRequest) -> contextlib.AbstractAsyncContextManager[None]:
         tasks = self._server.tasks
         if tasks is None:
             return contextlib.nullcontext()
-        return hosted_tasks(tasks, TaskHost(AsgiRuntime(self, home), self.now), self._state, self.loop.last_moment)
+        return hosted_tasks(tasks, TaskHost(AsgiRuntime(self, lifespan), self.now), self._state, self.loop.last_moment)
 
     # The event loop
 
     @property
     def loop(self) -> EventLoop:
-        """The event loop. ``RuntimeError`` before the first call."""
+        """The event loop. Raises RuntimeError before the first request."""
         if self._loop is None:
             raise RuntimeError("no request has come yet: there is no event loop")
         return self._loop
 
     def now(self) -> float:
-        """Return the time, in seconds. It stands still between two event loops."""
+        """Return the time in seconds. It stands still between two event loops."""
         if self._loop is not None:
             self._now = self._loop.clock() + self._offset
         return self._now
 
-    def _enter(self) -> None:
-        """See that the event loop is the one in which all others are."""
+    def _enter_loop(self) -> None:
+        """Use the running event loop. Raises RuntimeError if requests are open in another one."""
         if self._loop is not None and self._loop.identity is loop_identity():
             return
-        if self._calls or self._home is not None:
+        if self._requests or self._lifespan is not None:
             raise RuntimeError("this application is being served in another event loop")
         self._loop = running_loop()
         self._offset = self._now - self._loop.clock()
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None], call: AsgiRequest | None = None) -> RequestTask:
-        """Run a coroutine in a call, or in the one that is current_request.
+    def spawn(self, coroutine: Coroutine[Any, Any, None], request: AsgiRequest | None = None) -> RequestTask:
+        """Run a coroutine in a request, by default the current one.
 
-        What nobody acts for runs in the lifespan, or in a call that is open, or in the next one.
+        Outside of requests it runs in the lifespan; without one in any open request, or in the next.
         """
         task = RequestTask(coroutine)
-        chosen = call or self._acting()
+        chosen = request or self._current_request()
         if chosen is None:
             self._queue.append(task)
         else:
             chosen.add(task)
         return task
 
-    def _acting(self) -> AsgiRequest | None:
-        call = current_request.get()
-        if call is not None and not call.is_done and self._calls.get(call.exchange) is call:
-            return call
-        return self._home or self._watch.somebody
+    def _current_request(self) -> AsgiRequest | None:
+        request = current_request.get()
+        if request is not None and self._requests.get(request.exchange) is request:
+            return request
+        return self._lifespan or self._watch.any_request
 
     # Time
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> Spawned:
-        """Run a function after so many seconds, or when the next call comes where none is open by then."""
-        return self._watch.set(self.now() + seconds, function)
+        """Call a function after ``seconds``; with no request open by then, when the next one comes."""
+        return self._watch.call_at(self.now() + seconds, function)
 
     def _expire(self) -> None:
         self._host.handle_timeout()
 
 
 class AsgiRuntime:
-    """The seam to the event loop, whichever it is: tasks live in the current request, or in a given one."""
+    """The ``Runtime`` of whichever event loop runs: tasks live in the current request, or in a given one."""
 
-    def __init__(self, site: AsgiServer, call: AsgiRequest | None = None) -> None:
-        self._site = site
-        self._call = call
+    def __init__(self, server: AsgiServer, request: AsgiRequest | None = None) -> None:
+        self._server = server
+        self._request = request
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> RequestTask:
-        """Run a coroutine as a task of its own."""
-        return self._site.spawn(coroutine, self._call)
+        """Run a coroutine as a task."""
+        return self._server.spawn(coroutine, self._request)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> Spawned:
-        """Run a function after so many seconds."""
-        return self._site.call_later(seconds, function)
+        """Call a function after ``seconds``."""
+        return self._server.call_later(seconds, function)
 
     def one_shot(self) -> OneShot:
         """Return a value to wait for."""
-        return self._site.loop.runtime.one_shot()
+        return self._server.loop.runtime.one_shot()
 
     def sleep(self, seconds: float) -> Awaitable[None]:
-        """Wait for so long."""
-        return self._site.loop.runtime.sleep(seconds)
+        """Wait for ``seconds``."""
+        return self._server.loop.runtime.sleep(seconds)
 
     def entropy(self, size: int) -> bytes:
-        """Return bytes that nobody can guess."""
+        """Return unguessable bytes."""
         return os.urandom(size)
 
     def wall_clock(self) -> float:
-        """Return the time of day."""
+        """Return Unix time."""
         return time.time()
 
     def to_thread(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run a blocking function in a thread; a cancelled wait abandons it."""
-        return self._site.loop.runtime.to_thread(function)
+        return self._server.loop.runtime.to_thread(function)
 
     def from_thread(self, function: Callable[[], T]) -> T:
         """Run a function in the loop's thread, from any other."""
-        return self._site.loop.runtime.from_thread(function)
+        return self._server.loop.runtime.from_thread(function)
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Run a function at the loop's next turn."""
-        self._site.loop.runtime.call_soon(function)
+        """Call a function at the loop's next turn."""
+        self._server.loop.runtime.call_soon(function)
 
 
 async def _send(items: list[ResponseItem], send: Send, *, is_head: bool) -> None:

@@ -408,7 +408,7 @@ def test_tap_is_attached_to_each_session(caplog: pytest.LogCaptureFixture) -> No
     with caplog.at_level(logging.ERROR, "mcpio"):
         in_virtual_time(main)
     assert [any("tools/call" in line for line in each) for each in lines] == [True, True]
-    assert [record.getMessage() for record in caplog.records] == ["a tap cannot hear of a session"]
+    assert [record.getMessage() for record in caplog.records] == ["a tap cannot be attached to a session"]
 
 
 def test_closed_listeners_end_the_server() -> None:

@@ -153,7 +153,7 @@ class HttpConnectionHandler:
         try:
             attach_tap(connection, self._options.tap, trio.current_time())
         except Exception as error:
-            report("a tap cannot hear of a session", error)
+            report("a tap cannot be attached to a session", error)
 
 
 def _wake(exchange: Hashable) -> None:
