@@ -104,7 +104,7 @@ class Observation:
                     self._report(f"a tap failed in {what}, and is switched off", error)
 
 
-def add_tap(connection: Connection, tap: Tap, *, now: float = 0.0, report: Reporter | None = None) -> Observation:
+def add_tap(connection: Connection, tap: Tap, now: float = 0.0, *, report: Reporter | None = None) -> Observation:
     """Let a tap hear of everything that passes a connection from here on.
 
     ``now`` is the time on the connection's clock: a recording begins there. ``report`` is called once if the tap fails;
