@@ -1,7 +1,7 @@
 """The engine's tables as drawings and as plain tables.
 
-Both take the name of a table in ``mcpio.engine.table`` or ``task_table``, and the member of its keys' first column to
-show: ``TABLE CLIENT``.
+Both take the name of a table in ``mcpio.engine.table`` or ``task_records``, and the member of its keys' first column to
+show: ``TABLE CLIENT``. A table whose keys have two columns is shown whole, as ``BOTH``.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 
 from state_svg import Transition, draw
 
-from mcpio.engine import table, task_table
+from mcpio.engine import table, task_records
 
-MODULES = (table, task_table)
+MODULES = (table, task_records)
 
-Table = Mapping[tuple[enum.Enum, enum.Enum, enum.Enum], enum.Enum]
+Table = Mapping[tuple[enum.Enum, ...], enum.Enum]
 
 
 def rows(table_name: str, member: str) -> tuple[list[str], list[Transition]]:
     """Return the states of a table in their declared order, and the transitions of one member of its first column."""
     module = next(each for each in MODULES if hasattr(each, table_name))
     all_rows: Table = getattr(module, table_name)
-    mine = {(state, given): goal for (axis, state, given), goal in all_rows.items() if axis.name == member}
+    mine = {key[-2:]: goal for key, goal in all_rows.items() if (key[0].name if len(key) == 3 else "BOTH") == member}
     if not mine:
         raise ValueError(f"{table_name} has no rows for {member}")
     order: list[Any] = list(type(next(iter(mine.values()))))

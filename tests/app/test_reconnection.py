@@ -49,7 +49,7 @@ class Wire:
         self.reports.append(message)
 
     def close(self, grace: float) -> None:
-        self.connection.close(0.0, grace)
+        self.connection.close(0.0, grace=grace)
 
     async def wait_closed(self) -> None:
         """It is."""

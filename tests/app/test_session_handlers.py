@@ -14,7 +14,7 @@ from unchecked import unchecked
 from mcpio.app.context import Context
 from mcpio.app.server import Server
 from mcpio.asyncio import AsyncioRuntime
-from mcpio.engine.connection import DEFAULT
+from mcpio.engine.limits import DEFAULT
 from mcpio.errors import LocalProtocolError, Refusal, RequestError
 from mcpio.events import RequestFailed
 from mcpio.testing import ManualCancelled

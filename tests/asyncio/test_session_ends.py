@@ -241,7 +241,7 @@ def test_a_peer_that_does_not_read_holds_up_nobody_and_no_timeout() -> None:
         async with raw_client(server, narrow=True) as (raw, session):
             await raw.send(*[call(number, "large", size=1_000_000) for number in range(1, 5)])
             await settle()
-            assert session.connection.queued_bytes > 0
+            assert session.connection.stats.queued_bytes > 0
             async with conversation(server) as client:
                 assert (await client.call_tool("large", {"size": 1_000_000})).text == "x" * 1_000_000
             raw.reader._limit = 1 << 21  # type: ignore[attr-defined]  # how long a line may be, which has no setter

@@ -66,7 +66,7 @@ class End:
         self.wake.set()
 
     def close(self, grace: float = 5) -> None:
-        self.conn.close(now(), grace)
+        self.conn.close(now(), grace=grace)
         self.wake.set()
 
     def heard(self, kind: type[Any]) -> list[Any]:
@@ -201,7 +201,7 @@ def test_the_output_for_a_peer_that_stops_reading_is_bounded() -> None:
                     is_full = True
                 await asyncio.sleep(0)
             assert is_full
-            assert far.conn.queued_bytes < 100_000
+            assert far.conn.stats.queued_bytes < 100_000
             far.close()
             (await over).abort()
             assert len(far.heard(RequestFailed)) == cookie

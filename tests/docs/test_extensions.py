@@ -21,7 +21,7 @@ from sphinx.pycode import ModuleAnalyzer
 from state_svg import Transition, draw
 from tree import modules, settings
 
-from mcpio.engine.table import REQUEST_TABLE, TABLE
+from mcpio.engine.table import LIFE_TABLE, REQUEST_TABLE, TABLE
 from mcpio.methods import METHODS
 from mcpio.revisions import REVISIONS, Revision
 
@@ -36,6 +36,7 @@ def words(svg: str) -> str:
 @pytest.mark.parametrize(
     ("table", "member"),
     [
+        ("LIFE_TABLE", "BOTH"),
         ("TABLE", "CLIENT"),
         ("TABLE", "SERVER"),
         ("REQUEST_TABLE", "OUTGOING"),
@@ -53,11 +54,15 @@ def test_a_drawing_has_every_state_and_every_input(table: str, member: str) -> N
 def test_every_row_of_the_tables_is_listed() -> None:
     listed = [
         row
-        for table, members in (("TABLE", ("CLIENT", "SERVER")), ("REQUEST_TABLE", ("OUTGOING", "INCOMING")))
+        for table, members in (
+            ("LIFE_TABLE", ("BOTH",)),
+            ("TABLE", ("CLIENT", "SERVER")),
+            ("REQUEST_TABLE", ("OUTGOING", "INCOMING")),
+        )
         for member in members
         for row in state_diagrams.rows(table, member)[1]
     ]
-    assert len(listed) == len(TABLE) + len(REQUEST_TABLE)
+    assert len(listed) == len(LIFE_TABLE) + len(TABLE) + len(REQUEST_TABLE)
 
 
 def test_a_table_without_such_rows_is_refused() -> None:

@@ -124,7 +124,7 @@ def test_what_waits_for_a_peer_that_stops_reading_is_bounded(program: Program) -
                 break
             asked += 1
         assert 0 < asked < 10_000
-        assert far.do(lambda: far.app.conn.queued_bytes) < 100_000
+        assert far.do(lambda: far.app.conn.stats.queued_bytes) < 100_000
     far.join()
     assert len(far.app.of(RequestFailed)) >= asked
 
@@ -144,7 +144,7 @@ def test_a_peer_that_asks_and_does_not_read_is_not_read_either(program: Program)
         for _ in range(200):  # turns in which it might go on reading
             far.do(lambda: None)
         assert asking.is_alive()
-        assert high_water < far.do(lambda: far.app.conn.queued_bytes) < 10 * high_water
+        assert high_water < far.do(lambda: far.app.conn.stats.queued_bytes) < 10 * high_water
         with here.makefile("rb") as lines:
             for n in range(2, count):
                 assert next(lines).startswith(b'{"jsonrpc":"2.0","id":%d,"result":{"text":"xx' % n)

@@ -125,7 +125,7 @@ def test_the_peer_cannot_make_it_raise_and_the_end_is_the_last_event(kind: str, 
             case "write":
                 ends += connection.data_to_send(value).count(None)
             case "close":
-                connection.close(0.0, value)
+                connection.close(0.0, grace=value)
             case _ if connection.phase is Phase.OPERATING:
                 connection.send_request(PingRequest(), now=0.0, progress=True)
         deadline = connection.next_deadline()

@@ -12,13 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from task_keeper import BAD, GOOD, WRONG, Keeper
 
 from mcpio.engine.task_records import (
+    TASK_TABLE,
     Owner,
     StoreDelete,
     TaskChanged,
     TaskOutcome,
     TaskReplied,
+    TaskState,
 )
-from mcpio.engine.task_table import TASK_TABLE, TaskState
 from mcpio.errors import LocalProtocolError, RequestError
 
 

@@ -10,9 +10,9 @@ from wires import client, feed, note, request, result, sent, server
 
 from mcpio.engine.batches import Batches, BatchItem, as_item
 from mcpio.engine.client import ClientConnection
-from mcpio.engine.connection import DEFAULT, Connection
+from mcpio.engine.connection import Connection
 from mcpio.engine.ledger import MESSAGE_COST
-from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.limits import DEFAULT, Limits, Timeout
 from mcpio.engine.snapshot import BatchState
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestCancelled, RequestError, RequestTimeout
 from mcpio.events import IncomingId, OutgoingId, ProgressReceived, RequestFailed, ResponseReceived

@@ -197,7 +197,7 @@ def test_dropped_log_messages_are_counted() -> None:
     server = operating_server(queued_logs=2)
     for number in range(5):
         server.send_notification(LoggingMessageNotification("info", number))
-    assert server.dropped_logs == 3
+    assert server.stats.dropped_logs == 3
     assert [message["params"]["data"] for message in sent(server)] == [3, 4]
 
 
@@ -254,7 +254,7 @@ def test_a_clock_may_start_anywhere_and_one_that_goes_back_moves_nothing() -> No
 def test_a_grace_is_a_time_and_a_wrong_one_changes_nothing(grace: float) -> None:
     server = operating_server()
     with pytest.raises(LocalProtocolError, match="a time is a number of seconds"):
-        server.close(0.0, grace)
+        server.close(0.0, grace=grace)
     assert server.phase is Phase.OPERATING
 
 
@@ -263,11 +263,11 @@ def test_a_grace_is_a_time_and_a_wrong_one_changes_nothing(grace: float) -> None
 
 def test_what_came_in_and_went_out_is_counted() -> None:
     connection = operating()
-    counted = connection.received_bytes, connection.sent_bytes
-    assert (connection.last_received_at, connection.queued_bytes) == (0.0, 0)
+    counted = connection.stats.received_bytes, connection.stats.sent_bytes
+    assert (connection.last_received_at, connection.stats.queued_bytes) == (0.0, 0)
     connection.receive_data(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n', 3.0)
     list(connection.events())
-    waiting = connection.queued_bytes
+    waiting = connection.stats.queued_bytes
     (chunk,) = connection.data_to_send()
     connection.receive_message('{"jsonrpc":"2.0","id":1,"method":"ping"}', 4.0)
     list(connection.events())
@@ -275,6 +275,6 @@ def test_what_came_in_and_went_out_is_counted() -> None:
     assert chunk is not None
     assert message is not None
     assert (connection.last_received_at, waiting) == (4.0, len(chunk) - 1 + MESSAGE_COST)
-    assert connection.received_bytes - counted[0] == 41 + 40
-    assert connection.sent_bytes - counted[1] == len(chunk) - 1 + len(message.text)
+    assert connection.stats.received_bytes - counted[0] == 41 + 40
+    assert connection.stats.sent_bytes - counted[1] == len(chunk) - 1 + len(message.text)
     assert new_server().last_received_at is None

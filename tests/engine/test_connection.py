@@ -12,8 +12,8 @@ from wires import INFO, call, feed, result, sent
 
 from mcpio.engine.batches import BatchItem
 from mcpio.engine.client import ClientConnection
-from mcpio.engine.connection import DEFAULT, Connection
-from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.connection import Connection
+from mcpio.engine.limits import DEFAULT, Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.pending import Pending
 from mcpio.engine.server import ServerConnection
@@ -403,7 +403,7 @@ def test_looking_changes_nothing() -> None:
         assert connection.peer is not None
         assert connection.peer.info.name == "c"
         assert (connection.wants_read, connection.wants_write, connection.closed) == (True, False, False)
-        assert connection.dropped_logs == 0
+        assert connection.stats.dropped_logs == 0
 
 
 # The state as a value
@@ -464,7 +464,7 @@ def test_a_batch_is_sent_as_a_whole_and_answered_as_a_whole() -> None:
         joins.send_result(event_id, CallToolResult(()))
     assert [[answer["id"] for answer in message] for message in sent(joins)] == [[1, 2]]
     connection.can_reach = lambda via: via is not None
-    with pytest.raises(NoBackChannel, match="what belongs to no request"):
+    with pytest.raises(NoBackChannel, match="belongs to no request"):
         connection.send_batch([PingRequest()], now=0.0)
 
 

@@ -54,7 +54,7 @@ def test_what_cannot_get_out_is_refused_where_it_is_sent(act: Any) -> None:
 
     connection.can_reach = can_reach
     before = connection.pending
-    with pytest.raises(NoBackChannel, match="the transport has no way to the peer for what belongs to no request"):
+    with pytest.raises(NoBackChannel, match="no way to the peer for a message that belongs to no request"):
         act(connection)
     assert (connection.pending, sent(connection)) == (before, [])
     act(connection, asked.id)

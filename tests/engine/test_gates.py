@@ -5,17 +5,16 @@ from typing import Any
 
 import pytest
 
+from mcpio.engine.admission import offered
 from mcpio.engine.gates import (
     addressed_to,
-    offers,
-    receivable,
     why_no_task,
     why_not_asked,
     why_not_sent,
     why_not_served,
 )
 from mcpio.engine.table import Role
-from mcpio.methods import METHODS, Direction, Kind, Method
+from mcpio.methods import METHODS, Direction, Method
 from mcpio.revisions import (
     HANDSHAKE_REVISIONS,
     REV_2024_11_05,
@@ -117,48 +116,7 @@ def test_completions_need_no_capability_before_they_had_one() -> None:
     method, none = METHODS["completion/complete"], ServerCapabilities()
     assert why_not_sent(method, Role.CLIENT, REV_2024_11_05, ClientCapabilities(), none) is None
     assert why_not_sent(method, Role.CLIENT, REV_2025_03_26, ClientCapabilities(), none) is not None
-    assert receivable(Role.SERVER, REV_2024_11_05)["completion/complete"] == (method, ())
-
-
-@pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS, ids=str)
-def test_a_role_receives_just_the_requests_that_the_other_may_send(role: Role, revision: Revision) -> None:
-    table = receivable(role, revision)
-    for method in METHODS.values():
-        sendable = method.kind is Kind.REQUEST and (
-            why_not_sent(method, other(role), revision, EVERYTHING[other(role)], EVERYTHING[role]) is None
-        )
-        assert (method.name in table) == sendable
-        if sendable:
-            assert table[method.name] == (method, method.capability_in(revision))
-    assert receivable(role, revision) is table
-
-
-def test_requests_of_the_stateless_era_are_not_received_in_a_handshake_session() -> None:
-    assert "server/discover" not in receivable(Role.SERVER, REV_2025_11_25)
-    assert "server/discover" in receivable(Role.SERVER, REV_2026_07_28)
-    assert "elicitation/create" not in receivable(Role.CLIENT, REV_2025_03_26)
-    assert "elicitation/create" in receivable(Role.CLIENT, REV_2025_06_18)
-
-
-@pytest.mark.req("CAP-01", "CAP-07")
-@pytest.mark.parametrize(
-    ("own", "path", "declared"),
-    [
-        (ServerCapabilities(), (), True),
-        (ServerCapabilities(), ("tools",), False),
-        (ServerCapabilities(), ("no_such_thing",), False),
-        (ServerCapabilities(tools=ToolsCapability()), ("tools",), True),
-        (ServerCapabilities(logging={}), ("logging",), True),
-        (ServerCapabilities(resources=ResourcesCapability()), ("resources", "subscribe"), False),
-        (ServerCapabilities(resources=ResourcesCapability(subscribe=False)), ("resources", "subscribe"), False),
-        (ServerCapabilities(resources=ResourcesCapability(subscribe=True)), ("resources", "subscribe"), True),
-    ],
-)
-def test_an_empty_object_declares_and_absence_or_false_does_not(
-    own: ServerCapabilities, path: tuple[str, ...], declared: bool
-) -> None:
-    assert offers(own, path) is declared
+    assert "completion/complete" in offered(Role.SERVER, REV_2024_11_05, none)
 
 
 def test_what_is_for_both_is_addressed_to_either() -> None:

@@ -261,7 +261,7 @@ class Joined(RuleBasedStateMachine):
     @rule(who=st.integers(0, 1), grace=st.sampled_from([0.0, 2.0, None]), dice=st.integers(0, 5))
     def close(self, who: int, grace: float | None, dice: int) -> None:
         if dice == 0:
-            self.sides[who].connection.close(self.now, grace)
+            self.sides[who].connection.close(self.now, grace=grace)
 
     @rule(who=st.integers(0, 1), how=st.integers(0, 20))
     def break_off(self, who: int, how: int) -> None:

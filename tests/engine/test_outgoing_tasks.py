@@ -10,11 +10,13 @@ from wires import INFO, feed, note, one, request, result, sent
 
 from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
+from mcpio.engine.handshake import Handshake
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.engine.outgoing_tasks import OutgoingTasks
 from mcpio.engine.pending import OutgoingRequest
 from mcpio.engine.server import ServerConnection
+from mcpio.engine.table import Role
 from mcpio.errors import InvalidMessage, LocalProtocolError, RequestCancelled, RequestError, RequestTimeout
 from mcpio.events import (
     IgnoreReason,
@@ -483,7 +485,8 @@ def test_a_snapshot_from_before_there_were_tasks_is_read() -> None:
 
 def test_what_is_forgotten_is_gone() -> None:
     tasks = OutgoingTasks(5)
-    one = OutgoingRequest(OutgoingId(1), "tools/call", METHODS["tools/call"], None)
+    dialogue = Handshake(Role.CLIENT, ClientCapabilities(), None)
+    one = OutgoingRequest(OutgoingId(1), "tools/call", METHODS["tools/call"], None, dialogue)
     tasks.add(one, "a")
     assert (len(tasks), list(tasks), tasks.get(1), one.task) == (1, [one], one, "a")
     assert tasks.pop(1) is one

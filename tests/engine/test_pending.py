@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpio.engine.ledger import Held
+from mcpio.engine.handshake import Handshake
+from mcpio.engine.ledger import REQUEST_COST, Held
 from mcpio.engine.limits import Timeout
 from mcpio.engine.pending import (
     NOT_YET,
@@ -21,10 +22,14 @@ from mcpio.engine.pending import (
     Unanswered,
 )
 from mcpio.engine.snapshot import IncomingState, OutgoingState
-from mcpio.engine.table import RequestInput, RequestState
+from mcpio.engine.table import RequestInput, RequestState, Role
 from mcpio.engine.timers import Timers
 from mcpio.events import IncomingId, OutgoingId
 from mcpio.methods import METHODS
+from mcpio.types.lifecycle import ServerCapabilities
+
+DIALOGUE = Handshake(Role.SERVER, ServerCapabilities(), None)
+CONTEXT: Any = None
 
 # Requests of our own
 
@@ -35,7 +40,7 @@ def ours(retired: int = 3) -> tuple[OutgoingRequests, Timers[int]]:
 
 
 def ask(requests: OutgoingRequests, timeout: Timeout | None = None, now: float = 0.0) -> OutgoingRequest:
-    request = OutgoingRequest(requests.next_id, "tools/list", METHODS["tools/list"], "cookie")
+    request = OutgoingRequest(requests.next_id, "tools/list", METHODS["tools/list"], "cookie", DIALOGUE)
     requests.add(request, timeout or Timeout(None), now)
     return request
 
@@ -159,7 +164,8 @@ def test_requests_of_our_own_survive_as_a_value_with_what_is_left_of_their_time(
     assert json.loads(json.dumps([attrs.asdict(state) for state in states]))[1]["progress"] == 3
 
     again, timers = ours()
-    again.load(states, requests.next_id, retired, now=1000.0)
+    again.load(states, 1000.0, DIALOGUE)
+    again.load_ids(requests.next_id, retired)
     assert again.save(1000.0) == (states, retired)
     assert (again.next_id, again.state_of(1), len(again)) == (5, RequestState.TIMED_OUT, 3)
     assert timers.next() == 1002.0
@@ -176,7 +182,7 @@ def test_an_empty_table_of_our_own_is_an_empty_value() -> None:
     requests, _ = ours()
     assert requests.save(0.0) == ([], {})
     again, timers = ours()
-    again.load([], 9, {}, now=0.0)
+    again.load_ids(9, {})
     assert (len(again), again.next_id, timers.next()) == (0, 9, None)
     assert again.state_of(8) is RequestState.ANSWERED
 
@@ -192,8 +198,17 @@ def test_no_container_is_held_where_nothing_runs() -> None:
 # The peer's requests
 
 
+def incoming(id: IncomingId, wire_id: int | str, name: str, token: int | str | None, via: Hashable) -> IncomingRequest:
+    return IncomingRequest(id, wire_id, name, METHODS.get(name), token, via, REQUEST_COST, DIALOGUE, CONTEXT)
+
+
+def migrate(old: IncomingRequests, new: IncomingRequests) -> None:
+    new.load(old.save(), DIALOGUE, CONTEXT)
+    new.load_ids(old.next_id, old.save_finished(), old.save_answered())
+
+
 def come(requests: IncomingRequests, wire_id: int | str, via: Hashable = None) -> IncomingRequest:
-    request = IncomingRequest(requests.next_id, wire_id, "tools/call", METHODS["tools/call"], None, via)
+    request = incoming(requests.next_id, wire_id, "tools/call", None, via)
     requests.add(request)
     return request
 
@@ -281,11 +296,11 @@ def test_the_peers_requests_survive_as_a_value() -> None:
     for wire_id in ("done", 5):
         requests.finish(come(requests, wire_id), RequestInput.SEND_RESULT)
     requests.finish(come(requests, 6), RequestInput.RECV_CANCEL)
-    plain, busy = come(requests, 7), IncomingRequest(IncomingId(5), "b", "custom", None, "token", "exchange")
+    plain, busy = come(requests, 7), incoming(IncomingId(5), "b", "custom", "token", "exchange")
     requests.add(busy)
     busy.progress = 0.5
     again = IncomingRequests(Held())
-    again.load(requests.save(), requests.next_id, requests.save_finished(), requests.save_answered())
+    migrate(requests, again)
     assert again.save() == requests.save()
     assert again.save_finished() == ["done", 5, 6]
     assert again.save_answered() == [1, 2]
@@ -296,7 +311,7 @@ def test_the_peers_requests_survive_as_a_value() -> None:
 
 def test_a_value_may_name_answers_that_nobody_remembers_any_more() -> None:
     requests = IncomingRequests(Held())
-    requests.load([], 100, [], [1, 35, 36, 99, 100, -3])
+    requests.load_ids(100, [], [1, 35, 36, 99, 100, -3])
     assert requests.save_answered() == [36, 99]
 
 
@@ -332,7 +347,7 @@ def test_whatever_comes_and_ends_the_table_is_a_mapping_by_exchange_and_id(steps
                 answered.add(request.id)
         elif what == "migrate":
             again = IncomingRequests(Held())
-            again.load(requests.save(), requests.next_id, requests.save_finished(), requests.save_answered())
+            migrate(requests, again)
             requests = again
             running = {(request.via, request.wire_id): request for request in requests}
         assert list(requests) == sorted(running.values(), key=lambda request: request.id)

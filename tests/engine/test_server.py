@@ -298,7 +298,7 @@ def test_a_handshake_that_another_connection_had_is_taken_for_done() -> None:
     assert (connection.revision, connection.phase) == (REV_2025_06_18, Phase.OPERATING)
     assert connection.peer is not None
     assert (connection.peer.info, connection.peer.capabilities) == (INFO, ClientCapabilities(roots=RootsCapability()))
-    with pytest.raises(LocalProtocolError, match="cannot assume a handshake in phase operating"):
+    with pytest.raises(LocalProtocolError, match="cannot skip the handshake in phase operating"):
         connection.skip_handshake(REV_2025_06_18)
     (again,) = feed(connection, initialize("2025-06-18"))
     assert (again.error.code, connection.phase) == (-32600, Phase.OPERATING)

@@ -33,7 +33,9 @@ from mcpio.types.tools import CallToolRequest, CallToolResult
 
 def engine_weight(connection: Connection) -> int:
     """Return the weight of an engine. Tables that are made once for all are not its own."""
-    return weight(connection, {id(connection._row), id(getattr(connection, "_receivable", None))})
+    handshake = connection._handshake
+    shared: list[Any] = [connection._admission, None if handshake is None else handshake._offered]
+    return weight(connection, set(map(id, shared)))
 
 
 def call(id: Any, **meta: Any) -> dict[str, Any]:

@@ -11,10 +11,12 @@ from mcpio.engine.client import ClientConnection
 from mcpio.engine.connection import Connection
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import (
+    LIFE_TABLE,
     REQUEST_TABLE,
     TABLE,
     Direction,
     Input,
+    Life,
     Phase,
     RequestInput,
     RequestState,
@@ -44,7 +46,7 @@ NEW, INITIALIZING, OPERATING, CLOSING, CLOSED = Phase
 
 EXPECTED: dict[Input, dict[tuple[Role, Phase], Phase]] = {
     Input.SEND_INITIALIZE: {(C, NEW): INITIALIZING},
-    Input.SEND_ASSUMPTION: {(S, NEW): OPERATING},
+    Input.SEND_SKIP: {(S, NEW): OPERATING},
     Input.SEND_PING: {(role, phase): phase for role in Role for phase in (INITIALIZING, OPERATING)},
     Input.SEND_REQUEST: {(role, OPERATING): OPERATING for role in Role},
     Input.SEND_LOG: {
@@ -52,44 +54,56 @@ EXPECTED: dict[Input, dict[tuple[Role, Phase], Phase]] = {
         **{(role, phase): phase for role in Role for phase in (OPERATING, CLOSING)},
     },
     Input.SEND_NOTIFICATION: {(role, phase): phase for role in Role for phase in (OPERATING, CLOSING)},
-    Input.SEND_RESPONSE: {(role, phase): phase for role in Role for phase in (OPERATING, CLOSING)},
-    Input.SEND_CLOSE: {(role, phase): CLOSED if phase is CLOSED else CLOSING for role in Role for phase in Phase},
+    Input.SEND_CLOSE: {(role, phase): CLOSING for role in Role for phase in (*OPEN, CLOSING)},
     Input.SEND_END: {(role, CLOSING): CLOSED for role in Role},
-    Input.SEND_ABORT: {(role, phase): CLOSED for role in Role for phase in Phase},
+    Input.SEND_ABORT: {(role, phase): CLOSED for role in Role for phase in (*OPEN, CLOSING)},
     Input.RECV_INITIALIZE: {(S, NEW): INITIALIZING},
     Input.RECV_INITIALIZE_RESULT: {(C, INITIALIZING): OPERATING},
     Input.RECV_INITIALIZED: {(S, INITIALIZING): OPERATING, (S, OPERATING): OPERATING},
-    Input.RECV_PING: {(role, phase): phase for role in Role for phase in (*OPEN, CLOSING)},
     Input.RECV_REQUEST: {(S, INITIALIZING): OPERATING, **{(role, OPERATING): OPERATING for role in Role}},
-    Input.RECV_NOTIFICATION: {(role, phase): phase for role in Role for phase in (*OPEN, CLOSING)},
-    Input.RECV_END: {(role, phase): CLOSED if phase is CLOSED else CLOSING for role in Role for phase in Phase},
+    Input.RECV_END: {(role, phase): CLOSING for role in Role for phase in (*OPEN, CLOSING)},
     Input.RECV_SESSION_LOSS: {(C, INITIALIZING): NEW, (C, OPERATING): NEW},
-    Input.RECV_LOSS: {(role, phase): CLOSED for role in Role for phase in Phase},
+    Input.RECV_LOSS: {(role, phase): CLOSED for role in Role for phase in (*OPEN, CLOSING)},
 }
+"""What both tables together say of each visible phase."""
+
+
+def next_phase(role: Role, phase: Phase, what: Input) -> Phase | None:
+    """Return where the tables lead from a visible phase: the life of the connection first, then the handshake."""
+    life = {CLOSING: Life.CLOSING, CLOSED: Life.CLOSED}.get(phase, Life.OPEN)
+    to = LIFE_TABLE.get((life, what))
+    if to is not None:
+        return Phase[to.name]
+    return TABLE.get((role, phase, what))
 
 
 @pytest.mark.req("LIFE-01")
-def test_no_place_of_the_table_is_unconsidered() -> None:
+def test_the_tables_have_exactly_the_expected_rows() -> None:
     assert list(EXPECTED) == list(Input)
     for role, phase, what in PRODUCT:
-        assert TABLE.get((role, phase, what)) is EXPECTED[what].get((role, phase)), (role, phase, what)
+        assert next_phase(role, phase, what) is EXPECTED[what].get((role, phase)), (role, phase, what)
+
+
+def test_no_input_has_a_row_in_both_tables_for_an_open_connection() -> None:
+    lives = {what for life, what in LIFE_TABLE if life is Life.OPEN}
+    assert lives.isdisjoint(what for _, _, what in TABLE)
+    assert {phase for _, phase, _ in TABLE} | set(TABLE.values()) == set(OPEN)
 
 
 def test_the_end_is_reached_from_everywhere_and_never_left() -> None:
-    for role, phase in itertools.product(Role, Phase):
-        assert TABLE[role, phase, Input.SEND_ABORT] is CLOSED
-        assert TABLE[role, phase, Input.RECV_LOSS] is CLOSED
-    for (_, phase, _), to in TABLE.items():
-        assert phase is not CLOSED or to is CLOSED
-        assert phase is not CLOSING or to in (CLOSING, CLOSED)
+    for life in (Life.OPEN, Life.CLOSING):
+        assert LIFE_TABLE[life, Input.SEND_ABORT] is Life.CLOSED
+        assert LIFE_TABLE[life, Input.RECV_LOSS] is Life.CLOSED
+    assert all(life is not Life.CLOSED for life, _ in LIFE_TABLE)
+    assert all(to is not Life.OPEN for to in LIFE_TABLE.values())
 
 
-def test_every_phase_but_the_first_is_reached_and_none_is_entered_twice_in_one_session() -> None:
+def test_no_phase_is_entered_twice_in_one_session() -> None:
     order = list(Phase)
     for role in Role:
         rows = [(phase, what, to) for (who, phase, what), to in TABLE.items() if who is role and phase is not to]
         steps = [(phase, to) for phase, what, to in rows if what is not Input.RECV_SESSION_LOSS]
-        assert {to for _, to in steps} == set(Phase) - {NEW}
+        assert {to for _, to in steps} == {INITIALIZING, OPERATING}
         assert all(order.index(phase) < order.index(to) for phase, to in steps)
 
 
@@ -99,7 +113,7 @@ def test_the_name_of_an_input_says_whose_it_is() -> None:
 
 
 def test_words_hash_by_identity_and_the_module_needs_nothing() -> None:
-    assert all(hash(word) == object.__hash__(word) for word in (*Role, *Phase, *Input, *RequestState))
+    assert all(hash(word) == object.__hash__(word) for word in (*Role, *Life, *Phase, *Input, *RequestState))
     assert {name for name in vars(table) if not name.startswith("_")} == {*table.__all__, "enum"}
 
 
@@ -111,7 +125,7 @@ def test_a_request_has_one_outcome() -> None:
         assert state is RequestState.RUNNING
         assert direction in Direction
         assert to in RequestState
-    assert {to for _, to in REQUEST_TABLE.items()} == set(RequestState)
+    assert set(REQUEST_TABLE.values()) == set(RequestState) - {RequestState.RUNNING}
 
 
 @pytest.mark.req("CANC-02")
@@ -120,7 +134,6 @@ def test_only_the_side_that_asked_can_cancel_or_run_out_of_time() -> None:
     for direction, _, what in REQUEST_TABLE:
         inputs[direction].add(what)
     assert inputs[Direction.OUTGOING] == {
-        RequestInput.RECV_PROGRESS,
         RequestInput.RECV_RESULT,
         RequestInput.RECV_ERROR,
         RequestInput.SEND_CANCEL,
@@ -185,7 +198,7 @@ def act(connection: Connection, what: Input) -> None:
                 connection.send_initialize(now=0.0)
             else:
                 raise LocalProtocolError("a server has no such verb")
-        case Input.SEND_ASSUMPTION:
+        case Input.SEND_SKIP:
             if isinstance(connection, ServerConnection):
                 connection.skip_handshake(REV_2025_11_25)
             else:
@@ -198,8 +211,6 @@ def act(connection: Connection, what: Input) -> None:
             connection.send_notification(LoggingMessageNotification("info", 1))
         case Input.SEND_NOTIFICATION:
             connection.send_notification(RootsListChangedNotification() if is_client else ToolListChangedNotification())
-        case Input.SEND_RESPONSE:
-            connection.send_error(IncomingId(1), RequestError(1, "x"))
         case Input.SEND_CLOSE:
             connection.close(0.0)
         case Input.SEND_END:
@@ -230,8 +241,6 @@ RECEIVED: dict[Input, Any] = {
         },
     },
     Input.RECV_INITIALIZED: {"jsonrpc": "2.0", "method": "notifications/initialized"},
-    Input.RECV_PING: {"jsonrpc": "2.0", "id": "p", "method": "ping"},
-    Input.RECV_NOTIFICATION: {"jsonrpc": "2.0", "method": "notifications/any"},
     Input.RECV_END: None,
     Input.RECV_LOSS: None,
 }
@@ -248,12 +257,11 @@ def test_what_the_table_does_not_let_us_do_is_refused_and_changes_nothing(
     connection = machine(role, phase)
     if what is Input.SEND_END and phase is CLOSING:
         connection.send_error(IncomingId(1), RequestError(1, "x"))
-    to = TABLE.get((role, phase, what))
-    refused = (what is Input.SEND_LOG and role is C) or (what is Input.SEND_RESPONSE and phase is OPERATING)
-    if what is Input.SEND_END or (what is Input.SEND_RESPONSE and phase is CLOSED):
-        # Writing asks for the end, and an answer that comes after the end is dropped.
+    to = next_phase(role, phase, what)
+    if what is Input.SEND_END or (phase is CLOSED and what in (Input.SEND_CLOSE, Input.SEND_ABORT)):
+        # Writing asks for the end, and closing is legal any number of times.
         act(connection, what)
-    elif to is None or refused:
+    elif to is None or (what is Input.SEND_LOG and role is C):
         with pytest.raises((LocalProtocolError, NoBackChannel)):
             act(connection, what)
     else:
@@ -277,7 +285,7 @@ def test_whatever_comes_in_has_a_reaction_in_every_phase(role: Role, phase: Phas
     else:
         connection.receive_message(json.dumps(RECEIVED.get(what, request)), 0.0)
     events = list(connection.events())
-    to = TABLE.get((role, phase, what), phase)
+    to = next_phase(role, phase, what) or phase
     assert connection.phase is to
     if phase is CLOSED:
         assert events == []

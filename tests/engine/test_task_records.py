@@ -1,25 +1,28 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from mcpio.engine.table import Direction
 from mcpio.engine.task_records import (
     MESSAGE_LENGTH,
+    TASK_TABLE,
     Owner,
+    TaskInput,
     TaskLimits,
     TaskOutcome,
     TaskRecord,
+    TaskState,
     dump_outcome,
     dump_record,
     load_outcome,
     load_record,
     not_found,
 )
-from mcpio.engine.task_table import TaskState
 from mcpio.errors import InvalidMessage, LocalProtocolError, RequestError
-from mcpio.types.tasks import Task
+from mcpio.types.tasks import Task, TaskStatus
 
 
 def record(**members: Any) -> TaskRecord:
@@ -175,3 +178,32 @@ def test_a_spoilt_record_is_told_from_a_good_one(change: Any) -> None:
 def test_an_id_of_any_length_is_not_found() -> None:
     error = not_found("x" * 10**6)
     assert (error.code, error.message, len(error.data["taskId"])) == (-32602, "Task not found", MESSAGE_LENGTH)
+
+
+# The table
+
+MOVES = {
+    "working": {"input_required", "completed", "failed", "cancelled"},
+    "input_required": {"working", "completed", "failed", "cancelled"},
+    "completed": set(),
+    "failed": set(),
+    "cancelled": set(),
+}
+"""The specification's own words."""
+
+
+def test_the_states_are_those_of_the_protocol() -> None:
+    assert [state.value for state in TaskState] == list(get_args(TaskStatus))
+
+
+@pytest.mark.req("TASK-14")
+@pytest.mark.parametrize("state", TaskState)
+def test_a_task_moves_as_the_specification_says(state: TaskState) -> None:
+    goals = {goal.value for (_, start, _), goal in TASK_TABLE.items() if start is state}
+    assert goals == MOVES[state.value]
+
+
+def test_each_input_leads_to_one_state() -> None:
+    assert {direction for direction, _, _ in TASK_TABLE} == {Direction.INCOMING}
+    for what in TaskInput:
+        assert len({goal for (_, _, given), goal in TASK_TABLE.items() if given is what}) == 1

@@ -90,7 +90,7 @@ def test_no_request_is_given_out_above_the_high_water_mark_however_much_was_read
         for event in server.events():
             assert isinstance(event, RequestReceived)
             answer(server, event)
-        assert server.queued_bytes <= 4 * KIB + 2 * (KIB + MESSAGE_COST)
+        assert server.stats.queued_bytes <= 4 * KIB + 2 * (KIB + MESSAGE_COST)
         answered += read(server)
     assert answered == list(range(1, 101))
     assert rounds > 10
@@ -300,7 +300,7 @@ def test_responses_beyond_the_limit_of_output_give_the_peer_time_to_read() -> No
     server = operating(high_water=64 * KIB, queued_bytes=8 * KIB)
     for event in feed(server, *(call(id) for id in range(1, 21))):
         answer(server, event)
-    assert server.queued_bytes > 16 * KIB
+    assert server.stats.queued_bytes > 16 * KIB
     server.handle_timeout(10.0)
     assert server.next_deadline() == 40.0
     server.data_to_send(1)

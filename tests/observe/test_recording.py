@@ -105,7 +105,7 @@ def test_what_cannot_be_written_of_a_call_is_left_out() -> None:
     for timeout, cookie in ((None, object()), (float("inf"), "c"), (Timeout(5, 1), 7)):
         connection.send_request(CallToolRequest("x"), now=0.0, timeout=timeout, cookie=cookie)
     connection.send_request(CallToolRequest("x"), now=0.0)
-    connection.close(0.0, float("inf"))
+    connection.close(0.0, grace=float("inf"))
     said = [(each["timeout"], each["cookie"]) for each in entries(lines) if each.get("do") == "send_request"]
     assert said == [(None, None), (None, "c"), ([5, 1], 7), ("default", None)]
     assert entries(lines)[-1]["grace"] is None
@@ -161,7 +161,7 @@ def test_secrets_stay_out_of_it() -> None:
     connection.send_notification(CustomNotification("a/b", {"secret": "hunter2"}))
     connection.data_to_send()
     connection.receive_data(b'"hunter2', 0.0)
-    connection.close(0.0, 1.0)
+    connection.close(0.0, grace=1.0)
     connection.receive_data(None, 0.0)
     events += connection.events()
     connection.abort(OSError("Bearer hunter2hunter2"))

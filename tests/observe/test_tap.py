@@ -141,7 +141,7 @@ def test_everything_else_is_told_too() -> None:
         pass
     list(connection.events())
     connection.next_message()
-    connection.close(2.0, None)
+    connection.close(2.0, grace=None)
     connection.abort(OSError("x"))
     connection.connection_lost(None, 3.0)
     verbs = [verb for verb, _ in tap.calls]

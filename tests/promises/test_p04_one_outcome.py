@@ -157,7 +157,7 @@ class Outcomes(RuleBasedStateMachine):
     def end(self, is_client: bool, how: str) -> None:
         connection, _ = self.side(is_client)
         if how == "close":
-            connection.close(self.link.now, 2.0)
+            connection.close(self.link.now, grace=2.0)
         elif how == "abort":
             connection.abort()
         elif how == "lose":
@@ -171,8 +171,8 @@ class Outcomes(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "link"):
-            self.link.client.close(self.link.now, 1.0)
-            self.link.server.close(self.link.now, 1.0)
+            self.link.client.close(self.link.now, grace=1.0)
+            self.link.server.close(self.link.now, grace=1.0)
             self.link.advance(1000.0)
             _check_outcomes(self.link.client_events, self.asked[CLIENT], over=True)
             _check_outcomes(self.link.server_events, self.asked[SERVER], over=True)

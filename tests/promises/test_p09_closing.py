@@ -29,8 +29,8 @@ Ending = Callable[[Connection, float], None]
 
 ENDINGS: dict[str, Ending] = {
     "close": lambda connection, now: connection.close(now),
-    "close at once": lambda connection, now: connection.close(now, 0.0),
-    "close slowly": lambda connection, now: connection.close(now, 1000.0),
+    "close at once": lambda connection, now: connection.close(now, grace=0.0),
+    "close slowly": lambda connection, now: connection.close(now, grace=1000.0),
     "abort": lambda connection, now: connection.abort(),
     "abort because": lambda connection, now: connection.abort(OSError("because")),
     "lose": lambda connection, now: connection.connection_lost(OSError("gone"), now),
@@ -60,7 +60,7 @@ def test_any_sequence_of_closing_calls_gives_one_end(
         ENDINGS[name](connection, float(number))
         if looks:
             events += connection.events()
-    connection.close(10.0, 1.0)
+    connection.close(10.0, grace=1.0)
     connection.handle_timeout(12.0)
     events += connection.events()
     assert [type(event) is ConnectionClosed for event in events].count(True) == 1
@@ -83,7 +83,7 @@ def test_both_sides_closing_in_any_order_gives_no_error(first: Role, second: Rol
     for connection, events in ((link.client, link.client_events), (link.server, link.server_events)):
         if connection.pending.incoming:
             # The peer has gone; whether to finish the work is the application's decision.
-            connection.close(link.now, 0.0)
+            connection.close(link.now, grace=0.0)
             link.advance(0)
         assert isinstance(events[-1], ConnectionClosed)
         _check_over(connection)

@@ -112,7 +112,7 @@ def test_unread_broadcasts_coalesce_and_dropped_logs_are_counted() -> None:
         link.server.send_notification(ToolListChangedNotification())
         link.server.send_notification(ResourceUpdatedNotification(f"x:{number % 3}"))
         link.server.send_notification(LoggingMessageNotification("info", number))
-    assert link.server.dropped_logs == 990
+    assert link.server.stats.dropped_logs == 990
     assert [_brief(message) for message in _waiting(link.server)] == [
         *(f"message {number}" for number in range(990, 997)),
         "updated x:1",

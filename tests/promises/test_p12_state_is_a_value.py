@@ -142,7 +142,7 @@ def _do(link: Pair, number: int, what: str, is_client: Any, first: Any, second: 
     elif what == "cancel":
         side.cancel_request(OutgoingId(first), "enough")
     elif what == "close":
-        side.close(link.now, first)
+        side.close(link.now, grace=first)
 
 
 def _move(link: Pair, is_client: bool) -> None:

@@ -184,7 +184,7 @@ def _do(link: Pair, number: int, what: str, choice: Any, first: Any, second: Any
         case "abort":
             side.abort()
         case "close":
-            side.close(link.now, first)
+            side.close(link.now, grace=first)
         case "feed":
             side.receive_data(first, link.now)
         case "cancel":

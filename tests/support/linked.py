@@ -119,7 +119,7 @@ class _Driver:
         pass  # the link looks at its connections by itself
 
     def close(self, grace: float) -> None:
-        self._connection.close(self.now(), grace)
+        self._connection.close(self.now(), grace=grace)
 
     async def wait_closed(self) -> None:
         await self.over.wait()

@@ -169,7 +169,7 @@ class Carried:
         self.do(act)
 
     def close(self, grace: float = 5) -> None:
-        self.do(lambda: self.app.conn.close(monotonic(), grace))
+        self.do(lambda: self.app.conn.close(monotonic(), grace=grace))
 
     def join(self) -> None:
         """Wait until the program is done."""

@@ -39,7 +39,7 @@ class Played(Generic[S]):
         pass  # whoever asks for what was sent looks by itself
 
     def close(self, grace: float) -> None:
-        self.connection.close(self.now(), grace)
+        self.connection.close(self.now(), grace=grace)
         self.session.driving.process()
 
     async def wait_closed(self) -> None:

@@ -100,8 +100,8 @@ class StreamPlayer(Player):
         """Have the engine read so many bytes, which the other end has sent."""
         connection = side.connection
         wire, _ = self._wires[connection]
-        before = connection.received_bytes
-        while connection.received_bytes - before < size and connection.wants_read:
+        before = connection.stats.received_bytes
+        while connection.stats.received_bytes - before < size and connection.wants_read:
             await wire.receive(connection)
             self._drain(side)
 
@@ -110,13 +110,13 @@ class StreamPlayer(Player):
 
     async def _said(self, connection: Connection) -> list[bytes | None]:
         wire, near = self._wires[connection]
-        before = connection.sent_bytes
+        before = connection.stats.sent_bytes
         wire.send_now(connection)
         chunks: list[bytes | None] = []
 
         async def hear() -> None:
             heard = 0
-            while heard < connection.sent_bytes - before:
+            while heard < connection.stats.sent_bytes - before:
                 line = await near.line()
                 heard += len(line.rstrip(b"\n"))
                 chunks.append(line)

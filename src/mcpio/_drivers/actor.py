@@ -276,7 +276,7 @@ class Actor(ABC):
         now = self.now()
         if grace is not None:
             self._end_writing_by(now + grace)
-        self.connection.close(now, grace)
+        self.connection.close(now, grace=grace)
         self.touch()
 
     # What event loops do in different ways

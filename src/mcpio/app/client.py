@@ -26,8 +26,7 @@ from mcpio.app.pagination import Items
 from mcpio.app.runtime import Driver
 from mcpio.app.session import Session, SessionDriving, Waiter
 from mcpio.engine.client import ClientConnection
-from mcpio.engine.connection import DEFAULT, Default
-from mcpio.engine.limits import Timeout
+from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.payloads import method_to_send
 from mcpio.engine.table import Phase

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
 from mcpio.app.contracts import AskOptions, ProgressCallback, RunningTask
 from mcpio.app.reporting import is_only_the_end
-from mcpio.engine.connection import DEFAULT, Default
+from mcpio.engine.limits import DEFAULT, Default
 from mcpio.engine.table import Phase
 from mcpio.errors import InvalidMessage, RequestError
 from mcpio.events import IncomingId, RequestContext, RequestReceived

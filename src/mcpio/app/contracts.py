@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar
 
-from mcpio.engine.connection import DEFAULT, Connection, Default
+from mcpio.engine.connection import Connection
+from mcpio.engine.limits import DEFAULT, Default
 
 if TYPE_CHECKING:
     from mcpio.app.runtime import Driver

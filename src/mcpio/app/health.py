@@ -49,9 +49,9 @@ def health_of(connection: Connection, now: float, began: float) -> SessionHealth
         silent_for=None if last is None else now - last,
         asked=len(pending.outgoing),
         serving=len(pending.incoming),
-        received_bytes=connection.received_bytes,
-        sent_bytes=connection.sent_bytes,
-        queued_bytes=connection.queued_bytes,
+        received_bytes=connection.stats.received_bytes,
+        sent_bytes=connection.stats.sent_bytes,
+        queued_bytes=connection.stats.queued_bytes,
         held={kind: size for kind in Held.__slots__ if (size := getattr(held, kind))},
-        dropped_logs=connection.dropped_logs,
+        dropped_logs=connection.stats.dropped_logs,
     )

@@ -319,5 +319,5 @@ class HostedSession:
             ended.set(None)
 
     def _close(self, grace: float | None) -> None:
-        self._session.connection.close(self.now(), grace)
+        self._session.connection.close(self.now(), grace=grace)
         self.wake()

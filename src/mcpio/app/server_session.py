@@ -176,7 +176,7 @@ class ServerSession(Session):
     @property
     def dropped_logs(self) -> int:
         """How many log messages were dropped: beyond the rate, or because the client reads slowly."""
-        return self.connection.dropped_logs + (0 if self._log_outlet is None else self._log_outlet.dropped)
+        return self.connection.stats.dropped_logs + (0 if self._log_outlet is None else self._log_outlet.dropped)
 
     def tell(self, notification: Any, *, related_to: IncomingId | None = None) -> bool:
         """Send a notification if the client can take it; return whether it could.

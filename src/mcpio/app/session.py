@@ -30,9 +30,9 @@ from mcpio.app.reporting import (
 from mcpio.app.runtime import Driver, OneShot, Spawned
 from mcpio.app.tasks.calls import TaskCalls
 from mcpio.app.thread_pool import ThreadPool
-from mcpio.engine.connection import DEFAULT, Connection, Default
+from mcpio.engine.connection import Connection
 from mcpio.engine.keep_alive import KEEP_ALIVE
-from mcpio.engine.limits import Timeout
+from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.payloads import method_to_send
 from mcpio.engine.table import Phase
 from mcpio.errors import (

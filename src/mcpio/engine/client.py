@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from mcpio.codec import codec
-from mcpio.engine.alive import KEEP_ALIVE_TIMER, Alive
-from mcpio.engine.connection import DEFAULT, Default
+from mcpio.engine.connection import Connection
 from mcpio.engine.inbox import QUOTE
-from mcpio.engine.limits import Timeout
+from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
 from mcpio.engine.payloads import encode, payload_of
 from mcpio.engine.pending import OutgoingRequest
 from mcpio.engine.table import Input, Phase, RequestInput, Role
+from mcpio.engine.timers import KEEP_ALIVE_TIMER
 from mcpio.errors import ConnectFailed, ErrorCode, InvalidMessage, RequestError, RequestTimeout
 from mcpio.events import (
     CancelReceived,
@@ -38,8 +38,8 @@ from mcpio.types.lifecycle import (
 __all__ = ["ClientConnection"]
 
 
-class ClientConnection(Alive):
-    """A client: it opens with ``send_initialize``, and may ask once ``Negotiated`` was reported.
+class ClientConnection(Connection):
+    """A client: it opens with ``send_initialize``, and may send requests once ``Negotiated`` was reported.
 
     Bytes go in by ``receive_data``, events come out of ``events()``, bytes to write out of ``data_to_send()``; time
     goes in with every call and comes out of ``next_deadline()``. It reads no clock and waits for nothing.
@@ -57,12 +57,14 @@ class ClientConnection(Alive):
         capabilities: ClientCapabilities | None = None,
         *,
         options: Options | None = None,
+        can_reach: Callable[[Hashable], bool] | None = None,
     ) -> None:
-        """``capabilities`` say what this client serves: an event loop's author declares only what it answers."""
-        super().__init__(info, ClientCapabilities() if capabilities is None else capabilities, options=options)
+        """``capabilities`` declare what this client serves: only what the program answers."""
+        declared = ClientCapabilities() if capabilities is None else capabilities
+        super().__init__(info, declared, options=options, can_reach=can_reach)
 
     def send_initialize(
-        self, *, now: float, timeout: Timeout | float | Default | None = DEFAULT, cookie: Any = None
+        self, now: float, *, timeout: Timeout | float | Default | None = DEFAULT, cookie: Any = None
     ) -> OutgoingId:
         """Open the conversation (LIFE-02).
 
@@ -73,80 +75,68 @@ class ClientConnection(Alive):
         Drain the events, write the chunks, re-arm the deadline.
         """
         options = self._options
-        if isinstance(timeout, Default):
-            timeout = options.initialize_timeout
         self._check_send(Input.SEND_INITIALIZE, None)
         latest = options.latest
         params = encode(codec(latest), payload_of(InitializeRequest, latest.name, self.capabilities, self.info))
-        id, limit = self._outgoing.next_id, self._timeout(timeout)
-        made, text = self._new_request(id, "initialize", METHODS["initialize"], params, cookie, None, progress=False)
-        self._send_request(made, text, limit, now)
-        if self._phase is Phase.NEW:
-            # It did not fill the output over its limit.
+        limit = self._timeout(options.initialize_timeout if isinstance(timeout, Default) else timeout)
+        id, method = self._outgoing.next_id, METHODS["initialize"]
+        request, text = self._new_request(id, method.name, method, params, cookie, None, progress=False)
+        self._send_request(request, text, limit, now)
+        if self._allows(Input.SEND_INITIALIZE):
+            # It did not fill the output over its limit, which would have been the end.
             self._step(Input.SEND_INITIALIZE)
+        if self._observers:
+            self._tell_call("send_initialize", timeout=timeout, cookie=cookie)
         return id
 
     def reset_session(self, now: float) -> None:
         """Forget the session: the server does not know it any more (SESS-06). ``send_initialize`` may follow.
 
-        For transports whose sessions end by themselves. Requests of our own end as lost; those of the peer's are given
+        For transports whose sessions end on their own. Requests of our own fail as lost; those of the peer's are given
         up, each with a ``CancelReceived``, and what is sent for them is dropped quietly; so is output that waits. Ids
         go on counting. Until the next handshake ``revision`` and ``peer`` are those of the last one. Does nothing
         before ``send_initialize``, and once the connection is closing. Drain the events, re-arm the deadline.
         """
-        self._lose_session(None, now)
-
-    def connection_lost(self, cause: BaseException | None, now: float) -> None:
-        """Note that the channel broke. What was fed before still counts; nothing more goes out.
-
-        With ``Options.reopens`` the session ends with it, as ``reset_session`` says, and the connection goes on: with
-        another channel, or by this verb once more, to end it. Drain the events, re-arm the deadline.
-        """
-        if not self._options.reopens or not self._lose_session(cause, now):
-            super().connection_lost(cause, now)
-
-    def _lose_session(self, cause: BaseException | None, now: float) -> bool:
-        """Be as before the handshake, if there is a session to lose; return whether there was."""
         self._advance(now)
-        while self._parse_one():
-            pass
+        self._receive_all()
+        self._lose_session(None)
+        if self._observers:
+            self._tell_call("reset_session")
+
+    # With Options.reopens the end of a channel, or of a silent peer, is the end of the session only
+
+    def _lose_channel(self, cause: BaseException | None) -> None:
+        if not self._options.reopens or not self._lose_session(cause):
+            super()._lose_channel(cause)
+
+    def _give_up(self, reason: CloseReason, cause: RequestTimeout) -> None:
+        if not self._options.reopens or not self._lose_session(cause):
+            super()._give_up(reason, cause)
+
+    def _lose_session(self, cause: BaseException | None) -> bool:
+        """Return to the phase before the handshake, if there is a session to lose; return whether there was."""
         if not self._allows(Input.RECV_SESSION_LOSS):
             return False
-        self._begin_anew(cause)
-        return True
-
-    def _begin_anew(self, cause: BaseException | None) -> None:
+        channel = self._channel
         self._step(Input.RECV_SESSION_LOSS)
         self._lose_outgoing(CloseReason.LOST, cause)
         for request in self._incoming:
             self._events.append(CancelReceived(request.id, "the session ended", {}))
         self._drop_incoming()
-        self._outbox.clear()
-        self._inbox.restart()
-        self._timers.clear(KEEP_ALIVE_TIMER)
+        channel.outbox.clear()
+        channel.inbox.restart()
+        channel.timers.clear(KEEP_ALIVE_TIMER)
+        return True
 
-    def _give_up_handshake(self, error: RequestTimeout) -> None:
-        if self._options.reopens:
-            self._begin_anew(error)
-        else:
-            super()._give_up_handshake(error)
-
-    def _end_unresponsive(self, cause: RequestTimeout) -> None:
-        if self._options.reopens:
-            self._begin_anew(cause)
-        else:
-            super()._end_unresponsive(cause)
-
-    def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
-        self._refuse(message, RequestError(ErrorCode.METHOD_NOT_FOUND, "Method not found: this is the client"), via)
+    # The answer to initialize
 
     def _receive_result(self, message: jsonrpc.Result, via: Hashable) -> None:
-        request = self._asked(message.id)
+        request = self._initialize_of(message.id)
         if request is None:
             super()._receive_result(message, via)
             return
         offered = message.result.get("protocolVersion")
-        # One that is no string has no codec; any finds the fault.
+        # One that is not a string has no codec; any codec finds the fault.
         revision = Revision.parse(offered) if isinstance(offered, str) else self._options.latest
         if revision is None or revision not in self._options.revisions:
             self._refuse_version(request, message, str(offered))
@@ -161,13 +151,8 @@ class ClientConnection(Alive):
             self._report_odd("the result of initialize", odd, message.raw, via)
         self._agree(request, message, revision, result)
 
-    def _fail_unreadable(self, request: OutgoingRequest, error: InvalidMessage, raw: Any) -> None:
-        super()._fail_unreadable(request, error, raw)
-        if request.name == "initialize":
-            self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
-
     def _receive_error(self, message: jsonrpc.Error, via: Hashable) -> None:
-        request = self._asked(message.id)
+        request = self._initialize_of(message.id)
         if request is None:
             super()._receive_error(message, via)
             return
@@ -182,9 +167,14 @@ class ClientConnection(Alive):
         else:
             self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
 
-    def _asked(self, id: int | str | None) -> OutgoingRequest | None:
-        """Return our ``initialize`` if that is what ``id`` names."""
-        if self._phase is not Phase.INITIALIZING or not isinstance(id, int):
+    def _fail_unreadable(self, request: OutgoingRequest, error: InvalidMessage, raw: Any) -> None:
+        super()._fail_unreadable(request, error, raw)
+        if request.name == "initialize":
+            self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
+
+    def _initialize_of(self, id: int | str | None) -> OutgoingRequest | None:
+        """Return our ``initialize`` if ``id`` names it."""
+        if self.phase is not Phase.INITIALIZING or not isinstance(id, int):
             return None
         request = self._outgoing.get(id)
         return request if request is not None and request.name == "initialize" else None
@@ -192,13 +182,14 @@ class ClientConnection(Alive):
     def _agree(
         self, request: OutgoingRequest, message: jsonrpc.Result, revision: Revision, result: InitializeResult
     ) -> None:
-        self._step(Input.RECV_INITIALIZE_RESULT)
-        self._instructions = result.instructions
-        self._settle(RequestContext(revision.era, revision, result.capabilities, result.server_info, None, None, None))
-        self._outgoing.finish(request, RequestInput.RECV_RESULT)
         info, capabilities, hint = result.server_info, result.capabilities, result.instructions
+        self._step(Input.RECV_INITIALIZE_RESULT)
+        self._dialogue.instructions = hint
+        self._settle(RequestContext(revision.era, revision, capabilities, info, None, None, None))
+        self._outgoing.finish(request, RequestInput.RECV_RESULT)
         self._events.append(Negotiated(revision, info, capabilities, hint, message.raw, request.id, request.cookie))
-        self._outbox.put(jsonrpc.encode_notification("notifications/initialized", None), Kind.NOTIFICATION)
+        text = jsonrpc.encode_notification("notifications/initialized", None)
+        self._channel.outbox.put(text, Kind.NOTIFICATION)
         self._check_outbox()
 
     def _refuse_version(self, request: OutgoingRequest, message: jsonrpc.Result, offered: str) -> None:

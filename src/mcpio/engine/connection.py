@@ -1,22 +1,36 @@
-"""A connection as both roles have it: what came in on one side, and the verbs that send on the other."""
+"""A connection: the verbs that both roles have, and what happens to each message that comes in.
+
+Every verb validates first, then mutates, then emits: after a ``LocalProtocolError`` nothing has changed (P3). Input is
+parsed one message at a time, when the caller pulls an event, so that everything before a fault is delivered (P2).
+
+The obligation, after every call that is not a mere look: *drain the events, write the chunks, re-arm the deadline.*
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
+
+import attrs
 
 from mcpio._checks import chosen
-from mcpio.engine.failures import check_error
-from mcpio.engine.gates import why_no_task, why_not_asked, why_not_sent
-from mcpio.engine.limits import DEFAULT, Default, Timeout
+from mcpio.codec import codec
+from mcpio.engine.admission import NOT_FOUND, Admission, admission
+from mcpio.engine.channel import LAST_WRITE, Channel
+from mcpio.engine.gates import Capabilities, addressed_to
+from mcpio.engine.handshake import Handshake, created_task
+from mcpio.engine.inbox import QUOTE, head
+from mcpio.engine.keep_alive import KEEP_ALIVE, Silence
+from mcpio.engine.ledger import LARGEST_FACTOR, REQUEST_COST, TYPICAL_FACTOR, Held, parsed_size
+from mcpio.engine.limits import DEFAULT, Default, Timeout, seconds
 from mcpio.engine.options import Options
+from mcpio.engine.outbox import ANSWERS, Outgoing
 from mcpio.engine.outbox import Kind as Queued
 from mcpio.engine.payloads import (
-    check_meta,
     coalescing_key,
     encode,
     encode_error,
-    is_created_task,
     is_notification,
     method_to_send,
     payload_of,
@@ -25,64 +39,372 @@ from mcpio.engine.payloads import (
     with_progress_token,
     with_related_task,
 )
-from mcpio.engine.pending import NOT_YET, IncomingRequest, OutgoingRequest, Pending, Unanswered
-from mcpio.engine.stateful import Stateful
-from mcpio.engine.table import Input, Phase, RequestInput
+from mcpio.engine.pending import (
+    NOT_YET,
+    IncomingRequest,
+    IncomingRequests,
+    OutgoingRequest,
+    OutgoingRequests,
+    Pending,
+    Unanswered,
+)
+from mcpio.engine.table import LIFE_TABLE, TABLE, Input, Life, Phase, RequestInput, RequestState, Role
+from mcpio.engine.timers import CLOSE_TIMER, KEEP_ALIVE_TIMER, STALL_TIMER
 from mcpio.errors import (
     ConnectionLost,
+    ErrorCode,
+    InvalidMessage,
     LocalProtocolError,
     McpError,
     MessageTooLarge,
     NoBackChannel,
     OutputFull,
+    RemoteProtocolError,
     RequestCancelled,
     RequestError,
     RequestTimeout,
 )
-from mcpio.events import CloseReason, IncomingId, OutgoingId, Peer
+from mcpio.events import (
+    Answered,
+    CancelReceived,
+    CloseReason,
+    ConnectionClosed,
+    Event,
+    IgnoreReason,
+    IncomingId,
+    Initialized,
+    MessageIgnored,
+    NoiseReceived,
+    NotificationReceived,
+    OutgoingId,
+    Peer,
+    ProgressReceived,
+    ProtocolViolated,
+    RequestContext,
+    RequestFailed,
+    RequestReceived,
+    ResponseReceived,
+)
 from mcpio.framing import jsonrpc
-from mcpio.methods import Kind, Method
+from mcpio.framing.lines import Overlong
+from mcpio.methods import METHODS, Kind, Method, declares
+from mcpio.revisions import HANDSHAKE_REVISIONS, LATEST_HANDSHAKE, REV_2025_11_25, Revision
+from mcpio.types.custom import CustomNotification, CustomRequest
 from mcpio.types.lifecycle import CancelledNotification, Implementation, PingRequest, ProgressNotification
+from mcpio.types.meta import META_RELATED_TASK
 
-__all__ = ["DEFAULT", "Connection", "Default"]
+if TYPE_CHECKING:
+    from mcpio.engine.batches import Batches, JoinedAnswers
+    from mcpio.engine.dialect import DialectDecoder, Step
+    from mcpio.engine.outgoing_tasks import OutgoingTasks
+    from mcpio.engine.snapshot import SessionState
 
-# Found once, since every message needs them: see the same in ``channel``.
-_SEND_PING, _SEND_REQUEST, _SEND_RESULT = Input.SEND_PING, Input.SEND_REQUEST, RequestInput.SEND_RESULT
+__all__ = ["ANY", "Connection", "ConnectionStats", "Observer"]
 
-_LOG = "notifications/message"
+ANY: Final = object()
+"""Any exchange."""
+
+_LOG: Final = "notifications/message"
+_TITLES: Final = {ErrorCode.PARSE_ERROR: "Parse error", ErrorCode.INVALID_PARAMS: "Invalid params"}
+_HANDSHAKE: Final = {revision.name: revision for revision in HANDSHAKE_REVISIONS}
+_AFTERLIFE: Final = {Life.CLOSING: Phase.CLOSING, Life.CLOSED: Phase.CLOSED}
+
+# Looked up once, since every message needs them: before Python 3.12 an enumeration finds its members by a slow path.
+_OPEN, _CLOSING, _CLOSED = Life.OPEN, Life.CLOSING, Life.CLOSED
+_OPERATING = Phase.OPERATING
+_RECV_RESULT, _SEND_RESULT = RequestInput.RECV_RESULT, RequestInput.SEND_RESULT
 
 
-class Connection(Stateful):
-    """One end of a conversation. See ``ClientConnection`` and ``ServerConnection``.
+class Observer(Protocol):
+    """Hears of everything that passes a connection, and changes nothing. See ``mcpio.observe``."""
 
-    The obligation, after every call that is not a mere look: *drain the events, write the chunks, re-arm the deadline.*
-    """
+    def tell(self, what: str, *arguments: Any) -> None:
+        """Hear of one thing: the name of a method of ``mcpio.observe.Tap``, and its arguments."""
 
-    __slots__ = ()
 
-    def __init__(self, info: Implementation, capabilities: Any, *, options: Options | None = None) -> None:
-        super().__init__(info, capabilities, chosen("options", options, Options))
+@attrs.frozen
+class ConnectionStats:
+    """Counters of a connection, since it was made or restored."""
+
+    received_bytes: int
+    """How many bytes were fed. Of text, its characters count."""
+    sent_bytes: int
+    """How many bytes of messages were pulled to be written."""
+    queued_bytes: int
+    """How many bytes of messages wait to be pulled, by their size in memory."""
+    dropped_logs: int
+    """How many log messages were dropped because the peer did not read."""
+
+
+class Connection:
+    """One end of a conversation. See ``ClientConnection`` and ``ServerConnection``."""
+
+    __slots__ = (
+        "_admission",
+        "_batches",
+        "_capabilities",
+        "_channel",
+        "_decoder",
+        "_events",
+        "_handshake",
+        "_incoming",
+        "_observers",
+        "_options",
+        "_outgoing",
+        "_ready",
+        "_silence",
+        "_tasks",
+        "can_reach",
+        "info",
+        "instructions",
+    )
+
+    role: ClassVar[Role]
+    _capabilities_type: ClassVar[type[Any]]
+    _peer_capabilities_type: ClassVar[type[Any]]
+
+    info: Implementation
+    """Who this side is."""
+    instructions: str | None
+    """For servers: a hint for the client's model, sent with the answer to ``initialize``."""
+    can_reach: Callable[[Hashable], bool] | None
+    """For transports with exchanges: tells whether a message of our own can get out by an exchange (its ``via``), or by
+    none (``None``), now or later (P11). No part of a snapshot."""
+
+    def __init__(
+        self,
+        info: Implementation,
+        capabilities: Capabilities,
+        *,
+        options: Options | None = None,
+        can_reach: Callable[[Hashable], bool] | None = None,
+    ) -> None:
+        options = chosen("options", options, Options)
+        self.info = info
+        self._capabilities = capabilities
+        self.instructions = None
+        self.can_reach = can_reach
+        self._options = options
+        self._channel = channel = Channel(options.limits, self.role)
+        self._outgoing = OutgoingRequests(channel.timers, options.limits.retired_ids)
+        self._incoming = IncomingRequests(channel.held)
+        # Made when a message needs them, since most connections never do.
+        self._handshake: Handshake | None = None
+        self._batches: Batches | None = None
+        self._tasks: OutgoingTasks | None = None
+        self._silence = None if options.keep_alive is None else Silence(options.keep_alive)
+        self._decoder: DialectDecoder | None = None
+        if options.profiles:
+            from mcpio.engine.dialect import DialectDecoder
+
+            hook, most = options.on_tasks_create, options.limits.batch_items
+            self._decoder = DialectDecoder(options.profiles, self.role is Role.SERVER, hook, most)
+        self._events: list[Event] = []
+        self._ready: list[Event] | None = None  # older than those of _events, the oldest last
+        self._observers: tuple[Observer, ...] | None = None
+        self._admission: Mapping[str, Admission] = self._admitted()
+
+    # Feed
+
+    def receive_data(self, data: bytes | None, now: float) -> None:
+        """Feed bytes of a line-framed channel, or ``None`` for the end of file. Never raises for the peer's bytes.
+
+        Empty bytes do nothing, and input after the end is ignored. ``now`` is in seconds on the caller's monotonic
+        clock. Drain the events, write the chunks, re-arm the deadline.
+        """
+        channel = self._channel
+        ended = channel.inbox.ended
+        channel.receive_data(data, now)
+        if self._observers and not ended and data != b"":
+            data = None if data is None else bytes(data)  # the caller may write into its buffer again
+            self._tell("received", data)
+            self._tell_call("receive_data", data=data)
+
+    def receive_message(self, text: bytes | str | None, now: float, *, via: Hashable = None) -> None:
+        """Feed one whole JSON text of a channel with message boundaries, or ``None`` for its end.
+
+        ``via`` names the exchange that brought it, where the transport has exchanges, and comes back on every event
+        that the message causes. Drain the events, write the messages, re-arm the deadline.
+        """
+        channel = self._channel
+        ended = channel.inbox.ended
+        channel.receive_message(text, now, via)
+        if self._observers and not ended:
+            self._tell_call("receive_message", text=text, via=via)
+
+    def connection_lost(self, cause: BaseException | None, now: float) -> None:
+        """Report that the channel broke. What was fed before still counts; nothing more goes out.
+
+        With ``Options.reopens`` a client loses only the session with it, as ``reset_session`` says, and goes on: with
+        another channel, or by this verb once more, to end. Drain the events, re-arm the deadline.
+        """
+        self._advance(now)
+        self._receive_all()
+        self._lose_channel(cause)
+        if self._observers:
+            self._tell_call("connection_lost", cause=cause)
+
+    # Pull
+
+    def next_event(self) -> Event | None:
+        """Return the next event, or ``None`` for "feed me".
+
+        At most one message is parsed, so whatever came before a fault is delivered before it.
+        """
+        ready = self._ready
+        if not ready:
+            events = self._events
+            while not events:
+                # A request that is put aside has no event yet.
+                if not self._receive_next():
+                    if self._observers:
+                        self._tell_call("next_event")
+                    return None
+            if len(events) > 1:
+                # Taking the first of a list moves all others: with many, that is the square of their number.
+                events.reverse()
+                self._ready, self._events = events, []
+            ready = events
+        event = ready.pop()
+        if not ready:
+            self._ready = None
+        if self._observers:
+            self._tell("event", event)
+        return event
+
+    def events(self) -> Iterator[Event]:
+        """Drain: yield every event until the connection wants to be fed."""
+        while (event := self.next_event()) is not None:
+            yield event
+
+    def data_to_send(self, max_bytes: int = 65536) -> list[bytes | None]:
+        """Return chunks to write, in order, about ``max_bytes`` in all. An empty list means that nothing waits.
+
+        ``None`` among them is a half-close (a close, where the channel has none), given once and last. Pull only when
+        the previous chunks are written: what is not pulled still belongs to the engine, and its policies and limits
+        apply to it.
+        """
+        channel = self._channel
+        chunks = channel.pull(max_bytes)
+        if channel.life is _CLOSING and self._end_if_due():
+            chunks.append(None)
+        if chunks and self._observers:
+            for chunk in chunks:
+                self._tell("sent", chunk)
+                if chunk is not None:
+                    self._tell("message_sent", chunk[:-1], None)
+            self._tell_call("data_to_send", max_bytes=max_bytes, chunks=tuple(chunks))
+        return chunks
+
+    def next_message(self, *, via: Hashable = ANY) -> Outgoing | None:
+        """Return the next message of a channel with message boundaries, or ``None`` where nothing waits.
+
+        ``via`` asks for one that goes by that exchange, or by none where it is ``None``: for transports whose exchanges
+        have room at different times. Pull only when the previous one is written. When ``None`` comes and ``closed`` is
+        true, or a ``ConnectionClosed`` was reported, the channel is to be closed.
+        """
+        channel = self._channel
+        message = channel.outbox.pop() if via is ANY else channel.outbox.pop_by(via)
+        has_ended = False
+        if message is None:
+            has_ended = self._end_if_due()
+        else:
+            channel.sent_bytes += len(message.text)
+        if self._observers:
+            if message is not None:
+                self._tell("message_sent", message.text, message.via)
+            if message is not None or has_ended:
+                which = {} if via is ANY else {"via": via}
+                self._tell_call("next_message", text=None if message is None else message.text, **which)
+        return message
+
+    def pending_exchanges(self) -> list[Hashable]:
+        """Return the exchanges that ``next_message`` has something for; ``None`` stands for messages without one."""
+        return self._channel.outbox.vias()
+
+    def set_unwritten(self, size: int) -> None:
+        """Set how many bytes the transport has pulled and not written yet: they count as output.
+
+        For transports that buffer more than they write at once. Drain the events: requests may have room again.
+        """
+        held = self._channel.held
+        before, held.unwritten = held.unwritten, size
+        # Observers hear of it where it may decide whether requests wait.
+        if self._observers and size != before and max(size, before) > self._channel.limits.high_water:
+            self._tell_call("set_unwritten", size=size)
+
+    # Time
+
+    def next_deadline(self) -> float | None:
+        """Return when ``handle_timeout`` is due, on the caller's clock, or ``None``. Every call may change it."""
+        return self._channel.timers.next()
+
+    def handle_timeout(self, now: float) -> None:
+        """Let deadlines up to ``now`` expire, after parsing what was fed before. Early or repeated calls do nothing.
+
+        Drain the events, write the chunks, re-arm the deadline.
+        """
+        channel = self._channel
+        self._advance(now)
+        self._receive_all()
+        for key in channel.timers.pop_expired(now):
+            if key == STALL_TIMER:
+                if channel.is_stalled():
+                    self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
+            elif key == CLOSE_TIMER:
+                self._finish(Input.SEND_ABORT, channel.reason, channel.cause)
+            elif channel.life is not _CLOSED:
+                if key == KEEP_ALIVE_TIMER:
+                    self._check_silence()
+                else:
+                    self._expire(key)
+        if self._observers:
+            self._tell_call("handle_timeout")
+
+    # The end
+
+    def close(self, now: float, *, grace: float | None = 5.0) -> None:
+        """Close gracefully: no new requests; pending answers go out, for at most ``grace`` seconds.
+
+        ``None`` sets no limit. Requests of our own fail as lost at once. Legal in every phase, any number of times.
+        Raises ``LocalProtocolError`` only for a ``grace`` that is not a number of 0 or more.
+        Drain the events, write the chunks, re-arm the deadline.
+        """
+        try:
+            limit = seconds(grace)
+        except ValueError as error:
+            raise LocalProtocolError(str(error)) from None
+        self._advance(now)
+        self._begin_closing(Input.SEND_CLOSE, CloseReason.CLOSED, limit)
+        if self._observers:
+            self._tell_call("close", grace=grace)
+
+    def abort(self, cause: BaseException | None = None, *, reason: CloseReason = CloseReason.ABORTED) -> None:
+        """Close at once: nothing more goes out. Legal in every phase, any number of times. Drain the events."""
+        self._finish(Input.SEND_ABORT, reason, cause)
+        if self._observers:
+            self._tell_call("abort", cause=cause, close_reason=reason.name)
 
     # Requests of our own
 
     def send_request(
         self,
         request: Any,
-        *,
         now: float,
+        *,
         timeout: Timeout | float | Default | None = DEFAULT,
         cookie: Any = None,
         related_to: IncomingId | None = None,
         progress: bool = False,
     ) -> OutgoingId:
-        """Ask the peer. Exactly one ``ResponseReceived`` or ``RequestFailed`` will carry the id that is returned.
+        """Send a request. Exactly one ``ResponseReceived`` or ``RequestFailed`` will carry the id that is returned.
 
         The method follows from the request's type; a ``CustomRequest`` names its own. One with ``task`` asks to become
         a task, where the peer declared that it takes that (2025-11-25): its result is then a ``CreateTaskResult``, or
-        the plain one from a peer that would not (TASK-03), and progress goes on until the task is over. ``timeout`` is
-        in seconds, or a ``Timeout``, or ``None`` for no limit. ``cookie`` comes back in the events of this request.
-        ``related_to`` is the peer's running request on whose behalf this one is sent. ``progress`` asks for
-        ``ProgressReceived``.
+        the plain one from a peer that does not run it as a task (TASK-03), and progress goes on until the task is over.
+        ``timeout`` is in seconds, or a ``Timeout``, or ``None`` for no limit. ``cookie`` comes back in the events of
+        this request. ``related_to`` is the peer's running request on whose behalf this one is sent. ``progress`` asks
+        for ``ProgressReceived``.
 
         Raises ``LocalProtocolError``, and changes nothing, where the phase, the revision, the capabilities or the
         limits forbid it; ``OutputFull`` while too many requests wait to be written; and ``NoBackChannel`` once the
@@ -95,17 +417,28 @@ class Connection(Stateful):
         parent = None if related_to is None else self._running(related_to)
         self._check_route(parent)
         made, text = self._new_request(self._outgoing.next_id, name, method, params, cookie, parent, progress)
-        return self._send_request(made, text, limit, now)
+        self._send_request(made, text, limit, now)
+        if self._observers:
+            self._tell_call(
+                "send_request",
+                method=name,
+                params=params,
+                timeout=timeout,
+                cookie=cookie,
+                related_to=related_to,
+                progress=progress,
+            )
+        return made.id
 
     def send_batch(
-        self, items: Iterable[Any], *, now: float, related_to: IncomingId | None = None
+        self, items: Iterable[Any], now: float, *, related_to: IncomingId | None = None
     ) -> tuple[OutgoingId | None, ...]:
-        """Send requests and notifications in one array, which 2025-03-26 has and no other revision (BATCH-01).
+        """Send requests and notifications in one array, which only 2025-03-26 has (BATCH-01).
 
         An item is a payload, or a ``BatchItem`` that gives a request its timeout, its cookie or progress. Returns the
-        ids of the requests, and ``None`` in the places of notifications. From here on each request is one of its own,
-        with an outcome of its own (BATCH-07), however the peer answers. ``related_to`` is the peer's running request
-        that all belong to. Raises as ``send_request`` does, and then nothing of it was sent.
+        ids of the requests, and ``None`` in the places of notifications. Each request then has its own outcome
+        (BATCH-07), however the peer answers. ``related_to`` is the peer's running request that all belong to. Raises as
+        ``send_request`` does, and then nothing was sent.
         Drain the events, write the chunks, re-arm the deadline.
         """
         from mcpio.engine.batches import as_item
@@ -118,64 +451,62 @@ class Connection(Stateful):
         asked: list[tuple[OutgoingRequest, Timeout]] = []
         texts: list[bytes] = []
         ids: list[OutgoingId | None] = []
+        said: list[dict[str, Any]] = []
         for item in batch:
             id = None if is_notification(item.payload) else OutgoingId(self._outgoing.next_id + len(asked))
             ids.append(id)
             if id is None:
                 _, name, params = self._checked_notification(item.payload)
                 texts.append(self._notification_text(name, params))
-                continue
-            method, name, params = self._checked_request(item.payload, len(asked))
-            request, text = self._new_request(id, name, method, params, item.cookie, parent, item.progress)
-            asked.append((request, self._timeout(item.timeout)))
-            texts.append(text)
+            else:
+                method, name, params = self._checked_request(item.payload, len(asked))
+                request, text = self._new_request(id, name, method, params, item.cookie, parent, item.progress)
+                asked.append((request, self._timeout(item.timeout)))
+                texts.append(text)
+            more = {"timeout": item.timeout, "cookie": item.cookie, "progress": item.progress}
+            said.append({"method": name, "params": params, "waits": id is not None, **more})
         batch_text = self._fitting(b"[" + b",".join(texts) + b"]")
         self._advance(now)
         for request, timeout in asked:
-            self._outgoing.add(request, timeout, self._now)
-        kind = Queued.REQUEST if asked else Queued.NOTIFICATION
-        via = None if parent is None else parent.via
-        named = tuple(request.id for request, _ in asked)
-        self._outbox.put(batch_text, kind, via=via, related=related_to, asked=named)
+            self._outgoing.add(request, timeout, self._channel.now)
+        self._channel.outbox.put(
+            batch_text,
+            Queued.REQUEST if asked else Queued.NOTIFICATION,
+            via=None if parent is None else parent.via,
+            related=related_to,
+            asked=tuple(request.id for request, _ in asked),
+        )
         self._check_outbox()
+        if self._observers:
+            self._tell_call("send_batch", items=said, related_to=related_to)
         return tuple(ids)
 
     def cancel_request(self, id: OutgoingId, reason: str | None = None) -> bool:
-        """Give up a request of our own: it fails with ``RequestCancelled``, and the peer is told.
+        """Cancel a request of our own: it fails with ``RequestCancelled``, and the peer is told.
 
         One that asks for a task is cancelled with the task, by ``tasks/cancel``, where the peer takes that, as soon as
         the task has an id (CANC-04): also after its outcome, which was that id, if the task goes on.
-        Returns whether there was something to give up; what is over is left alone. Raises
-        ``LocalProtocolError`` for an id that was never given out, and for ``initialize`` (LIFE-19).
+        Returns whether anything was cancelled; a request that is over is left alone. Raises ``LocalProtocolError`` for
+        an id that was never given out, and for ``initialize`` (LIFE-19).
         Drain the events, write the chunks, re-arm the deadline.
         """
-        request = self._outgoing.get(id)
-        if request is None:
-            if self._outgoing.state_of(id) is None:
-                raise LocalProtocolError(f"there never was a request {id!r}")
-            return self._give_up_task(id)
-        if request.name == "initialize":
-            raise LocalProtocolError("initialize cannot be cancelled: close the connection instead")
-        text = self._cancellation(request, reason)
-        self._fail(request, RequestInput.SEND_CANCEL, RequestCancelled(request.name, reason))
-        self._send_cancelled(request, text)
-        return True
+        was_running = self._cancel(id, reason)
+        if self._observers:
+            self._tell_call("cancel_request", id=id, reason=reason)
+        return was_running
 
     def fail_request(self, id: OutgoingId, error: McpError, now: float) -> bool:
-        """End a request of our own with ``error``: for transports that know that no answer to it can come any more.
+        """Fail a request of our own with ``error``: for transports that know that no answer to it can come any more.
 
-        The peer is told nothing. Returns whether it was still running. Drain the events, re-arm the deadline.
+        The peer is not told. Returns whether it was still running. Drain the events, re-arm the deadline.
         """
         self._advance(now)
         request = self._outgoing.get(id)
         if request is not None:
             self._fail(request, RequestInput.RECV_LOSS, error)
+        if self._observers:
+            self._tell_call("fail_request", id=id, error=error)
         return request is not None
-
-    def is_pending(self, id: OutgoingId | IncomingId) -> bool:
-        """Return whether a request has no outcome yet: one of our own, or one of the peer's by an ``IncomingId``."""
-        table = self._incoming if isinstance(id, IncomingId) else self._outgoing
-        return table.get(id) is not None
 
     # Answers
 
@@ -188,24 +519,9 @@ class Connection(Stateful):
         remembered) or never came, and for a result of the wrong type. Drain the events, write the chunks.
         """
         request = self._incoming.get(id) or self._to_answer(id)
-        if request is None:
-            return
-        method = request.method
-        if method is None:
-            if not isinstance(result, Mapping):
-                raise LocalProtocolError(f"the result of {request.name} must be a mapping, not {type(result).__name__}")
-            check_meta(result)
-            raw: Mapping[str, Any] = result
-        elif isinstance(result, method.result_type) or (request.wants_task and is_created_task(result)):
-            raw = encode(self._codec, result)
-        else:
-            wanted, got = method.result_type.__name__, type(result).__name__
-            raise LocalProtocolError(f"the result of {request.name} must be a {wanted}, not a {got}")
-        if request.task is not None:
-            raw = with_related_task(raw, request.task)
-        if self._accent is not None:
-            raw = self._accent.result(request.name, raw)
-        self._respond(request, _SEND_RESULT, to_json(jsonrpc.encode_result, request.wire_id, raw))
+        if request is not None:
+            members = request.dialogue.write_result(request, result)
+            self._respond(request, _SEND_RESULT, to_json(jsonrpc.encode_result, request.wire_id, members))
 
     def send_raw_result(self, id: IncomingId, result: bytes) -> None:
         """Answer with a result that is JSON already: an object, passed on as it is. Otherwise like ``send_result``."""
@@ -221,37 +537,26 @@ class Connection(Stateful):
         """
         request = self._to_answer(id)
         if request is not None:
-            check_error(error, self._context, self._codec)
+            request.dialogue.check_error(request, error)
             self._respond(request, RequestInput.SEND_ERROR, encode_error(request.wire_id, error))
 
     def send_progress(
         self, id: IncomingId, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report how far a request of the peer's is. Does nothing when the peer did not ask, or wants no answer.
+        """Report progress of a request of the peer's. Does nothing when the peer did not ask, or wants no answer.
 
         ``message`` is text for people; it is left out in 2024-11-05, which has none (PROG-02). Raises
-        ``LocalProtocolError`` for what is no number or text, when ``progress`` does not increase (PROG-04), and when
+        ``LocalProtocolError`` for arguments of the wrong type, when ``progress`` does not increase (PROG-04), and when
         the request was answered (PROG-03). Drain the events, write the chunks.
         """
         request = self._to_answer(id)
-        if request is None:
-            return
-        # What cannot be said is refused where nobody asked too, or it would be found out by the first peer that asks.
-        token = 0 if request.token is None else request.token
-        params = encode(self._codec, payload_of(ProgressNotification, token, progress, total, message))
-        if request.token is None:
-            return
-        if request.task is not None:
-            params = with_related_task(params, request.task)
-        text = self._notification_text("notifications/progress", params)
-        if request.progress is not None and not progress > request.progress:
-            raise LocalProtocolError(f"progress must increase, not go from {request.progress} to {progress}")
-        request.progress = progress
-        self._outbox.put(text, Queued.NOTIFICATION, via=request.via, related=request.id, key=("progress", request.id))
-        self._check_outbox()
+        if request is not None:
+            self._send_progress(request, progress, total, message)
+        if self._observers:
+            self._tell_call("send_progress", id=id, progress=progress, total=total, message=message)
 
     def send_notification(self, notification: Any, *, related_to: IncomingId | None = None) -> None:
-        """Tell the peer something; ``related_to`` is the peer's request that it belongs to.
+        """Send a notification; ``related_to`` is the peer's request that it belongs to.
 
         Progress and cancellation have verbs of their own; but progress of a task, whose request is answered, goes here:
         a ``ProgressNotification`` with the task in its ``_meta`` (PROG-07). Dropped quietly when the peer cancelled
@@ -260,38 +565,981 @@ class Connection(Stateful):
         """
         method, name, params = self._checked_notification(notification)
         parent = None if related_to is None else self._to_answer(related_to)
-        if parent is not None and parent.task is not None:
-            params = with_related_task(params, parent.task)
-        text = self._notification_text(name, params)
-        if parent is None and related_to is not None:
-            return
-        self._check_route(parent)
-        self._outbox.put(
-            text,
-            Queued.LOG if name == _LOG else Queued.NOTIFICATION,
-            via=None if parent is None else parent.via,
-            related=related_to,
-            key=coalescing_key(method, params),
+        marked = params if parent is None or parent.task is None else with_related_task(params, parent.task)
+        text = self._notification_text(name, marked)
+        if parent is not None or related_to is None:
+            self._check_route(parent)
+            self._channel.outbox.put(
+                text,
+                Queued.LOG if name == _LOG else Queued.NOTIFICATION,
+                via=None if parent is None else parent.via,
+                related=related_to,
+                key=coalescing_key(method, marked),
+            )
+            self._check_outbox()
+        if self._observers:
+            self._tell_call("send_notification", method=name, params=params, related_to=related_to)
+
+    # Look
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the handshake session while the connection is open; then ``CLOSING`` or ``CLOSED``."""
+        life = self._channel.life
+        if life is not _OPEN:
+            return _AFTERLIFE[life]
+        return Phase.NEW if self._handshake is None else self._handshake.phase
+
+    @property
+    def revision(self) -> Revision | None:
+        """The revision of the handshake session, ``None`` before it is settled."""
+        context = self._context
+        return None if context is None else context.revision
+
+    @property
+    def peer(self) -> Peer | None:
+        """Who the other side is and what it declared; ``None`` before the handshake."""
+        handshake = self._handshake
+        if handshake is None or handshake.context is None:
+            return None
+        return Peer(handshake.context.info, handshake.context.capabilities, handshake.instructions)
+
+    @property
+    def capabilities(self) -> Any:
+        """What this side declares: ``ClientCapabilities`` or ``ServerCapabilities``. A change holds from then on."""
+        return self._capabilities
+
+    @capabilities.setter
+    def capabilities(self, capabilities: Any) -> None:
+        self._capabilities = capabilities
+        if self._handshake is not None:
+            self._handshake.declare(capabilities)
+            self._admission = self._admitted()
+
+    @property
+    def options(self) -> Options:
+        """The options that the caller chose for this connection."""
+        return self._options
+
+    @property
+    def pending(self) -> Pending:
+        """The requests that have no outcome yet."""
+        return Pending(
+            tuple(request.id for request in self._outgoing),
+            tuple(request.id for request in self._incoming),
+            tuple(request.id for request in self._tasks or ()),
         )
+
+    @property
+    def unanswered(self) -> tuple[Unanswered, ...]:
+        """The peer's requests that wait for an answer: after ``restore``, the caller must answer or fail them."""
+        return tuple(Unanswered(request.id, request.name, request.via) for request in self._incoming)
+
+    def is_pending(self, id: OutgoingId | IncomingId) -> bool:
+        """Return whether a request has no outcome yet: one of our own, or one of the peer's by an ``IncomingId``."""
+        table = self._incoming if id.__class__ is IncomingId else self._outgoing
+        return table.get(id) is not None
+
+    def has_deferred(self, via: Hashable) -> bool:
+        """Return whether a request that came by an exchange waits for room."""
+        return self._channel.inbox.is_deferred(via)
+
+    @property
+    def wants_read(self) -> bool:
+        """Whether to read from the channel now. False means "not now": only ``closed`` ends a loop."""
+        return self._channel.wants_read(awaits_answers=len(self._outgoing) > 0)
+
+    @property
+    def input_ended(self) -> bool:
+        """Whether the peer sends nothing more. What it sent before may still wait to be acted on."""
+        return self._channel.inbox.ended
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether ``data_to_send`` or ``next_message`` has something to give."""
+        channel = self._channel
+        return channel.outbox.size > 0 or (channel.life is _CLOSING and self._end_is_due())
+
+    @property
+    def closed(self) -> bool:
+        """Whether everything is over: the last event was given. Write what was pulled, then close the channel."""
+        return self._channel.life is _CLOSED and not self.has_events
+
+    @property
+    def has_events(self) -> bool:
+        """Whether ``next_event`` has events to give without being fed; requests that were put aside count."""
+        return bool(self._events or self._ready) or self.has_room_for_deferred
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more output may be made.
+
+        Requests of our own may while no more than half of ``Limits.queued_bytes`` of them waits, and anything while no
+        more than half of ``Limits.peer_bytes`` does.
+        """
+        return self._channel.has_room
+
+    @property
+    def has_room_for_deferred(self) -> bool:
+        """Whether requests that were put aside may go on: ``next_event`` gives them."""
+        return self._channel.has_room_for_deferred
+
+    @property
+    def end(self) -> ConnectionClosed | None:
+        """How the connection ended, as the last event says; ``None`` before that."""
+        channel = self._channel
+        return ConnectionClosed(channel.reason, channel.cause) if channel.life is _CLOSED else None
+
+    @property
+    def last_received_at(self) -> float | None:
+        """When something came in last, on the caller's clock; ``None`` before that."""
+        received_at = self._channel.received_at
+        return None if received_at == float("-inf") else received_at
+
+    @property
+    def held(self) -> Held:
+        """The bytes held for the peer. Its transport keeps ``own`` and ``replay`` up to date, and ``set_unwritten``."""
+        channel = self._channel
+        held = channel.held
+        held.input, held.output = channel.inbox.size, channel.outbox.size
+        return held
+
+    @property
+    def stats(self) -> ConnectionStats:
+        """The counters of this connection, as they are now."""
+        channel = self._channel
+        outbox = channel.outbox
+        return ConnectionStats(channel.received_bytes, channel.sent_bytes, outbox.size, outbox.dropped_logs)
+
+    # State as a value (P12)
+
+    def snapshot(self, now: float, *, cookies: Callable[[Any], int | str | None] | None = None) -> dict[str, Any]:
+        """Return the session as a value that JSON can hold (P12).
+
+        Deadlines are kept as remaining seconds. ``cookies`` returns what is to stand for a cookie. Raises
+        ``LocalProtocolError`` while events or output are undrained, after the end, and when a cookie or a ``via`` is
+        neither a string nor an integer.
+        """
+        from mcpio.engine.snapshot import dump  # few connections are ever written out
+
+        channel = self._channel
+        if channel.life is _CLOSED:
+            raise LocalProtocolError("a closed connection has no state worth keeping")
+        if self.has_events or channel.inbox.pending or (channel.inbox.ended and not channel.end_received):
+            raise LocalProtocolError("drain the events before taking a snapshot")
+        if self.wants_write:
+            raise LocalProtocolError("write the output before taking a snapshot")
+        _check_scalars([request.via for request in (*self._outgoing, *self._incoming)], "via")
+        state = self._save(now)
+        if cookies is not None:
+            state = state.with_cookies(cookies)
+        _check_scalars(state.cookies, "cookie")
+        return dump(state)
+
+    @classmethod
+    def restore(
+        cls,
+        snapshot: Mapping[str, Any],
+        now: float,
+        *,
+        options: Options | None = None,
+        principal: Hashable = None,
+        can_reach: Callable[[Hashable], bool] | None = None,
+    ) -> Self:
+        """Return a connection that goes on where ``snapshot`` left off; ``now`` is on the new caller's clock.
+
+        Requests of our own keep their ids, cookies and remaining time; those of the peer are in ``unanswered``.
+        Raises ``LocalProtocolError`` for a snapshot that is malformed, of the other role, or from a newer version.
+        """
+        from mcpio.engine.snapshot import load  # few connections are ever written out
+
+        state = load(snapshot)
+        if state.role != cls.role.value:
+            raise LocalProtocolError(f"a snapshot of a {state.role} cannot be restored as a {cls.role.value}")
+        try:
+            own = codec(LATEST_HANDSHAKE).decode
+            connection = cls(
+                own(state.info, Implementation),
+                own(state.capabilities, cls._capabilities_type),
+                options=options or Options(),
+                can_reach=can_reach,
+            )
+            connection._load(state, now, principal)
+        except (InvalidMessage, KeyError, ValueError, OverflowError) as error:
+            raise LocalProtocolError(f"malformed snapshot: {error}") from error
+        return connection
+
+    def _save(self, now: float) -> SessionState:
+        from mcpio.engine.snapshot import SessionState  # few connections are ever written out
+
+        own, handshake, channel = codec(LATEST_HANDSHAKE), self._handshake, self._channel
+        context = self._context
+        settled = own if handshake is None else handshake.codec
+        outgoing, retired = self._outgoing.save(now)
+        close_at = channel.timers.get(CLOSE_TIMER)
+        return SessionState(
+            role=self.role.value,
+            phase=self.phase.name,
+            revision=None if context is None else context.revision.name,
+            info=encode(own, self.info),
+            capabilities=encode(own, self.capabilities),
+            instructions=self.instructions,
+            peer_info=None if context is None else encode(settled, context.info),
+            peer_capabilities=None if context is None else encode(settled, context.capabilities),
+            peer_instructions=None if handshake is None else handshake.instructions,
+            log_level=None if context is None else context.log_level,
+            outgoing=outgoing,
+            retired=retired,
+            next_outgoing=int(self._outgoing.next_id),
+            incoming=self._incoming.save(),
+            finished=self._incoming.save_finished(),
+            answered=self._incoming.save_answered(),
+            next_incoming=int(self._incoming.next_id),
+            unfinished=channel.inbox.unfinished.hex(),
+            skipping=channel.inbox.skipping,
+            ended=channel.inbox.ended,
+            reason=channel.reason.name,
+            close_left=None if close_at is None else close_at - now,
+            dropped_logs=channel.outbox.dropped_logs,
+            tasks=[] if self._tasks is None else self._tasks.save(now),
+            batches=[] if self._batches is None else self._batches.save(),
+        )
+
+    def _load(self, state: SessionState, now: float, principal: Hashable) -> None:
+        channel = self._channel
+        channel.now = now
+        channel.reason = CloseReason[state.reason]
+        self.instructions = state.instructions
+        phase = Phase[state.phase]
+        if phase is Phase.CLOSING:
+            channel.life = _CLOSING
+        if phase is not Phase.NEW or state.revision is not None or state.peer_instructions is not None:
+            dialogue = self._dialogue
+            dialogue.instructions = state.peer_instructions
+            # A closing session takes up nothing that its phase would decide.
+            dialogue.phase = Phase.NEW if phase is Phase.CLOSING else phase
+        if state.revision is not None:
+            revision = _HANDSHAKE[state.revision]
+            decode = codec(revision).decode
+            peer = decode(state.peer_capabilities or {}, self._peer_capabilities_type)
+            info = decode(state.peer_info or {}, Implementation)
+            self._settle(RequestContext(revision.era, revision, peer, info, state.log_level, principal, None))
+        if state.outgoing:
+            self._outgoing.load(state.outgoing, now, self._dialogue)
+        self._outgoing.load_ids(state.next_outgoing, state.retired)
+        if state.incoming:
+            dialogue = self._dialogue
+            context: Any = dialogue.context  # a peer whose requests run is known
+            self._incoming.load(state.incoming, dialogue, context)
+        self._incoming.load_ids(state.next_incoming, state.finished, state.answered)
+        channel.inbox.load(bytes.fromhex(state.unfinished), skipping=state.skipping)
+        channel.inbox.ended = channel.end_received = state.ended
+        channel.outbox.dropped_logs = state.dropped_logs
+        if state.tasks:
+            from mcpio.engine.outgoing_tasks import OutgoingTasks
+
+            self._tasks = OutgoingTasks(channel.limits.outgoing_tasks)
+            self._tasks.load(state.tasks, self._dialogue)
+        if state.batches:
+            from mcpio.engine.batches import Batches
+
+            self._batches = Batches()
+            self._batches.load(state.batches)
+        if state.close_left is not None:
+            channel.timers.set(CLOSE_TIMER, now + state.close_left)
+        self._admission = self._admitted()
+
+    # Observers
+
+    def add_observer(self, observer: Observer) -> None:
+        """Let ``observer`` hear of everything from here on. ``mcpio.observe.add_tap`` is the usual way."""
+        self._observers = (*(self._observers or ()), observer)
+
+    def remove_observer(self, observer: Observer) -> None:
+        """Tell ``observer`` nothing more. Does nothing if it was not added."""
+        self._observers = tuple(each for each in self._observers or () if each is not observer) or None
+
+    def _tell(self, what: str, *arguments: Any) -> None:
+        for observer in self._observers or ():
+            observer.tell(what, *arguments, self._channel.now)
+
+    def _tell_call(self, verb: str, **arguments: Any) -> None:
+        self._tell("called", verb, arguments)
+
+    # Life and phase
+
+    @property
+    def _dialogue(self) -> Handshake:
+        """The handshake session, made now if no message needed it before."""
+        handshake = self._handshake
+        if handshake is None:
+            encoder = None
+            if self._options.emit_profile is not None:
+                from mcpio.engine.dialect import DialectEncoder
+
+                encoder = DialectEncoder(self._options.emit_profile)
+            handshake = self._handshake = Handshake(self.role, self._capabilities, encoder)
+        return handshake
+
+    @property
+    def _context(self) -> RequestContext | None:
+        return None if self._handshake is None else self._handshake.context
+
+    def _advance(self, now: float) -> None:
+        if now > self._channel.now:
+            self._channel.now = now
+
+    def _allows(self, what: Input) -> bool:
+        life = self._channel.life
+        if life is not _OPEN:
+            return (life, what) in LIFE_TABLE
+        phase = Phase.NEW if self._handshake is None else self._handshake.phase
+        return (self.role, phase, what) in TABLE
+
+    def _step(self, what: Input) -> None:
+        """Move the handshake to its next phase. The caller has made sure that there is one."""
+        self._dialogue.step(what)
+        self._admission = self._admitted()
+
+    def _settle(self, context: RequestContext) -> None:
+        """Enter the handshake session that the two sides agreed on."""
+        self._dialogue.settle(context)
+        self._admission = self._admitted()
+        silence = self._silence
+        if silence is not None:
+            silence.restart()
+            self._channel.timers.set(KEEP_ALIVE_TIMER, self._channel.now + silence.policy.interval)
+
+    def _admitted(self) -> Mapping[str, Admission]:
+        """Return the table of the requests that are served now."""
+        options, handshake, life = self._options, self._handshake, self._channel.life
+        refusal = None if life is _OPEN else "closing"
+        if handshake is None or handshake.context is None:
+            refusal = refusal or "not initialized"
+            return admission(self.role, options.revisions, custom=options.custom_methods, refusal=refusal)
+        if refusal is None:
+            early = options.strict_initialized and handshake.phase is Phase.INITIALIZING
+            served = not early and (self.role, handshake.phase, Input.RECV_REQUEST) in TABLE
+            refusal = None if served else "not initialized"
+        return handshake.admission(options.custom_methods, refusal)
+
+    def _begin_closing(self, what: Input, reason: CloseReason, grace: float | None) -> None:
+        """Send no more requests. What still runs has ``grace`` seconds; ``None`` sets no limit."""
+        channel = self._channel
+        if channel.life is _CLOSED:
+            return
+        if channel.life is _OPEN:
+            channel.reason = reason
+            self._lose_outgoing(reason, channel.cause)
+        channel.begin_closing(what, grace)
+        self._admission = self._admitted()
+
+    def _finish(self, what: Input, reason: CloseReason, cause: BaseException | None) -> None:
+        """Close now, whatever is unsent or unanswered. The event of this is the last one: report the others before."""
+        channel = self._channel
+        if channel.life is _CLOSED:
+            return
+        channel.finish(what, reason, cause)
+        channel.timers.clear(KEEP_ALIVE_TIMER)
+        self._lose_outgoing(reason, cause)
+        self._drop_incoming()
+        self._events.append(ConnectionClosed(reason, cause))
+
+    def _give_up(self, reason: CloseReason, cause: RequestTimeout) -> None:
+        """End, since the peer does not answer (LIFE-19, PING-05)."""
+        self._finish(Input.SEND_ABORT, reason, cause)
+
+    def _lose_channel(self, cause: BaseException | None) -> None:
+        self._finish(Input.RECV_LOSS, CloseReason.LOST, cause)
+
+    def _end_is_due(self) -> bool:
+        """Return whether everything that a closing connection owes is out."""
+        channel = self._channel
+        owes_nothing = not len(self._incoming) and not channel.inbox.deferred_bytes
+        return not channel.outbox.size and owes_nothing
+
+    def _end_if_due(self) -> bool:
+        """Close once everything owed is out; return whether that happened now."""
+        if self._channel.life is not _CLOSING or not self._end_is_due():
+            return False
+        self._finish(Input.SEND_END, self._channel.reason, self._channel.cause)
+        return True
+
+    def _check_outbox(self) -> None:
+        """End the connection if the peer lets its output grow without bound. This may be the end: see ``_finish``."""
+        channel = self._channel
+        if channel.outbox.size + channel.held.unwritten > channel.limits.queued_bytes and channel.is_overflowing():
+            self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
+
+    def _lose_outgoing(self, reason: CloseReason, cause: BaseException | None) -> None:
+        """Fail every request of our own as lost."""
+        for request in self._outgoing:
+            error = ConnectionLost(f"{request.name}: the connection ended ({reason.value})")
+            error.__cause__ = cause
+            self._fail(request, RequestInput.RECV_LOSS, error)
+            # From here on every answer is late: which ones are need not be remembered.
+            self._outgoing.forget(request.id)
+        self._tasks = None
+
+    def _drop_incoming(self) -> None:
+        """Forget the peer's requests: no answer can reach it."""
+        for request in self._incoming:
+            self._incoming.finish(request, RequestInput.RECV_LOSS)
+        self._batches = None
+
+    # Deadlines
+
+    def _expire(self, id: int) -> None:
+        """Time out a request of our own."""
+        request = self._outgoing.get(id)
+        if request is None:
+            return  # it was lost a moment ago, with a peer that was given up
+        total = request.total_at is not None and request.total_at <= self._channel.now
+        limit = request.total if total else request.idle
+        error = RequestTimeout(request.name, limit or 0.0, "total" if total else "idle")
+        self._fail(request, RequestInput.RECV_TIMEOUT, error)
+        if request.name == "initialize":
+            self._give_up(CloseReason.HANDSHAKE_FAILED, error)
+        else:
+            self._send_cancelled(request, self._cancellation(request, "timeout"))
+
+    def _check_silence(self) -> None:
+        """Ping a silent peer, or give up on it (PING-02, PING-03)."""
+        silence, channel = self._silence, self._channel
+        # Where there are exchanges, the peer comes and goes as it likes.
+        if silence is None or self.can_reach is not None:
+            return
+        due = silence.waits_until(channel.received_at, channel.now)
+        if due is not None:
+            channel.timers.set(KEEP_ALIVE_TIMER, due)
+        elif silence.is_unresponsive:
+            self._give_up(CloseReason.UNRESPONSIVE, RequestTimeout("ping", silence.policy.timeout, "total"))
+        elif self._allows(Input.SEND_PING):
+            # Before the request, which may fill the output over its limit, and so be the end.
+            channel.timers.set(KEEP_ALIVE_TIMER, silence.pinged(channel.now))
+            with suppress(LocalProtocolError):  # Too many requests wait already: their answers tell as much.
+                self._check_room()
+                method, name, params = self._checked_request(PingRequest())
+                id, limit = self._outgoing.next_id, Timeout(silence.policy.timeout)
+                ping, text = self._new_request(id, name, method, params, KEEP_ALIVE, None, progress=False)
+                self._send_request(ping, text, limit, channel.now)
+
+    # What comes in
+
+    def _receive_all(self) -> None:
+        while self._receive_next():
+            pass
+
+    def _receive_next(self) -> bool:
+        """Act on one message, or on the end of the input; return whether there was anything."""
+        channel = self._channel
+        if channel.life is _CLOSED:
+            return False
+        inbox = channel.inbox
+        item = inbox.next()
+        if item is not None:
+            text, via = item
+            if isinstance(text, Overlong):
+                if self._observers:
+                    self._tell("message_received", text.head, via)
+                self._receive_overlong(text, via)
+            else:
+                if self._observers:
+                    self._tell("message_received", text, via)
+                self._receive_text(text, via)
+            return True
+        if inbox.deferred_bytes and not channel.is_full():
+            deferred = inbox.next_deferred()
+            self._receive_whole(deferred.text, deferred.via)
+            return True
+        if inbox.ended and not channel.end_received and not inbox.deferred_bytes:
+            channel.end_received = True
+            self._receive_end()
+            return True
+        return False
+
+    def _receive_end(self) -> None:
+        # What a server still runs is answered before it closes. A client closes at once, since nothing can answer it;
+        # what it pulled before may still be written, and need not be read.
+        is_client = self.role is Role.CLIENT
+        self._begin_closing(Input.RECV_END, CloseReason.END_OF_FILE, LAST_WRITE if is_client else None)
+        if is_client:
+            self._drop_incoming()
+            self._channel.outbox.clear()
+
+    def _receive_text(self, text: bytes | str, via: Hashable) -> None:
+        channel = self._channel
+        most = channel.limits.peer_bytes
+        if len(text) * LARGEST_FACTOR > most and parsed_size(text) > most:
+            self._receive_overlong(Overlong(len(text), head(text).encode(errors="replace")), via)
+        # Requests that wait already go first.
+        elif not ((channel.inbox.deferred_bytes or channel.is_full()) and self._defer(text, via)):
+            self._receive_whole(text, via)
+
+    def _receive_whole(self, text: bytes | str, via: Hashable) -> None:
+        if self._decoder is not None:
+            for step in self._decoder.read(text, self._name_of):
+                self._take(step, text, via)
+            return
+        message = jsonrpc.parse(text)
+        if message.__class__ is jsonrpc.Request:
+            self._receive_request(message, text, via)
+        else:
+            self._receive(message, text, via)
+
+    def _defer(self, text: bytes | str, via: Hashable) -> bool:
+        """Put aside a text that would run something; return whether it was. Answers and cancellations may make room."""
+        inbox = self._channel.inbox
+        message = jsonrpc.parse(text)
+        if isinstance(message, jsonrpc.Batch):
+            if not any(isinstance(jsonrpc.classify(item), jsonrpc.Request) for item in message.items):
+                return False
+            inbox.defer(None, text, via)
+            return True
+        if not isinstance(message, jsonrpc.Request) or message.method == "ping":
+            return False
+        inbox.defer(message.id, text, via)
+        return True
+
+    def _receive(self, message: jsonrpc.Message, text: bytes | str, via: Hashable) -> None:
+        match message:
+            case jsonrpc.Request():
+                self._receive_request(message, text, via)
+            case jsonrpc.Result():
+                self._receive_result(message, via)
+            case jsonrpc.Notification():
+                self._receive_notification(message, via)
+            case jsonrpc.Error():
+                self._receive_error(message, via)
+            case jsonrpc.Batch():
+                self._receive_batch(message, text, via)
+            case _:
+                self._receive_malformed(message, text, via)
+
+    def _receive_malformed(self, message: jsonrpc.Malformed, text: bytes | str, via: Hashable) -> None:
+        # Where the input ends inside an answer, the loss of the connection is what ended the request.
+        is_cut = message.raw is None and self._channel.inbox.is_cut
+        request = None if is_cut else self._request_of(message.answers)
+        if request is not None:
+            error = InvalidMessage("", f"the answer is malformed: {message.reason}")
+            self._fail_unreadable(request, error, message.raw)
+        elif message.code == ErrorCode.PARSE_ERROR and self.role is Role.CLIENT:
+            # Text that a server prints beside its messages is no reason to write to it (STDIO-05, STDIO-12).
+            size = len(text if isinstance(text, bytes) else text.encode(errors="replace"))
+            self._events.append(NoiseReceived(head(text), size))
+        elif message.answerable:
+            raw = head(text) if message.raw is None else message.raw
+            self._rebuke(message.code, message.reason, raw, via, to=message.id)
+        else:
+            self._violate(message.code, message.reason, message.raw, via)
+
+    def _receive_overlong(self, overlong: Overlong, via: Hashable) -> None:
+        channel = self._channel
+        fault = f"a message is longer than {channel.limits.message_bytes} bytes"
+        request = self._request_of(jsonrpc.answered_id(overlong.head))
+        if request is not None:
+            self._fail_unreadable(request, InvalidMessage("", fault), None)
+        else:
+            quoted = overlong.head.decode(errors="replace")[:QUOTE]
+            self._rebuke(self._code("message too large"), fault, quoted, via)
+        if not channel.limits.resync and via is None and channel.life is not _CLOSED:
+            channel.inbox.clear()
+            channel.inbox.ended = channel.end_received = True
+            self._begin_closing(Input.RECV_END, CloseReason.MESSAGE_TOO_LARGE, grace=5.0)
+
+    def _request_of(self, id: object) -> OutgoingRequest | None:
+        """Return our running request of that id on the wire. ``1``, ``"1"`` and ``1.0`` differ (RPC-08)."""
+        return self._outgoing.get(id) if id.__class__ is int else None
+
+    def _name_of(self, id: object) -> str | None:
+        request = self._request_of(id)
+        return None if request is None else request.name
+
+    def _fail_unreadable(self, request: OutgoingRequest, error: InvalidMessage, raw: Any) -> None:
+        """Fail a request of our own whose answer came, but cannot be read: no other will come."""
+        self._fail(request, RequestInput.RECV_ERROR, error, raw)
+
+    # Requests of the peer's
+
+    def _receive_request(self, message: jsonrpc.Request, text: bytes | str, via: Hashable) -> None:
+        name, params, incoming = message.method, message.params, self._incoming
+        row = self._admission.get(name)
+        if row is None:
+            self._receive_unlisted(message, via)
+            return
+        method, refusal, rule = row
+        dialogue = self._handshake
+        if refusal is not None or dialogue is None:
+            self._refuse(message, self._refusal(refusal, name), via)
+            return
+        if incoming.is_running(message.id if via is None else (via, message.id)):
+            in_use = "Invalid request: this id is in use by a running request"
+            self._refuse(message, RequestError(ErrorCode.INVALID_REQUEST, in_use), via)
+            return
+        limits = self._channel.limits
+        if len(incoming) >= limits.incoming_requests:
+            data = {"reason": "too many requests", "limit": limits.incoming_requests}
+            self._refuse(message, RequestError(ErrorCode.INTERNAL_ERROR, "Too many requests at once", data), via)
+            return
+        odd: list[str] = []
+        meta = params.get("_meta")
+        try:
+            request: Any = (
+                CustomRequest(name, params)
+                if method is None
+                else dialogue.codec.decode(params, method.params_type, odd)
+            )
+            token = None if meta is None else _progress_token(meta)
+        except InvalidMessage as error:
+            self._refuse(message, invalid_params(error), via)
+            return
+        fault = None if rule is None else rule(params, dialogue.codec.revision, self._capabilities)
+        if fault is not None:
+            self._refuse(message, RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {fault}"), via)
+            return
+        # All checks are behind.
+        if dialogue.phase is not _OPERATING:
+            self._step(Input.RECV_REQUEST)
+        context: Any = dialogue.context if via is None else self._context_for(via)
+        size = REQUEST_COST + TYPICAL_FACTOR * len(text)
+        if self._channel.held.requests + size > limits.peer_bytes // 8:
+            # Where much runs already, a closer look is worth its time.
+            size = REQUEST_COST + parsed_size(text)
+        record = IncomingRequest(incoming.next_id, message.id, name, method, token, via, size, dialogue, context)
+        if meta.__class__ is dict and META_RELATED_TASK in meta:
+            record.task = self._related_task(name, meta)
+        if method is not None and method.task_capability:
+            # In other revisions the member is an unknown one, and means nothing.
+            record.wants_task = getattr(request, "task", None) is not None
+        reused = incoming.was_used(message.id, via)
+        incoming.add(record)
+        if odd:
+            self._report_odd(name, odd, message.raw, via)
+        self._events.append(RequestReceived(record.id, request, context, message.raw, reused))
+
+    def _receive_unlisted(self, message: jsonrpc.Request, via: Hashable) -> None:
+        """Act on a request that has no row in the table: ``ping``, ``initialize`` or an unknown one."""
+        if message.method == "ping":
+            self._events.append(Answered(message.method, None, message.raw, via))
+            self._answer(jsonrpc.encode_result(message.id, {}), via)
+        elif message.method == "initialize":
+            self._receive_initialize(message, via)
+        else:
+            self._refuse(message, self._refusal(NOT_FOUND, message.method), via)
+
+    def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
+        """Refuse ``initialize``: only a server serves it."""
+        self._refuse(message, RequestError(ErrorCode.METHOD_NOT_FOUND, "Method not found: this is the client"), via)
+
+    def _refusal(self, reason: str | None, name: str) -> RequestError:
+        if reason is None or reason == NOT_FOUND:
+            return RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {name:.100}")
+        return RequestError(self._code(reason), f"Invalid request: {reason}", {"reason": reason})
+
+    def _refuse(self, message: jsonrpc.Request, error: RequestError, via: Hashable) -> None:
+        self._events.append(Answered(message.method, error, message.raw, via))
+        self._answer_error(message.id, error, via)
+
+    def _related_task(self, name: str, meta: dict[str, Any]) -> str | None:
+        """Return the task that a request belongs to, for its answer to say the same (TASK-28)."""
+        if self.revision is not REV_2025_11_25 or name.startswith("tasks/"):
+            return None
+        related = meta[META_RELATED_TASK]
+        task_id = related.get("taskId") if isinstance(related, dict) else None
+        return task_id if isinstance(task_id, str) else None
+
+    # Responses
+
+    def _receive_result(self, message: jsonrpc.Result, via: Hashable) -> None:
+        request = self._outgoing.get(message.id) if message.id.__class__ is int else None
+        if request is None:
+            self._receive_stray(message, via)
+            return
+        odd: list[str] = []
+        try:
+            result = request.dialogue.read_result(request, message.result, odd)
+        except InvalidMessage as error:
+            self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
+            return
+        self._outgoing.finish(request, _RECV_RESULT)
+        if odd:
+            self._report_odd(f"the result of {request.name}", odd, message.raw, via)
+        self._events.append(ResponseReceived(request.id, result, request.cookie, message.raw))
+        if request.task is not None:
+            self._note_task(request, result)
+        elif self._tasks is not None:
+            self._tasks.observe(result)
+
+    def _note_task(self, request: OutgoingRequest, result: Any) -> None:
+        """Keep a request whose task goes on: its progress still comes (PROG-07)."""
+        from mcpio.engine.outgoing_tasks import OutgoingTasks
+        from mcpio.types.tasks import CreateTaskResult
+
+        if isinstance(result, CreateTaskResult):
+            if self._tasks is None:
+                self._tasks = OutgoingTasks(self._channel.limits.outgoing_tasks)
+            self._tasks.add(request, result.task.task_id)
+
+    def _receive_error(self, message: jsonrpc.Error, via: Hashable) -> None:
+        if message.id is None:
+            self._events.append(MessageIgnored(IgnoreReason.CONNECTION_ERROR, message.raw, via))
+            return
+        request = self._request_of(message.id)
+        if request is None:
+            self._receive_stray(message, via)
+            return
+        error = request.dialogue.read_error(request, message)
+        self._fail(request, RequestInput.RECV_ERROR, error, message.raw)
+
+    def _receive_stray(self, message: jsonrpc.Result | jsonrpc.Error, via: Hashable) -> None:
+        """Tell an answer that crossed our cancellation from one that is the peer's fault (CANC-07)."""
+        request_id = message.id if isinstance(message.id, int) else 0
+        state = self._outgoing.state_of(request_id)
+        # Our requests are given up when the connection begins to close; their answers may be under way.
+        is_closing = self._channel.life is _CLOSING
+        if state not in (None, RequestState.ANSWERED) or (state is not None and is_closing):
+            self._events.append(MessageIgnored(IgnoreReason.LATE_RESPONSE, message.raw, via))
+            if message.__class__ is jsonrpc.Result and (task_id := created_task(message.result)) is not None:
+                self._outgoing.forget(request_id)
+                self._cancel_task(task_id)
+            return
+        what = "was never sent" if state is None else "was answered before"
+        self._violate(
+            ErrorCode.INVALID_REQUEST, f"a response to id {message.id!r:.100}, which {what}", message.raw, via
+        )
+
+    # Notifications
+
+    def _receive_notification(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        method = METHODS.get(message.method)
+        if message.method == "notifications/cancelled":
+            self._receive_cancelled(message, via)
+        elif message.method == "notifications/progress":
+            self._receive_progress(message, via)
+        elif method is not None and method.kind is Kind.REQUEST:
+            self._violate(ErrorCode.INVALID_REQUEST, f"{message.method} came without an id", message.raw, via)
+        elif method is not None and not addressed_to(method, self.role):
+            self._ignore(IgnoreReason.WRONG_DIRECTION, message, via)
+        elif message.method == "notifications/initialized":
+            self._receive_initialized(message, via)
+        elif self._context is None:
+            self._ignore(IgnoreReason.NOT_INITIALIZED, message, via)
+        else:
+            notification = self._decode_notification(message, method, via)
+            if notification is not None:
+                context: Any = self._context_for(via)
+                self._events.append(NotificationReceived(notification, context, message.raw))
+                if self._tasks is not None:
+                    self._tasks.observe(notification)
+
+    def _receive_initialized(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        if self._allows(Input.RECV_INITIALIZED):
+            self._step(Input.RECV_INITIALIZED)
+            self._events.append(Initialized(message.raw))
+        else:
+            self._ignore(IgnoreReason.NOT_INITIALIZED, message, via)
+
+    def _decode_notification(self, message: jsonrpc.Notification, method: Method | None, via: Hashable) -> Any:
+        """Return the typed notification, or report what is wrong with it and return ``None`` (RPC-13)."""
+        if method is None:
+            return CustomNotification(message.method, message.params)
+        settled = codec(LATEST_HANDSHAKE) if self._handshake is None else self._handshake.codec
+        odd: list[str] = []
+        try:
+            notification = settled.decode(message.params, method.params_type, odd)
+        except InvalidMessage as error:
+            self._violate(ErrorCode.INVALID_PARAMS, f"{message.method}: {error}", message.raw, via)
+            return None
+        if odd:
+            self._report_odd(message.method, odd, message.raw, via)
+        return notification
+
+    def _receive_cancelled(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        cancelled: CancelledNotification | None = self._decode_notification(message, METHODS[message.method], via)
+        if cancelled is None:
+            return
+        named = [] if cancelled.request_id is None else self._incoming.named(cancelled.request_id, via)
+        inbox = self._channel.inbox
+        if not named and cancelled.request_id is not None and inbox.drop_deferred(cancelled.request_id, via):
+            self._ignore(IgnoreReason.NOT_STARTED, message, via)
+            return
+        if len(named) != 1:
+            reason = IgnoreReason.AMBIGUOUS_REQUEST if named else IgnoreReason.UNKNOWN_REQUEST
+            self._ignore(reason, message, via)
+            return
+        request = named[0]
+        self._incoming.finish(request, RequestInput.RECV_CANCEL)
+        self._events.append(CancelReceived(request.id, cancelled.reason, message.raw))
+        if self._batches is not None and request.id in self._batches:
+            self._release(self._batches.settle(request.id, None))
+
+    def _receive_progress(self, message: jsonrpc.Notification, via: Hashable) -> None:
+        report: ProgressNotification | None = self._decode_notification(message, METHODS[message.method], via)
+        if report is None:
+            return
+        token = report.progress_token
+        request = self._request_of(token)
+        if request is None and token.__class__ is int and self._tasks is not None:
+            request = self._tasks.get(token)
+        if request is None or request.progress is None:
+            used = token.__class__ is int and self._outgoing.state_of(int(token)) not in (None, RequestState.RUNNING)
+            self._ignore(IgnoreReason.LATE_PROGRESS if used else IgnoreReason.UNKNOWN_TOKEN, message, via)
+            return
+        if not report.progress > request.progress:
+            fault = f"progress went from {request.progress!r:.30} to {report.progress!r:.30}: it must increase"
+            self._violate(ErrorCode.INVALID_PARAMS, fault, message.raw, via)
+            return
+        request.progress = report.progress
+        self._outgoing.touch(request, self._channel.now)
+        self._events.append(
+            ProgressReceived(request.id, report.progress, report.total, report.message, request.cookie, message.raw)
+        )
+
+    # Batches and dialects
+
+    def _receive_batch(self, batch: jsonrpc.Batch, text: bytes | str, via: Hashable) -> None:
+        revision, limits = self.revision, self._channel.limits
+        if revision is None or not (revision.has_batches or self._takes_batches):
+            fault = "a JSON array is no message in this revision"
+        elif not batch.items:
+            fault = "the batch is empty"
+        elif len(batch.items) > limits.batch_items:
+            fault = f"the batch has more than {limits.batch_items} items"
+        elif self._options.join_batch_answers or via is not None:
+            # An exchange has one answer (BATCH-06).
+            self._receive_joined(batch, text, via)
+            return
+        else:
+            self._receive_items(batch, text, via)
+            return
+        self._rebuke(ErrorCode.INVALID_REQUEST, fault, head(text), via)
+
+    @property
+    def _takes_batches(self) -> bool:
+        return self._options.accept_batches or (self._decoder is not None and self._decoder.takes_batches)
+
+    def _receive_items(self, batch: jsonrpc.Batch, text: bytes | str, via: Hashable) -> None:
+        # Each item counts as a share of the whole.
+        text = text[: len(text) // len(batch.items)]
+        messages = [step for item in batch.items for step in self._understood(jsonrpc.classify(item))]
+        has_calls = any(isinstance(message, jsonrpc.Request | jsonrpc.Notification) for message in messages)
+        for message in messages:
+            before = self._incoming.next_id
+            if isinstance(message, jsonrpc.Batch):
+                self._rebuke(ErrorCode.INVALID_REQUEST, "a batch within a batch", list(message.items), via)
+            elif has_calls and isinstance(message, jsonrpc.Result | jsonrpc.Error):
+                # One batch holds calls or responses (BATCH-04). The request that this one answers waits on.
+                self._rebuke(ErrorCode.INVALID_REQUEST, "a response in a batch of requests", message.raw, via)
+            else:
+                self._take(message, text, via)
+            if self._channel.life is _CLOSED:
+                return
+            if self._batches is not None:
+                self._batches.admit(range(before, self._incoming.next_id))
+
+    def _receive_joined(self, batch: jsonrpc.Batch, text: bytes | str, via: Hashable) -> None:
+        from mcpio.engine.batches import Batches
+
+        batches = self._batches = self._batches or Batches()
+        batches.begin(via)
+        self._receive_items(batch, text, via)
+        self._release(batches.end())
+
+    def _release(self, answers: JoinedAnswers | None) -> None:
+        """Send the answers to a batch if they are all there. This may be the end."""
+        outbox = self._channel.outbox
+        held = 0 if self._batches is None else self._batches.size
+        if not self._batches:
+            self._batches = None
+        if answers is not None:
+            # Behind what the requests had to say on the way: a response never overtakes that (P14).
+            lane = answers.ids[0] if answers.ids else ANSWERS
+            outbox.join_lanes(answers.ids, lane)
+            outbox.put(answers.text, Queued.RESPONSE, via=answers.via, last=True, lane=lane)
+            self._check_outbox()
+        elif outbox.size + held > self._channel.limits.queued_bytes:
+            self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
+
+    def _understood(self, message: jsonrpc.Message) -> list[Step]:
+        return [message] if self._decoder is None else self._decoder.translate(message, self._name_of)
+
+    def _take(self, step: Step, text: bytes | str, via: Hashable) -> None:
+        """Act on a step that a message of a dialect or a batch leads to; an earlier one may have been the end."""
+        if self._channel.life is _CLOSED:
+            return
+        if step is None:
+            self._begin_closing(Input.SEND_CLOSE, CloseReason.CLOSED, grace=5.0)
+        elif isinstance(step, tuple):
+            self._refuse(*step, via)
+        else:
+            self._receive(step, text, via)
+
+    # Reports and automatic answers
+
+    def _answer(self, text: bytes, via: Hashable) -> None:
+        """Send a response that no handler gives. Report first: this may be the end."""
+        if self._batches is not None and self._batches.collect(text):
+            return
+        # What goes by one exchange must not wait for what goes by another.
+        lane = ANSWERS if via is None else (ANSWERS, via)
+        self._channel.outbox.put(text, Queued.RESPONSE, via=via, last=True, lane=lane)
         self._check_outbox()
 
-    # Checks: none of them changes anything
+    def _answer_error(self, wire_id: int | str | None, error: RequestError, via: Hashable) -> None:
+        # Before 2025-11-25 an error without a request has a null id, from then on none (RPC-12).
+        revision = self.revision
+        with_null = revision is None or revision < REV_2025_11_25
+        text = jsonrpc.encode_error(wire_id, error.code, error.message, error.data, with_null_id=with_null)
+        self._answer(text, via)
+
+    def _code(self, reason: str) -> int:
+        """Return the code for an invalid request: that of a dialect, where it has one for the reason."""
+        return ErrorCode.INVALID_REQUEST if self._decoder is None else self._decoder.code(reason)
+
+    def _report_odd(self, what: str, odd: list[str], raw: Mapping[str, Any], via: Hashable) -> None:
+        """Report the members that a message is read without because their type is wrong (CONT-04)."""
+        more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
+        self._violate(ErrorCode.INVALID_PARAMS, f"{what} is read without a member: {odd[0]}{more}", raw, via)
+
+    def _violate(self, code: int, fault: str, raw: Any, via: Hashable) -> None:
+        """Report a violation by the peer that gets no answer."""
+        self._events.append(ProtocolViolated(RemoteProtocolError(fault, code=code), raw, via))
+
+    def _rebuke(self, code: int, fault: str, raw: Any, via: Hashable, *, to: int | str | None = None) -> None:
+        """Report a violation by the peer, and answer it: under that id, or under none."""
+        self._violate(code, fault, raw, via)
+        self._answer_error(to, RequestError(code, f"{_TITLES.get(code, 'Invalid request')}: {fault}"), via)
+
+    def _ignore(self, reason: IgnoreReason, message: jsonrpc.Notification, via: Hashable) -> None:
+        self._events.append(MessageIgnored(reason, message.raw, via))
+
+    def _fail(self, request: OutgoingRequest, what: RequestInput, error: McpError, raw: Any = None) -> None:
+        """Give one of our own requests its one outcome: a failure."""
+        self._outgoing.finish(request, what)
+        self._events.append(RequestFailed(request.id, error, request.cookie, raw))
+
+    def _context_for(self, via: Hashable) -> RequestContext | None:
+        """Return the context of a message that came by an exchange."""
+        context = self._context
+        if context is None or via is None:
+            return context
+        era, revision, peer = context.era, context.revision, context.capabilities
+        return RequestContext(era, revision, peer, context.info, context.log_level, context.principal, via)
+
+    # What goes out. Checks: none of them changes anything
 
     def _checked_request(self, request: Any, waiting: int = 0) -> tuple[Method | None, str, dict[str, Any]]:
         """Return method, name and params of a request that may be sent now, after ``waiting`` others."""
         method = method_to_send(request, Kind.REQUEST)
         name: str = request.method if method is None else method.name
-        self._check_send(_SEND_PING if isinstance(request, PingRequest) else _SEND_REQUEST, method)
+        self._check_send(Input.SEND_PING if name == "ping" else Input.SEND_REQUEST, method)
         waiting += len(self._outgoing)
-        if waiting >= self._limits.outgoing_requests:
+        if waiting >= self._channel.limits.outgoing_requests:
             raise LocalProtocolError(f"{waiting} requests wait for an answer already")
-        params = encode(self._codec, request)
+        dialogue = self._dialogue
+        params = encode(dialogue.codec, request)
         if method is not None:
-            fault = why_not_asked(name, params, self._codec.revision, self._peer_capabilities)
-            if fault is not None:
-                raise LocalProtocolError(f"{name}: {fault}")
-        if "task" in params and method is not None and method.task_capability:
-            self._check_task(method)
+            dialogue.check_params(method, params)
         return method, name, params
 
     def _checked_notification(self, notification: Any) -> tuple[Method | None, str, dict[str, Any]]:
@@ -299,44 +1547,35 @@ class Connection(Stateful):
         method = method_to_send(notification, Kind.NOTIFICATION)
         name: str = notification.method if method is None else method.name
         self._check_send(Input.SEND_LOG if name == _LOG else Input.SEND_NOTIFICATION, method)
-        return method, name, encode(self._codec, notification)
-
-    def _notification_text(self, name: str, params: dict[str, Any]) -> bytes:
-        said = name if self._accent is None else self._accent.name(name)
-        return self._json(jsonrpc.encode_notification, said, params or None)
-
-    def _check_batch(self, size: int) -> None:
-        self._check_send(_SEND_PING, None)
-        if self._context is None or not self._context.revision.has_batches:
-            raise LocalProtocolError("batches are for sessions of 2025-03-26: send the messages one by one")
-        if not 1 <= size <= self._limits.batch_items:
-            raise LocalProtocolError(f"a batch has 1 to {self._limits.batch_items} items, not {size}")
+        return method, name, encode(self._dialogue.codec, notification)
 
     def _check_send(self, what: Input, method: Method | None) -> None:
         if not self._allows(what):
-            if self._phase is Phase.CLOSING or self._phase is Phase.CLOSED:
-                raise NoBackChannel(f"cannot {what.value}: the connection is {self._phase.value}")
-            raise LocalProtocolError(f"cannot {what.value} in phase {self._phase.value} as a {self.role.value}")
+            phase = self.phase
+            if self._channel.life is not _OPEN:
+                raise NoBackChannel(f"cannot {what.value}: the connection is {phase.value}")
+            raise LocalProtocolError(f"cannot {what.value} in phase {phase.value} as a {self.role.value}")
         if method is not None:
-            revision, peer = self._codec.revision, self._peer_capabilities
-            fault = why_not_sent(method, self.role, revision, self.capabilities, peer)
-            if fault is not None:
-                raise LocalProtocolError(fault)
+            self._dialogue.check_sent(method)
 
-    def _check_task(self, method: Method) -> None:
-        fault = why_no_task(method, self._codec.revision, self._peer_capabilities)
-        if fault is not None:
-            raise LocalProtocolError(fault)
-
-    @property
-    def _peer_capabilities(self) -> Any:
-        """What the peer declared; ``None`` before the handshake."""
-        return None if self._context is None else self._context.capabilities
+    def _check_batch(self, size: int) -> None:
+        self._check_send(Input.SEND_PING, None)
+        revision, most = self.revision, self._channel.limits.batch_items
+        if revision is None or not revision.has_batches:
+            raise LocalProtocolError("batches are for sessions of 2025-03-26: send the messages one by one")
+        if not 1 <= size <= most:
+            raise LocalProtocolError(f"a batch has 1 to {most} items, not {size}")
 
     def _check_route(self, parent: IncomingRequest | None) -> None:
         if self.can_reach is not None and not self.can_reach(None if parent is None else parent.via):
-            what = "the request that it belongs to" if parent is not None else "what belongs to no request"
+            what = "the request that it belongs to" if parent is not None else "a message that belongs to no request"
             raise NoBackChannel(f"the transport has no way to the peer for {what}, and none can come")
+
+    def _check_room(self) -> None:
+        """Refuse a request of our own while many wait to be written."""
+        waiting, limit = self._channel.waiting_to_ask(), self._channel.limits.queued_bytes // 2
+        if waiting > limit:
+            raise OutputFull(waiting, limit)
 
     def _running(self, id: IncomingId) -> IncomingRequest:
         request = self._incoming.get(id)
@@ -345,13 +1584,13 @@ class Connection(Stateful):
         return request
 
     def _to_answer(self, id: IncomingId) -> IncomingRequest | None:
-        """Return the running request of that id, or ``None`` when nobody wants its answer any more."""
+        """Return the running request of that id, or ``None`` when its answer is not wanted any more."""
         request = self._incoming.get(id)
         if request is not None:
             return request
         if not 1 <= id < self._incoming.next_id:
             raise LocalProtocolError(f"the peer never sent a request {id!r}")
-        if self._phase is not Phase.CLOSED and self._incoming.was_answered(id):
+        if self._channel.life is not _CLOSED and self._incoming.was_answered(id):
             raise LocalProtocolError(f"the peer's request {id!r} was answered before")
         return None
 
@@ -363,25 +1602,20 @@ class Connection(Stateful):
         except ValueError as error:
             raise LocalProtocolError(f"timeout: {error}") from None
 
+    def _notification_text(self, name: str, params: dict[str, Any]) -> bytes:
+        encoder = self._dialogue.encoder
+        return self._json(jsonrpc.encode_notification, name if encoder is None else encoder.name(name), params or None)
+
     def _json(self, write: Callable[..., bytes], *parts: Any) -> bytes:
         """Return a message to send, as one of the encoders of ``framing.jsonrpc`` writes it."""
         return self._fitting(to_json(write, *parts))
 
-    def _check_room(self) -> None:
-        """Refuse a request of our own while many wait to be written."""
-        held, limit = self._held, self._limits.queued_bytes // 2
-        waiting = self._outbox.own_bytes + held.own + held.unwritten
-        if waiting > limit:
-            raise OutputFull(waiting, limit)
-
     def _fitting(self, text: bytes) -> bytes:
         """Return a message to send. Raises ``MessageTooLarge`` for one over the limit."""
-        most = self._limits.most_sent
+        most = self._channel.limits.most_sent
         if len(text) > most:
             raise MessageTooLarge(len(text), most)
         return text
-
-    # Changes: all checks are behind
 
     def _new_request(
         self,
@@ -398,7 +1632,7 @@ class Connection(Stateful):
         if parent is not None and parent.task is not None:
             params = with_related_task(params, parent.task)
         text = self._json(jsonrpc.encode_request, int(id), name, params or None)
-        request = OutgoingRequest(id, name, method, cookie)
+        request = OutgoingRequest(id, name, method, cookie, self._dialogue)
         if "_meta" in params:
             request.belongs_to = related_task_of(params)
         if "task" in params and method is not None and method.task_capability:
@@ -409,18 +1643,32 @@ class Connection(Stateful):
             request.related, request.via = parent.id, parent.via
         return request, text
 
-    def _send_request(self, request: OutgoingRequest, text: bytes, timeout: Timeout, now: float) -> OutgoingId:
+    # What goes out. Changes: all checks are behind
+
+    def _send_request(self, request: OutgoingRequest, text: bytes, timeout: Timeout, now: float) -> None:
         self._advance(now)
-        self._outgoing.add(request, timeout, self._now)
-        self._outbox.put(text, Queued.REQUEST, via=request.via, related=request.related, asked=(request.id,))
+        self._outgoing.add(request, timeout, self._channel.now)
+        self._channel.outbox.put(text, Queued.REQUEST, via=request.via, related=request.related, asked=(request.id,))
         self._check_outbox()
-        return request.id
+
+    def _cancel(self, id: OutgoingId, reason: str | None) -> bool:
+        request = self._outgoing.get(id)
+        if request is None:
+            if self._outgoing.state_of(id) is None:
+                raise LocalProtocolError(f"there never was a request {id!r}")
+            return self._give_up_task(id)
+        if request.name == "initialize":
+            raise LocalProtocolError("initialize cannot be cancelled: close the connection instead")
+        text = self._cancellation(request, reason)
+        self._fail(request, RequestInput.SEND_CANCEL, RequestCancelled(request.name, reason))
+        self._send_cancelled(request, text)
+        return True
 
     def _cancellation(self, request: OutgoingRequest, reason: str | None) -> bytes | None:
         """Return the notice that a request is given up; ``None`` for one that is to become a task (CANC-04)."""
         if request.task is not None:
             return None
-        params = encode(self._codec, payload_of(CancelledNotification, request.id, reason))
+        params = encode(self._dialogue.codec, payload_of(CancelledNotification, request.id, reason))
         if request.belongs_to is not None:
             params = with_related_task(params, request.belongs_to)
         return self._json(jsonrpc.encode_notification, "notifications/cancelled", params)
@@ -431,7 +1679,7 @@ class Connection(Stateful):
         # In the lane of the request, so that it never overtakes it, but not by an exchange that is over.
         parent = None if request.related is None else self._incoming.get(request.related)
         via, related = (None, None) if parent is None else (parent.via, parent.id)
-        self._outbox.put(text, Queued.NOTIFICATION, via=via, related=related, lane=request.related)
+        self._channel.outbox.put(text, Queued.NOTIFICATION, via=via, related=related, lane=request.related)
         self._check_outbox()
 
     def _give_up_task(self, id: OutgoingId) -> bool:
@@ -441,72 +1689,61 @@ class Connection(Stateful):
         self._cancel_task(request.task or "")
         return True
 
+    def _cancel_task(self, task_id: str) -> None:
+        """Ask for the end of a task that is not wanted here (CANC-04), if the peer takes that. No event follows."""
+        context = self._context
+        if context is None or not declares(context.capabilities, ("tasks", "cancel")):
+            return
+        if self._allows(Input.SEND_REQUEST):
+            text = jsonrpc.encode_request(int(self._outgoing.use_up()), "tasks/cancel", {"taskId": task_id})
+            self._channel.outbox.put(text, Queued.REQUEST)
+            self._check_outbox()
+
+    def _send_progress(
+        self, request: IncomingRequest, progress: float, total: float | None, message: str | None
+    ) -> None:
+        # Arguments of the wrong type are refused for a peer that did not ask too, not only for the first that asks.
+        token = 0 if request.token is None else request.token
+        params = encode(self._dialogue.codec, payload_of(ProgressNotification, token, progress, total, message))
+        if request.token is None:
+            return
+        if request.task is not None:
+            params = with_related_task(params, request.task)
+        text = self._notification_text("notifications/progress", params)
+        if request.progress is not None and not progress > request.progress:
+            raise LocalProtocolError(f"progress must increase, not go from {request.progress} to {progress}")
+        request.progress = progress
+        key = ("progress", request.id)
+        self._channel.outbox.put(text, Queued.NOTIFICATION, via=request.via, related=request.id, key=key)
+        self._check_outbox()
+
     def _respond(self, request: IncomingRequest, what: RequestInput, text: bytes) -> None:
         self._fitting(text)
         self._incoming.finish(request, what)
         if self._batches is not None and request.id in self._batches:
             self._release(self._batches.settle(request.id, text))
         else:
-            self._outbox.put(text, Queued.RESPONSE, via=request.via, related=request.id, last=True)
+            self._channel.outbox.put(text, Queued.RESPONSE, via=request.via, related=request.id, last=True)
             self._check_outbox()
+        if self._observers:
+            self._tell_call("respond", id=request.id, text=text)
 
-    # What the channel asks for
 
-    def _expire(self, id: int) -> None:
-        request = self._outgoing[id]
-        total = request.total_at is not None and request.total_at <= self._now
-        limit = request.total if total else request.idle
-        error = RequestTimeout(request.name, limit or 0.0, "total" if total else "idle")
-        self._fail(request, RequestInput.RECV_TIMEOUT, error)
-        if request.name == "initialize":
-            self._give_up_handshake(error)
-        else:
-            self._send_cancelled(request, self._cancellation(request, "timeout"))
+def _progress_token(meta: Any) -> int | str | None:
+    """Return the token that the peer wants progress under, of just the type it has on the wire (PROG-01, PROG-05)."""
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    if token is None or token.__class__ is int or token.__class__ is str:
+        return token
+    raise InvalidMessage("_meta.progressToken", f"expected a string or an integer, not {token!r:.100}")
 
-    def _give_up_handshake(self, error: RequestTimeout) -> None:
-        """End, since the peer does not answer (LIFE-19)."""
-        self._finish(Input.SEND_ABORT, CloseReason.HANDSHAKE_FAILED, error)
 
-    def _lose_outgoing(self, reason: CloseReason, cause: BaseException | None) -> None:
-        for request in self._outgoing:
-            error = ConnectionLost(f"{request.name}: the connection ended ({reason.value})")
-            error.__cause__ = cause
-            self._fail(request, RequestInput.RECV_LOSS, error)
-            # From here on every answer is late: which ones are need not be remembered.
-            self._outgoing.forget(request.id)
-        self._tasks = None
+def invalid_params(error: InvalidMessage) -> RequestError:
+    """Return the error that answers params which cannot be read."""
+    path = f"params.{error.path}" if error.path else "params"
+    return RequestError(ErrorCode.INVALID_PARAMS, f"Invalid params: {path}: {error.reason}", {"path": path})
 
-    def _drop_incoming(self) -> None:
-        for request in self._incoming:
-            self._incoming.finish(request, RequestInput.RECV_LOSS)
-        self._batches = None
 
-    @property
-    def _owes_answers(self) -> bool:
-        return len(self._incoming) > 0
-
-    @property
-    def _awaits_answers(self) -> bool:
-        return len(self._outgoing) > 0
-
-    # Look
-
-    @property
-    def peer(self) -> Peer | None:
-        """Who the other side is and what it declared; ``None`` before the handshake."""
-        context = self._context
-        return None if context is None else Peer(context.info, context.capabilities, self._instructions)
-
-    @property
-    def pending(self) -> Pending:
-        """The requests that have no outcome yet."""
-        return Pending(
-            tuple(request.id for request in self._outgoing),
-            tuple(request.id for request in self._incoming),
-            tuple(request.id for request in self._tasks or ()),
-        )
-
-    @property
-    def unanswered(self) -> tuple[Unanswered, ...]:
-        """The peer's requests that wait for an answer: after ``restore``, the caller must answer or fail them."""
-        return tuple(Unanswered(request.id, request.name, request.via) for request in self._incoming)
+def _check_scalars(values: Iterable[object], what: str) -> None:
+    for value in values:
+        if value is not None and value.__class__ not in (int, str):
+            raise LocalProtocolError(f"a snapshot keeps a {what} that is a string or an integer, not {value!r:.100}")

@@ -1,38 +1,51 @@
-"""What may be sent and what is served: direction, revision and capabilities (CAP-05, LIFE-14).
+"""What may be sent: direction, revision, capabilities, and the errors that answer requests (CAP-05, LIFE-14).
 
-The capability of a method stands in its row of ``METHODS``. What a request needs beyond that depends on its params, and
-is asked for here: once, for what goes out and for what comes in. The checks read the params as they are on the wire, so
-a request that a gateway passes on is judged like one of our own.
+The capability of a method stands in its row of ``METHODS``. What a request needs beyond that depends on its params and
+is checked here, by the same rules for incoming and outgoing requests. The checks read params in their wire form, so a
+request that a gateway passes on is judged like one of our own. ``engine.admission`` applies them to what comes in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from mcpio.codec import Codec
 from mcpio.engine.table import Role
-from mcpio.methods import METHODS, Direction, Kind, Method, declares
+from mcpio.errors import (
+    ErrorCode,
+    InvalidMessage,
+    LocalProtocolError,
+    RequestError,
+    SamplingRejected,
+    URLElicitationRequired,
+)
+from mcpio.methods import Direction, Method, declares
 from mcpio.revisions import REV_2025_11_25, Revision
 from mcpio.types.lifecycle import ClientCapabilities, ServerCapabilities
 
 __all__ = [
+    "RULES",
     "UNKNOWN_CLIENT",
     "Capabilities",
+    "Rule",
     "addressed_to",
-    "offers",
-    "receivable",
+    "check_error",
+    "decoded_error",
     "why_no_task",
     "why_not_asked",
     "why_not_sent",
     "why_not_served",
 ]
 
-Capabilities = ClientCapabilities | ServerCapabilities
+Capabilities: TypeAlias = ClientCapabilities | ServerCapabilities
+
+Rule: TypeAlias = Callable[[Mapping[str, Any], Revision, Capabilities | None], str | None]
+"""Returns what forbids a client of these capabilities to serve these params in a revision, or ``None``."""
 
 UNKNOWN_CLIENT: Final = ClientCapabilities()
-"""The capabilities of a client whose handshake this engine never saw. It is asked for nothing; error -32042, which
-needs no way back, may be sent to it. Compared by identity: a client that declares nothing is not unknown."""
+"""The capabilities of a client whose handshake this engine never saw. It is asked for nothing; but error -32042 may
+answer its requests, since that needs no way back. Compared by identity: a client that declares nothing is known."""
 
 
 def why_not_sent(
@@ -65,7 +78,7 @@ def why_not_asked(name: str, params: Mapping[str, Any], revision: Revision, clie
     """Return what forbids a server to send a client this request, or ``None``.
 
     ``includeContext`` is refused here and not in ``why_not_served``: servers SHOULD NOT ask for it undeclared, but a
-    client may ignore it, and many servers of earlier revisions send it to everybody (SAMP-07).
+    client may ignore it, and many servers of earlier revisions send it to every client (SAMP-07).
     """
     wants = params.get("includeContext") if name == "sampling/createMessage" else None
     if wants not in (None, "none") and revision >= REV_2025_11_25 and not declares(client, ("sampling", "context")):
@@ -78,31 +91,58 @@ def why_not_served(name: str, params: Mapping[str, Any], revision: Revision, cli
 
     Neither peer may send such a request, so this holds for what goes out as well.
     """
-    rule = _RULES.get(name)
+    rule = RULES.get(name)
     return None if rule is None else rule(params, revision, client)
-
-
-@cache
-def receivable(role: Role, revision: Revision) -> Mapping[str, tuple[Method, tuple[str, ...]]]:
-    """Return the requests that a role may receive in a revision: by name, the method and the capability it needs."""
-    return {
-        name: (method, method.capability_in(revision))
-        for name, method in METHODS.items()
-        if method.kind is Kind.REQUEST and addressed_to(method, role) and method.exists_in(revision)
-    }
-
-
-def offers(own: Capabilities, path: tuple[str, ...]) -> bool:
-    """Whether this side declared what ``path`` leads to. Like ``declares``, made for the one step that most have."""
-    if len(path) == 1:
-        value = getattr(own, path[0], None)
-        return value is not None and value is not False
-    return not path or declares(own, path)
 
 
 def addressed_to(method: Method, role: Role) -> bool:
     """Whether a message of that method is for this role to receive."""
     return method.direction is Direction.BOTH or (method.direction is Direction.TO_SERVER) == (role is Role.SERVER)
+
+
+# Errors that answer requests
+
+
+def decoded_error(code: int, message: str, data: Any, method: str, codec: Codec) -> RequestError:
+    """Return the error that answers a request of ``method``, as the class that its code stands for.
+
+    A -32042 whose data cannot be read, or in a revision without it, is a plain ``RequestError``.
+    """
+    if code == ErrorCode.USER_REJECTED and method == "sampling/createMessage":
+        return SamplingRejected(message, data)
+    if code == ErrorCode.URL_ELICITATION_REQUIRED:
+        try:
+            return URLElicitationRequired(_elicitations(data, codec), message, data)
+        except (InvalidMessage, ValueError):
+            pass
+    return RequestError(code, message, data)
+
+
+def check_error(error: RequestError, peer: Capabilities | None, codec: Codec) -> None:
+    """Raise ``LocalProtocolError`` for an error that must not answer a request of ``peer``.
+
+    -32042 needs a peer that declared ``elicitation.url``, or whose capabilities are unknown, and data that names
+    addresses (ELIC-17).
+    """
+    if getattr(error, "code", None) != ErrorCode.URL_ELICITATION_REQUIRED:
+        return
+    if peer is not UNKNOWN_CLIENT and not declares(peer, ("elicitation", "url")):
+        raise LocalProtocolError("error -32042 needs the capability elicitation.url, which the peer did not declare")
+    try:
+        named = _elicitations(error.data, codec)
+    except InvalidMessage as fault:
+        raise LocalProtocolError(f"the data of error -32042: {fault}") from None
+    if not named:
+        raise LocalProtocolError("the data of error -32042: elicitations: names none")
+
+
+def _elicitations(data: Any, codec: Codec) -> tuple[Any, ...]:
+    from mcpio.types.elicitation import URLElicitationRequiredData  # the types of a feature load with its first use
+
+    return codec.decode(data, URLElicitationRequiredData).elicitations
+
+
+# Rules
 
 
 def _undeclared(what: str, capability: str) -> str:
@@ -115,7 +155,7 @@ def _fault_in_elicitation(params: Mapping[str, Any], _: Revision, client: Capabi
     if mode not in ("form", "url") or not declares(client, ("elicitation", mode)):
         return _undeclared(f"mode {mode!s:.100}", f"elicitation.{mode!s:.100}")
     if mode == "url":
-        from mcpio.web_address import web_address  # few sessions send anybody anywhere
+        from mcpio.web_address import web_address  # few sessions elicit by URL
 
         try:
             web_address(str(params.get("url")))
@@ -158,8 +198,8 @@ def _objects(items: Any) -> list[Mapping[str, Any]]:
     return [item for item in items if isinstance(item, Mapping)] if isinstance(items, (list, tuple)) else []
 
 
-_RULES: Final[Mapping[str, Callable[[Mapping[str, Any], Revision, Capabilities | None], str | None]]] = {
+RULES: Final[Mapping[str, Rule]] = {
     "elicitation/create": _fault_in_elicitation,
     "sampling/createMessage": _fault_in_sampling,
 }
-"""What a request needs beyond the capability of its method."""
+"""By method, the check of what a request needs beyond the capability of its method: it returns the fault, if any."""

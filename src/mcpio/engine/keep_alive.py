@@ -1,4 +1,4 @@
-"""When to ask a silent peer whether it is there, and when to take it for gone: a policy, without a clock."""
+"""Keep-alive: when to ping a silent peer, and when to give up on it (PING-02, PING-03, PING-05)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import attrs
 
 from mcpio._checks import is_count
 
-__all__ = ["KEEP_ALIVE", "KeepAlive", "as_keep_alive"]
+__all__ = ["KEEP_ALIVE", "KeepAlive", "Silence", "as_keep_alive"]
 
 KEEP_ALIVE = "keep-alive"
-"""The cookie of the pings that a connection sends by itself."""
+"""The cookie of the pings that a connection sends automatically."""
 
 
 def _time(_: object, field: attrs.Attribute[Any], value: Any) -> None:
@@ -27,10 +27,10 @@ def _count(_: object, field: attrs.Attribute[Any], value: Any) -> None:
 
 @attrs.frozen
 class KeepAlive:
-    """Pings for a peer from which nothing comes (PING-03, PING-05). Times are in seconds.
+    """Keep-alive policy: pings for a silent peer. Times are in seconds.
 
-    Whatever comes from the peer shows that it is there, so a busy connection sends no pings. ``ValueError`` for what
-    makes no sense.
+    Any input from the peer shows that it is alive, so a busy connection sends no pings. Raises ValueError for a time
+    that is not above 0 and finite, and for a count below 1.
     """
 
     interval: float = attrs.field(validator=_time)
@@ -38,9 +38,44 @@ class KeepAlive:
     timeout: float = attrs.field(default=10.0, validator=_time)
     """How long the peer has for the answer: more for a slow network (PING-05)."""
     failures: int = attrs.field(default=3, validator=_count)
-    """After how many pings in a row that nothing followed the connection ends, as ``CloseReason.UNRESPONSIVE``."""
+    """How many pings in a row may stay unanswered before the connection ends as ``CloseReason.UNRESPONSIVE``."""
+
+
+class Silence:
+    """Measures the silence of one peer against a policy."""
+
+    __slots__ = ("_pinged_at", "_pings", "policy")
+
+    policy: KeepAlive
+
+    def __init__(self, policy: KeepAlive) -> None:
+        self.policy = policy
+        self._pings = 0  # in a row, with no input since
+        self._pinged_at = 0.0
+
+    def restart(self) -> None:
+        """Count from zero: a session begins."""
+        self._pings = 0
+
+    def waits_until(self, received_at: float, now: float) -> float | None:
+        """Return when to look again if the peer has been heard recently, ``None`` if it has been silent too long."""
+        if received_at > self._pinged_at:
+            self._pings = 0
+        due = received_at + self.policy.interval
+        return due if not self._pings and due > now else None
+
+    @property
+    def is_unresponsive(self) -> bool:
+        """Whether so many pings stayed without an answer that the connection must end."""
+        return self._pings >= self.policy.failures
+
+    def pinged(self, now: float) -> float:
+        """Record a ping; return when its answer is overdue."""
+        self._pings += 1
+        self._pinged_at = now
+        return now + self.policy.timeout
 
 
 def as_keep_alive(value: Any) -> KeepAlive | None:
-    """Return what an option says: a ``KeepAlive``, the seconds of its interval, or ``None``. ``ValueError`` if none."""
+    """Return the policy of an option: a ``KeepAlive``, an interval in seconds, or ``None``."""
     return value if value is None or isinstance(value, KeepAlive) else KeepAlive(value)

@@ -24,6 +24,10 @@ def _handshake_only(_: object, __: object, revisions: tuple[Revision, ...]) -> N
         raise ValueError(f"revisions must be one or more of {names}: REV_2025_11_25 and its like")
 
 
+def _as_names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(names)
+
+
 def _as_set(profiles: Iterable[Profile]) -> frozenset[Profile]:
     return frozenset(profiles)
 
@@ -54,7 +58,7 @@ class Options:
     reopens: bool = False
     """For clients: when the channel is lost, only the session ends with it. Its requests fail, the phase is ``NEW``
     again, and ``send_initialize`` may follow over another channel."""
-    custom_methods: frozenset[str] = frozenset()
+    custom_methods: frozenset[str] = attrs.field(default=frozenset(), converter=_as_names)
     """Methods outside the protocol that this side serves: their requests arrive as ``CustomRequest``."""
     accept_batches: bool = False
     """Take a JSON array for a batch in every revision, for peers that send what only 2025-03-26 has (BATCH-02)."""

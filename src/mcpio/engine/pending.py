@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
@@ -11,13 +11,16 @@ from mcpio.engine.ledger import REQUEST_COST, Held
 from mcpio.engine.limits import Timeout
 from mcpio.engine.table import REQUEST_TABLE, Direction, RequestInput, RequestState
 from mcpio.engine.timers import Timers
-from mcpio.events import IncomingId, OutgoingId
+from mcpio.errors import RequestError
+from mcpio.events import IncomingId, OutgoingId, RequestContext
+from mcpio.framing import jsonrpc
 from mcpio.methods import METHODS, Method
 
 if TYPE_CHECKING:
     from mcpio.engine.snapshot import IncomingState, OutgoingState
 
 __all__ = [
+    "Dialogue",
     "IncomingRequest",
     "IncomingRequests",
     "OutgoingRequest",
@@ -33,20 +36,42 @@ _FINISHED = 6
 _ID_SIZE = 40
 _ID_BITS = 8 * _ID_SIZE
 """The longest of the peer's ids that is remembered, in bytes: it may be as long as a message."""
-_ANSWERED = 64
-"""Of how many of the peer's latest requests it is known whether they were answered."""
+_REMEMBERED = 64
+"""For how many of the peer's latest requests a second answer is told from an answer to a cancelled request."""
 
 _OUTGOING_ENDS, _INCOMING_ENDS = (
     {cause: to for (whose, _, cause), to in REQUEST_TABLE.items() if whose is direction} for direction in Direction
 )
 
-# By cause: as what an outgoing request is remembered, and what answers an incoming one.
+# By cause: the state that an outgoing request is remembered in, and the ends that answer no incoming request.
 _GIVEN_UP = (RequestState.CANCELLED, RequestState.TIMED_OUT, RequestState.LOST)
 _RETIRED_AS = {cause: state for cause, state in _OUTGOING_ENDS.items() if state in _GIVEN_UP}
-_ANSWERS = {cause for cause, state in _INCOMING_ENDS.items() if state in (RequestState.ANSWERED, RequestState.FAILED)}
+_UNANSWERED = {
+    cause for cause, state in _INCOMING_ENDS.items() if state not in (RequestState.ANSWERED, RequestState.FAILED)
+}
 
 NOT_YET = float("-inf")
 """The progress of a request that wants progress and had none."""
+
+
+class Dialogue(Protocol):
+    """How the messages of one request are written and read.
+
+    A request remembers its dialogue, so requests of several can run on one connection. ``Handshake`` is the dialogue of
+    the handshake era.
+    """
+
+    def write_result(self, request: IncomingRequest, result: Any) -> Mapping[str, Any]:
+        """Return the result of a request of the peer's as an object. Raises ``LocalProtocolError`` for a wrong one."""
+
+    def check_error(self, request: IncomingRequest, error: RequestError) -> None:
+        """Raise ``LocalProtocolError`` for an error that must not answer a request of the peer's."""
+
+    def read_result(self, request: OutgoingRequest, result: dict[str, Any], odd: list[str]) -> Any:
+        """Return the typed result of a request of our own. Raises and adds to ``odd`` as ``Codec.decode``."""
+
+    def read_error(self, request: OutgoingRequest, message: jsonrpc.Error) -> RequestError:
+        """Return the error that answers a request of our own."""
 
 
 class OutgoingRequest:
@@ -55,6 +80,7 @@ class OutgoingRequest:
     __slots__ = (
         "belongs_to",
         "cookie",
+        "dialogue",
         "id",
         "idle",
         "method",
@@ -67,7 +93,11 @@ class OutgoingRequest:
         "via",
     )
 
-    def __init__(self, id: OutgoingId, name: str, method: Method | None, cookie: Any) -> None:
+    dialogue: Dialogue
+    """How the request was meant, and how its answer is to be read."""
+
+    def __init__(self, id: OutgoingId, name: str, method: Method | None, cookie: Any, dialogue: Dialogue) -> None:
+        self.dialogue = dialogue
         self.id: OutgoingId = id
         self.name: str = name
         self.method: Method | None = method
@@ -178,16 +208,19 @@ class OutgoingRequests:
         states = [outgoing_state(each, now, self._timers.get(each.id)) for each in self]
         return states, {str(id): state.name for id, state in (self._retired or {}).items()}
 
-    def load(self, states: list[OutgoingState], next_id: int, retired: dict[str, str], now: float) -> None:
-        """Take over what ``save`` gave."""
-        self._next = next_id
-        self._retired = {int(id): RequestState[state] for id, state in retired.items()} or None
-        self._running = {} if states else None
+    def load(self, states: list[OutgoingState], now: float, dialogue: Dialogue) -> None:
+        """Take over running requests that ``save`` gave; there are some."""
+        running = self._running = {}
         for state in states:
-            request = outgoing_request(state, now)
+            request = outgoing_request(state, now, dialogue)
             if state.due_left is not None:
                 self._timers.set(request.id, now + state.due_left)
-            self._running[request.id] = request  # type: ignore[index]  # there is a table where there are states
+            running[int(request.id)] = request
+
+    def load_ids(self, next_id: int, retired: dict[str, str]) -> None:
+        """Take over which ids were used, and which of them may still be answered late."""
+        self._next = next_id
+        self._retired = {int(id): RequestState[state] for id, state in retired.items()} or None
 
 
 def outgoing_state(request: OutgoingRequest, now: float, due: float | None) -> OutgoingState:
@@ -211,9 +244,9 @@ def outgoing_state(request: OutgoingRequest, now: float, due: float | None) -> O
     )
 
 
-def outgoing_request(state: OutgoingState, now: float) -> OutgoingRequest:
+def outgoing_request(state: OutgoingState, now: float, dialogue: Dialogue) -> OutgoingRequest:
     """Return a request of our own from a snapshot."""
-    request = OutgoingRequest(OutgoingId(state.id), state.name, METHODS.get(state.name), state.cookie)
+    request = OutgoingRequest(OutgoingId(state.id), state.name, METHODS.get(state.name), state.cookie, dialogue)
     request.related = None if state.related is None else IncomingId(state.related)
     request.via = state.via
     request.task, request.belongs_to = state.task, state.belongs_to
@@ -227,10 +260,30 @@ def outgoing_request(state: OutgoingState, now: float) -> OutgoingRequest:
 class IncomingRequest:
     """One request of the peer's that was not answered yet."""
 
-    __slots__ = ("id", "key", "method", "name", "progress", "size", "task", "token", "via", "wants_task", "wire_id")
+    __slots__ = (
+        "context",
+        "dialogue",
+        "id",
+        "key",
+        "method",
+        "name",
+        "progress",
+        "size",
+        "task",
+        "token",
+        "via",
+        "wants_task",
+        "wire_id",
+    )
 
+    context: RequestContext
+    """What held when it came: its answer is checked against this, not against the connection."""
+    dialogue: Dialogue
+    """How it was meant, and how its answer is written."""
     key: Hashable
-    """What the peer knows it by: its id, within the exchange where the transport has exchanges (P7)."""
+    """Its id at the peer, within the exchange where the transport has exchanges (P7)."""
+    size: int
+    """How many bytes it takes while it runs."""
 
     def __init__(
         self,
@@ -240,10 +293,13 @@ class IncomingRequest:
         method: Method | None,
         token: int | str | None,
         via: Hashable,
-        size: int = REQUEST_COST,
+        size: int,
+        dialogue: Dialogue,
+        context: RequestContext,
     ) -> None:
-        """``size`` is how many bytes it takes while it runs."""
-        self.size: int = size
+        self.dialogue = dialogue
+        self.context = context
+        self.size = size
         self.id: IncomingId = id
         self.wire_id: int | str = wire_id
         self.name: str = name
@@ -259,18 +315,19 @@ class IncomingRequest:
 class IncomingRequests:
     """The peer's requests, under keys of ours."""
 
-    __slots__ = ("_answered", "_by_key", "_by_wire_id", "_finished", "_held", "_next", "_running")
+    __slots__ = ("_by_key", "_by_wire_id", "_finished", "_held", "_next", "_running", "_unanswered")
 
     def __init__(self, held: Held) -> None:
-        """``held`` is told how many bytes those that run take."""
+        """``held`` counts how many bytes the running ones take."""
         self._held = held
         self._running: dict[int, IncomingRequest] | None = None
         self._by_key: dict[Hashable, IncomingRequest] | None = None
         # Those that came by an exchange, since the same id may have come by several.
         self._by_wire_id: dict[int | str, dict[int, IncomingRequest]] | None = None
         self._finished: list[int | str] | None = None
-        # A ring of bits: that of an id is its remainder.
-        self._answered = 0
+        # The exceptions among the latest, one bit for each remainder of an id: nearly every request is answered, so
+        # this is nearly always 0.
+        self._unanswered = 0
         self._next = 1
 
     def __len__(self) -> int:
@@ -333,11 +390,10 @@ class IncomingRequests:
             self._leave_exchange(request)
         else:
             self._remember(request.wire_id)
-        id = int(request.id)
-        if self._in_reach(id):
-            # A request that runs is not asked about, so its bit may be an older one's until here.
-            bit = 1 << id % _ANSWERED
-            self._answered = self._answered | bit if cause in _ANSWERS else self._answered & ~bit
+        if (self._unanswered or cause in _UNANSWERED) and self._in_reach(request.id):
+            # While a request runs, its bit may be an older one's.
+            bit = 1 << request.id % _REMEMBERED
+            self._unanswered = self._unanswered | bit if cause in _UNANSWERED else self._unanswered & ~bit
 
     def _leave_exchange(self, request: IncomingRequest) -> None:
         exchanges = self._by_wire_id or {}
@@ -365,10 +421,10 @@ class IncomingRequests:
         False, too, for one that ran long before the latest: a second answer to it cannot be told from an answer to a
         request that the peer cancelled.
         """
-        return self._in_reach(id) and bool(self._answered >> id % _ANSWERED & 1)
+        return self._in_reach(id) and not self._unanswered >> id % _REMEMBERED & 1 and self.get(id) is None
 
     def _in_reach(self, id: int) -> bool:
-        return self._next - _ANSWERED <= id < self._next
+        return max(1, self._next - _REMEMBERED) <= id < self._next
 
     def save(self) -> list[IncomingState]:
         """Return the running requests."""
@@ -393,20 +449,26 @@ class IncomingRequests:
 
     def save_answered(self) -> list[int]:
         """Return our keys of the requests that were answered not long ago."""
-        latest = range(max(1, self._next - _ANSWERED), self._next)
-        return [id for id in latest if self.get(id) is None and self.was_answered(id)]
+        return [id for id in range(max(1, self._next - _REMEMBERED), self._next) if self.was_answered(id)]
 
-    def load(self, states: list[IncomingState], next_id: int, finished: list[int | str], answered: list[int]) -> None:
-        """Take over what the three ``save`` methods gave."""
-        self._finished = finished[-_FINISHED:] or None
+    def load(self, states: list[IncomingState], dialogue: Dialogue, context: RequestContext) -> None:
+        """Take over running requests that ``save`` gave."""
         for state in states:
-            id = IncomingId(state.id)
-            request = IncomingRequest(id, state.wire_id, state.name, METHODS.get(state.name), state.token, state.via)
+            id, method = IncomingId(state.id), METHODS.get(state.name)
+            size = REQUEST_COST  # their parameters are not kept
+            request = IncomingRequest(
+                id, state.wire_id, state.name, method, state.token, state.via, size, dialogue, context
+            )
             request.progress, request.task = state.progress, state.task
             self.add(request)
+
+    def load_ids(self, next_id: int, finished: list[int | str], answered: list[int]) -> None:
+        """Take over what ``save_finished`` and ``save_answered`` gave."""
         self._next = next_id
-        for answered_id in filter(self._in_reach, answered):
-            self._answered |= 1 << answered_id % _ANSWERED
+        self._finished = finished[-_FINISHED:] or None
+        for id in range(max(1, next_id - _REMEMBERED), next_id):
+            if id not in answered:
+                self._unanswered |= 1 << id % _REMEMBERED
 
 
 @attrs.frozen

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 from mcpio.codec import codec
-from mcpio.engine.alive import Alive
+from mcpio.engine.connection import Connection, invalid_params
 from mcpio.engine.gates import UNKNOWN_CLIENT
-from mcpio.engine.inbound import invalid_params
 from mcpio.engine.options import Options
 from mcpio.engine.outbox import Kind
 from mcpio.engine.payloads import encode, payload_of, to_json
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["ServerConnection"]
 
 
-class ServerConnection(Alive):
-    """A server: it waits for ``initialize``, answers it by itself, and reports ``Negotiated``.
+class ServerConnection(Connection):
+    """A server: it waits for ``initialize``, answers it automatically, and reports ``Negotiated``.
 
     Bytes go in by ``receive_data``, events come out of ``events()``, bytes to write out of ``data_to_send()``; time
     goes in with every call and comes out of ``next_deadline()``. It reads no clock and waits for nothing.
@@ -45,7 +44,7 @@ class ServerConnection(Alive):
     _peer_capabilities_type = ClientCapabilities
 
     principal: Hashable
-    """Whoever was authenticated before the connection came here; goes into every ``RequestContext``."""
+    """The principal that was authenticated before the connection came here; goes into every ``RequestContext``."""
 
     def __init__(
         self,
@@ -55,9 +54,11 @@ class ServerConnection(Alive):
         instructions: str | None = None,
         principal: Hashable = None,
         options: Options | None = None,
+        can_reach: Callable[[Hashable], bool] | None = None,
     ) -> None:
-        """``capabilities`` say what this server offers; requests for anything else are answered with -32601."""
-        super().__init__(info, ServerCapabilities() if capabilities is None else capabilities, options=options)
+        """``capabilities`` declare what this server offers; requests for anything else are answered with -32601."""
+        declared = ServerCapabilities() if capabilities is None else capabilities
+        super().__init__(info, declared, options=options, can_reach=can_reach)
         self.instructions = instructions
         self.principal = principal
 
@@ -68,7 +69,7 @@ class ServerConnection(Alive):
         capabilities: ClientCapabilities | None = None,
         info: Implementation | None = None,
     ) -> None:
-        """Take the handshake for done: by another connection, or not at all, as where each request stands alone.
+        """Go on as after a handshake that another connection had, or where each request stands alone.
 
         Without ``capabilities`` those of the client are unknown: it can be asked for nothing, but error -32042 may
         answer its requests (ELIC-17).
@@ -76,20 +77,24 @@ class ServerConnection(Alive):
         """
         if revision not in self._options.revisions:
             raise LocalProtocolError(f"revision {revision} is not spoken here")
-        if not self._allows(Input.SEND_ASSUMPTION):
-            raise LocalProtocolError(f"cannot assume a handshake in phase {self._phase.value}")
-        self._step(Input.SEND_ASSUMPTION)
+        if not self._allows(Input.SEND_SKIP):
+            raise LocalProtocolError(f"cannot skip the handshake in phase {self.phase.value}")
+        self._step(Input.SEND_SKIP)
         client = Implementation("unknown", "0") if info is None else info
         declared = UNKNOWN_CLIENT if capabilities is None else capabilities
         self._settle(RequestContext(revision.era, revision, declared, client, None, self.principal, None))
+        if self._observers:
+            settled = self._dialogue.codec
+            self._tell_call(
+                "skip_handshake",
+                revision=revision.name,
+                capabilities=None if capabilities is None else encode(settled, capabilities),
+                info=None if info is None else encode(settled, info),
+            )
 
     def _receive_initialize(self, message: jsonrpc.Request, via: Hashable) -> None:
         if not self._allows(Input.RECV_INITIALIZE):
-            code = self._code("initialized already")
-            error = RequestError(code, "Invalid request: the session is initialized already")
-            if self._phase is Phase.CLOSING:
-                error = RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: closing", {"reason": "closing"})
-            self._refuse(message, error, via)
+            self._refuse(message, self._why_no_handshake(), via)
             return
         revision = self._choose(message.params.get("protocolVersion"))
         odd: list[str] = []
@@ -102,7 +107,7 @@ class ServerConnection(Alive):
             result = payload_of(InitializeResult, revision.name, self.capabilities, self.info, self.instructions)
             text = to_json(jsonrpc.encode_result, message.id, encode(codec(revision), result))
         except LocalProtocolError as fault:
-            # What this side declares cannot be said: no fault of the peer's, nor its business.
+            # This side declares something that cannot be encoded: not a fault of the peer's, nor its business.
             failure = RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
             failure.__cause__ = fault
             self._refuse(message, failure, via)
@@ -110,18 +115,21 @@ class ServerConnection(Alive):
         self._step(Input.RECV_INITIALIZE)
         if odd:
             self._report_odd("initialize", odd, message.raw, via)
-        self._settle(
-            RequestContext(
-                revision.era, revision, request.capabilities, request.client_info, None, self.principal, None
-            )
-        )
-        self._events.append(Negotiated(revision, request.client_info, request.capabilities, None, message.raw))
+        info, capabilities = request.client_info, request.capabilities
+        self._settle(RequestContext(revision.era, revision, capabilities, info, None, self.principal, None))
+        self._events.append(Negotiated(revision, info, capabilities, None, message.raw))
         # Not in the lane of answers: notifications, which have no request either, must not overtake this one.
-        self._outbox.put(text, Kind.RESPONSE, via=via, last=True)
+        self._channel.outbox.put(text, Kind.RESPONSE, via=via, last=True)
         self._check_outbox()
 
+    def _why_no_handshake(self) -> RequestError:
+        if self.phase is Phase.CLOSING:
+            return RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: closing", {"reason": "closing"})
+        code = self._code("initialized already")
+        return RequestError(code, "Invalid request: the session is initialized already")
+
     def _choose(self, requested: object) -> Revision:
-        """Return the revision that was asked for, or else our newest (LIFE-04, LIFE-05)."""
+        """Return the requested revision if it is spoken here, or else our newest (LIFE-04, LIFE-05)."""
         revision = Revision.parse(requested) if isinstance(requested, str) else None
         return revision if revision is not None and revision in self._options.revisions else self._options.latest
 

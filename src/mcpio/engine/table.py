@@ -1,17 +1,20 @@
-"""The rules of a session and of a request's life, as data. Nothing else in the engine decides a next phase or state.
+"""The rules of a connection as data: its life, the handshake, and the life of one request.
 
-An input named ``SEND_…`` is something this side does, one named ``RECV_…`` something that comes from the peer or from
-the channel. A missing row is therefore a fault of whoever caused the input: a ``LocalProtocolError`` for ``SEND_…``, a
-violation by the peer for ``RECV_…``. The tables know neither bytes nor methods nor time.
+An input named ``SEND_…`` is something this side does; one named ``RECV_…`` comes from the peer or from the channel. A
+missing row therefore faults the side that caused the input: it is a ``LocalProtocolError`` for ``SEND_…`` and a
+violation by the peer for ``RECV_…``. Nothing else in the engine decides a next state. The tables know neither bytes
+nor methods nor time, and every row is consulted.
 """
 
 import enum
 
 __all__ = [
+    "LIFE_TABLE",
     "REQUEST_TABLE",
     "TABLE",
     "Direction",
     "Input",
+    "Life",
     "Phase",
     "RequestInput",
     "RequestState",
@@ -34,96 +37,103 @@ class Role(_Word):
     SERVER = "server"
 
 
+class Life(_Word):
+    """Whether a connection still begins anything, whatever is said on it."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    """No new requests; pending answers go out."""
+    CLOSED = "closed"
+    """Nothing comes in or goes out any more."""
+
+
 class Phase(_Word):
-    """Where a handshake session stands (LIFE-01)."""
+    """Where a handshake session stands (LIFE-01). The last two are the connection's life, for callers to read."""
 
     NEW = "new"
-    """Nothing was said yet."""
+    """No message of the handshake was sent or received yet."""
     INITIALIZING = "initializing"
     """``initialize`` is under way: for a server, until the client shows that it has the answer."""
     OPERATING = "operating"
     """The revision and the capabilities are settled."""
     CLOSING = "closing"
-    """No new requests; what is still owed goes out."""
+    """No new requests; pending answers go out."""
     CLOSED = "closed"
     """Nothing comes in or goes out any more."""
 
-    NOT_INITIALIZED = "new"
-    """Another name of ``NEW``, which some guides use."""
-    INITIALIZED = "operating"
-    """Another name of ``OPERATING``."""
-    DISCONNECTED = "closed"
-    """Another name of ``CLOSED``."""
-
 
 class Input(_Word):
-    """What can happen to a session."""
+    """An event in the life of a connection or of its handshake session."""
 
     SEND_INITIALIZE = "send initialize"
-    SEND_ASSUMPTION = "take the handshake for done"
+    SEND_SKIP = "skip the handshake"
     SEND_PING = "send ping"
     SEND_REQUEST = "send another request"
     SEND_LOG = "send a log message"
     SEND_NOTIFICATION = "send another notification"
-    SEND_RESPONSE = "send a response"
     SEND_CLOSE = "close"
     SEND_END = "send the end"
     SEND_ABORT = "abort"
     RECV_INITIALIZE = "receive initialize"
     RECV_INITIALIZE_RESULT = "receive the result of initialize"
     RECV_INITIALIZED = "receive notifications/initialized"
-    RECV_PING = "receive ping"
     RECV_REQUEST = "receive another request"
-    RECV_NOTIFICATION = "receive another notification"
     RECV_END = "receive the end"
     RECV_SESSION_LOSS = "lose the session"
     RECV_LOSS = "lose the channel"
 
 
-def _session() -> dict[tuple[Role, Phase, Input], Phase]:
-    table: dict[tuple[Role, Phase, Input], Phase] = {}
+LIFE_TABLE: dict[tuple[Life, Input], Life] = {
+    (Life.OPEN, Input.SEND_CLOSE): Life.CLOSING,
+    (Life.OPEN, Input.RECV_END): Life.CLOSING,
+    (Life.OPEN, Input.SEND_ABORT): Life.CLOSED,
+    (Life.OPEN, Input.RECV_LOSS): Life.CLOSED,
+    # A request that still runs may report and log; nothing new begins.
+    (Life.CLOSING, Input.SEND_LOG): Life.CLOSING,
+    (Life.CLOSING, Input.SEND_NOTIFICATION): Life.CLOSING,
+    # A later close may shorten the grace of an earlier one.
+    (Life.CLOSING, Input.SEND_CLOSE): Life.CLOSING,
+    (Life.CLOSING, Input.RECV_END): Life.CLOSING,
+    (Life.CLOSING, Input.SEND_END): Life.CLOSED,
+    (Life.CLOSING, Input.SEND_ABORT): Life.CLOSED,
+    (Life.CLOSING, Input.RECV_LOSS): Life.CLOSED,
+}
+"""(life, input) -> the next life, for both roles and both eras. While it is ``OPEN``, ``TABLE`` decides the rest."""
 
-    def rows(role: Role, phase: Phase, *inputs: Input, to: Phase | None = None) -> None:
-        for each in inputs:
-            table[role, phase, each] = to or phase
+_CLIENT, _SERVER = Role.CLIENT, Role.SERVER
+_NEW, _INITIALIZING, _OPERATING = Phase.NEW, Phase.INITIALIZING, Phase.OPERATING
 
-    client, server = Role.CLIENT, Role.SERVER
-
-    rows(client, Phase.NEW, Input.SEND_INITIALIZE, to=Phase.INITIALIZING)
-    rows(client, Phase.NEW, Input.RECV_PING, Input.RECV_NOTIFICATION)
-    rows(client, Phase.INITIALIZING, Input.RECV_INITIALIZE_RESULT, to=Phase.OPERATING)
-    rows(client, Phase.INITIALIZING, Input.SEND_PING, Input.RECV_PING, Input.RECV_NOTIFICATION)
-
+TABLE: dict[tuple[Role, Phase, Input], Phase] = {
+    (_CLIENT, _NEW, Input.SEND_INITIALIZE): _INITIALIZING,
+    (_CLIENT, _INITIALIZING, Input.SEND_PING): _INITIALIZING,
+    (_CLIENT, _INITIALIZING, Input.RECV_INITIALIZE_RESULT): _OPERATING,
     # A channel without connections outlives its session (SESS-06), and so does a client that connects again.
-    for phase in (Phase.INITIALIZING, Phase.OPERATING):
-        rows(client, phase, Input.RECV_SESSION_LOSS, to=Phase.NEW)
-
-    rows(server, Phase.NEW, Input.RECV_INITIALIZE, to=Phase.INITIALIZING)
-    rows(server, Phase.NEW, Input.SEND_ASSUMPTION, to=Phase.OPERATING)
-    rows(server, Phase.NEW, Input.RECV_PING, Input.RECV_NOTIFICATION)
+    (_CLIENT, _INITIALIZING, Input.RECV_SESSION_LOSS): _NEW,
+    (_CLIENT, _OPERATING, Input.SEND_PING): _OPERATING,
+    (_CLIENT, _OPERATING, Input.SEND_REQUEST): _OPERATING,
+    (_CLIENT, _OPERATING, Input.SEND_LOG): _OPERATING,
+    (_CLIENT, _OPERATING, Input.SEND_NOTIFICATION): _OPERATING,
+    (_CLIENT, _OPERATING, Input.RECV_REQUEST): _OPERATING,
+    (_CLIENT, _OPERATING, Input.RECV_SESSION_LOSS): _NEW,
+    (_SERVER, _NEW, Input.RECV_INITIALIZE): _INITIALIZING,
+    (_SERVER, _NEW, Input.SEND_SKIP): _OPERATING,
+    (_SERVER, _INITIALIZING, Input.SEND_PING): _INITIALIZING,
+    (_SERVER, _INITIALIZING, Input.SEND_LOG): _INITIALIZING,
+    (_SERVER, _INITIALIZING, Input.RECV_INITIALIZED): _OPERATING,
     # A client may forget notifications/initialized: its first request says the same (LIFE-12).
-    rows(server, Phase.INITIALIZING, Input.RECV_INITIALIZED, Input.RECV_REQUEST, to=Phase.OPERATING)
-    rows(server, Phase.INITIALIZING, Input.SEND_PING, Input.SEND_LOG, Input.RECV_PING, Input.RECV_NOTIFICATION)
-    rows(server, Phase.OPERATING, Input.RECV_INITIALIZED)
+    (_SERVER, _INITIALIZING, Input.RECV_REQUEST): _OPERATING,
+    (_SERVER, _OPERATING, Input.SEND_PING): _OPERATING,
+    (_SERVER, _OPERATING, Input.SEND_REQUEST): _OPERATING,
+    (_SERVER, _OPERATING, Input.SEND_LOG): _OPERATING,
+    (_SERVER, _OPERATING, Input.SEND_NOTIFICATION): _OPERATING,
+    (_SERVER, _OPERATING, Input.RECV_REQUEST): _OPERATING,
+    # Repeated by some clients; it is reported and changes nothing.
+    (_SERVER, _OPERATING, Input.RECV_INITIALIZED): _OPERATING,
+}
+"""(role, phase, input) -> the next phase of a handshake session, while the connection is open.
 
-    for role in Role:
-        rows(role, Phase.OPERATING, *_CONVERSATION)
-        rows(role, Phase.CLOSING, *_LAST_WORDS, Input.SEND_CLOSE, Input.RECV_END)
-        for phase in (Phase.NEW, Phase.INITIALIZING, Phase.OPERATING):
-            rows(role, phase, Input.SEND_CLOSE, Input.RECV_END, to=Phase.CLOSING)
-        rows(role, Phase.CLOSING, Input.SEND_END, to=Phase.CLOSED)
-        for phase in (Phase.NEW, Phase.INITIALIZING, Phase.OPERATING, Phase.CLOSING):
-            rows(role, phase, Input.SEND_ABORT, Input.RECV_LOSS, to=Phase.CLOSED)
-        rows(role, Phase.CLOSED, Input.SEND_CLOSE, Input.SEND_ABORT, Input.RECV_END, Input.RECV_LOSS)
-    return table
-
-
-# What is still running when a session closes may report and answer; nothing new begins.
-_LAST_WORDS = (Input.SEND_LOG, Input.SEND_NOTIFICATION, Input.SEND_RESPONSE, Input.RECV_PING, Input.RECV_NOTIFICATION)
-_CONVERSATION = (*_LAST_WORDS, Input.SEND_PING, Input.SEND_REQUEST, Input.RECV_REQUEST)
-
-TABLE = _session()
-"""(role, phase, input) -> the next phase, for handshake sessions. The stateless era has no phases, only requests."""
+Pings are answered in every phase, and the stateless era has no phases, only requests.
+"""
 
 
 class Direction(_Word):
@@ -145,13 +155,11 @@ class RequestState(_Word):
 
 
 class RequestInput(_Word):
-    """What can happen to one request."""
+    """What can end one request."""
 
-    SEND_PROGRESS = "send progress"
     SEND_RESULT = "send the result"
     SEND_ERROR = "send an error"
     SEND_CANCEL = "cancel it"
-    RECV_PROGRESS = "receive progress"
     RECV_RESULT = "receive the result"
     RECV_ERROR = "receive an error"
     RECV_CANCEL = "receive a cancellation"
@@ -160,13 +168,11 @@ class RequestInput(_Word):
 
 
 REQUEST_TABLE: dict[tuple[Direction, RequestState, RequestInput], RequestState] = {
-    (Direction.OUTGOING, RequestState.RUNNING, RequestInput.RECV_PROGRESS): RequestState.RUNNING,
     (Direction.OUTGOING, RequestState.RUNNING, RequestInput.RECV_RESULT): RequestState.ANSWERED,
     (Direction.OUTGOING, RequestState.RUNNING, RequestInput.RECV_ERROR): RequestState.FAILED,
     (Direction.OUTGOING, RequestState.RUNNING, RequestInput.SEND_CANCEL): RequestState.CANCELLED,
     (Direction.OUTGOING, RequestState.RUNNING, RequestInput.RECV_TIMEOUT): RequestState.TIMED_OUT,
     (Direction.OUTGOING, RequestState.RUNNING, RequestInput.RECV_LOSS): RequestState.LOST,
-    (Direction.INCOMING, RequestState.RUNNING, RequestInput.SEND_PROGRESS): RequestState.RUNNING,
     (Direction.INCOMING, RequestState.RUNNING, RequestInput.SEND_RESULT): RequestState.ANSWERED,
     (Direction.INCOMING, RequestState.RUNNING, RequestInput.SEND_ERROR): RequestState.FAILED,
     (Direction.INCOMING, RequestState.RUNNING, RequestInput.RECV_CANCEL): RequestState.CANCELLED,

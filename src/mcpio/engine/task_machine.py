@@ -17,6 +17,7 @@ import attrs
 
 from mcpio.engine.table import Direction
 from mcpio.engine.task_records import (
+    TASK_TABLE,
     Owner,
     StoreDelete,
     StoreEffect,
@@ -24,11 +25,13 @@ from mcpio.engine.task_records import (
     StorePut,
     TaskChanged,
     TaskEvent,
+    TaskInput,
     TaskLimits,
     TaskOrphaned,
     TaskOutcome,
     TaskRecord,
     TaskReplied,
+    TaskState,
     TaskStoreFailed,
     dump_outcome,
     dump_record,
@@ -36,7 +39,6 @@ from mcpio.engine.task_records import (
     load_record,
     not_found,
 )
-from mcpio.engine.task_table import TASK_TABLE, TaskInput, TaskState
 from mcpio.engine.timers import Timers
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
 from mcpio.types.tasks import Task

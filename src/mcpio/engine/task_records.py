@@ -1,7 +1,8 @@
-"""What a receiver knows of one task, what it tells about it, and how both are written down."""
+"""Tasks as a receiver keeps them: states, records, events and store effects, and their stored form."""
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
@@ -10,12 +11,13 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from mcpio.engine.limits import seconds
-from mcpio.engine.task_table import TaskState
+from mcpio.engine.table import Direction
 from mcpio.errors import ErrorCode, InvalidMessage, LocalProtocolError, RequestError
 from mcpio.framing import json
 from mcpio.types.tasks import Task
 
 __all__ = [
+    "TASK_TABLE",
     "Owner",
     "StoreDelete",
     "StoreEffect",
@@ -23,11 +25,13 @@ __all__ = [
     "StorePut",
     "TaskChanged",
     "TaskEvent",
+    "TaskInput",
     "TaskLimits",
     "TaskOrphaned",
     "TaskOutcome",
     "TaskRecord",
     "TaskReplied",
+    "TaskState",
     "TaskStoreFailed",
     "dump_outcome",
     "dump_record",
@@ -37,6 +41,47 @@ __all__ = [
 ]
 
 MIB: Final = 1024 * 1024
+
+
+class TaskState(enum.Enum):
+    """The status of a task. The values are those of the protocol."""
+
+    WORKING = "working"
+    INPUT_REQUIRED = "input_required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class TaskInput(enum.Enum):
+    """An event in the life of a task: ``SEND_…`` by the receiver's side, ``RECV_…`` from elsewhere."""
+
+    SEND_QUESTION = "ask the requestor"
+    SEND_RESULT = "finish"
+    SEND_ERROR = "fail"
+    RECV_ANSWER = "have all answers"
+    RECV_CANCEL = "receive tasks/cancel"
+    RECV_LOSS = "lose the work"
+
+
+_INCOMING = Direction.INCOMING
+_WORKING, _INPUT_REQUIRED = TaskState.WORKING, TaskState.INPUT_REQUIRED
+
+TASK_TABLE: Final[Mapping[tuple[Direction, TaskState, TaskInput], TaskState]] = {
+    (_INCOMING, _WORKING, TaskInput.SEND_QUESTION): _INPUT_REQUIRED,
+    (_INCOMING, _WORKING, TaskInput.SEND_RESULT): TaskState.COMPLETED,
+    (_INCOMING, _WORKING, TaskInput.SEND_ERROR): TaskState.FAILED,
+    (_INCOMING, _WORKING, TaskInput.RECV_CANCEL): TaskState.CANCELLED,
+    (_INCOMING, _WORKING, TaskInput.RECV_LOSS): TaskState.FAILED,
+    (_INCOMING, _INPUT_REQUIRED, TaskInput.RECV_ANSWER): _WORKING,
+    (_INCOMING, _INPUT_REQUIRED, TaskInput.SEND_RESULT): TaskState.COMPLETED,
+    (_INCOMING, _INPUT_REQUIRED, TaskInput.SEND_ERROR): TaskState.FAILED,
+    (_INCOMING, _INPUT_REQUIRED, TaskInput.RECV_CANCEL): TaskState.CANCELLED,
+    (_INCOMING, _INPUT_REQUIRED, TaskInput.RECV_LOSS): TaskState.FAILED,
+}
+"""(direction, state, input) -> the next state, for tasks that a peer asked for (TASK-14). Nothing else decides it; a
+state without rows is final."""
+
 
 MESSAGE_LENGTH: Final = 200
 """The longest ``statusMessage``, in characters: the rest is cut off."""

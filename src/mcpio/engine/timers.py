@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-__all__ = ["Timers"]
+__all__ = ["CLOSE_TIMER", "KEEP_ALIVE_TIMER", "STALL_TIMER", "Timers"]
+
+# The keys of a connection's own timers. Its requests have theirs under their ids, which are positive.
+CLOSE_TIMER: Final = 0
+"""The end of the grace of a connection that is closing."""
+KEEP_ALIVE_TIMER: Final = -1
+"""The next look at how long the peer has been silent."""
+STALL_TIMER: Final = -2
+"""The next look at whether a peer that leaves more than ``Limits.queued_bytes`` unread has read any of it."""
 
 _SLACK = 64
 """Outdated entries kept before the heap is rebuilt, so that a busy connection rebuilds rarely."""
-
 
 K = TypeVar("K", int, tuple[int, int, int])
 

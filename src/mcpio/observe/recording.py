@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from mcpio.engine.connection import Connection, Default
-from mcpio.engine.limits import Timeout
+from mcpio.engine.connection import Connection
+from mcpio.engine.limits import Default, Timeout
 from mcpio.engine.options import Options
 from mcpio.errors import LocalProtocolError
 from mcpio.events import Event

@@ -9,11 +9,10 @@ import attrs
 
 from mcpio.codec import codec
 from mcpio.engine.batches import BatchItem
-from mcpio.engine.channel import ANY
 from mcpio.engine.client import ClientConnection
-from mcpio.engine.connection import DEFAULT, Connection, Default
+from mcpio.engine.connection import ANY, Connection
 from mcpio.engine.keep_alive import KeepAlive
-from mcpio.engine.limits import Limits, Timeout
+from mcpio.engine.limits import DEFAULT, Default, Limits, Timeout
 from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.engine.table import Phase, Role
@@ -216,7 +215,7 @@ def _let_time_pass(connection: Connection, entry: Mapping[str, Any], now: float)
 
 
 def _close(connection: Connection, entry: Mapping[str, Any], now: float) -> _Outcome:
-    connection.close(now, entry["grace"])
+    connection.close(now, grace=entry["grace"])
     return _NOTHING
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from mcpio.codec import codec
 from mcpio.engine.client import ClientConnection
-from mcpio.engine.connection import DEFAULT, Connection, Default
-from mcpio.engine.limits import Timeout
+from mcpio.engine.connection import Connection
+from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.errors import InvalidMessage, RequestError
 from mcpio.events import Event, IncomingId, OutgoingId, RequestReceived
 from mcpio.methods import METHODS, Method, method_of

@@ -171,5 +171,5 @@ class MemoryEnd:
         self._pair.pump()
 
     def _close(self, grace: float | None) -> None:
-        self.connection.close(trio.current_time(), grace)
+        self.connection.close(trio.current_time(), grace=grace)
         self._pair.pump()

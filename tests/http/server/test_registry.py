@@ -124,7 +124,7 @@ def test_deadlines_of_what_is_over_by_then_do_nothing() -> None:
         site.listen(session)
     site.call(sessions[0])
     for each in site.machine.sessions:
-        each.connection.close(site.now, 10)
+        each.connection.close(site.now, grace=10)
         site.machine.touch(each, site.now)
     site.advance(100)
     assert site.machine.sessions == ()
@@ -134,7 +134,7 @@ def test_two_deadlines_at_one_time_where_the_first_is_the_end() -> None:
     site = Site(HttpOptions(sse_after=2.0))
     session = site.open()
     exchange, _ = site.call(session)
-    site.session().connection.close(site.now, 2.0)
+    site.session().connection.close(site.now, grace=2.0)
     site.machine.touch(site.session(), site.now)
     site.now = 2.0
     site.machine.handle_timeout(2.0)
@@ -215,7 +215,8 @@ def test_an_idle_session_is_small_and_has_one_deadline(options: HttpOptions) -> 
     found = site.session()
     assert (found.streams, found.replay) == ({}, None)
     assert deadlines(site) == 1
-    shared = {id(found.connection._row), id(found.connection._receivable)}
+    handshake = found.connection._handshake
+    shared = {id(found.connection._admission), id(handshake and handshake._offered)}
     assert weight(found.connection, set(shared)) <= IDLE
     assert weight(found, shared) <= IDLE + 1024
 
@@ -243,7 +244,7 @@ def test_what_a_session_without_an_exchange_still_has_to_say_keeps_it_until_its_
     site = Site()
     session = site.open()
     exchange, event = site.call(session)
-    site.session().connection.close(site.now, 5.0)
+    site.session().connection.close(site.now, grace=5.0)
     site.touch(site.session())
     assert site.machine.sessions
     site.answer(event)
@@ -291,7 +292,7 @@ def test_a_session_that_closes_waits_for_a_slow_listener_as_long_as_it_may() -> 
     site.stall(listening)
     found = site.session()
     found.connection.send_notification(ToolListChangedNotification())
-    found.connection.close(site.now, 5.0)
+    found.connection.close(site.now, grace=5.0)
     site.touch(found)
     assert site.machine.sessions == (found,)
     site.unstall(listening)

@@ -379,7 +379,7 @@ def test_at_the_end_what_nobody_hears_is_dropped_and_what_nobody_carries_too() -
     site.reset(coming)
     log(site, "nobody hears")
     found = site.session()
-    found.connection.close(site.now, 5.0)
+    found.connection.close(site.now, grace=5.0)
     site.touch(found)
     assert found.undelivered == 1
     site.ask("DELETE", mcp_session_id=session)

@@ -37,7 +37,7 @@ class Flooding:
 
 
 def _heard(client: Client) -> int:
-    return client.connection.received_bytes
+    return client.connection.stats.received_bytes
 
 
 def test_paused_stream_resumes_when_answers_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_what_runs_for_a_client_that_ended_its_side_is_answered_but_not_waited_f
                     await stream.send_all((call % (name, arguments)).encode())
                     await stream.send_eof()
                     await client.driver.wait_closed()
-                    assert client.connection.received_bytes > 0
+                    assert client.connection.stats.received_bytes > 0
             await until(lambda: not server.sessions)
 
     run(main)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from mcpio.engine.connection import DEFAULT, Connection, Default
-from mcpio.engine.limits import Timeout
+from mcpio.engine.connection import Connection
+from mcpio.engine.limits import DEFAULT, Default, Timeout
 from mcpio.errors import LocalProtocolError
 from mcpio.events import IncomingId
 

@@ -19,9 +19,8 @@ from mcpio.app.broadcast import BroadcastEvent
 from mcpio.app.contracts import ProgressCallback, Requester
 from mcpio.app.reporting import named
 from mcpio.codec import codec
-from mcpio.engine.connection import DEFAULT, Default
 from mcpio.engine.gates import why_no_task
-from mcpio.engine.limits import Timeout, seconds
+from mcpio.engine.limits import DEFAULT, Default, Timeout, seconds
 from mcpio.engine.table import Role
 from mcpio.engine.task_records import LONGEST
 from mcpio.errors import LocalProtocolError, NoBackChannel, RequestCancelled, RequestError, RequestTimeout

@@ -465,7 +465,7 @@ class HttpServer:
         self.is_closing = True
         for session in self.sessions:
             if self._durable is None or not self._durable.close(session, limit):
-                session.connection.close(now, limit)
+                session.connection.close(now, grace=limit)
                 self.streams.abandon(session)
             self._flush(session)
 

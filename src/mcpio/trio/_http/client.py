@@ -280,7 +280,7 @@ class HttpActor:
         self._machine.receive(item, trio.current_time())
 
     def _close(self, grace: float | None) -> None:
-        self._machine.connection.close(trio.current_time(), grace)
+        self._machine.connection.close(trio.current_time(), grace=grace)
         self.wake()
 
     def _process(self) -> None:

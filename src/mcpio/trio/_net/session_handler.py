@@ -112,5 +112,5 @@ class _SilenceTimer:
 
 def _has_heard_a_message(connection: Connection) -> bool:
     """Whether the client has begun a session, or asked something: bytes alone do not count."""
-    has_answered = connection.sent_bytes > 0 or connection.queued_bytes > 0
+    has_answered = connection.stats.sent_bytes > 0 or connection.stats.queued_bytes > 0
     return connection.phase is not Phase.NEW or has_answered or bool(connection.pending.incoming)

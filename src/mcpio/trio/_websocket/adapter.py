@@ -180,7 +180,7 @@ class WebSocketAdapter:
             self._is_unheard = False
             if connection.phase is Phase.CLOSING:
                 # The peer hears no answers any more, so those that are owed to it need not be waited for.
-                connection.close(now, 0.0)
+                connection.close(now, grace=0.0)
         self._rest = socket.data_to_send(now)
         # The close itself is left to ``aclose``, which has time for it when all grace is over.
         self._ends = connection.phase is Phase.CLOSED and bool(self._rest)
