@@ -319,6 +319,24 @@ def test_body_timeout_grows_with_the_bytes_received() -> None:
     in_virtual_time(main)
 
 
+@pytest.mark.parametrize(("size", "is_served"), [(30, False), (60, True)])
+def test_body_timeout_is_extended_while_other_bodies_come_at_the_rate(size: int, is_served: bool) -> None:
+    async def main() -> None:
+        async with http2_site(Shop().server, timeouts=HttpTimeouts(body=5, rate=10)) as (site, nursery):
+            client = await connected(site, nursery)
+            headers = await session(client)
+            ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+            waits = await client.ask("POST", "/mcp", headers, ends=False)
+            for _ in range(4):
+                await trio.sleep(4)
+                await client.ask("POST", "/mcp", headers, ping + b" " * (size - len(ping)))
+            await client.pour(waits, ping, ends=True)
+            await client.settle()
+            assert (waits.status == 200) is is_served
+
+    in_virtual_time(main)
+
+
 def test_idle_timeout_is_not_extended_by_control_frames() -> None:
     async def main() -> None:
         async with http2_site(Shop().server) as (site, nursery):

@@ -24,7 +24,8 @@ class HttpTimeouts:
     head: float | None = attrs.field(default=10.0, converter=seconds)
     """For the TLS handshake, and for a request head: from its first byte, or from the beginning of the connection."""
     body: float | None = attrs.field(default=30.0, converter=seconds)
-    """For a request body, beside the time that its bytes earn by ``rate``."""
+    """For a request body, beside the time that its bytes earn by ``rate``. In HTTP/2 it starts anew as long as other
+    bodies on the connection come at that rate."""
     idle: float | None = attrs.field(default=75.0, converter=seconds)
     """From the end of a response to the next request."""
     write: float | None = attrs.field(default=30.0, converter=seconds)

@@ -81,6 +81,8 @@ class Stream:
     """Whether it waits for the client to open a window."""
     sent_before: int = 0
     """Bytes that had been sent on all streams when its write deadline was set."""
+    read_before: int = 0
+    """Bytes of bodies that had been read on all streams when its body deadline was set."""
 
     @property
     def is_incomplete(self) -> bool:
@@ -137,6 +139,7 @@ class Http2Streams:
         self._items: list[RequestItem] = []
         self._expecting: list[Stream] = []
         self._received = 0
+        self._read = 0
         self._sent = 0
         self._owed = 0
         self._out = bytearray(self._http.data_to_send())
@@ -200,8 +203,9 @@ class Http2Streams:
             elif stream is None:
                 continue
             elif stream.unsent is None:
-                stream.life.step(Input.TIMEOUT, self._now)
-                self._refuse(stream, 408, "the body of the request took too long")
+                if not self._has_earned_body_time(stream):
+                    stream.life.step(Input.TIMEOUT, self._now)
+                    self._refuse(stream, 408, "the body of the request took too long")
             elif not self._has_earned_time(stream):
                 self._cut(stream, ErrorCodes.CANCEL)
         self._attend()
@@ -340,6 +344,7 @@ class Http2Streams:
         stream.expects = False
         stream.owed += size
         stream.received += len(data)
+        self._read += len(data)
         stream.life.step(Input.RECV_BYTES, self._now, len(data))
         self._received += len(data)
         self._put(stream, Body(stream.exchange, data))
@@ -411,7 +416,20 @@ class Http2Streams:
     def _set_body_deadline(self, stream: Stream) -> None:
         if self._timeouts.body is not None:
             stream.life.deadline = self._now + self._timeouts.body
+            stream.read_before = self._read
             self._timers.set(stream.number, stream.life.deadline)
+
+    def _has_earned_body_time(self, stream: Stream) -> bool:
+        """Extend the body deadline of a stream if its client was busy sending other bodies, at the required rate.
+
+        All streams share one connection, and the client chooses their order: it may send some bodies whole before it
+        continues others. Their number is limited, and so is what they hold together.
+        """
+        limit, read = self._timeouts.body, self._read - stream.read_before
+        if limit is None or read < limit * self._timeouts.rate:
+            return False
+        self._set_body_deadline(stream)
+        return True
 
     def _attend(self) -> None:
         """Set the deadline of the connection for what its client is to do next; end it if nothing more may come."""
