@@ -12,12 +12,12 @@ import trio
 import trio.testing
 from peers import HELLO, WithRoom, a_server, call, lines, read_to_end, run
 
+from mcpio._drivers.actor import EVENTS_PER_TURN
 from mcpio.app.server import Server
 from mcpio.app.session import Session
 from mcpio.errors import NoBackChannel
 from mcpio.events import CloseReason
 from mcpio.trio import open_transport, serve
-from mcpio.trio._transport import PIECE
 
 # How much waits for a peer
 
@@ -119,7 +119,7 @@ def test_a_client_that_asks_much_at_once_gives_way_to_the_others() -> None:
     run(main)
     assert len(served) == 2000
     # Two turns of the loop may lie between two of ours, for the order within a turn is random.
-    assert most <= 2 * PIECE / len(lines(call(1, "count")))
+    assert most <= 2 * EVENTS_PER_TURN
 
 
 class Recording(WithRoom):

@@ -1,7 +1,11 @@
-"""One session over one transport, whatever the event loop: a reader, a writer, and the rule that only the writer waits.
+"""The session actor that the Trio and asyncio drivers share: a reader, a writer, and one drain per turn of the loop.
 
-The engine is touched only in the loop's thread and only between two waits. A cancelled caller therefore becomes a
-message of the protocol, never a torn frame, and closing is a call, not a task.
+The engine is touched only in the loop's thread and only between two waits, so a cancelled caller becomes a protocol
+message, never a torn frame, and closing is a call, not a task.
+
+Whatever happens to the session between two waits only marks it (``wake``). A *turn* then acts on it once: it handles
+the events, writes what finds room, and arms the deadline. Turns are never nested: ``run`` takes one for a mark, and the
+reader one for what it read, which saves a turn of the loop. Both have nothing else on their stacks.
 """
 
 from __future__ import annotations
@@ -14,86 +18,81 @@ from functools import partial
 from typing import ClassVar, Final, Protocol
 
 from mcpio._drivers import report
+from mcpio._drivers.timeouts import FINAL_READ_TIMEOUT, FINAL_WRITE_TIMEOUT, TRANSPORT_CLOSE_TIMEOUT
 from mcpio.app.runtime import Runtime, Spawned, checked_grace
-from mcpio.app.session import Session
+from mcpio.app.session import Session, SessionDriving
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 
-__all__ = ["PIECE", "Actor", "Deadlines", "Flag", "TransportAdapter", "process"]
+__all__ = ["EVENTS_PER_TURN", "Actor", "Deadlines", "Flag", "TransportAdapter", "handle_events"]
 
-PIECE: Final = 8192
-"""Bytes of a stream after which a session gives way to the others, and looks whether it still wants to read (P14)."""
+EVENTS_PER_TURN: Final = 64
+"""Events that a session handles before it gives way to the others (P14)."""
 
-LAST_READ: Final = 1.0
-"""Seconds to go on reading when nothing can be written any more: the last answers of a peer that died may lie there."""
-
-LAST_WORDS: Final = 0.5
-"""Seconds that a cancelled block gives its peer to take note of that."""
-
-TRANSPORT_CLOSE: Final = 1.0
-"""Seconds for a transport to close politely before it is closed forcefully."""
+WORK_PER_TURN: Final = 0.001
+"""Seconds after which it gives way too, where its handlers are slow. The clock is read after every 8 events."""
 
 
 class TransportAdapter(Protocol):
-    """How a connection's bytes or messages travel over one kind of transport.
+    """Carries a connection's bytes or messages over one kind of transport.
 
-    It tells the connection, by ``set_unwritten``, how much of what it pulled is not written yet.
+    It reports to the connection, by ``set_unwritten``, how much of the output that it pulled is not written yet.
     """
 
     @property
     def unsent(self) -> bool:
-        """Whether output was pulled from a connection and not written yet."""
+        """Whether output was pulled from the connection and not written yet."""
 
     @property
     def ending(self) -> bool:
-        """Whether the end in order was pulled, and it or what comes before it is not written yet."""
+        """Whether the graceful end was pulled, and it or the output before it is not written yet."""
 
     async def receive(self, connection: Connection) -> None:
-        """Wait for input and feed some of it: no more than can be acted on without holding up other sessions."""
+        """Wait for input and feed it, at most about 64 KiB at a time."""
 
     def send_now(self, connection: Connection) -> None:
-        """Pull output and write what finds room, without waiting. The rest is for ``send``."""
+        """Pull output and write what finds room, without waiting. ``send`` writes the rest."""
 
     async def send(self, connection: Connection) -> None:
-        """Write what is unsent, or else pull output and write it all."""
+        """Write what is unsent, or else pull output and write all of it."""
 
     def session_lost(self) -> None:
-        """Take note that the session was lost, though the transport seems to work: use another, if there may be one."""
+        """Note that the session was lost although the transport seems to work: use another transport, if possible."""
 
     async def aclose(self) -> None:
         """Close the transport."""
 
 
 class Flag(Protocol):
-    """Something that is set, and that a task waits for."""
+    """Can be set, and waited for."""
 
     def set(self) -> object:
-        """Wake whoever waits."""
+        """Wake the waiting tasks."""
 
     async def wait(self) -> object:
-        """Wait until it is set."""
+        """Wait until the flag is set."""
 
 
 class Deadlines(Protocol):
-    """What lets the deadlines of sessions expire. It never touches a transport, so no peer can hold it up."""
+    """Lets the deadlines of sessions expire. Never touches a transport, so no peer can hold it up."""
 
     def arm(self, timed: Actor, deadline: float | None) -> None:
-        """Have ``handle_timeout`` called at that time, in place of an earlier one; ``None`` for never."""
+        """Call ``handle_timeout`` at that time, in place of an earlier one; ``None`` for never."""
 
 
 class Actor(ABC):
-    """Runs one session until its connection ends, and is its ``Driver``.
+    """Runs one session until its connection ends; the session's ``Driver``.
 
-    Nothing that the peer or the transport does makes ``run`` raise. What is different between event loops is abstract.
+    Nothing that the peer or the transport does makes ``run`` raise. Subclasses fill in what differs by event loop.
     """
 
     _EXPECTED: ClassVar[tuple[type[Exception], ...]] = (OSError,)
-    """How a transport says that it no longer works. Anything else that it raises is a fault in it, and is logged."""
+    """How a transport says that it no longer works. Anything else that it raises is a bug in it, and is logged."""
 
     def __init__(
         self,
         connection: Connection,
-        wire: TransportAdapter,
+        adapter: TransportAdapter,
         deadlines: Deadlines,
         runtime: Runtime,
         *,
@@ -101,30 +100,32 @@ class Actor(ABC):
         event: Callable[[], Flag],
         end_timeout: float | None = None,
     ) -> None:
-        """``runtime`` runs the handlers. ``signal`` makes flags that waiting lowers again, ``event`` such as stay.
+        """``runtime`` runs the handlers. ``signal`` makes flags that waiting lowers again, ``event`` flags that stay.
 
-        ``end_timeout`` is how many seconds the peer's requests have when it has ended its side; ``None`` for ever.
+        ``end_timeout`` is how many seconds the peer's requests have after it ended its side; ``None`` for no limit.
         """
         self.connection = connection
         self.runtime = runtime
-        self._wire = wire
+        self._adapter = adapter
         self._deadlines = deadlines
+        self._due = signal()
         self._may_read = signal()
         self._may_write = signal()
         self._ended = event()
         self._written = event()
         self._over = event()
-        self._write_at_once = True
+        self._is_marked = False
+        self._is_fresh = True
+        self._has_more = False
         self._unwritable: Exception | None = None
         self._end_timeout = end_timeout
         self._end_timer: Spawned | None = None
 
     def attach(self, session: Session, after_close: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Say who acts on events, before ``run``.
+        """Set the session that handles the events, before ``run``.
 
-        ``after_close`` is awaited, shielded, when the transport is closed, before ``wait_closed`` returns.
+        ``after_close`` is awaited, shielded, after the transport is closed and before ``wait_closed`` returns.
         """
-        self._session = session
         self._driving = session.driving
         self._after_close = after_close
 
@@ -135,53 +136,35 @@ class Actor(ABC):
         """Return the loop's time."""
 
     def wake(self) -> None:
-        """Look at the connection again."""
-        connection = self.connection
-        if self._write_at_once and connection.wants_write:
-            # Once for each read: what answers it saves a turn of the loop, and what comes with it goes out together.
-            self._write_at_once = False
-            self._wire.send_now(connection)
-        if connection.wants_write or self._wire.unsent:
-            self._may_write.set()
-        if connection.wants_read:
-            self._may_read.set()
-        self._driving.settle()
-        if connection.has_room_for_deferred:
-            # Whoever calls this may be in the middle of an event.
-            self.runtime.call_soon(self.touch)
-        self._deadlines.arm(self, connection.next_deadline())
-        if connection.phase is Phase.CLOSED:
-            # Its last events may still be there: whoever calls this may be in the middle of one. ``run`` sees to them.
-            self._ended.set()
-            self._may_write.set()
+        """Mark the session: the next turn looks at its connection."""
+        if self._is_marked:
+            return
+        self._is_marked = True
+        if self._is_fresh:
+            # The first output after input is written at once, which saves the one answer that a peer waits for a turn
+            # of the loop (about 14 us of 95). What follows before the next input goes out together.
+            self._is_fresh = False
+            self._flush()
+        else:
+            self._due.set()
 
     def report(self, message: str, error: BaseException | None) -> None:
         """Write to the log, under the name ``mcpio``."""
         report(message, error)
 
     def handle_timeout(self) -> None:
-        """Let deadlines expire. What keeps them calls this."""
+        """Let deadlines expire. The timekeeper calls this."""
         self.connection.handle_timeout(self.now())
         if self.connection.phase is Phase.NEW:
-            self._wire.session_lost()
-        self.touch()
-
-    def touch(self) -> None:
-        """Act on what the connection has to say. Due after everything that may have given it an event."""
-        connection = self.connection
-        process(self._session)
-        if connection.wants_write:
-            self._wire.send_now(connection)
-            if connection.phase is Phase.CLOSED:
-                process(self._session)
+            self._adapter.session_lost()
         self.wake()
 
     # Called from anywhere
 
     def close(self, grace: float) -> None:
-        """Close in order. It takes effect at the loop's next turn, so that a signal handler may call it too.
+        """Close gracefully. Takes effect at the loop's next turn, so a signal handler may call it too.
 
-        Raises ``LocalProtocolError`` for a ``grace`` that is no number of 0 or more.
+        Raises LocalProtocolError if ``grace`` is not a number of 0 or more.
         """
         self.runtime.call_soon(partial(self._close, checked_grace(grace)))
 
@@ -189,75 +172,126 @@ class Actor(ABC):
         """Wait until the connection has ended, the transport is closed and ``after_close`` is done."""
         await self._over.wait()
 
+    # The turn
+
+    def _turn(self) -> None:
+        """Handle events, write what finds room, and arm the deadline.
+
+        Due after everything that may have changed the connection.
+        """
+        # A handler that marks the session asks for what this turn does anyway.
+        self._is_marked = True
+        self._has_more = handle_events(self._driving, self.connection, self.now)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Do what a turn does after the events. Each look at the connection is taken once, since each costs."""
+        connection, adapter = self.connection, self._adapter
+        if connection.wants_write:
+            adapter.send_now(connection)
+        self._driving.settle()
+        # What went out may have been the end, or have made room for a request that was put aside.
+        if connection.has_events:
+            self._has_more = True
+        self._is_marked = self._has_more
+        if self._has_more:
+            self._due.set()
+        elif connection.wants_read:
+            self._may_read.set()
+        if connection.wants_write or adapter.unsent:
+            self._may_write.set()
+        self._deadlines.arm(self, connection.next_deadline())
+        if connection.phase is Phase.CLOSED:
+            self._ended.set()
+            self._may_write.set()
+            self._due.set()
+
     # The tasks
 
     @abstractmethod
     async def run(self) -> None:
-        """Carry the session until its connection ends; then close the transport."""
+        """Run the session until its connection ends; then close the transport."""
+
+    async def _take_turns(self) -> None:
+        """Take a turn for each mark, until the last event of the connection was handled."""
+        while not self.connection.closed:
+            self._turn()
+            await self._due.wait()
+        self._turn()
 
     async def _read(self) -> None:
         connection = self.connection
         while True:
-            while not connection.wants_read:
+            # Input is acted on before more is read: what a session holds is bounded by one read.
+            while self._has_more or not connection.wants_read:
                 await self._may_read.wait()
             try:
-                await self._wire.receive(connection)
+                await self._adapter.receive(connection)
             except Exception as error:
                 self._lose(error)
-            self.touch()
-            self._write_at_once = True
+            self._turn()
+            self._is_fresh = True
             if connection.input_ended and self._end_timeout is not None:
                 # A peer that is gone looks like one that waits for its answers.
                 self._end_timer = self.runtime.call_later(self._end_timeout, partial(self._close, 0))
             if self._unwritable is not None and not self.connection.wants_read:
-                # The input has ended too: there is nothing to wait for.
+                # Input has ended too: there is nothing left to wait for.
                 self._lose(self._unwritable)
-                self.touch()
+                self._turn()
 
     async def _write(self) -> None:
-        connection, wire = self.connection, self._wire
-        while not connection.closed or wire.unsent:
-            while not connection.wants_write and not wire.unsent and not connection.closed:
+        connection, adapter = self.connection, self._adapter
+        while not connection.closed or adapter.unsent:
+            while not connection.wants_write and not adapter.unsent and not connection.closed:
                 await self._may_write.wait()
             try:
-                await wire.send(connection)
+                await adapter.send(connection)
             except Exception as error:
                 self._unwritable = error
                 if connection.wants_read:
-                    await self._wait_ended(LAST_READ)
+                    await self._wait_ended(FINAL_READ_TIMEOUT)
                 self._lose(error)
                 break
-            self.touch()
-        self.touch()
+            # What was written may have made room for requests that were put aside.
+            self.wake()
+        self.wake()
         self._written.set()
 
     async def _end(self) -> None:
-        """Leave nothing behind, whatever brought us here. Bounded but for ``after_close``.
+        """Leave nothing behind, whatever ended the session. Bounded in time but for ``after_close``.
 
-        Each step is taken though an earlier one is cut off by a second cancellation, or raises what ends the program.
+        Each step is taken even if an earlier one is cut off by a second cancellation, or raises an exception that ends
+        the program.
         """
-        async with AsyncExitStack() as steps:  # the last is taken first
+        async with AsyncExitStack() as steps:  # The last one pushed is taken first.
             steps.callback(self._over.set)
             if self._end_timer is not None:
                 steps.callback(self._end_timer.cancel)
             if self._after_close is not None:
                 steps.push_async_callback(self._in_time, None, "cleaning up after a session failed", self._after_close)
-            steps.push_async_callback(self._in_time, TRANSPORT_CLOSE, "closing the transport failed", self._wire.aclose)
-            # Whoever waits for an answer hears that none comes.
-            steps.callback(self.touch)
+            close = partial(self._in_time, TRANSPORT_CLOSE_TIMEOUT, "closing the transport failed")
+            steps.push_async_callback(close, self._adapter.aclose)
+            # Callers that wait for an answer learn that none comes.
+            steps.callback(self._finish_events)
             steps.callback(self.connection.abort)
-            async with self._last_moment(LAST_WORDS):
-                await self._say_what_is_left()
+            async with self._last_moment(FINAL_WRITE_TIMEOUT):
+                await self._send_cancellations()
 
-    async def _say_what_is_left(self) -> None:
-        """In a cancelled block: tell the peer which requests nobody waits for any more, so that it stops with them."""
-        # The callers of those requests are cancelled in this turn of the loop.
+    async def _send_cancellations(self) -> None:
+        """In a cancelled block: tell the peer which requests no caller waits for any more, so that it stops them."""
+        # Those callers are cancelled in this turn of the loop, and a ``close`` that they call takes effect at the next.
         await self.runtime.sleep(0)
-        self.touch()
+        self._turn()
         # Where the writer was cancelled in the middle of a message, nothing can follow.
-        if self.connection.wants_write and not self._wire.unsent:
+        if self.connection.wants_write and not self._adapter.unsent:
             with contextlib.suppress(Exception):
-                await self._wire.send(self.connection)
+                await self._adapter.send(self.connection)
+
+    def _finish_events(self) -> None:
+        """Take turns until the last event was handled: no task is left that would."""
+        self._turn()
+        while self._has_more:
+            self._turn()
 
     async def _in_time(self, seconds: float | None, message: str, close: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -267,7 +301,7 @@ class Actor(ABC):
             self.report(message, error)
 
     def _lose(self, error: Exception) -> None:
-        """Note that the transport no longer works."""
+        """Tell the connection that the transport no longer works."""
         if not isinstance(error, self._EXPECTED):
             self.report("the transport failed", error)
         self.connection.connection_lost(error, self.now())
@@ -277,32 +311,42 @@ class Actor(ABC):
         if grace is not None:
             self._end_writing_by(now + grace)
         self.connection.close(now, grace=grace)
-        self.touch()
+        # Not a mark: where the block of ``run`` is cancelled, nothing would see it before the abort.
+        self._turn()
 
-    # What event loops do in different ways
+    # What differs between event loops
 
     @abstractmethod
     async def _wait_ended(self, seconds: float) -> None:
-        """Wait for the end of the connection, at most so long."""
+        """Wait for the end of the connection, at most that long."""
 
     @abstractmethod
     def _end_writing_by(self, deadline: float) -> None:
-        """Have ``run`` not wait any longer than that for the last output to get out."""
+        """Do not let ``run`` wait for the last output beyond that time."""
 
     @abstractmethod
     def _last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
-        """Return a block that takes so many seconds at most, and that no cancellation cuts off which has come."""
+        """Return a block of at most that many seconds which an earlier cancellation does not cut off."""
 
 
-def process(session: Session) -> None:
-    """Have a session act on its events. What it cannot do costs its connection, and nobody else anything."""
-    driving = session.driving
-    while True:
+def handle_events(session: SessionDriving, connection: Connection, now: Callable[[], float]) -> bool:
+    """Have a session handle its events; return whether some may be left, for a turn handles so many and no more.
+
+    The engine itself gives out no request above its high-water mark. An exception costs the session, and nothing else.
+    """
+    next_event = connection.next_event
+    began = 0.0
+    for count in range(EVENTS_PER_TURN):
         try:
-            driving.process()
+            if (event := next_event()) is None:
+                return False
+            session.handle(event)
         except Exception as error:
             report("a session failed", error)
-            # What is left of its events, one less each time: how its requests ended, and that it is over.
-            session.connection.abort(error)
-        else:
-            return
+            # The rest of its events say how its requests ended, and that it is over.
+            connection.abort(error)
+        if not count:
+            began = now()  # Most turns have one event, and do not ask for the time at all.
+        elif not count & 7 and now() - began > WORK_PER_TURN:
+            break
+    return True

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mcpio._drivers import report
+from mcpio._drivers.timeouts import STORE_TIMEOUT
 from mcpio.app.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -14,11 +15,7 @@ if TYPE_CHECKING:
     from mcpio.app.session import Session
     from mcpio.app.tasks.receiver import TaskReceiver
 
-__all__ = ["LAST_STORED", "TaskHost", "hosted_tasks", "store_tasks"]
-
-LAST_STORED: Final = 1.0
-"""Seconds that a store has, at the end, to take in how sessions or tasks ended."""
-
+__all__ = ["TaskHost", "hosted_tasks", "store_tasks"]
 
 LastMoment: TypeAlias = Callable[[float], AbstractAsyncContextManager[None]]
 """Gives a block that takes so many seconds at most, and that no cancellation cuts off which has come."""
@@ -51,7 +48,7 @@ async def hosted_tasks(
         yield
     finally:
         tasks.stop(place)
-        async with last_moment(LAST_STORED):
+        async with last_moment(STORE_TIMEOUT):
             await tasks.flush(place)
         tasks.detach(place)
 
@@ -59,5 +56,5 @@ async def hosted_tasks(
 async def store_tasks(server: Server, last_moment: LastMoment, session: Session) -> None:
     """Have a store of tasks take in how those ended that ended with their session."""
     if server.tasks is not None:
-        async with last_moment(LAST_STORED):
+        async with last_moment(STORE_TIMEOUT):
             await server.tasks.flush(session.driver)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import attrs
 
 from mcpio._drivers import TapSource, attach_tap, report
-from mcpio._drivers.task_host import LAST_STORED, TaskHost, hosted_tasks
+from mcpio._drivers.task_host import TaskHost, hosted_tasks
+from mcpio._drivers.timeouts import STORE_TIMEOUT
 from mcpio.app.http_host import HttpHost
 from mcpio.app.runtime import OneShot, Spawned
 from mcpio.asgi._event_loop import EventLoop, loop_identity, running_loop
@@ -220,7 +221,7 @@ class AsgiServer:
                     finally:
                         self._host.close(0)
             finally:
-                async with self.loop.last_moment(LAST_STORED):
+                async with self.loop.last_moment(STORE_TIMEOUT):
                     while lifespan.running:
                         await lifespan.wait(self.loop.runtime)
                 self._lifespan = None

@@ -23,7 +23,7 @@ class AsyncioActor(Actor):
     def __init__(
         self,
         connection: Connection,
-        wire: ReaderWriterAdapter,
+        adapter: ReaderWriterAdapter,
         runtime: AsyncioRuntime,
         *,
         end_timeout: float | None = None,
@@ -32,7 +32,7 @@ class AsyncioActor(Actor):
         self._alarm = _Alarm(self._loop)
         self._patience = _Alarm(self._loop)
         super().__init__(
-            connection, wire, self._alarm, runtime, signal=_Signal, event=asyncio.Event, end_timeout=end_timeout
+            connection, adapter, self._alarm, runtime, signal=_Signal, event=asyncio.Event, end_timeout=end_timeout
         )
 
     def now(self) -> float:
@@ -44,10 +44,8 @@ class AsyncioActor(Actor):
         try:
             async with asyncio.TaskGroup() as group:
                 pumps = [group.create_task(self._read()), group.create_task(self._write())]
-                self.touch()
-                await self._ended.wait()
-                self.touch()
-                if self._wire.ending:
+                await self._take_turns()
+                if self._adapter.ending:
                     # As long as the peer takes, or until the grace of ``close`` is over.
                     await self._written.wait()
                 for pump in pumps:

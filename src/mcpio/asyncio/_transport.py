@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
-from mcpio._drivers.actor import PIECE
 from mcpio.engine.connection import Connection
 
 __all__ = ["ReaderWriterAdapter"]
+
+RECEIVE_SIZE: Final = 65536
+"""Bytes asked for by one read."""
+
+WRITE_AHEAD: Final = 8192
+"""Bytes in the transport's buffer beyond which no more output is pulled from the connection."""
 
 
 class ReaderWriterAdapter:
@@ -31,12 +37,12 @@ class ReaderWriterAdapter:
         self._fault: Exception | None = None
 
     async def receive(self, connection: Connection) -> None:
-        """Feed a piece of what has arrived, or of what arrives next, or the end of it."""
+        """Feed what arrives next, or the end."""
         if self._has_more:
             # The reader gives what it has without a turn of the loop.
             await asyncio.sleep(0)
-        data = await self._reader.read(PIECE)
-        self._has_more = len(data) == PIECE
+        data = await self._reader.read(RECEIVE_SIZE)
+        self._has_more = len(data) == RECEIVE_SIZE
         connection.receive_data(data or None, self._clock())
 
     def send_now(self, connection: Connection) -> None:
@@ -94,4 +100,4 @@ class ReaderWriterAdapter:
                 self._fault = error
         connection.set_unwritten(transport.get_write_buffer_size())
         self.ending = ends
-        self.unsent = ends or self._fault is not None or transport.get_write_buffer_size() >= PIECE
+        self.unsent = ends or self._fault is not None or transport.get_write_buffer_size() >= WRITE_AHEAD

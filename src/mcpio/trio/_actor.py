@@ -27,14 +27,14 @@ class TrioActor(Actor):
     def __init__(
         self,
         connection: Connection,
-        wire: TransportAdapter,
+        adapter: TransportAdapter,
         timekeeper: Timekeeper,
         runtime: TrioRuntime,
         *,
         end_timeout: float | None = None,
     ) -> None:
         super().__init__(
-            connection, wire, timekeeper, runtime, signal=Signal, event=trio.Event, end_timeout=end_timeout
+            connection, adapter, timekeeper, runtime, signal=Signal, event=trio.Event, end_timeout=end_timeout
         )
         self._last_write = trio.CancelScope()
 
@@ -48,9 +48,7 @@ class TrioActor(Actor):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read)
                 nursery.start_soon(self._write)
-                self.touch()
-                await self._ended.wait()
-                self.touch()
+                await self._take_turns()
                 await self._finish_writing()
                 nursery.cancel_scope.cancel()
         finally:
@@ -58,7 +56,7 @@ class TrioActor(Actor):
 
     async def _finish_writing(self) -> None:
         """Wait for the last output to get out: as long as the peer takes, or until the grace of ``close`` is over."""
-        if self._wire.ending:
+        if self._adapter.ending:
             with self._last_write:
                 await self._written.wait()
 

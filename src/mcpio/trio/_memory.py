@@ -6,16 +6,17 @@ Real bytes go through both engines, but nothing waits for them: what one side ha
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 import trio
 
 from mcpio._checks import check_options, required
 from mcpio._drivers import TapSource, attach_tap, lifespan_of, report
-from mcpio._drivers.actor import process
+from mcpio._drivers.actor import handle_events
 from mcpio.app.client import Client, ClientOptions, client_connection
 from mcpio.app.runtime import checked_grace
-from mcpio.app.session import Session
+from mcpio.app.session import SessionDriving
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 from mcpio.trio._drivers import TrioClientContext, shake_hands
@@ -63,8 +64,9 @@ async def _carry(
                 near, far = client_connection(**options), server.connection(alone=True)
                 attach_tap(near, tap, trio.current_time())
                 pair = _Pair(near, far, nursery)
-                pair.near.session = client = Client(near, pair.near, **options)
-                pair.far.session = server.session(far, pair.far, state)
+                client = Client(near, pair.near, **options)
+                pair.near.driving = client.driving
+                pair.far.driving = server.session(far, pair.far, state).driving
                 task_status.started(client)
                 await pair.run()
                 nursery.cancel_scope.cancel()
@@ -72,90 +74,81 @@ async def _carry(
 
 @uninterruptible
 class _Pair:
-    """Two connections, each of which is fed what the other has to say."""
+    """Two connections, each of which is fed the other's output.
+
+    What marks an end is acted on at once, for there is nothing to wait for: a call takes the caller one turn of the
+    loop. Only marks made on the way, by handlers, wait until the end that made them is asked again.
+    """
 
     def __init__(self, near: Connection, far: Connection, nursery: trio.Nursery) -> None:
         runtime = TrioRuntime(nursery)
         self.near = MemoryEnd(near, self, runtime)
         self.far = MemoryEnd(far, self, runtime)
+        self.near.peer, self.far.peer = self.far, self.near
         self.over = trio.Event()
-        self._ended = trio.Event()
-        self._timekeeper = Timekeeper()
-        self._pumping = False
-        nursery.start_soon(self._timekeeper.run)
+        self.ended = trio.Event()
+        self.timekeeper = Timekeeper()
+        self._is_busy = False
+        nursery.start_soon(self.timekeeper.run)
 
     async def run(self) -> None:
         """Wait until one side has ended, and end the other."""
+        near, far = self.near, self.far
         try:
-            await self._ended.wait()
+            await self.ended.wait()
         finally:
-            with ExitStack() as steps:  # the last is taken first, and each whatever another raises
+            with ExitStack() as steps:  # The last one pushed is taken first, each whatever another raises.
                 steps.callback(self.over.set)
-                steps.callback(self.pump)
-                steps.callback(self.far.connection.abort)
-                steps.callback(self.near.connection.abort)
-                # A client hears of its server's end as of any peer's; a server has nobody left to answer.
-                if self.far.connection.phase is Phase.CLOSED:
-                    self.near.connection.receive_data(None, trio.current_time())
-                    self.pump()
+                steps.callback(far.wake)
+                steps.callback(near.wake)
+                steps.callback(far.connection.abort)
+                steps.callback(near.connection.abort)
+                # A client learns of its server's end as of any peer's; a server has no client left to answer.
+                if far.connection.phase is Phase.CLOSED:
+                    near.connection.receive_data(None, trio.current_time())
+                    near.wake()
 
-    def pump(self) -> None:
-        """Move what either side has to say, until both are quiet."""
-        if self._pumping:
+    def drain(self) -> None:
+        """Drain the marked ends until both are quiet. An end that feeds its peer marks it; no other end is asked."""
+        if self._is_busy:
             return
-        self._pumping = True
+        near, far = self.near, self.far
+        self._is_busy = True
         try:
-            moved = True
-            while moved:
-                process(self.near.session)
-                process(self.far.session)
-                moved = self._move(self.near, self.far) | self._move(self.far, self.near)
+            while near.is_marked or far.is_marked:
+                while near.is_marked or far.is_marked:
+                    (near if near.is_marked else far).drain()
+                near.settle()
+                far.settle()
         finally:
-            self._pumping = False
-        for end in (self.near, self.far):
-            self._timekeeper.arm(end, end.connection.next_deadline())
-            end.session.driving.settle()
-            if end.connection.phase is Phase.CLOSED:
-                self._ended.set()
-
-    def _move(self, source: MemoryEnd, target: MemoryEnd) -> bool:
-        """Feed one side what the other has to say; tell whether there was anything."""
-        chunks = source.connection.data_to_send()
-        if not chunks:
-            return False
-        now = trio.current_time()
-        for chunk in chunks:
-            target.connection.receive_data(chunk, now)
-        return True
+            self._is_busy = False
 
 
 @uninterruptible
 class MemoryEnd:
     """The driver of one of two sessions that are joined in memory."""
 
-    session: Session
+    driving: SessionDriving
+    peer: MemoryEnd
 
     def __init__(self, connection: Connection, pair: _Pair, runtime: TrioRuntime) -> None:
         self.connection = connection
         self.runtime = runtime
+        self.is_marked = False
         self._pair = pair
-        self._token = trio.lowlevel.current_trio_token()
 
     def now(self) -> float:
         """Return Trio's time."""
         return trio.current_time()
 
     def wake(self) -> None:
-        """Move what either side has to say."""
-        self._pair.pump()
+        """Act on what there is to do, or, on the way, have it done when this end is asked next."""
+        self.is_marked = True
+        self._pair.drain()
 
     def close(self, grace: float) -> None:
-        """Close in order, at the loop's next turn. ``LocalProtocolError`` for a grace that makes no sense."""
-        limit = checked_grace(grace)
-        try:
-            self._token.run_sync_soon(self._close, limit)
-        except trio.RunFinishedError:
-            return
+        """Close gracefully, at the loop's next turn. Raises LocalProtocolError if ``grace`` makes no sense."""
+        self.runtime.call_soon(partial(self._close, checked_grace(grace)))
 
     async def wait_closed(self) -> None:
         """Wait until both sides have ended."""
@@ -168,8 +161,32 @@ class MemoryEnd:
     def handle_timeout(self) -> None:
         """Let deadlines expire. The timekeeper calls this."""
         self.connection.handle_timeout(trio.current_time())
-        self._pair.pump()
+        self.wake()
+
+    def drain(self) -> None:
+        """Handle events, and feed the output to the peer."""
+        connection = self.connection
+        self.is_marked = False
+        if handle_events(self.driving, connection, self.now):
+            self.is_marked = True
+        if connection.wants_write:
+            self._feed(self.peer)
+            self.is_marked = self.is_marked or connection.has_events  # What went out may have been the end.
+
+    def settle(self) -> None:
+        """Do what is due when both ends are quiet. It may mark this end once more."""
+        self.driving.settle()
+        self._pair.timekeeper.arm(self, self.connection.next_deadline())
+        if self.connection.phase is Phase.CLOSED:
+            self._pair.ended.set()
+
+    def _feed(self, peer: MemoryEnd) -> None:
+        now = trio.current_time()
+        while chunks := self.connection.data_to_send():
+            for chunk in chunks:
+                peer.connection.receive_data(chunk, now)
+        peer.is_marked = True
 
     def _close(self, grace: float | None) -> None:
         self.connection.close(trio.current_time(), grace=grace)
-        self._pair.pump()
+        self.wake()

@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from mcpio._checks import chosen
+from mcpio._drivers.timeouts import FINAL_READ_TIMEOUT
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.client import Client
 from mcpio.app.reconnection import SessionReconnector
@@ -26,9 +27,6 @@ from mcpio.trio._transport import TransportAdapter
 __all__ = ["Connector", "start_lasting_client"]
 
 C = TypeVar("C", bound=Client)
-
-LAST_READ = 1.0
-"""Seconds to go on reading from a stream that takes nothing any more: the last answers may lie there."""
 
 
 class Connector(Protocol):
@@ -136,7 +134,7 @@ class ReconnectingAdapter:
         except BROKEN:
             if connection.phase is Phase.CLOSING:
                 raise
-            with trio.move_on_after(LAST_READ):
+            with trio.move_on_after(FINAL_READ_TIMEOUT):
                 await self._lost.wait()
             if self._inner is inner:
                 self._lose(connection, None)

@@ -9,12 +9,12 @@ from typing import TypeAlias
 
 import trio
 
-from mcpio._drivers.actor import PIECE, TransportAdapter
+from mcpio._drivers.actor import TransportAdapter
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
+from mcpio.trio._stdio.fd_streams import RECEIVE_SIZE
 
 __all__ = [
-    "PIECE",
     "ChannelAdapter",
     "StreamAdapter",
     "Transport",
@@ -39,8 +39,6 @@ class StreamAdapter:
         self._stream = stream = quickened(stream)
         self._end_is_loss = end_is_loss
         self._send_nowait: Callable[[bytes], int] | None = getattr(stream, "send_nowait", None)
-        self._received = b""
-        self._fed = 0
         self._rest = b""
         self._ends = False
         self._sending = False
@@ -56,18 +54,11 @@ class StreamAdapter:
         return self._ends
 
     async def receive(self, connection: Connection) -> None:
-        """Feed a piece of what has arrived, or of what arrives next, or the end of it."""
-        if self._fed < len(self._received):
-            await trio.lowlevel.checkpoint()
-        else:
-            self._received, self._fed = bytes(await self._stream.receive_some()), 0
-            if self._end_is_loss and not self._received and connection.phase is not Phase.CLOSING:
-                raise trio.BrokenResourceError("the peer closed the connection")
-        data, start = self._received, self._fed
-        # Only lines cost anything: there is no need to cut a long one.
-        end = data.find(b"\n", start + PIECE) + 1 or len(data)
-        self._fed = end
-        connection.receive_data(data[start:end] or None, trio.current_time())
+        """Feed what arrives next, or the end."""
+        data = bytes(await self._stream.receive_some(RECEIVE_SIZE))
+        if not data and self._end_is_loss and connection.phase is not Phase.CLOSING:
+            raise trio.BrokenResourceError("the peer closed the connection")
+        connection.receive_data(data or None, trio.current_time())
 
     def send_now(self, connection: Connection) -> None:
         """Write what finds room. No checkpoint is passed, so that no cancellation can tear a message."""

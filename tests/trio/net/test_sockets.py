@@ -103,7 +103,7 @@ def test_what_one_client_does_costs_nobody_else_anything(kind: str, tmp_path: Pa
             for rude in (b"", b"\xff\n", b"{}\n" * 50, b"x" * 100_000):
                 async with opened() as other:
                     driver: Any = other.driver
-                    stream = driver._wire._stream
+                    stream = driver._adapter._stream
                     await stream.send_all(rude)
                     stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                     stream.socket.close()
@@ -169,7 +169,7 @@ def test_what_runs_for_a_client_that_ended_its_side_is_answered_but_not_waited_f
             for name, arguments in (("wait", '{"seconds":0.01}'), ("never", "{}")):
                 async with opened() as client:
                     driver: Any = client.driver
-                    stream = driver._wire._stream
+                    stream = driver._adapter._stream
                     call = '{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"%s","arguments":%s}}\n'
                     await stream.send_all((call % (name, arguments)).encode())
                     await stream.send_eof()

@@ -1,0 +1,19 @@
+"""How long the drivers wait for a peer, a transport or a store when a session ends."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["FINAL_READ_TIMEOUT", "FINAL_WRITE_TIMEOUT", "STORE_TIMEOUT", "TRANSPORT_CLOSE_TIMEOUT"]
+
+FINAL_READ_TIMEOUT: Final = 1.0
+"""Seconds to go on reading once nothing can be written: the last answers of a peer that died may still arrive."""
+
+FINAL_WRITE_TIMEOUT: Final = 0.5
+"""Seconds for a cancelled session to tell its peer which requests nothing waits for any more."""
+
+TRANSPORT_CLOSE_TIMEOUT: Final = 1.0
+"""Seconds for a transport to close gracefully before it is closed forcefully."""
+
+STORE_TIMEOUT: Final = 1.0
+"""Seconds for a store, at the end, to record how sessions or tasks ended."""
