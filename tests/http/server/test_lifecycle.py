@@ -39,6 +39,13 @@ def test_connection_with_whole_exchange_returns_to_idle() -> None:
     assert life.is_resting
 
 
+@pytest.mark.parametrize("state", [State.NEW, State.IDLE, State.HEAD, State.LOOKUP])
+def test_whole_request_awaits_its_answer(state: State) -> None:
+    life = begin(state)
+    assert walk(life, Input.RECV_REQUEST, Input.SEND_END) == [Action.NOTHING, Action.REUSE]
+    assert life.state is State.IDLE
+
+
 def test_last_exchange_closes_its_connection() -> None:
     life = begin(State.BODY, is_last=True)
     assert walk(life, Input.RECV_END, Input.SEND_HEAD, Input.SEND_END)[-1] is Action.CLOSE
@@ -68,8 +75,16 @@ def test_response_before_the_end_of_its_request_lingers() -> None:
     assert walk(life, Input.RECV_BYTES, Input.RECV_END, Input.TIMEOUT) == [*[Action.NOTHING] * 2, Action.CLOSE]
 
 
-@pytest.mark.parametrize("event", [Input.RECV_INVALID, Input.TIMEOUT])
-@pytest.mark.parametrize("state", [State.HEAD, State.BODY])
+@pytest.mark.parametrize(
+    ("state", "event"),
+    [
+        (State.HEAD, Input.RECV_INVALID),
+        (State.HEAD, Input.TIMEOUT),
+        (State.LOOKUP, Input.RECV_INVALID),
+        (State.BODY, Input.RECV_INVALID),
+        (State.BODY, Input.TIMEOUT),
+    ],
+)
 def test_fault_before_a_response_is_refused(state: State, event: Input) -> None:
     life = begin(state)
     assert life.step(event, 100.0) is Action.REFUSE

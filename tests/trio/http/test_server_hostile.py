@@ -58,11 +58,12 @@ GARBAGE = {
 
 @each_parser
 @pytest.mark.parametrize("kind", GARBAGE)
-def test_malformed_request_is_answered_once_and_ends_the_connection(parser: str, kind: str) -> None:
+@pytest.mark.parametrize("principal", [None, lambda head, peer: "ada"], ids=["", "principal"])
+def test_malformed_request_is_answered_once_and_ends_the_connection(parser: str, kind: str, principal: Any) -> None:
     data, status = GARBAGE[kind]
 
     async def main() -> None:
-        async with memory_site(small_server(), parser=parser) as site:
+        async with memory_site(small_server(), parser=parser, principal=principal) as site:
             client = site.connect()
             await client.say(data)
             heard = await client.hear()

@@ -59,7 +59,7 @@ REQUESTS = (
     "mcpio.trio._http.connection_handler:new_parser",
     "mcpio.trio._http.connection:HttpConnection.run",
     "mcpio.trio._http.connection:HttpConnection._begin",
-    "mcpio.trio._http.connection:HttpConnection._receive",
+    "mcpio.trio._http.connection:HttpConnection._hand_over",
     "mcpio.trio._http.parsers:HttptoolsParser.feed",
     "mcpio.trio._http.parsers:HttptoolsParser.next_event",
 )

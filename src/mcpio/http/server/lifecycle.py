@@ -11,8 +11,8 @@ What the states leave to the adapter, and why it is safe:
   the machine, is counted there, and holds back further requests of that client (P14).
 * **Who writes.** One writer at a time. ``on_ready`` names an exchange once until it is pulled, so that a writer that is
   at work need not be told again: it pulls until it gets an empty list.
-* **Whole requests.** A request that came in one read goes to the machine in one call. If its whole response is there
-  at once, the exchange has come and gone while the connection was ``IDLE``: it need not be stepped through the table.
+* **Whole requests.** A request that came in one read goes to the machine in one call, and takes one step:
+  ``RECV_REQUEST``. ``SEND_HEAD`` changes nothing in ``ANSWER`` and may be left out there.
 * **Reading on.** In ``ANSWER`` the adapter goes on reading, to notice a client that goes away; what a client pipelines
   stays in the parser until the state is ``IDLE`` again.
 * **Writing too slowly.** How long a client may take to read a piece is the writer's own deadline. Past it the client
@@ -76,6 +76,8 @@ class Input(_Word):
     """A head is complete, and it is known whose request it is."""
     RECV_END = "receive the end"
     """The request is complete."""
+    RECV_REQUEST = "receive a whole request"
+    """Head and end came together, as they mostly do: as ``RECV_HEAD`` and then ``RECV_END``."""
     RECV_INVALID = "receive an error"
     """What came is not HTTP, or breaks off in the middle of a request."""
     RECV_LOSS = "lose the client"
@@ -134,6 +136,7 @@ def _table() -> dict[tuple[State, Input], Row]:
     row(resting, Input.RECV_BYTES, State.HEAD)
     row((State.HEAD, *in_machine, State.DRAINING), Input.RECV_BYTES, None)
     row((*before_machine, State.LOOKUP), Input.RECV_HEAD, State.BODY)
+    row((*before_machine, State.LOOKUP), Input.RECV_REQUEST, State.ANSWER)
     row(before_machine, Input.SEND_LOOKUP, State.LOOKUP)
     row((State.LOOKUP,), Input.RECV_BYTES, None)
     row(in_body, Input.RECV_END, State.ANSWER)
@@ -150,7 +153,7 @@ def _table() -> dict[tuple[State, Input], Row]:
     row((State.LOOKUP, State.BODY), Input.SEND_UPGRADE, State.CLOSED)
 
     # What cannot be served is answered as long as nothing of another answer is out.
-    row((*before_machine, State.BODY), Input.RECV_INVALID, State.DRAINING, Action.REFUSE)
+    row((*before_machine, State.LOOKUP, State.BODY), Input.RECV_INVALID, State.DRAINING, Action.REFUSE)
     row((State.EARLY, State.ANSWER), Input.RECV_INVALID, State.CLOSED, Action.RESET)
     row((State.HEAD, State.BODY), Input.TIMEOUT, State.DRAINING, Action.REFUSE)
     row((State.EARLY,), Input.TIMEOUT, State.CLOSED, Action.RESET)

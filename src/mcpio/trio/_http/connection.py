@@ -34,6 +34,8 @@ __all__ = ["HttpConnection"]
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
+_IN_BODY: Final = (State.BODY, State.EARLY)
+_ANSWERING: Final = (State.EARLY, State.ANSWER)
 _OVER: Final = (State.DRAINING, State.CLOSED)
 
 
@@ -68,6 +70,7 @@ class HttpConnection:
         self._timeouts = timeouts
         self._find_principal = find_principal
         self._websockets = websockets
+        self._needs_lookup = find_principal is not None or websockets is not None
         self._principal = peer.identity
         self._send_nowait: Callable[[bytes], int] | None = getattr(self._stream, "send_nowait", None)
         self._life = Lifecycle(timeouts, host.clock())
@@ -127,7 +130,12 @@ class HttpConnection:
             async with trio.open_nursery() as self._nursery:
                 try:
                     with self._scope:
-                        await self._serve()
+                        try:
+                            await self._serve()
+                        except BadRequest as error:
+                            self._act(Input.RECV_INVALID, error.status, str(error))
+                        except BROKEN:
+                            self._step(Input.RECV_LOSS)
                     if self._life.state not in _OVER:
                         self._act(Input.TIMEOUT, 408, f"the {self._life.state.value} of the request took too long")
                     if self._life.state is State.DRAINING:
@@ -142,61 +150,76 @@ class HttpConnection:
 
     async def _serve(self) -> None:
         life, parser = self._life, self._parser
-        try:
-            while life.state not in _OVER:
-                if life.state is State.ANSWER:
-                    # What the client pipelines stays in the parser, and is no more than one read gives.
-                    if parser.has_more:
-                        await self._progress.wait()
-                        continue
-                elif (event := parser.next_event()) is not None:
-                    await self._take(event)
+        while (state := life.state) not in _OVER:
+            if state is State.ANSWER:
+                # What the client pipelines stays in the parser, and is no more than one read gives.
+                if parser.has_more:
+                    await self._progress.wait()
                     continue
+            elif (event := parser.next_event()) is not None:
+                if self._needs_lookup and isinstance(event, ParsedHead):
+                    await self._look_up(event)
                 else:
-                    self._hand_over()
-                    self._ask_for_more()
-                await self._receive()
-        except BadRequest as error:
-            self._act(Input.RECV_INVALID, error.status, str(error))
-        except BROKEN:
-            self._step(Input.RECV_LOSS)
+                    self._take(event)
+                if life.state is State.IDLE and event is ParserMark.END and parser.has_more:
+                    # A client that pipelines without end must not keep the loop from the others.
+                    await trio.lowlevel.checkpoint()
+                continue
+            elif self._exchange is not None:
+                self._continue()
+            elif parser.has_more and state is not State.HEAD:
+                self._step(Input.RECV_BYTES)
+            self._arm()
+            data = await self._stream.receive_some(RECEIVE_SIZE)
+            parser.feed(bytes(data))
+            if life.state in _IN_BODY:
+                life.step(Input.RECV_BYTES, self._host.clock(), len(data))
+            elif not data and life.state is State.ANSWER:
+                self._step(Input.RECV_LOSS)
 
-    async def _take(self, event: ParserEvent) -> None:
-        if isinstance(event, bytes):
+    def _take(self, event: ParserEvent) -> None:
+        if isinstance(event, ParsedHead):
+            self._begin(event, self._principal)
+        elif isinstance(event, bytes):
             if self._head is not None:
                 self._head.expects = False  # the client does not wait for leave
             self._items.append(Body(self._exchange, event))
-        elif isinstance(event, ParsedHead):
-            await self._begin(event)
         elif event is ParserMark.END:
             self._items.append(End(self._exchange))
-            self._step(Input.RECV_END)
+            self._step(Input.RECV_END if self._life.state in _IN_BODY else Input.RECV_REQUEST)
             self._hand_over()
-            if self._life.state is State.IDLE and self._parser.has_more:
-                # A client that pipelines without end must not keep the loop from the others.
-                await trio.lowlevel.checkpoint()
         else:
             self._step(Input.RECV_LOSS)
 
-    async def _begin(self, head: ParsedHead) -> None:
-        self._requests += 1
-        exchange = (self, self._requests)
-        item = RequestHead(exchange, head.method, head.target, head.headers, self._principal)
-        if self._find_principal is not None or self._websockets is not None:
+    async def _look_up(self, head: ParsedHead) -> None:
+        """Find out whose a request is, and whether it asks for WebSocket, before the machine gets it."""
+        item = RequestHead(None, head.method, head.target, head.headers, self._principal)
+        if self._find_principal is not None:
             self._step(Input.SEND_LOOKUP)
             self._arm()
-        if self._find_principal is not None:
             item = attrs.evolve(item, principal=await principal_of(self._find_principal, item, self.peer))
         if self._websockets is not None:
             answer = self._websockets.answer(item, is_current=head.is_current)
             if answer is not None:
                 await self._leave_http(self._websockets, head, answer, item.principal)
                 return
-        self._step(Input.RECV_HEAD)
+        self._begin(head, item.principal)
+
+    def _begin(self, head: ParsedHead, principal: Hashable) -> None:
+        self._requests += 1
+        self._head, self._exchange, self._may_write_now = head, (self, self._requests), True
         if not head.keeps_alive:
             self._life.is_last = True
-        self._head, self._exchange, self._may_write_now = head, exchange, True
-        self._items.append(item)
+        self._items.append(RequestHead(self._exchange, head.method, head.target, head.headers, principal))
+
+    def _continue(self) -> None:
+        """Give the machine what came of an incomplete request; if it is not rejected, let its body come."""
+        if self._life.state not in _IN_BODY:
+            self._step(Input.RECV_HEAD)
+        self._hand_over()
+        if self._life.state is State.BODY and self._head is not None and self._head.expects:
+            self._head.expects = False
+            self._write(CONTINUE)
 
     async def _leave_http(
         self, websockets: WebSocketHandler, head: ParsedHead, answer: AcceptedHandshake | Rejection, principal: Hashable
@@ -208,37 +231,19 @@ class HttpConnection:
             self._step(Input.SEND_LAST)
             self._write(self._responses.rejection(head, answer))
             return
+        if self._life.state is not State.LOOKUP:
+            self._step(Input.SEND_LOOKUP)
         self._step(Input.SEND_UPGRADE)
+        self._arm()
         await self._send(self._responses.upgrade(answer.headers))
         await websockets.carry(self._stream, self._parser.take_rest(), answer, principal)
 
     def _hand_over(self) -> None:
-        """Give the machine everything read since the last time, at once. It may answer within this call."""
+        """Give the machine everything that one read brought, at once. It may answer within this call."""
         if self._items:
             items = tuple(self._items)
             self._items.clear()
             self._host.receive(*items)
-
-    def _ask_for_more(self) -> None:
-        """Report a head that is incomplete, or send the client leave to go on with its body."""
-        state, head = self._life.state, self._head
-        if state is State.BODY and head is not None and head.expects:
-            head.expects = False
-            self._write(CONTINUE)
-        elif self._life.is_resting and self._parser.has_more:
-            self._step(Input.RECV_BYTES)
-
-    async def _receive(self) -> None:
-        """Feed the parser with one read."""
-        self._arm()
-        data = await self._stream.receive_some(RECEIVE_SIZE)
-        self._parser.feed(bytes(data))
-        state = self._life.state
-        if data:
-            if state is State.BODY or state is State.EARLY:
-                self._life.step(Input.RECV_BYTES, self._host.clock(), len(data))
-        elif state is State.ANSWER:
-            self._step(Input.RECV_LOSS)
 
     def _act(self, event: Input, status: int, message: str) -> None:
         """Step, and answer where the table says so: a request that cannot be served, or that comes too slowly."""
@@ -273,17 +278,20 @@ class HttpConnection:
     # Writing
 
     def _write_now(self) -> None:
-        """Write what the host has of the response, as far as the socket takes it; start a task for the rest."""
-        while (data := self._pull()) is not None:
-            sent = self._try_to_send(data)
-            if sent < len(data):
-                self._write_later(data[sent:])
+        """Write what the host has of the response, as far as the socket takes it."""
+        while self._exchange is not None and (data := self._pull()) is not None:
+            self._write(data)
+            if self._is_writing:
                 return
-        self._finish_if_out()
+        self._finish()
 
     def _write(self, data: bytes) -> None:
-        """Write bytes that are not the machine's."""
-        sent = self._try_to_send(data)
+        """Write without waiting, where the stream can; start a task for the rest."""
+        sent = 0
+        if self._send_nowait is not None:
+            # An error is not lost: the task that writes the rest meets it again.
+            with contextlib.suppress(Exception):
+                sent = self._send_nowait(data)
         if sent < len(data):
             self._write_later(data[sent:])
 
@@ -298,16 +306,16 @@ class HttpConnection:
             while True:
                 data: bytes | None = self._unsent
                 self._unsent = b""
-                if data or (data := self._pull()):
+                if data or (self._exchange is not None and (data := self._pull())):
                     await self._send(data)
-                elif data is None:
+                elif self._exchange is None or data is None:
                     break
         except BROKEN:
             self.abort()
         finally:
             self._is_writing, self._may_write_now = False, True
             self._progress.set()
-        self._finish_if_out()
+        self._finish()
 
     def _pull(self) -> bytes | None:
         """Take the next piece of the response from the machine as bytes; ``None`` if there is none now.
@@ -315,25 +323,25 @@ class HttpConnection:
         A piece is about 64 KiB, the most that is held here beside one read: the rest stays in the machine, which
         counts it in ``held.unwritten``.
         """
-        if self._exchange is None:
-            return None
         try:
             items = self._host.responses_to_send(self._exchange)
-            return b"".join([self._encode(item) for item in items]) if items else None
+            data = b"".join([self._encode(item) for item in items]) if items else None
         except Exception as error:
             report("a response could not be written", error)
             self.abort()
             return None
+        return data
 
     def _encode(self, item: ResponseItem) -> bytes:
-        if isinstance(item, ResponseHead):
-            self._step(Input.SEND_HEAD)
-            head, self._head = self._head, None
-            # A response that comes before the end of its request is the last one.
-            closes = self._life.is_last or self._life.state is not State.ANSWER
-            return self._responses.head(head, item.status, item.headers, closes=closes)
         if isinstance(item, Body):
             return self._responses.body(item.data)
+        if isinstance(item, ResponseHead):
+            is_complete = self._life.state is State.ANSWER
+            if not is_complete:
+                self._step(Input.SEND_HEAD)
+            head, self._head = self._head, None
+            # A response that comes before the end of its request is the last one: see ``Action.LINGER``.
+            return self._responses.head(head, item.status, item.headers, closes=self._life.is_last or not is_complete)
         self._exchange = None
         if isinstance(item, End):
             return self._responses.end()
@@ -341,27 +349,16 @@ class HttpConnection:
         self._scope.cancel()
         return b""
 
-    def _finish_if_out(self) -> None:
-        """Go on to the next request, or to the end, once a whole response is written."""
-        if self._exchange is None and self._head is None and self._life.state in (State.EARLY, State.ANSWER):
-            self._finish()
-
     def _finish(self) -> None:
+        """Go on to the next request, or to the end, if a whole response is written."""
+        if self._exchange is not None or self._life.state not in _ANSWERING:
+            return
         if self._step(Input.SEND_END) is Action.REUSE:
             self._parser.next_cycle()
             self._arm()
         else:
             self._scope.cancel()
         self._progress.set()
-
-    def _try_to_send(self, data: bytes) -> int:
-        """Write without waiting, where the stream can; return how many bytes it took."""
-        if self._send_nowait is None:
-            return 0
-        try:
-            return self._send_nowait(data)
-        except Exception:
-            return 0  # the task that writes the rest meets the error again
 
     async def _send(self, data: bytes) -> None:
         """Write, for as long as the client may take to read."""
