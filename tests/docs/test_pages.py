@@ -23,7 +23,7 @@ from mcpio.app.context import Context
 from mcpio.app.middleware import limiting
 from mcpio.app.registry import completion, uri_template
 from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS
-from mcpio.cli import lists as cli_pages
+from mcpio.cli import lists as cli_lists
 from mcpio.engine.inbox import QUOTE
 from mcpio.engine.task_records import TaskLimits
 from mcpio.errors import ErrorCode
@@ -87,7 +87,7 @@ def test_every_error_is_in_the_tree() -> None:
 
 
 def test_every_code_is_in_the_table() -> None:
-    said = section("errors.md", "What reaches the peer")
+    said = section("errors.md", "Errors on the wire")
     codes = {name: code for name, code in vars(ErrorCode).items() if not name.startswith("_")}
     assert {name for name, code in codes.items() if f"| {code} | `{name}` |" not in said} == set()
 
@@ -128,26 +128,26 @@ def test_the_environment_of_a_child_process_is_named() -> None:
         ),
         (
             "| one list that `mcpio list`, `call`, `read` or `prompt` collects | 100,000 items, and 32 MiB of JSON |",
-            (cli_pages.MAX_ITEMS, cli_pages.MAX_BYTES) == (100_000, 32 << 20),
+            (cli_lists.MAX_ITEMS, cli_lists.MAX_BYTES) == (100_000, 32 << 20),
         ),
         ("| tools of one server that a client looks up by name | 10,000 |", client_tools.MOST_TOOLS == 10_000),
         ("| entries in the listing of a shared directory | 1,000 |", files.MOST_ENTRIES == 1000),
-        ("| a URI that a template is compared with | 65,536 characters |", uri_template.MAX_URI == 65_536),
+        ("| a URI matched against a template | 65,536 characters |", uri_template.MAX_URI == 65_536),
         ("| steps of a check of arguments against a hand-written schema | 10,000 |", MAX_STEPS == 10_000),
         ("| steps of such a check of a result | 300,000 |", OWN_STEPS == 300_000),
         ("| keys that a `RateLimit` remembers | 4,096 |", limiting.MOST_KEYS == 4096),
         ("| a child's standard error that is kept | 8 KiB |", TAIL_SIZE == 8192),
-        ("| a line of it that a function gets | 64 KiB |", MAX_LINE == 65536),
-        ("| the text of an unreadable line in an event | 200 characters |", QUOTE == 200),
+        ("| a line of it passed to a function | 64 KiB |", MAX_LINE == 65536),
+        ("| text of an unreadable line in an event | 200 characters |", QUOTE == 200),
     ],
 )
-def test_a_fixed_bound_is_the_librarys(said: str, number: bool) -> None:
-    assert said in section("limits.md", "What is fixed")
+def test_fixed_limit_matches_the_code(said: str, number: bool) -> None:
+    assert said in section("limits.md", "Fixed limits")
     assert number
 
 
 def test_the_most_memory_that_the_defaults_allow_is_the_sum_of_them() -> None:
-    limits, said = Limits(), section("limits.md", "All together")
+    limits, said = Limits(), section("limits.md", "Memory of the whole server")
     connections = MAX_CONNECTIONS * 128 * 1024
     tasks = TaskLimits().stored_bytes
     parts = [size // 1024**2 for size in (limits.total_bytes, limits.peer_bytes, connections, tasks)]
@@ -172,7 +172,7 @@ def test_everything_that_a_handler_sees_is_mentioned() -> None:
 def test_every_driver_is_in_the_list_of_loops() -> None:
     drivers = r"(?:open|connect|serve)(?:_(?!process|transport)\w+)?|serving|memory_client|open_transport"
     for module, column in ((mcpio.trio, 1), (mcpio.asyncio, 2)):
-        said = set(re.findall(r"\b(\w+)\b", cells("loops.md", "What is on which loop", column)))
+        said = set(re.findall(r"\b(\w+)\b", cells("loops.md", "Which driver runs on which event loop", column)))
         assert {name for name in module.__all__ if re.fullmatch(drivers, name)} - said == set()
     wanting = [row for row in text("loops.md").splitlines() if "**none**" in row]
     absent = {"open_http", "open_websocket", "serve_stdio", "serve_websocket"}
