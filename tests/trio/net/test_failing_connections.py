@@ -55,8 +55,8 @@ LINES = (
     "mcpio.trio._net.server:StreamAdapter",
 )
 REQUESTS = (
-    "mcpio.trio._http.connection_handler:HttpConnectionHandler._recognise",
-    "mcpio.trio._http.connection_handler:new_parser",
+    "mcpio.trio._http.server:HttpConnectionHandler._recognise",
+    "mcpio.trio._http.server:new_parser",
     "mcpio.trio._http.connection:HttpConnection.run",
     "mcpio.trio._http.connection:HttpConnection._begin",
     "mcpio.trio._http.connection:HttpConnection._hand_over",
@@ -529,7 +529,7 @@ def test_a_connection_that_cannot_be_closed_in_order_costs_no_other_its_answer(
                 assert (await busy.hear()).json["result"]["content"][0]["text"] == "waited"
 
     in_virtual_time(main)
-    assert caplog.messages == ["a connection could not be closed in order"]
+    assert caplog.messages == ["a connection could not be closed gracefully"]
 
 
 def test_a_function_that_fails_at_the_next_turn_of_the_loop_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:

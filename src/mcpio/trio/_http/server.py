@@ -1,38 +1,39 @@
-"""``serve_http``: a server over Streamable HTTP."""
+"""``serve_http``: a server over Streamable HTTP, and the connections of its clients."""
 
 from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 import attrs
 import trio
 
 from mcpio._checks import chosen
-from mcpio._drivers import TapSource
+from mcpio._drivers import TapSource, attach_tap, report
 from mcpio._drivers.connection_limit import MAX_CONNECTIONS
 from mcpio.app.http_host import HttpHost
 from mcpio.app.server import Server
+from mcpio.engine.server import ServerConnection
 from mcpio.http.options import HostPolicy, HttpOptions
 from mcpio.trio._http.config import FindPrincipal, HttpTimeouts
-from mcpio.trio._http.connection_handler import HttpConnectionConfig, HttpConnectionHandler
+from mcpio.trio._http.connection import HttpConnection
 from mcpio.trio._http.parsers import ParserName, new_parser
-from mcpio.trio._net.listening import Acceptor, address_of, listen_tcp, listen_unix, unix_path_of
-from mcpio.trio._net.serving import serve_listeners, until_signalled
+from mcpio.trio._net.listening import Acceptor, SocketPeer, address_of, listen_tcp, listen_unix, unix_path_of
+from mcpio.trio._net.serving import ActiveSet, ServingContext, serve_listeners, until_signalled
 
 if TYPE_CHECKING:
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
     from mcpio.trio._http.http2.connection import Http2Connection
-    from mcpio.trio._websocket.handler import WebSocketTerms
+    from mcpio.trio._websocket.handler import WebSocketHandler, WebSocketTerms
     from mcpio.websocket.options import WebSocketOptions
 
-__all__ = ["HttpListening", "bound_to", "run_http", "serve_http"]
+__all__ = ["HttpConnectionConfig", "HttpConnectionHandler", "HttpListening", "bound_to", "run_http", "serve_http"]
 
 
 @attrs.frozen
@@ -40,12 +41,12 @@ class HttpListening:
     """A server that listens."""
 
     url: str
-    """Where clients find it, ``http+unix://`` for a Unix socket. With ``listeners`` that have no address of their own,
-    the path of the endpoint only."""
+    """The URL for clients, ``http+unix://`` for a Unix socket. With ``listeners`` that have no address, only the path
+    of the endpoint."""
     port: int | None
-    """The port, also where port 0 was asked for; ``None`` for what is no TCP socket."""
+    """The bound port, also where port 0 was requested; ``None`` unless it is a TCP socket."""
     host: HttpHost = attrs.field(repr=False)
-    """The sessions. To end it all in order, cancel ``serve_http``."""
+    """The sessions. To end them gracefully, cancel ``serve_http``."""
 
 
 async def serve_http(
@@ -73,65 +74,76 @@ async def serve_http(
     grace: float = 0.5,
     task_status: trio.TaskStatus[HttpListening] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve any number of clients over HTTP until cancelled. Then it ends in order, for at most ``grace`` seconds.
+    """Serve any number of clients over HTTP until cancelled, then end gracefully for at most ``grace`` seconds.
 
-    In order means: nothing new is accepted; what runs is answered, or cut off when the grace is over; streams end with
-    their last chunk. With ``handle_signals``, SIGINT and SIGTERM begin that, and then end the process: see
-    ``terminate_on_signals``. Leave it out where something else in the process looks after signals. With
-    ``nursery.start`` it returns what listens.
+    Gracefully means: no new connection is accepted, running requests are answered or cut off when the grace is over,
+    and streams end with their last chunk. With ``handle_signals``, SIGINT and SIGTERM start that, and then end the
+    process: see ``terminate_on_signals``. Leave it out where other code of the process handles signals. With
+    ``nursery.start`` it returns an HttpListening.
 
-    Without a policy in ``options``, what the bound address is decides who is served: on loopback, programs on this
-    machine, and no pages of other origins. ``unix`` is the path of a Unix socket, in place of ``host`` and ``port``:
-    then ``unix_mode`` decides, as ``mode`` does for ``serve_unix``, and no pages are served. ``listeners`` are used in
-    place of all that, and are closed in the end; when all of them are closed before, that is the end. With
-    ``ssl_context`` it is HTTPS.
+    Without a policy in ``options``, the bound address decides who is served: on loopback, programs on this machine, and
+    no pages of other origins. ``unix`` is the path of a Unix socket, in place of ``host`` and ``port``; there
+    ``unix_mode`` decides, as ``mode`` does for ``serve_unix``, and no pages are served. ``listeners`` replace all of
+    these. They are closed at the end; if all of them are closed earlier, the server ends. With ``ssl_context`` it is
+    HTTPS.
 
-    The principal of a request, which its session is bound to, is what ``principal`` says, a function or coroutine
-    function of the request's head and the ``SocketPeer``; it may return ``Denied``. Without one it is
-    ``SocketPeer.identity``, where ``ssl_context`` asks for a certificate and the client showed one, and otherwise
+    A session is bound to the principal of its requests. ``principal`` is a function or coroutine function that takes a
+    request's head and the ``SocketPeer`` and returns it; it may return ``Denied``. The default is
+    ``SocketPeer.identity``, where ``ssl_context`` requests a certificate and the client sent one, and otherwise
     ``None``.
 
     Beyond ``max_connections`` clients wait to be accepted, unless a connection between two requests can be closed for
     them. A number above three quarters of the files that the process may open is lowered, with a warning. A client with
-    more than ``max_per_address`` connections from one address is turned away. Heads of requests longer than about
-    ``head_bytes`` are refused; bodies by ``Limits.message_bytes``. ``parser`` is ``"h11"``, ``"httptools"``, or
-    ``"auto"`` for httptools where that extra is installed and h11 otherwise.
-    ``tap`` hears of each session: see ``mcpio.observe.Tap``.
+    more than ``max_per_address`` connections from one address is rejected. Request heads longer than about
+    ``head_bytes`` are rejected, bodies by ``Limits.message_bytes``. ``parser`` is ``"h11"``, ``"httptools"``, or
+    ``"auto"`` for httptools where that extra is installed and h11 otherwise. ``tap`` is attached to each session: see
+    ``mcpio.observe.Tap``.
 
-    With ``http2``, for which there is an extra too, clients may speak HTTP/2 beside HTTP/1.1: those that ask for it in
-    TLS, for which ``ssl_context`` is set to offer ``h2`` and ``http/1.1``, and without TLS those that begin with it.
+    With ``http2``, which needs the extra of that name, clients may speak HTTP/2 beside HTTP/1.1: over TLS by ALPN, for
+    which ``ssl_context`` is set to offer ``h2`` and ``http/1.1``, and without TLS by beginning with it.
 
-    With ``websocket`` the endpoint serves WebSocket too, by the same policy, ``principal`` and limits: a GET that asks
-    for it becomes a session of its own, at the same URL with ``ws`` or ``wss``. In the end those sessions are answered
-    and closed with 1001. See ``serve_websocket``.
+    With ``websocket`` the endpoint serves WebSocket too, under the same policy, ``principal`` and limits: a GET that
+    asks for it becomes a session, at the same URL with ``ws`` or ``wss``. At the end those sessions are answered and
+    closed with 1001. See ``serve_websocket``.
 
-    With a ``store``, such as ``mcpio.stores.SqliteStore``, sessions outlive the process: a client goes on with the next
-    one, in the middle of a stream too. ``unanswered`` says what becomes of requests whose handlers died: they fail, or
-    their handlers run again.
+    With a ``store``, such as ``mcpio.stores.SqliteStore``, sessions outlive the process: a client continues with the
+    next one, even in the middle of a stream. ``unanswered`` decides whether requests whose handlers died fail or run
+    again.
 
-    Tasks of tools outlive the sessions that began them, and end with this. Raises ``OSError`` when the address cannot
-    be had. What the server's lifespan raises leaves as it is. ``ValueError`` and ``ImportError`` for a parser that
-    there is not, ``ImportError`` for HTTP/2 without its extra, and ``ValueError`` for options that do not go with a
-    store.
+    Tasks of tools outlive the sessions that began them, and end with the server. An exception of the server's lifespan
+    propagates unwrapped.
+
+    Raises:
+        OSError: If the address cannot be bound.
+        ValueError: For an unknown parser, and for options that a store excludes.
+        ImportError: If the parser, or the extra for HTTP/2, is not installed.
+
     """
-    new_parser(parser, head_bytes)  # To fail now, and not at the first client.
+    new_parser(parser, head_bytes)  # fails here rather than at the first client
     http = chosen("options", options, HttpOptions)
-    newer, terms = _http2_for(ssl_context) if http2 else None, _terms(websocket)
-    told = HttpConnectionConfig(
-        chosen("timeouts", timeouts, HttpTimeouts), head_bytes, parser, newer, principal, tap, store, unanswered, terms
+    config = HttpConnectionConfig(
+        timeouts=chosen("timeouts", timeouts, HttpTimeouts),
+        head_bytes=head_bytes,
+        parser=parser,
+        http2=_http2_for(ssl_context) if http2 else None,
+        find_principal=principal,
+        tap=tap,
+        store=store,
+        unanswered=unanswered,
+        websocket=_websocket_config(websocket),
     )
-    door = Acceptor(
+    acceptor = Acceptor(
         max_connections=max_connections,
         max_per_address=max_per_address,
         ssl_context=ssl_context,
-        handshake_timeout=told.timeouts.head,
+        handshake_timeout=config.timeouts.head,
         https_compatible=True,
     )
     scheme = "http" if ssl_context is None else "https"
     with until_signalled(handle_signals, grace):
         async with bound_to(host, port, unix, unix_mode, listeners) as bound:
             name = None if listeners is not None else host
-            await run_http(server, bound, name, http, told, door, scheme, grace, task_status.started)
+            await run_http(server, bound, name, http, config, acceptor, scheme, grace, task_status.started)
 
 
 async def run_http(
@@ -139,40 +151,179 @@ async def run_http(
     bound: Sequence[trio.abc.Listener[Any]],
     name: str | None,
     options: HttpOptions,
-    told: HttpConnectionConfig,
-    door: Acceptor,
+    config: HttpConnectionConfig,
+    acceptor: Acceptor,
     scheme: str,
     grace: float,
     started: Callable[[HttpListening], None],
 ) -> None:
-    """Serve on what is bound, which is called by that name if it has one, until cancelled. See ``serve_http``."""
-    place = _place(bound[0], name)
-    chosen = _policed(options, place)
-    url = _url(scheme, place, chosen.path)
+    """Serve on bound listeners until cancelled; ``name`` is the host that was asked for. See ``serve_http``."""
+    address = _address(bound[0], name)
+    http = _with_policy(options, address)
+    url = _url(scheme, address, http.path)
 
-    def tell(site: HttpConnectionHandler) -> None:
-        started(HttpListening(url, place[1] if isinstance(place, tuple) else None, site.host))
+    def listening(handler: HttpConnectionHandler) -> None:
+        started(HttpListening(url, address[1] if isinstance(address, tuple) else None, handler.host))
 
-    await serve_listeners(
-        server, partial(HttpConnectionHandler, http=chosen, options=told), door, bound, grace=grace, started=tell
-    )
+    new_handler = partial(HttpConnectionHandler, http=http, config=config)
+    await serve_listeners(server, new_handler, acceptor, bound, grace=grace, started=listening)
 
 
-def _terms(websocket: WebSocketOptions | None) -> WebSocketTerms | None:
+@attrs.frozen(kw_only=True)
+class HttpConnectionConfig:
+    """The arguments of ``serve_http`` that concern connections."""
+
+    timeouts: HttpTimeouts
+    head_bytes: int
+    parser: ParserName
+    http2: type[Http2Connection] | None = None
+    find_principal: FindPrincipal | None
+    tap: TapSource | None
+    store: SessionStore | None = None
+    unanswered: UnansweredPolicy = "fail"
+    websocket: WebSocketTerms | None = None
+
+
+AnyConnection: TypeAlias = "HttpConnection | Http2Connection"
+
+
+class HttpConnectionHandler:
+    """The connections of one server, and the host of all sessions."""
+
+    def __init__(self, context: ServingContext, http: HttpOptions, config: HttpConnectionConfig) -> None:
+        self._config = config
+        self._timekeeper = context.timekeeper
+        self._connections: ActiveSet[AnyConnection] = ActiveSet()
+        self._is_closing = False
+        self.host = host = HttpHost(
+            context.server,
+            context.runtime,
+            clock=trio.lowlevel.current_clock().current_time,  # trio.current_time looks the clock up at each call
+            on_ready=_wake,
+            on_deadline=lambda deadline: context.timekeeper.arm(host, deadline),
+            report=report,
+            options=http,
+            state=context.state,
+            on_connection=None if config.tap is None else self._attach_tap,
+            store=config.store,
+            unanswered=config.unanswered,
+        )
+        self._websockets: WebSocketHandler | None = None
+        if config.websocket is not None:
+            from mcpio.trio._websocket.handler import WebSocketHandler  # only servers with WebSocket pay for it
+
+            self._websockets = WebSocketHandler(context, http, config.websocket, config.tap)
+
+    async def receive(self, stream: trio.abc.Stream, peer: SocketPeer) -> None:
+        """Serve one connection until it ends, in the version that its client speaks, and close its stream."""
+        try:
+            connection, data = await self._recognise(stream, peer)
+        except trio.TooSlowError:
+            await trio.aclose_forcefully(stream)
+            return
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        if self._is_closing:
+            await trio.aclose_forcefully(stream)
+            return
+        self._connections.enter(connection)
+        try:
+            await connection.run(data)
+        finally:
+            self._connections.leave(connection)
+
+    async def _recognise(self, stream: trio.abc.Stream, peer: SocketPeer) -> tuple[AnyConnection, bytes]:
+        """Return a connection for the version that a client speaks, and the bytes read to find out."""
+        config, data = self._config, b""
+        if config.http2 is not None:
+            is_http2, data = await config.http2.recognise(stream, config.timeouts.head)
+            if is_http2:
+                return self._new_http2(config.http2, stream, peer), data
+        return self._new_http1(stream, peer), data
+
+    def _new_http1(self, stream: trio.abc.Stream, peer: SocketPeer) -> HttpConnection:
+        config = self._config
+        return HttpConnection(
+            stream,
+            self.host,
+            new_parser(config.parser, config.head_bytes),
+            peer=peer,
+            timeouts=config.timeouts,
+            find_principal=config.find_principal,
+            websockets=self._websockets,
+        )
+
+    def _new_http2(self, new: type[Http2Connection], stream: trio.abc.Stream, peer: SocketPeer) -> Http2Connection:
+        config = self._config
+        return new(
+            stream,
+            self.host,
+            head_bytes=config.head_bytes,
+            peer=peer,
+            timeouts=config.timeouts,
+            timekeeper=self._timekeeper,
+            find_principal=config.find_principal,
+        )
+
+    def make_room(self) -> None:
+        """Close a connection between two requests, if there is one."""
+        idle = next((connection for connection in self._connections if connection.is_idle), None)
+        if idle is not None:
+            idle.abort()
+
+    def close(self, grace: float) -> None:
+        """Reject new requests, and answer running ones within ``grace`` seconds."""
+        self._is_closing = True
+        self.host.close(grace)
+        if self._websockets is not None:
+            self._websockets.close(grace)
+        for connection in self._connections:
+            try:
+                connection.close()
+            except Exception as error:
+                report("a connection could not be closed gracefully", error)
+                connection.abort()
+
+    async def wait_empty(self) -> None:
+        """Wait until no connection is left, then cut off the handlers that still run: no client could hear of them."""
+        await self._connections.wait_empty()
+        self.host.close(0)
+        self.host.handle_timeout()
+
+    def _attach_tap(self, connection: ServerConnection) -> None:
+        try:
+            attach_tap(connection, self._config.tap, trio.current_time())
+        except Exception as error:
+            report("a tap cannot be attached to a session", error)
+
+
+def _wake(exchange: Hashable) -> None:
+    connection: AnyConnection
+    connection, _ = exchange  # type: ignore[misc]  # connections name their exchanges by pairs that begin with them
+    try:
+        connection.wake(exchange)
+    except Exception as error:
+        # Contained here: the host drains for all sessions, and may have been called by another connection.
+        report("a response could not be written", error)
+        connection.abort()
+
+
+def _websocket_config(websocket: WebSocketOptions | None) -> WebSocketTerms | None:
     if websocket is None:
         return None
-    from mcpio.trio._websocket.handler import WebSocketTerms  # who does not serve it does not pay for it
+    from mcpio.trio._websocket.handler import WebSocketTerms  # only servers with WebSocket pay for it
     from mcpio.websocket.options import WebSocketOptions
 
     return WebSocketTerms(chosen("websocket", websocket, WebSocketOptions), is_alone=False, idle_timeout=None)
 
 
 def _http2_for(ssl_context: ssl.SSLContext | None) -> type[Http2Connection]:
-    """Return what speaks HTTP/2, and have TLS offer it. ``ImportError`` where h2 is not installed."""
+    """Return the class for HTTP/2 connections, and let TLS offer it. Raises ImportError if h2 is not installed."""
     try:
         from mcpio.trio._http.http2.connection import Http2Connection
     except ModuleNotFoundError as error:
-        raise ImportError("HTTP/2 needs h2: pip install 'mcpio[http2]'", name=error.name) from error
+        raise ImportError("http2=True needs h2: pip install 'mcpio[http2]'", name=error.name) from error
     if ssl_context is not None:
         ssl_context.set_alpn_protocols(["h2", "http/1.1"])
     return Http2Connection
@@ -186,7 +337,7 @@ async def bound_to(
     unix_mode: int,
     listeners: Sequence[trio.abc.Listener[Any]] | None,
 ) -> AsyncIterator[Sequence[trio.abc.Listener[Any]]]:
-    """Give what listens at a place, for the length of a block. See ``serve_http``."""
+    """Async context manager that yields the listeners for these arguments of ``serve_http``."""
     if unix is None:
         yield await listen_tcp(host, port) if listeners is None else listeners
         return
@@ -196,23 +347,24 @@ async def bound_to(
         yield [listener]
 
 
-def _place(listener: trio.abc.Listener[Any], name: str | None) -> tuple[str, int] | str | None:
-    """Return the host, by that name if it was given one, and the port of a listener; or its path; or ``None``."""
+def _address(listener: trio.abc.Listener[Any], name: str | None) -> tuple[str, int] | str | None:
+    """Return host and port of a TCP listener, or the path of a Unix one. ``name`` replaces the host."""
     found = address_of(listener)
     return unix_path_of(listener) if found is None else (name or found[0], found[1])
 
 
-def _policed(options: HttpOptions, place: tuple[str, int] | str | None) -> HttpOptions:
-    if place is None or options.policy != HostPolicy(None, None):
+def _with_policy(options: HttpOptions, address: tuple[str, int] | str | None) -> HttpOptions:
+    """Return the options with a host policy for the bound address, unless they have one."""
+    if address is None or options.policy != HostPolicy(None, None):
         return options
-    policy = HostPolicy.for_unix_socket() if isinstance(place, str) else HostPolicy.for_address(*place)
+    policy = HostPolicy.for_unix_socket() if isinstance(address, str) else HostPolicy.for_address(*address)
     return attrs.evolve(options, policy=policy)
 
 
-def _url(scheme: str, place: tuple[str, int] | str | None, path: str) -> str:
-    if place is None:
+def _url(scheme: str, address: tuple[str, int] | str | None, path: str) -> str:
+    if address is None:
         return path
-    if isinstance(place, str):
-        return f"{scheme}+unix://{quote(os.path.abspath(place), safe='')}{path}"
-    host, port = place
+    if isinstance(address, str):
+        return f"{scheme}+unix://{quote(os.path.abspath(address), safe='')}{path}"
+    host, port = address
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"
