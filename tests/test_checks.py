@@ -54,5 +54,5 @@ def test_counts_are_integers_and_amounts_are_finite() -> None:
 
 def test_an_option_that_there_is_not_is_named_beside_those_that_there_are() -> None:
     check_options(["a"], ["b", "a"])
-    with pytest.raises(TypeError, match=r"^there is no option 'c'; there are a, b$"):
+    with pytest.raises(TypeError, match=r"^unknown option 'c'; the options are a, b$"):
         check_options(["c", "a"], ["b", "a"])

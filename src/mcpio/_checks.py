@@ -1,4 +1,4 @@
-"""What was given for an argument looked at: of the wrong kind, or without a meaning, it is refused by its name."""
+"""Argument validation helpers; errors name the offending parameter."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ T = TypeVar("T")
 
 
 def chosen(name: str, value: Any, kind: type[T]) -> T:
-    """Return what was given for an argument, the default of its kind for ``None``. ``TypeError`` for another kind."""
+    """Return an argument, or ``kind()`` in place of ``None``. Raises TypeError if it is of another kind."""
     return checked(name, value, kind) or kind()
 
 
 def checked(name: str, value: Any, kind: type[T]) -> T | None:
-    """Return what was given for an argument, which may be ``None``. ``TypeError``, which names it, for another kind."""
+    """Return an argument, which may be ``None``. Raises TypeError if it is of another kind."""
     return None if value is None else required(name, value, kind)
 
 
 def required(name: str, value: Any, kind: type[T]) -> T:
-    """Return what was given for an argument. ``TypeError``, which names it, for another kind, and for ``None``."""
+    """Return an argument. Raises TypeError if it is of another kind or ``None``."""
     if isinstance(value, kind):
         return value
     raise TypeError(f"{name}= takes {kind.__name__}, not {value!r:.100}")
 
 
 def of_kind(kind: type[Any], *, optional: bool = False) -> Any:
-    """Return a validator of attrs that does what ``required`` does, or ``checked`` where ``None`` will do."""
+    """Return an attrs validator that applies ``required``, or ``checked`` if the value is optional."""
     check = checked if optional else required
     return lambda _, field, value: check(field.name, value, kind)
 
 
 def is_count(value: Any, least: int = 0) -> bool:
-    """Tell whether something is an integer that is large enough."""
+    """Return whether a value is an integer of at least ``least``."""
     return isinstance(value, int) and value >= least
 
 
 def is_amount(value: Any, least: float = 0) -> bool:
-    """Tell whether something is a number that is large enough, and not infinite."""
+    """Return whether a value is a finite number of at least ``least``."""
     return isinstance(value, int | float) and least <= value < math.inf
 
 
 def check_options(options: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ``TypeError`` for an option that there is not."""
+    """Raise TypeError for an unknown option."""
     unknown = sorted(set(options) - set(known))
     if unknown:
-        raise TypeError(f"there is no option {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        raise TypeError(f"unknown option {unknown[0]!r}; the options are {', '.join(sorted(known))}")

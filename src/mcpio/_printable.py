@@ -1,4 +1,4 @@
-"""Text of a peer made safe to show on a terminal."""
+"""Make a peer's text safe to show on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exception tree: every failure a caller can meet is one of these, never a bare group around one."""
+"""The exception tree: every failure that a caller can meet is one of these, never a bare group around one."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class ErrorCode:
 
 
 class McpError(Exception):
-    """The root of the tree. Every error can be pickled, and arrives with all its facts."""
+    """The root of the tree. Every error can be pickled without losing an attribute."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default the class would be called with the text alone.
+        # The default would call the class with the text alone.
         return _restore, (type(self), self.args, self.__dict__)
 
 
@@ -66,10 +66,10 @@ def _restore(cls: type[McpError], args: tuple[Any, ...], facts: dict[str, Any]) 
 
 
 class ProtocolError(McpError):
-    """Abstract: a rule of the protocol was broken, by this side or by the other.
+    """A rule of the protocol was broken, by this side or by the other. Abstract.
 
-    ``code`` is the JSON-RPC error code that names the fault on the wire, and ``http_status`` the status that an
-    HTTP server answers it with.
+    ``code`` is the JSON-RPC error code of the fault on the wire, and ``http_status`` the status of an HTTP server's
+    answer to it.
     """
 
     def __init__(self, message: str, *, code: int = ErrorCode.INVALID_REQUEST, http_status: int = 400) -> None:
@@ -85,7 +85,7 @@ class LocalProtocolError(ProtocolError):
 
 
 class MessageTooLarge(LocalProtocolError):
-    """A message is longer than this side sends (``Limits.sent_message_bytes``). Nothing changed.
+    """A message is longer than this side may send (``Limits.sent_message_bytes``). Nothing changed.
 
     ``size`` and ``limit`` are in bytes.
     """
@@ -99,7 +99,7 @@ class MessageTooLarge(LocalProtocolError):
 class OutputFull(LocalProtocolError):
     """Too many requests wait to be written (half of ``Limits.queued_bytes``). Nothing changed: write some first.
 
-    ``waiting`` and ``limit`` are in bytes. Clients wait by themselves, and never raise it.
+    ``waiting`` and ``limit`` are in bytes. A ``Client`` waits for room instead of raising it.
     """
 
     def __init__(self, waiting: int, limit: int) -> None:
@@ -111,14 +111,14 @@ class OutputFull(LocalProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke a rule. Found inside events; only drivers raise it."""
+    """The peer broke a rule. The engine reports it inside events; only drivers raise it."""
 
 
 class InvalidMessage(McpError):
     """A value does not fit its type in a revision of the protocol.
 
-    ``path`` leads to the fault (``params.items[0].size``), ``revision`` is the revision's name, and ``reason`` says
-    what was expected and what was there.
+    ``path`` is the place of the fault (``params.items[0].size``), ``revision`` is the revision's name, and ``reason``
+    names the expected and the given value.
     """
 
     def __init__(self, path: str, reason: str, revision: str | None = None) -> None:
@@ -132,7 +132,7 @@ class RequestError(McpError):
     """The peer answered a request with an error.
 
     ``code``, ``message`` and ``data`` are the members of the JSON-RPC error object; ``data`` is ``None`` when absent.
-    A handler may raise it to answer with just this error.
+    A handler may raise it to answer with exactly this error.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -142,13 +142,13 @@ class RequestError(McpError):
         self.data = data
 
     def is_refusal(self) -> bool:
-        """Tell whether the peer's application refused, with a code from 1001 to 1089 (E7)."""
+        """Return whether the peer's application refused, with a code from 1001 to 1089 (E7)."""
         return 1001 <= self.code <= 1089
 
     def is_retryable(self) -> bool:
-        """Tell whether the same request may succeed later: what ``data.retryable`` says, or else what the code means.
+        """Return whether the same request may succeed later: ``data.retryable``, or else the meaning of the code.
 
-        Without either, as for every error of the protocol's own, it is ``False``.
+        Without either, as with every error of the protocol itself, the answer is ``False``.
         """
         said = self._in_data("retryable")
         if isinstance(said, bool):
@@ -162,9 +162,9 @@ class RequestError(McpError):
 
     @property
     def retry_after(self) -> float | None:
-        """How many seconds the peer wants to be left alone, from ``data.retry_after`` or ``retryAfter``.
+        """The seconds to wait before another attempt, from ``data.retry_after`` or ``retryAfter``.
 
-        ``None`` where it says nothing that makes sense.
+        ``None`` if neither is a number of 0 or more.
         """
         for member in ("retry_after", "retryAfter"):
             said = self._in_data(member)
@@ -179,7 +179,7 @@ class RequestError(McpError):
 class SamplingRejected(RequestError):
     """The user turned down a sampling request (SAMP-12).
 
-    The function that answers ``sampling/createMessage`` raises it, and then ``Context.sample`` does at the server.
+    Raised by a client's sampling handler, and then at the server by ``Context.sample``.
     """
 
     def __init__(self, message: str = "User rejected sampling request", data: Any = None) -> None:
@@ -187,13 +187,13 @@ class SamplingRejected(RequestError):
 
 
 class URLElicitationRequired(RequestError):
-    """The user must visit web addresses before the request can succeed (ELIC-17, 2025-11-25 only).
+    """The user must visit URLs before the request can succeed (ELIC-17, 2025-11-25 only).
 
-    A server's handler raises it with the addresses, each with an id; a client whose call raises it shows them to its
-    user and calls again. A client that did not declare ``elicitation.url`` never gets it: the handler's fault.
+    A server's handler raises it with the URLs. A client whose call raises it shows them to its user and calls again.
+    Raising it for a client that did not declare ``elicitation.url`` is a fault of the handler.
 
-    ``elicitations`` are the addresses, each an ``ElicitURLRequest``. ``ValueError`` for none, and for one without an
-    id.
+    ``elicitations`` are the URLs, each in an ``ElicitURLRequest`` with an id. Raises ValueError if there are none, or
+    if one has no id.
     """
 
     elicitations: tuple[Any, ...]
@@ -206,7 +206,7 @@ class URLElicitationRequired(RequestError):
     ) -> None:
         self.elicitations = tuple(elicitations)
         if not self.elicitations or any(each.elicitation_id is None for each in self.elicitations):
-            raise ValueError("an error that asks for visits names one web address at least, each with an id")
+            raise ValueError("elicitations must hold at least one request, and each must have an elicitation_id")
         if data is None:
             data = {
                 "elicitations": [
@@ -238,7 +238,7 @@ class RequestCancelled(McpError):
 
 
 class ConnectionLost(McpError):
-    """The connection ended. ``reason`` says how; the cause, where there was an exception, is ``__cause__``."""
+    """The connection ended. ``reason`` says how; ``__cause__`` is the exception that caused it, if any."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -246,9 +246,9 @@ class ConnectionLost(McpError):
 
 
 class WebSocketClosed(ConnectionLost):
-    """A WebSocket was closed by the other side with a code that means no good, or broke without one (1006).
+    """The other side closed a WebSocket abnormally, or it broke without a close frame (code 1006).
 
-    ``code`` is the code of the close frame, and ``said`` the text in it. Found as the cause of a ``ConnectionLost``.
+    ``code`` is the code of the close frame, and ``said`` its text. It is the cause of a ``ConnectionLost``.
     """
 
     def __init__(self, code: int, said: str = "") -> None:
@@ -259,13 +259,13 @@ class WebSocketClosed(ConnectionLost):
 
 
 class ConnectFailed(McpError):
-    """No connection came about: the program does not start, the port refuses, the handshake fails."""
+    """No connection was made: the program did not start, the port refused, or the handshake failed."""
 
 
 class UnexpectedResponse(McpError):
-    """An HTTP server answered with something that is no MCP.
+    """An HTTP server's answer is not MCP.
 
-    ``status`` is the status code, ``reason`` says what was there, and ``text`` quotes the beginning of it.
+    ``status`` is the status code, ``reason`` describes the answer, and ``text`` quotes its beginning.
     """
 
     def __init__(self, status: int, reason: str, text: str = "") -> None:
@@ -279,7 +279,7 @@ class AuthorizationRequired(McpError):
     """The server wants credentials that this client does not have.
 
     ``status`` is the status code of the answer, 401 or 403, and ``challenges`` are its ``WWW-Authenticate`` fields,
-    which say what credentials, and where to get them.
+    which name the credentials and where to get them.
     """
 
     def __init__(self, message: str, *, status: int = 401, challenges: Iterable[str] = ()) -> None:
@@ -293,14 +293,21 @@ class NoBackChannel(McpError):
 
 
 class Refusal(McpError):
-    """Raised by a handler: the application refuses, with a code from 1001 to 1089, such as a ``RefusalCode`` (E7).
+    """An application's refusal, with a code from 1001 to 1089 (E7). Raised by a handler.
 
-    What is not given comes from the table of ``mcpio.refusals``. ``message`` is what people read. ``retryable`` tells
-    the caller whether the same request may succeed later, and ``retry_after`` in how many seconds. ``hint`` says what
-    to do about it. ``data`` is a mapping of more members for the error's ``data``, or a value for its member ``data``.
+    Arguments that are not given come from the table of ``mcpio.refusals``.
 
-    ``ValueError`` for a code outside the range, a code without a meaning of its own that comes without a message, and
-    seconds that are no number of 0 or more.
+    Args:
+        code: such as a ``RefusalCode``.
+        message: the text for people.
+        retryable: whether the same request may succeed later.
+        retry_after: in how many seconds.
+        hint: what the caller can do.
+        data: a mapping of more members for the error's ``data``, or a value for its member ``data``.
+
+    Raises:
+        ValueError: ``code`` is outside the range, or has no meaning in the table and there is no ``message``;
+            ``retry_after`` is not a number of 0 or more.
     """
 
     def __init__(
@@ -320,10 +327,10 @@ class Refusal(McpError):
         known = find_refusal(code)
         if message is None:
             if known is None:
-                raise ValueError(f"the code {code} has no meaning of its own: give a message")
+                raise ValueError(f"the code {code} has no meaning in the table: give a message")
             message = known.meaning
         if retry_after is not None and not is_amount(retry_after):
-            raise ValueError(f"a time is a number of seconds, 0 or more, not {retry_after!r}")
+            raise ValueError(f"retry_after= takes a number of seconds, 0 or more, not {retry_after!r}")
         super().__init__(f"{message} ({int(code)})")
         self.code: int = int(code)
         self.message = message
@@ -335,7 +342,7 @@ class Refusal(McpError):
         self.data = data
 
     def as_error(self) -> RequestError:
-        """Return the answer that it stands for, with all that it knows in ``data``."""
+        """Return the error to answer with, which has every attribute in ``data``."""
         facts: dict[str, Any] = {
             "category": self.category,
             "http_status": self.http_status,
@@ -350,4 +357,4 @@ class Refusal(McpError):
 
 
 class ToolError(McpError):
-    """Raised by a tool: its own work failed. The text goes to the model, in a result with ``is_error`` (TOOL-10)."""
+    """A failure of a tool's work. The text goes to the model, in a result with ``is_error`` (TOOL-10)."""

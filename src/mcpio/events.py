@@ -1,8 +1,8 @@
-"""Every event a connection can report, and the ids and context that events carry. All are frozen; ``Event`` is closed.
+"""Every event that a connection can report, with the ids and the context that events carry. ``Event`` is closed.
 
-Match on the class; ``typing.assert_never`` in the last branch makes a type checker prove that none was forgotten.
-``raw`` is the parsed JSON object as it came, for gateways that forward without loss; do not change it. ``via`` is the
-value given to ``receive_message`` with the message, ``None`` for byte channels.
+Match on the class: with ``typing.assert_never`` in the last branch a type checker proves that no event was forgotten.
+``raw`` is the parsed JSON object as received, for gateways that forward without loss. ``via`` is the value given to
+``receive_message`` with the message, ``None`` for byte channels. Events are not to be changed.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ else:
 
 
 class IncomingId(int):
-    """Names a request of the peer's. It is ours: the peer's own id is only echoed (P7)."""
+    """Identifies a request of the peer. This side chose it: the peer's id is only echoed (P7)."""
 
     __slots__ = ()
 
 
 class OutgoingId(int):
-    """Names a request of our own. Never used twice on one connection (RPC-05)."""
+    """Identifies a request of this side. Never used twice on one connection (RPC-05)."""
 
     __slots__ = ()
 
@@ -99,22 +99,22 @@ def _names(value: Any) -> tuple[str, ...]:
 
 @event
 class RequestContext(_Value):
-    """What one incoming message may rely on. Gates, types and result shapes read this, never the connection."""
+    """The context of one received message: capability checks, types and result shapes depend on it alone."""
 
     era: Era
-    """Handshake or stateless."""
+    """The era of the message: handshake or stateless."""
     revision: Revision
-    """The revision that this message speaks."""
+    """The revision of the message."""
     capabilities: ClientCapabilities | ServerCapabilities
-    """What the peer declared."""
+    """The capabilities that the peer declared."""
     info: Implementation
-    """Who the peer says it is. Self-reported: not to be trusted."""
+    """The peer's own name and version: not to be trusted."""
     log_level: str | None
-    """The least log level that the peer asked for, ``None`` when it did not ask."""
+    """The lowest log level that the peer asked for, ``None`` if it did not ask."""
     principal: Hashable
-    """Whoever was authenticated before the message came here, ``None`` where nobody was."""
+    """The principal that was authenticated before the message reached the engine, or ``None``."""
     via: Hashable
-    """The transport's name for the exchange that brought the message, ``None`` where there is none."""
+    """The transport's name for the exchange of the message, or ``None``."""
 
 
 @event
@@ -124,92 +124,92 @@ class Peer(_Value):
     info: Implementation
     """Its name and version."""
     capabilities: ClientCapabilities | ServerCapabilities
-    """What it declared."""
+    """The capabilities that it declared."""
     instructions: str | None
-    """A server's hint for the model, if it gave one."""
+    """The server's hint for the model, if any. Untrusted text."""
 
 
 @event
 class RequestReceived(_Value):
-    """The peer asks something. It waits for one ``send_result`` or ``send_error`` with this id."""
+    """The peer sent a request. Answer it once, with ``send_result`` or ``send_error``."""
 
     id: IncomingId
-    """Answer with this."""
+    """The id to answer with."""
     request: Any
     """The typed request, such as ``CallToolRequest``; a ``CustomRequest`` for a method registered by name."""
     context: RequestContext
-    """What holds for this request."""
+    """The context of the request."""
     raw: Mapping[str, Any]
     """The whole message."""
     reused_id: bool
-    """The peer used this id for a recently finished request too, which the handshake revisions forbid (RPC-05)."""
+    """Whether the peer reused the id of a recently finished request, which the handshake revisions forbid (RPC-05)."""
 
 
 @event
 class NotificationReceived(_Value):
-    """The peer tells something. Notifications are never answered."""
+    """The peer sent a notification. Notifications are never answered."""
 
     notification: Any
     """The typed notification; a ``CustomNotification`` for an unknown method."""
     context: RequestContext
-    """What holds for this notification."""
+    """The context of the notification."""
     raw: Mapping[str, Any]
     """The whole message."""
 
 
 @event
 class ResponseReceived(_Value):
-    """A request of ours succeeded. This is its one outcome (P4). For ``initialize`` it is ``Negotiated`` instead."""
+    """A request of this side succeeded: its only outcome (P4). For ``initialize`` it is ``Negotiated`` instead."""
 
     id: OutgoingId
-    """What ``send_request`` gave."""
+    """The id that ``send_request`` returned."""
     result: Any
     """The typed result; the plain mapping for a ``CustomRequest``."""
     cookie: Any
-    """What was given to ``send_request``."""
+    """The cookie given to ``send_request``."""
     raw: Mapping[str, Any]
     """The whole message."""
 
 
 @event
 class RequestFailed(_Value):
-    """A request of ours failed. This is its one outcome (P4)."""
+    """A request of this side failed: its only outcome (P4)."""
 
     id: OutgoingId
-    """What ``send_request`` gave."""
+    """The id that ``send_request`` returned."""
     error: McpError
-    """Ready to raise: ``RequestError`` (the peer said so), ``InvalidMessage`` (its result makes no sense),
+    """The error, ready to raise: ``RequestError`` (the peer's answer), ``InvalidMessage`` (its result is malformed),
     ``RequestTimeout``, ``RequestCancelled``, ``ConnectionLost``, or ``ConnectFailed`` for ``initialize``."""
     cookie: Any
-    """What was given to ``send_request``."""
+    """The cookie given to ``send_request``."""
     raw: Mapping[str, Any] | None
-    """The whole message, ``None`` where no message caused it."""
+    """The whole message, ``None`` if no message caused the failure."""
 
 
 @event
 class ProgressReceived(_Value):
-    """The peer reports how far a request of ours is."""
+    """The peer reported the progress of a request of this side."""
 
     id: OutgoingId
-    """What ``send_request`` gave."""
+    """The id that ``send_request`` returned."""
     progress: float
-    """Grows with every report."""
+    """The progress so far, which grows with every report."""
     total: float | None
-    """The value of ``progress`` at the end, where known."""
+    """The value of ``progress`` at the end, if known."""
     message: str | None
     """Text for people."""
     cookie: Any
-    """What was given to ``send_request``."""
+    """The cookie given to ``send_request``."""
     raw: Mapping[str, Any]
     """The whole message."""
 
 
 @event
 class CancelReceived(_Value):
-    """The peer no longer wants an answer. Stop the work; an answer sent all the same is dropped quietly."""
+    """The peer cancelled a request. Stop the work; an answer sent all the same is dropped silently."""
 
     id: IncomingId
-    """The request it named."""
+    """The cancelled request."""
     reason: str | None
     """Text for people."""
     raw: Mapping[str, Any]
@@ -218,27 +218,27 @@ class CancelReceived(_Value):
 
 @event
 class Negotiated(_Value):
-    """The handshake settled who speaks what. For clients it is the one outcome of ``initialize`` (P4)."""
+    """The handshake settled revision and capabilities. For clients, the only outcome of ``initialize`` (P4)."""
 
     revision: Revision
     """The revision of this session."""
     info: Implementation
-    """Who the peer says it is."""
+    """The peer's own name and version."""
     capabilities: ClientCapabilities | ServerCapabilities
-    """What the peer declared."""
+    """The capabilities that the peer declared."""
     instructions: str | None
     """For clients: the server's hint for the model. Untrusted text (LIFE-16)."""
     raw: Mapping[str, Any]
     """The whole message."""
     id: OutgoingId | None = None
-    """For clients: what ``send_initialize`` gave."""
+    """For clients: the id that ``send_initialize`` returned."""
     cookie: Any = None
-    """For clients: what was given to ``send_initialize``."""
+    """For clients: the cookie given to ``send_initialize``."""
 
 
 @event
 class Initialized(_Value):
-    """For servers: the client said ``notifications/initialized``; requests may flow both ways."""
+    """For servers: the client sent ``notifications/initialized``; both sides may send requests now."""
 
     raw: Mapping[str, Any]
     """The whole message."""
@@ -246,48 +246,48 @@ class Initialized(_Value):
 
 @event
 class VersionMismatched(_Value):
-    """For clients: the server answered with a revision that this client does not speak. The connection ends."""
+    """For clients: the server chose a revision that this client does not support. The connection ends."""
 
     requested: str
-    """What this client asked for."""
+    """The revision that this client asked for."""
     offered: str
-    """What the server answered."""
+    """The revision that the server chose."""
 
 
 @event
 class Answered(_Value):
-    """The engine answered a request by itself: a ping, or an error for a request that cannot be served."""
+    """The engine answered a request itself: a ping, or with an error a request that cannot be served."""
 
     method: str
     """The request's method."""
     error: RequestError | None
-    """The error it was answered with, ``None`` for a result. Where this side is at fault, ``__cause__`` says why."""
+    """The error of the answer, ``None`` for a result. If this side is at fault, ``__cause__`` says why."""
     raw: Mapping[str, Any]
     """The whole message."""
     via: Hashable
-    """The exchange that brought it."""
+    """The exchange of the message."""
 
 
 @event
 class ProtocolViolated(_Value):
-    """The peer broke a rule, and the connection goes on. Where an answer was due it has been given."""
+    """The peer broke a rule, and the connection goes on. If an answer was due, the engine has given it."""
 
     error: RemoteProtocolError
-    """What was wrong; ``error.code`` is the JSON-RPC code."""
+    """The fault; ``error.code`` is the JSON-RPC code."""
     raw: Any
-    """What came, parsed where it could be parsed, else its first 200 bytes."""
+    """The message, parsed if possible, else its first 200 bytes."""
     via: Hashable
-    """The exchange that brought it."""
+    """The exchange of the message."""
 
 
 @event
 class NoiseReceived(_Value):
-    """For clients: a line that is no message, such as a banner or a log line on a server's stdout (STDIO-12)."""
+    """For clients: a line that is not a message, such as a banner or a log line on a server's stdout (STDIO-12)."""
 
     text: str
-    """Its first 200 characters."""
+    """The first 200 characters of the line."""
     size: int
-    """Its length in bytes."""
+    """The length of the line in bytes."""
 
 
 class IgnoreReason(enum.Enum):
@@ -306,14 +306,14 @@ class IgnoreReason(enum.Enum):
 
 @event
 class MessageIgnored(_Value):
-    """A message had no effect, and need not have one: mostly one that crossed another on the way."""
+    """A message had no effect, and is harmless: most often it crossed another message on the way."""
 
     reason: IgnoreReason
-    """Why."""
+    """The reason."""
     raw: Mapping[str, Any]
     """The whole message."""
     via: Hashable
-    """The exchange that brought it."""
+    """The exchange of the message."""
 
 
 class CloseReason(enum.Enum):
@@ -333,12 +333,12 @@ class CloseReason(enum.Enum):
 
 @event
 class ConnectionClosed(_Value):
-    """The end: always the last event, and given exactly once."""
+    """The connection ended. Always the last event, and reported exactly once."""
 
     reason: CloseReason
-    """How it ended."""
+    """How the connection ended."""
     cause: BaseException | None
-    """What broke, where an exception says it."""
+    """The exception that caused the end, if any."""
 
 
 Event: TypeAlias = (

@@ -18,14 +18,14 @@ __all__ = ["METHODS", "Direction", "Kind", "Method", "declares", "method_of", "o
 
 
 class Kind(enum.Enum):
-    """What a message is."""
+    """Whether a method is a request or a notification."""
 
     REQUEST = "request"
     NOTIFICATION = "notification"
 
 
 class Direction(enum.Enum):
-    """Who receives a message."""
+    """The role that receives a message."""
 
     TO_SERVER = "to the server"
     TO_CLIENT = "to the client"
@@ -34,7 +34,7 @@ class Direction(enum.Enum):
 
 @attrs.frozen
 class Method:
-    """A row of the table. Types are named ``"module:Class"``, the module being one of ``mcpio.types``."""
+    """A row of the table. Types are named ``"module:Class"``, with a module of ``mcpio.types``."""
 
     name: str
     kind: Kind
@@ -43,21 +43,21 @@ class Method:
     result: str | None = None
     """The type of the result; ``None`` for a notification."""
     capability: tuple[str, ...] = ()
-    """The capability that the method belongs to, as attributes to follow from the capabilities; empty: none."""
+    """The capability that the method requires, as a path of attributes of the capabilities; empty for none."""
     holder: Literal["sender", "receiver"] = "receiver"
-    """Whose capability that is."""
+    """The side that must declare the capability."""
     since: Revision = REV_2024_11_05
     until: Revision = REV_2026_07_28
     gated_since: Revision = REV_2024_11_05
-    """The first revision in which the capability exists; before it, nothing is needed."""
+    """The first revision that has the capability; earlier revisions require none."""
     stateless: Direction | None = None
-    """The direction in the stateless era, where that differs."""
+    """The direction in the stateless era, if it differs."""
     embedded: bool = False
-    """In the stateless era it is not a message but a value inside an ``InputRequiredResult`` (MRTR-03)."""
+    """Whether it is a value inside an ``InputRequiredResult`` in the stateless era, not a message (MRTR-03)."""
     may_ask: bool = False
-    """In the stateless era the answer may be an ``InputRequiredResult`` (MRTR-01)."""
+    """Whether the answer may be an ``InputRequiredResult`` in the stateless era (MRTR-01)."""
     task_capability: tuple[str, ...] = ()
-    """What the receiver declares when it runs the request as a task on demand (2025-11-25); empty: never."""
+    """The capability of a receiver that runs the request as a task on demand (2025-11-25); empty for never."""
 
     @cached_property
     def params_type(self) -> type[Any]:
@@ -66,28 +66,28 @@ class Method:
 
     @cached_property
     def result_type(self) -> type[Any]:
-        """The payload class of the result, imported when first asked for. A notification has none: ``TypeError``."""
+        """The payload class of the result, imported when first asked for. Raises TypeError for a notification."""
         if self.result is None:
             raise TypeError(f"{self.name} is a notification and has no result")
         return _load(self.result)
 
     def exists_in(self, revision: Revision) -> bool:
-        """Whether it is a message of that revision."""
+        """Whether the revision has the message."""
         return self.since <= revision <= self.until
 
     def capability_in(self, revision: Revision) -> tuple[str, ...]:
-        """Return the capability that it needs in that revision; empty: none."""
+        """Return the capability that the method requires in a revision; empty for none."""
         return self.capability if revision >= self.gated_since else ()
 
     def direction_in(self, revision: Revision) -> Direction:
-        """Return who receives it in that revision."""
+        """Return the role that receives the message in a revision."""
         return self.direction if self.stateless is None or revision < REV_2026_07_28 else self.stateless
 
 
 def method_of(payload: Any) -> Method:
-    """Return the method that a payload, or a payload class, belongs to.
+    """Return the method of a payload or of a payload class.
 
-    ``KeyError`` for what belongs to none: results, ``CustomRequest`` and ``CustomNotification``, anything else.
+    Raises KeyError for anything that has no method, such as results, ``CustomRequest`` and ``CustomNotification``.
     """
     cls = payload if isinstance(payload, type) else payload.__class__
     for base in cls.__mro__:
@@ -98,7 +98,7 @@ def method_of(payload: Any) -> Method:
 
 
 def official_name(payload: Any, said: str) -> str:
-    """Return the name of the method of a payload that came under the name ``said``: in a dialect it has another one."""
+    """Return the official name of the method of a payload that was received as ``said``, perhaps in a dialect."""
     if said in METHODS:
         return said
     try:
@@ -108,10 +108,10 @@ def official_name(payload: Any, said: str) -> str:
 
 
 def declares(capabilities: Any, path: tuple[str, ...]) -> bool:
-    """Whether ``ClientCapabilities`` or ``ServerCapabilities`` declare what ``path`` leads to (CAP-01).
+    """Return whether ``ClientCapabilities`` or ``ServerCapabilities`` declare the capability at ``path`` (CAP-01).
 
-    A step is an attribute, or a key where there is a mapping (``("extensions", "io.modelcontextprotocol/tasks")``).
-    ``None`` and ``False`` are not declared, an empty object is. ``elicitation`` without a mode declares the form
+    A step is an attribute, or a key of a mapping (``("extensions", "io.modelcontextprotocol/tasks")``). ``None`` and
+    ``False`` mean not declared, an empty object means declared. ``elicitation`` without a mode declares the form
     (ELIC-01).
     """
     value = capabilities

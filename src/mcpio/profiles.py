@@ -1,7 +1,7 @@
-"""Dialects that some peers speak beside the protocol, as data: which of their words stand for which of its own.
+"""Dialects that some peers speak beside the protocol, as tables of names, and the error codes of erlmcp.
 
 Nothing of this is accepted or sent unless ``Options`` ask for it, and only in the handshake revisions: 2026-07-28
-forbids codes that it does not define, and has no use for old names.
+forbids codes that it does not define, and has no old names.
 """
 
 from __future__ import annotations
@@ -22,56 +22,56 @@ class Profile(enum.Enum):
     """A dialect, by name."""
 
     ERLMCP = "erlmcp"
-    """What erlmcp and guides written after it say: notifications without a prefix, ``shutdown``, codes of its own."""
+    """The dialect of erlmcp and of guides based on it: notifications without a prefix, ``shutdown``, other codes."""
     LSP_ALIASES = "lsp-aliases"
-    """``$/cancelRequest`` and ``$/progress``, as the Language Server Protocol has them. Never sent."""
+    """``$/cancelRequest`` and ``$/progress`` of the Language Server Protocol. Never sent."""
 
 
 @attrs.frozen
 class Alias:
-    """What a notification of another name stands for."""
+    """The meaning of a notification of another name."""
 
     method: str
-    """The notification of the protocol."""
+    """The notification of the protocol that it stands for."""
     members: Mapping[str, tuple[str, ...]] = _NONE
-    """Its members, and where the other has them: steps into its params. Empty: the params are the same."""
+    """The members of that notification, each with its path in the params received; empty if the params are the same."""
     needed: tuple[str, ...] = ()
-    """Members without which it stands for nothing, and stays the unknown notification that it is."""
+    """The members without which it remains an unknown notification."""
     constants: Mapping[str, Any] = _NONE
-    """Members that are always the same."""
+    """Members with a fixed value."""
 
 
 @attrs.frozen(kw_only=True)
 class Dialect:
-    """What one profile says in another way than the protocol."""
+    """The differences of one profile from the protocol."""
 
     notifications: Mapping[str, Alias] = _NONE
     """Notifications, by their name in the dialect."""
     cancelling: frozenset[str] = frozenset()
-    """Those of them that may come as a request too: they do what they say and are answered with ``{}``."""
+    """Those of them that may be requests too: the engine acts on them and answers ``{}``."""
     closing: frozenset[str] = frozenset()
-    """Requests to a server that are answered with ``{}``, whereupon it closes in order."""
+    """Requests to a server that it answers with ``{}``, and then closes gracefully."""
     tool_calls: frozenset[str] = frozenset()
     """Requests to a server that ``Options.on_tasks_create`` may turn into tool calls."""
     capabilities: Mapping[str, str] = _NONE
     """Capabilities, by their name in the dialect."""
     can_disable: bool = False
-    """Whether a capability with ``"enabled": false`` is not declared. In the protocol its presence counts."""
+    """Whether a capability with ``"enabled": false`` counts as not declared. In the protocol its presence counts."""
     content_types: Mapping[str, str] = _NONE
-    """Types of content blocks, by their name in the dialect."""
+    """The types of content blocks, by their name in the dialect."""
     loose_progress_token: bool = False
     """Whether a request's ``progressToken`` may stand in its params, outside ``_meta``."""
     codes: Mapping[str, int] = _NONE
-    """Error codes of its own, by what they are for."""
+    """The error codes of the dialect, by their purpose."""
     batches: bool = False
-    """Whether arrays are batches in every revision."""
+    """Whether an array is a batch in every revision."""
     any_event_type: bool = False
-    """Whether server-sent events of every type are messages. In the protocol those of type ``message`` are."""
+    """Whether server-sent events of every type are messages. In the protocol only those of type ``message`` are."""
     run_together: bool = False
-    """Whether messages may follow each other on one line."""
+    """Whether one line may hold several messages."""
 
     def spoken(self) -> Mapping[str, str]:
-        """Return what it calls notifications of the protocol, by their official name: those with the same params."""
+        """Return the dialect's names of notifications with the same params, by their official names."""
         return {
             alias.method: name
             for name, alias in self.notifications.items()
@@ -80,7 +80,12 @@ class Dialect:
 
 
 class ErlmcpCode(enum.IntEnum):
-    """What erlmcp sends as ``error.code``, by its own names."""
+    """The error codes of erlmcp, by its names.
+
+    mcpio sends only the three that `Profile.ERLMCP` needs, and only if asked to. Most of the others lie in ranges that
+    the protocol or JSON-RPC reserve, and some mean another thing there (-32002, -32020 to -32022). Received, they are
+    ``RequestError.code`` like any other.
+    """
 
     CUSTOM_SERVER_ERROR = -32000
 
@@ -204,7 +209,7 @@ class ErlmcpCode(enum.IntEnum):
 
 
 class ErlmcpExperimentalCode(enum.IntEnum):
-    """Codes that erlmcp calls experimental, in the decade after the refusals (E8)."""
+    """The codes that erlmcp calls experimental, just above the refusals (E8)."""
 
     ELICITATION_FAILED = 1090
     ELICITATION_TIMEOUT = 1091

@@ -1,7 +1,7 @@
-"""The refusal codes 1001 to 1089: what an application may refuse for, beside the protocol's own errors (E7).
+"""The refusal codes 1001 to 1089, with which an application may refuse a request (E7).
 
-They lie outside what JSON-RPC reserves, so they may stand in ``error.code`` in every revision. The library itself sends
-one only where middleware of ``mcpio.app`` refuses, or a handler raises ``Refusal``.
+They lie outside the range that JSON-RPC reserves, so they are allowed in every revision. The library sends one only
+when middleware of ``mcpio.app`` refuses, or a handler raises ``Refusal``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = [
 RefusalCategory: TypeAlias = Literal[
     "queue", "auth", "validation", "path", "entity", "rate-limit", "transport", "server-state", "health"
 ]
-"""What a refusal is about. Each has a range of codes, those that nothing was assigned to included."""
+"""The subject of a refusal. Each has a range of codes, unassigned ones included."""
 RefusalSeverity: TypeAlias = Literal["warn", "error", "critical"]
-"""How much it should worry the operator who reads of it."""
+"""How serious a refusal is to the operator."""
 
 FIRST_REFUSAL: Final = 1001
 """The lowest refusal code."""
@@ -35,12 +35,12 @@ LAST_REFUSAL: Final = 1089
 
 
 class RefusalCode(IntEnum):
-    """Every code with a meaning of its own. ``find_refusal`` finds one by its number."""
+    """Every assigned code. ``find_refusal`` finds one by its number."""
 
     meaning: str
-    """What it says to people, without a message of the author's."""
+    """The default message."""
     http_status: int
-    """The status that says most nearly the same over HTTP."""
+    """The HTTP status with the nearest meaning."""
     severity: RefusalSeverity
     retryable: bool
     """Whether the same request may succeed later."""
@@ -48,7 +48,7 @@ class RefusalCode(IntEnum):
     def __new__(
         cls, code: int, meaning: str, http_status: int, severity: RefusalSeverity, retryable: bool = False
     ) -> Self:
-        """Make one row of the table."""
+        """Make a row of the table."""
         row = int.__new__(cls, code)
         row._value_ = code
         row.meaning = meaning
@@ -59,7 +59,7 @@ class RefusalCode(IntEnum):
 
     @property
     def category(self) -> RefusalCategory:
-        """What it is about."""
+        """The subject of the refusal."""
         return category_of(self)
 
     QUEUE_CAP_EXCEEDED = 1001, "Message count exceeded", 429, "error", True
@@ -124,12 +124,12 @@ class RefusalCode(IntEnum):
 
 
 def find_refusal(code: int) -> RefusalCode | None:
-    """Return what a code means, ``None`` for one that nothing was assigned to."""
+    """Return the meaning of a code, or ``None`` for an unassigned code."""
     return _BY_CODE.get(code)
 
 
 def category_of(code: int) -> RefusalCategory:
-    """Return what a code is about, also one that nothing was assigned to. ``ValueError`` for what is no refusal."""
+    """Return the subject of a code, assigned or not. Raises ValueError if it is not a refusal code."""
     if is_count(code, FIRST_REFUSAL):
         for last, category in _LAST_OF_CATEGORY:
             if code <= last:

@@ -1,4 +1,4 @@
-"""The revisions of the protocol: a closed, ordered set of names, and what each one has."""
+"""The revisions of the protocol: a closed, ordered set."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ __all__ = [
 
 
 class Era(enum.Enum):
-    """How a conversation carries its context."""
+    """How messages carry their context."""
 
     HANDSHAKE = "handshake"
-    """``initialize`` opens a session, and what it settles holds for every later message (up to 2025-11-25)."""
+    """``initialize`` settles revision and capabilities for every later message (up to 2025-11-25)."""
     STATELESS = "stateless"
-    """Every request carries its revision and capabilities itself (2026-07-28)."""
+    """Every request carries its revision and capabilities (2026-07-28)."""
 
 
 class Revision:
-    """One revision. Compare with ``<`` and ``>=`` for age; two names never give two equal revisions."""
+    """A revision of the protocol. ``<`` and ``>=`` compare by age."""
 
     __slots__ = ("era", "has_batches", "name", "rank")
 
     name: str
     """The name on the wire, a date such as ``"2025-11-25"``."""
     rank: int
-    """The place in age, oldest first, from 0."""
+    """The position by age, from 0 for the oldest."""
     era: Era
     has_batches: bool
     """Whether a JSON array of messages is a message (BATCH-01, BATCH-02)."""
@@ -48,10 +48,10 @@ class Revision:
 
     @staticmethod
     def parse(name: str) -> Revision | None:
-        """Return the revision of that name, or ``None`` for a name this library does not know."""
+        """Return the revision of a name, or ``None`` for an unknown name."""
         return _BY_NAME.get(name)
 
-    # All four: ``functools.total_ordering`` would derive three of them, each several times as slow.
+    # All four are written out: those that ``functools.total_ordering`` derives are several times as slow.
 
     def __lt__(self, other: Revision) -> bool:
         return self.rank < other.rank
@@ -85,9 +85,9 @@ REVISIONS = (REV_2024_11_05, REV_2025_03_26, REV_2025_06_18, REV_2025_11_25, REV
 """Every known revision, oldest first."""
 
 HANDSHAKE_REVISIONS = REVISIONS[:4]
-"""The revisions that ``initialize`` can settle on, oldest first."""
+"""The revisions that ``initialize`` can negotiate, oldest first."""
 
 LATEST_HANDSHAKE = REV_2025_11_25
-"""What a client asks for unless told otherwise (LIFE-03)."""
+"""The revision that a client asks for by default (LIFE-03)."""
 
 _BY_NAME = {revision.name: revision for revision in REVISIONS}

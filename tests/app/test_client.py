@@ -120,10 +120,10 @@ def test_every_call_takes_options() -> None:
 def test_an_option_that_there_is_not() -> None:
     link = Link(everything())
     with pytest.raises(
-        TypeError, match=r"^there is no option 'timout'; there are meta, on_progress, retry, timeout\. "
+        TypeError, match=r"^unknown option 'timout'; the options are meta, on_progress, retry, timeout\. "
     ):
         link.do(link.client.ping(timout=5))  # type: ignore[call-arg]  # the mistake
-    with pytest.raises(TypeError, match=r"no option 'a'; .* Arguments go in one mapping: {'a': \.\.\.}$"):
+    with pytest.raises(TypeError, match=r"unknown option 'a'; .* Arguments go in one mapping: {'a': \.\.\.}$"):
         link.do(link.client.call_tool("add", a=1, timeout=5))  # type: ignore[call-arg]  # as above
 
 

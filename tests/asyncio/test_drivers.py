@@ -68,7 +68,7 @@ def test_what_is_no_stream_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "fault"),
     [
-        ({"samplng": None}, TypeError, r"^there is no option 'samplng'; there are .*sampling"),
+        ({"samplng": None}, TypeError, r"^unknown option 'samplng'; the options are .*sampling"),
         ({"snapshot": {}}, LocalProtocolError, "not the snapshot of a session"),
         ({"unanswered": "x"}, ValueError, "unanswered is 'again' or 'fail', not 'x'"),
         ({"tap": 5}, TypeError, "a tap is an mcpio.observe.Tap, or a function that returns one, not 5"),
@@ -80,7 +80,7 @@ def test_what_cannot_begin(options: Any, error: type[Exception], fault: str) -> 
         with pytest.raises(error, match=fault):
             await connect(*near, **options)
         assert near[1].is_closing()
-        with pytest.raises(error, match=fault.replace("samplng'; there are .*sampling", "samplng'; there are alone")):
+        with pytest.raises(error, match=fault.replace("the options are .*sampling", "the options are alone")):
             await serve(server, *far, **options)
         await Raw(near).close()
         await Raw(far).close()

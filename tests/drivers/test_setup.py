@@ -174,7 +174,7 @@ def begun() -> ClientConnection:
         (lambda: {"unanswered": "x"}, ValueError, "unanswered is 'again' or 'fail', not 'x'"),
         (lambda: {"tap": 5}, TypeError, "a tap is an mcpio.observe.Tap, or a function that returns one, not 5"),
         (lambda: {"tap": lambda: None}, TypeError, "not None"),
-        (lambda: {"nonsense": 5}, TypeError, "there is no option 'nonsense'"),
+        (lambda: {"nonsense": 5}, TypeError, "unknown option 'nonsense'"),
     ],
 )
 def test_what_cannot_begin(options: Any, error: type[Exception], fault: str) -> None:
@@ -193,7 +193,7 @@ def test_a_server_takes_a_connection_of_a_server() -> None:
         wrong: Any = operating()[0]
         with pytest.raises(TypeError, match="a server needs a ServerConnection, not a ClientConnection"):
             await serve(server, there, connection=wrong)
-        with pytest.raises(TypeError, match="there is no option 'nonsense'"):
+        with pytest.raises(TypeError, match="unknown option 'nonsense'"):
             await serve(server, there, nonsense=5)  # type: ignore[call-arg]  # the wrong one
 
     run(main)

@@ -177,7 +177,7 @@ def test_an_option_that_there_is_not_is_refused() -> None:
         near, _ = trio.testing.memory_stream_pair()
         wrong: Any = {"samplng": None}
         async with trio.open_nursery() as nursery:
-            with pytest.raises(TypeError, match=r"^there is no option 'samplng'; there are .*sampling"):
+            with pytest.raises(TypeError, match=r"^unknown option 'samplng'; the options are .*sampling"):
                 await connect(near, nursery=nursery, **wrong)
 
     run(main)

@@ -243,7 +243,7 @@ def test_a_handshake_that_fails() -> None:
 def test_an_option_that_there_is_not_is_refused() -> None:
     async def main() -> None:
         wrong: Any = {"on_logs": print}
-        with pytest.raises(TypeError, match="there is no option 'on_logs'"):
+        with pytest.raises(TypeError, match="unknown option 'on_logs'"):
             async with memory_client(a_server(), **wrong):
                 pytest.fail("there is none")
 

@@ -622,4 +622,6 @@ _CALL_OPTIONS: Final = frozenset(CallOptions.__annotations__)
 
 def _no_option(name: str) -> TypeError:
     known = ", ".join(sorted(_CALL_OPTIONS))
-    return TypeError(f"there is no option {name!r}; there are {known}. Arguments go in one mapping: {{{name!r}: ...}}")
+    return TypeError(
+        f"unknown option {name!r}; the options are {known}. Arguments go in one mapping: {{{name!r}: ...}}"
+    )

@@ -1,18 +1,18 @@
 """Conversion between payloads and plain JSON values: strict, lossless, one converter for each revision.
 
-``codec(REV_2025_11_25).decode(raw, CallToolRequest)`` and ``.encode(payload)`` are the whole of it. Nothing is coerced:
-``5`` is no string and ``[]`` no object. What a revision does not know is kept, not refused: unknown members in
-``extra``, content of an unknown type as ``UnknownContent``, a bad item of a list in ``malformed``. A member that
-came in with just its default value goes out again, and so does a null for a member whose default is ``None``; encoding
-what was decoded gives an equal JSON value, except that an array of one block becomes the block.
+``codec(REV_2025_11_25)`` has two methods, ``decode(raw, CallToolRequest)`` and ``encode(payload)``. Nothing is coerced:
+``5`` is not a string and ``[]`` not an object. Whatever a revision does not know is kept, not refused: unknown members
+in ``extra``, content of an unknown type as ``UnknownContent``, a malformed item of a list in ``malformed``. A member
+received with just its default value is sent again, and so is a null for a member whose default is ``None``. Encoding a
+decoded payload gives an equal JSON value, except that an array of one block becomes the block.
 
-Results lose as little as possible (CONT-04): an optional member of the wrong type moves to ``extra``, so that its
-attribute has the default, and a malformed block of a known type becomes an ``UnknownContent``. Requests and
-notifications are checked strictly, because to drop a member could change what is done; only null and what describes
+Results lose as little as possible (CONT-04): an optional member of the wrong type moves to ``extra``, its attribute
+gets the default, and a malformed block of a known type becomes an ``UnknownContent``. Requests and notifications are
+checked strictly, because dropping a member could change what the receiver does; only nulls and descriptions
 (``Description``) are treated as in results.
 
 cattrs finds the hook for a type; the hooks themselves are below. A hook is made when the first message needs it, member
-by member, since a process that only lists tools must not pay for sampling.
+by member, because a process that only lists tools must not pay for sampling.
 """
 
 from __future__ import annotations
@@ -101,8 +101,9 @@ class Codec:
     def decode(self, raw: Mapping[str, Any], cls: type[T], odd: list[str] | None = None) -> T:
         """Return the payload of class ``cls`` that ``raw`` holds.
 
-        Raises ``InvalidMessage``, whatever ``raw`` is; its path starts at ``raw``. Mappings in the result are those of
-        ``raw``, not copies. What ``raw`` is read without, because its type is wrong, is added to ``odd`` in words.
+        Mappings in the result are those of ``raw``, not copies. For each member of the wrong type that is dropped, a
+        text is added to ``odd``. Raises InvalidMessage, and nothing else, for any other ``raw`` that does not fit; its
+        path starts at ``raw``.
         """
         try:
             return self._decoders[cls](raw, [] if odd is None else odd)  # type: ignore[no-any-return]  # the hooks' own types are erased
@@ -112,8 +113,8 @@ class Codec:
     def encode(self, payload: Any) -> dict[str, Any]:
         """Return the plain JSON object for a payload: a new one, though mappings inside it may be the payload's own.
 
-        Members that are at their default are left out where the protocol allows it. Raises ``InvalidMessage`` when the
-        payload cannot be said in this revision, or a member is not of its type.
+        Members that have their default are left out where the protocol allows it. Raises InvalidMessage if this
+        revision cannot express the payload, or a member is not of its type.
         """
         try:
             return self._encoders[payload.__class__](payload)  # type: ignore[no-any-return]  # the same holds here
@@ -199,7 +200,7 @@ class _Hooks:
         return "null" if self.strict and not issubclass(cls, Description) else "any"
 
     def _read(self, member: Member) -> tuple[type | None, Decoder]:
-        """Return the exact class and the hook of a member that comes in."""
+        """Return the exact class and the hook of a received member."""
         type_ = member.type_in(self.revision)
         return exact_class(type_), self.converter.get_structure_hook(type_)
 
@@ -221,7 +222,7 @@ class _Hooks:
         return encode if cls.ITEMWISE is None else itemwise_encoder(cls, encode)
 
     def _write(self, member: Member) -> tuple[type | None, Encoder]:
-        """Return the exact class and the hook of a member that goes out."""
+        """Return the exact class and the hook of a member to send."""
         type_ = member.type_in(self.revision)
         return exact_class(type_), self.converter.get_unstructure_hook(type_)
 
@@ -235,7 +236,7 @@ class _Hooks:
             return lambda value: dict(value.params)
         return lambda value: refuse("a payload", value)
 
-    # Lists that live on without their bad items (P8)
+    # Lists of which a malformed item costs only itself (P8)
 
     def _itemwise_decoder(self, cls: type[Payload], decode: Decoder) -> Decoder:
         member = next(member for member in members(cls) if member.attribute == cls.ITEMWISE)

@@ -1,7 +1,7 @@
-"""The work on one object: reading its members from a message, and writing them into one.
+"""Decoders and encoders of payload classes.
 
-Decoders and encoders of objects are generated as source, member by member: what a loop would look up for each member
-of each message stands in the code, which takes half the time. What does not depend on the message is in their globals.
+They are generated as source, member by member: constants in the code replace what a loop would look up for each member
+of each message, which halves the time. Their globals hold what does not depend on the message.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ __all__ = [
 ]
 
 Tolerance = Literal["none", "null", "any"]
-"""Which values of the wrong type an incoming member may have: those are dropped and noted, others are faults."""
+"""The wrong values that a received member may have: those are dropped and noted, any other is a fault."""
 InRow = tuple[str, str | None, Any, bool, Tolerance, Callable[[], tuple[type | None, Decoder]]]
-"""An incoming member: wire name, attribute (``None`` for one that is only checked), default, whether it must be there,
-what is tolerated, and what gives its exact class (values of which need no look) and its hook, when a message first has
-it."""
+"""A received member: wire name, attribute (``None`` for one that is only checked), default, whether it is required, its
+tolerance, and a function that returns its exact class (whose values need no check) and its hook. The function is called
+when a message first has the member."""
 OutRow = tuple[str, str, Any, Callable[[], tuple[type | None, Encoder]]]
-"""An outgoing member: attribute, wire name, default, and what gives its exact class and its hook."""
+"""A member to send: attribute, wire name, default, and a function that returns its exact class and its hook."""
 Check = tuple[str, str, Callable[[Any], str | None]]
-"""An attribute, its wire name, and what is wrong with a value."""
+"""An attribute, its wire name, and a function that returns the fault of a value, or ``None``."""
 
 UNLIKE_ANY: Any = object()
 """The default of a member that has none."""
@@ -181,7 +181,7 @@ _COMMON = {"EMPTY": EMPTY, "new": object.__new__, "Fault": Fault, "Mapping": Map
 
 
 def _first_hook(names: dict[str, Any], place: int, resolve: Callable[[], tuple[Any, ...]]) -> Callable[..., Any]:
-    """Return a hook that puts the right one, and what goes with it, in its own place, and does its work."""
+    """Return a hook that replaces itself by the right one, once a message has the member, and calls that."""
 
     def first(value: Any, *odd: Any) -> Any:
         exact, hook = resolve()
@@ -200,7 +200,7 @@ def _made(function: str, source: str, names: dict[str, Any], cls: type[Payload])
 
 
 def checks_of(member: Member, revision: Revision) -> list[Check]:
-    """Return what an outgoing member must fulfil besides its type."""
+    """Return the checks of a member to send, besides that of its type."""
     wire, default = member.wire, member.default
     found: list[Callable[[Any], str | None]] = []
     if wire.essential and not member.exists_in(revision):
@@ -216,7 +216,7 @@ def checks_of(member: Member, revision: Revision) -> list[Check]:
 
 
 def itemwise_encoder(cls: type[Payload], encode: Encoder) -> Encoder:
-    """Return the encoder of a class with a list whose bad items were set aside: it puts them back in their places."""
+    """Return the encoder of a class with malformed list items set aside: it puts them back in their places."""
     name = next(member.name for member in members(cls) if member.attribute == cls.ITEMWISE)
 
     def encode_itemwise(payload: Any) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def itemwise_encoder(cls: type[Payload], encode: Encoder) -> Encoder:
 
 
 def sort_out(items: list[Any], hook: Decoder) -> tuple[list[Any], tuple[MalformedItem, ...]]:
-    """Return the raw items that convert, and those that do not."""
+    """Return the raw items that convert, and the malformed ones."""
     good, bad = [], []
     for index, item in enumerate(items):
         try:

@@ -1,4 +1,4 @@
-"""Plain values: the hooks that check them, and the fault that says what is wrong and where."""
+"""Hooks that check plain values, and the fault that they raise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SIMPLE = re.compile(r"[$\w]{1,50}", re.ASCII).fullmatch
 
 
 class Fault(Exception):
-    """Why a value does not convert. The path is collected on the way out, the innermost step first."""
+    """The reason why a value does not convert. Each level adds its step on the way out, the innermost first."""
 
     def __init__(self, reason: str, *steps: str | int) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ class Fault(Exception):
         self.steps: list[Any] = list(steps)
 
     def where(self) -> str:
-        """Return the path: ``tools[3].inputSchema``, or ``content['a key']`` where a name is not a simple one."""
+        """Return the path, such as ``tools[3].inputSchema``, or ``content['a key']`` for an unusual name."""
         path = ""
         for step in reversed(self.steps):
             if isinstance(step, int):
@@ -51,7 +51,7 @@ class Fault(Exception):
 
 
 def refuse(expected: str, value: Any) -> NoReturn:
-    """Raise the fault of a value that is not of the expected kind."""
+    """Raise the fault for a value of another kind than expected."""
     raise Fault(f"expected {expected}, got {_name(value)}")
 
 
@@ -72,23 +72,23 @@ _NAMES: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (Mapping, "an object"),
 )
 
-# What a decoder tolerates, it notes.
+# Decoders note what they tolerate.
 
 Oddities = list[str]
-"""What a message holds against its type and is read without: one text each. The first ``_MOST_ODDITIES`` of them."""
+"""A text for each member that was dropped because of its type, up to ``_MOST_ODDITIES`` of them."""
 
 _MOST_ODDITIES = 20
 
 
 def note(odd: Oddities, cls: type, fault: Fault) -> None:
-    """Add the fault of something inside a ``cls`` that the message is read without."""
+    """Add the fault of a dropped value inside a ``cls``."""
     if len(odd) < _MOST_ODDITIES:
         where = fault.where()
         odd.append(f"{cls.__name__}.{where}: {fault.reason}" if where else f"{cls.__name__}: {fault.reason}")
 
 
-# Hooks for plain values. An encoding hook takes the value: cattrs' convention. A decoding hook takes the value and,
-# where cattrs has the type, the list in which to note what it tolerates: each hook knows its type already.
+# Hooks for plain values. An encoding hook takes the value, as cattrs has it. A decoding hook takes the value and, in
+# place of cattrs' type argument, which it does not need, the list of oddities.
 
 Decoder = Callable[[Any, Any], Any]
 Encoder = Callable[[Any], Any]
@@ -136,15 +136,15 @@ PLAIN: dict[Any, tuple[type | None, Callable[..., Any], Encoder]] = {
     Any: (None, _anything, _anything),
     Mapping[str, Any]: (dict, _object, _plain_object),
 }
-"""For each type its exact class, of which a value needs no look, and its two hooks."""
+"""For each type its exact class, whose values need no check, and its two hooks."""
 
 
 KINDS = {str: "a string", int: "an integer", float: "a number", bool: "a boolean", list: "an array", tuple: "an array"}
-"""The classes that the members of a plain union are told apart by."""
+"""The classes that tell the members of a plain union apart."""
 
 
 def union_hook(hooks: Mapping[type, Callable[..., Any]]) -> Callable[..., Any]:
-    """Return the hook, for either way, of a value whose class tells which of ``hooks`` it is for."""
+    """Return a hook, for either direction, that picks one of ``hooks`` by the class of the value."""
     expected = " or ".join(dict.fromkeys(KINDS[kind] for kind in hooks))
 
     def convert(value: Any, *odd: Any) -> Any:
@@ -157,7 +157,7 @@ def union_hook(hooks: Mapping[type, Callable[..., Any]]) -> Callable[..., Any]:
 
 
 def exact_class(type_: Any) -> type | None:
-    """Return the class whose values are of the type and JSON as they are; ``None`` when each needs its hook."""
+    """Return the class whose values fit the type without a check, or ``None`` if each needs its hook."""
     plain = PLAIN.get(without_null(type_))
     return None if plain is None else plain[0]
 
@@ -178,9 +178,9 @@ def each_value(value: Any, convert: Encoder) -> dict[str, Any]:
 
 
 def choices_hook(choices: tuple[str, ...]) -> Callable[..., Any]:
-    """Return the hook, for either way, of a string that is one of some.
+    """Return a hook, for either direction, of a string that must be one of ``choices``.
 
-    It gives back the very object in ``choices``, so that a default is known by identity.
+    It returns the very object in ``choices``, so that defaults can be recognised by identity.
     """
     known = {choice: choice for choice in choices}
     # Sorted, for typing gives equal Literals the order of whichever came first in the process.
@@ -196,5 +196,5 @@ def choices_hook(choices: tuple[str, ...]) -> Callable[..., Any]:
 
 
 def quoted(value: Any) -> str:
-    """Return what to call a value in a message: a string itself, cut short; of others the kind."""
+    """Return the name of a value for error texts: the string itself, cut short, or the kind of any other value."""
     return repr(value[:50]) if isinstance(value, str) else _name(value)

@@ -191,7 +191,7 @@ def _stdlib_dumps() -> _Dumps:
     return stdlib_dumps
 
 
-# For a text that is JSON, and in which pairs of backslashes were replaced.
+# For JSON texts whose pairs of backslashes were replaced.
 _LONE_SURROGATE: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
@@ -218,7 +218,7 @@ def _why(text: str, message: str, position: int) -> str:
         return "no JSON value"
     if text[0] == "\ufeff":
         return "starts with a byte-order mark"
-    # Some of the library's messages end where the position follows: "… starting at".
+    # Some of the library's messages end in "at", for the position that follows.
     return f"{message[0].lower()}{message[1:].removesuffix(' at')} at character {position}"
 
 
@@ -324,7 +324,7 @@ _ALL_BUT_MARKS: Final = bytes(sorted(set(range(256)) - set(b'[]{}"')))
 
 
 def _nests_deeper(data: bytes | bytearray, limit: int) -> bool:
-    """Return whether a JSON text nests deeper than that; for any other text, something."""
+    """Return whether a JSON text nests deeper than ``limit``; for any other text the answer has no meaning."""
     # How many brackets open, those in strings included, settles it for most texts. replace counts them: with nothing
     # to put in their place it finds each by memchr, and passes long strings much faster than count or split.
     size = len(data)
@@ -346,23 +346,23 @@ def _nests_deeper(data: bytes | bytearray, limit: int) -> bool:
 
 
 def _brackets(data: bytes | bytearray) -> bytes:
-    """Return the brackets outside strings, as ``[`` and ``]``."""
+    """Return the brackets outside strings, all of them as ``[`` and ``]``."""
     if data.find(b"\\") >= 0:
-        # Pairs of backslashes first: one that is left before a quotation mark escapes it.
+        # Pairs of backslashes first: one that remains before a quotation mark escapes it.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = bytes(data.translate(_AS_SQUARE, _ALL_BUT_MARKS))
-    # Strings without brackets are adjacent quotation marks now. If that pairs off every mark, it did so in order.
+    # Strings without brackets are adjacent quotation marks now. If their removal leaves no mark, all paired correctly.
     bare = marks.replace(b'""', b"")
     return bare if bare.find(b'"') < 0 else b"".join(marks.split(b'"')[::2])
 
 
-# Values that can be said.
+# Values that have a form in JSON.
 
 _INT_BOUND: Final = 10**MAX_INT_DIGITS
 
 
 def _plain(value: Any) -> Any:
-    """Return the plain value that stands for one of a subclass, an enumeration or a UUID."""
+    """Return the plain value of an instance of a subclass, a member of an enumeration or a UUID."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
@@ -381,12 +381,12 @@ def _plain(value: Any) -> Any:
 
 
 def _is_uuid(value: object) -> bool:
-    # By name, because importing uuid for everybody costs more than anybody gets out of it here.
+    # By name: importing uuid would cost every program more than this check is worth.
     return type(value).__name__ == "UUID" and type(value).__module__ == "uuid"
 
 
-class _Unsayable(Exception):
-    """A value that cannot be said; on its way up every container adds its part of the path."""
+class _Unwritable(Exception):
+    """A value without a form in JSON. On the way up every container adds its part of the path."""
 
     def __init__(self, kind: type[ValueError | TypeError], reason: str) -> None:
         self.kind = kind
@@ -395,11 +395,11 @@ class _Unsayable(Exception):
 
 
 def _check(value: Any) -> None:
-    """Raise ``ValueError`` or ``TypeError``, naming the place, for a value that cannot be said."""
+    """Raise ValueError or TypeError, naming the place, for a value without a form in JSON."""
     kind: type[ValueError | TypeError]
     try:
         _check_value(value, 0)
-    except _Unsayable as error:
+    except _Unwritable as error:
         kind, reason = error.kind, error.reason
         place = "".join(reversed(error.path)).removeprefix(".")
     except RecursionError:
@@ -416,31 +416,31 @@ def _check_value(value: Any, depth: int) -> None:
         _check_text(value, "a string")
     elif isinstance(value, float):
         if not isfinite(value):
-            raise _Unsayable(ValueError, f"{value!r} has no form in JSON")
+            raise _Unwritable(ValueError, f"{value!r} has no form in JSON")
     elif isinstance(value, int):
         if not -_INT_BOUND < value < _INT_BOUND:
-            raise _Unsayable(ValueError, f"an integer of more than {MAX_INT_DIGITS} digits")
+            raise _Unwritable(ValueError, f"an integer of more than {MAX_INT_DIGITS} digits")
     elif isinstance(value, dict | list | tuple):
         if depth == MAX_NESTING:
-            raise _Unsayable(ValueError, f"nested deeper than {MAX_NESTING}")
+            raise _Unwritable(ValueError, f"nested deeper than {MAX_NESTING}")
         if isinstance(value, dict):
             _check_members(value, depth + 1)
         else:
             _check_items(value, depth + 1)
     elif value is not None and not _is_uuid(value):
-        raise _Unsayable(TypeError, f"{type(value).__name__} has no form in JSON")
+        raise _Unwritable(TypeError, f"{type(value).__name__} has no form in JSON")
 
 
 def _check_members(members: dict[Any, Any], depth: int) -> None:
     for key, item in members.items():
         if not isinstance(key, str):
-            raise _Unsayable(TypeError, f"the key {key!r:.50} is not a string")
+            raise _Unwritable(TypeError, f"the key {key!r:.50} is not a string")
         _check_text(key, "a key")
         if type(item) is str and item.isascii():
             continue
         try:
             _check_value(item, depth)
-        except _Unsayable as error:
+        except _Unwritable as error:
             error.path.append(f".{key:.50}")
             raise
 
@@ -451,7 +451,7 @@ def _check_items(items: list[Any] | tuple[Any, ...], depth: int) -> None:
             continue
         try:
             _check_value(item, depth)
-        except _Unsayable as error:
+        except _Unwritable as error:
             error.path.append(f"[{index}]")
             raise
 
@@ -462,4 +462,4 @@ def _check_text(text: str, what: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise _Unsayable(ValueError, f"{what} with a surrogate at character {error.start}") from None
+        raise _Unwritable(ValueError, f"{what} with a surrogate at character {error.start}") from None

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 messages, read and written (RPC-01 to RPC-15). Nothing here knows methods or revisions."""
+"""JSON-RPC 2.0 messages, parsed and written (RPC-01 to RPC-15). Nothing here knows methods or revisions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Value:  # noqa: PLW1641  the members are dictionaries, which have no hash
 
 
 class Request(_Value):
-    """Someone wants an answer. ``params`` is empty when the message has none; ``raw`` is the whole message."""
+    """A request. ``params`` is empty if the message has none; ``raw`` is the whole message."""
 
     __slots__ = ("id", "method", "params", "raw")
     __match_args__ = ("id", "method", "params", "raw")
@@ -58,7 +58,7 @@ class Request(_Value):
 
 
 class Notification(_Value):
-    """Someone tells something and wants no answer. ``params`` is empty when the message has none."""
+    """A notification. ``params`` is empty if the message has none."""
 
     __slots__ = ("method", "params", "raw")
     __match_args__ = ("method", "params", "raw")
@@ -70,7 +70,7 @@ class Notification(_Value):
 
 
 class Result(_Value):
-    """The answer to a request that went well."""
+    """A response with a result."""
 
     __slots__ = ("id", "raw", "result")
     __match_args__ = ("id", "result", "raw")
@@ -82,9 +82,9 @@ class Result(_Value):
 
 
 class Error(_Value):
-    """The answer to a request that went wrong; ``id`` is ``None`` when it names no request (RPC-12).
+    """A response with an error; ``id`` is ``None`` if it names no request (RPC-12).
 
-    ``data`` is ``None`` when the error has none.
+    ``data`` is ``None`` if the error has none.
     """
 
     __slots__ = ("code", "data", "id", "message", "raw")
@@ -106,13 +106,13 @@ class Error(_Value):
 
 
 class Malformed(_Value):
-    """Something that is no message.
+    """A text or value that is not a message.
 
-    ``code`` is the JSON-RPC code that names the fault and ``reason`` one line about it. ``id`` is the id to answer
-    with, ``None`` where none could be read. ``answerable`` says whether an error may be sent in answer: for what looks
-    like a request or like nothing in particular, but never for what looks like a notification or a response (RPC-13).
-    ``raw`` is the value, ``None`` when the text is not JSON. ``answers`` is the id of the request that it seems to be
-    the answer to, ``None`` where it looks like something else: nothing better will come for that request.
+    ``code`` is the JSON-RPC code of the fault and ``reason`` one line about it. ``id`` is the id to answer with,
+    ``None`` if none could be read. ``answerable`` says whether to answer with an error: yes if it resembles a request,
+    or nothing in particular, but never if it resembles a notification or a response (RPC-13). ``raw`` is the value,
+    ``None`` if the text is not JSON. ``answers`` is the id of the request that it seems to answer, or ``None``: that
+    request will get no better answer.
     """
 
     __slots__ = ("answerable", "answers", "code", "id", "raw", "reason")
@@ -136,7 +136,7 @@ class Malformed(_Value):
 
 
 class Batch(_Value):
-    """A JSON array. ``items`` are its elements as they came: whether they are messages depends on the revision."""
+    """A JSON array. ``items`` are its elements: whether they are messages depends on the revision."""
 
     __slots__ = ("items",)
     __match_args__ = ("items",)
@@ -149,7 +149,7 @@ Message: TypeAlias = Request | Notification | Result | Error | Malformed | Batch
 
 
 def parse(text: bytes | str) -> Message:
-    """Return the message that a text holds. Never raises: what is no message is a `Malformed`."""
+    """Return the message of a text. Never raises: anything else is a `Malformed`."""
     try:
         value = loads(text)
     except JsonError as error:
@@ -158,10 +158,10 @@ def parse(text: bytes | str) -> Message:
 
 
 def answered_id(text: bytes | str) -> int | None:
-    """Return the id of the request that an unreadable or unfinished text answers, ``None`` where it does not show.
+    """Return the id of the request that an unreadable or unfinished text answers, or ``None`` if it cannot be found.
 
-    It shows where the members come in one of the usual orders: the id before the result or error, or at the end. Only
-    the ends of the text are looked at. Our own ids are integers, so others are of no use here.
+    It is found if the members have one of the usual orders: the id before the result or error, or at the end. Only the
+    first and the last characters are searched. This side's ids are integers, so others are not looked for.
     """
     start, end = text[:_GLANCE], text[-_GLANCE:]
     if isinstance(start, bytes) or isinstance(end, bytes):
@@ -178,7 +178,7 @@ _ID_LAST: Final = re.compile(r'"id"\s*:\s*(\d{1,15})\s*(?:,\s*"jsonrpc"\s*:\s*"2
 
 
 def classify(value: Any) -> Message:
-    """Return the message that a JSON value is, for instance an element of a batch. Never raises."""
+    """Return the message of a JSON value, such as an element of a batch. Never raises."""
     if type(value) is not dict:
         if type(value) is list:
             return Batch(tuple(value))
@@ -188,7 +188,7 @@ def classify(value: Any) -> Message:
             return _notification(value)
         id_, method = value["id"], value["method"]
         params: Any = value.get("params")
-        # What nearly all are, told at a glance: four members of the right types, so no result and no error.
+        # The fast path of nearly all requests: four members of the right types leave no room for a result or an error.
         plain = type(params) is dict and type(method) is str and (type(id_) is int or type(id_) is str)
         if plain and len(value) == 4 and value.get("jsonrpc") == "2.0":
             return Request(id_, method, params, value)
@@ -197,8 +197,8 @@ def classify(value: Any) -> Message:
         return _result(value)
     if "error" in value:
         return _error(value)
-    # With parameters it is a request that lost its method. Without, it may as well be a response that lost its result,
-    # and its id one of ours: an answer that carried it could hit a request of the peer's that has the same id.
+    # With params it is a request without its method. Without params it may be a response without its result, whose id
+    # is one of this side's: an answer with that id could hit a request of the peer that has the same id.
     if "params" in value:
         return _invalid("no method, result or error", value, _id(value), answerable=True)
     return _invalid("no method, result or error", value, None, answerable=True, answers=_id(value))
@@ -207,7 +207,7 @@ def classify(value: Any) -> Message:
 def encode_request(id: int | str, method: str, params: Mapping[str, Any] | None) -> bytes:
     """Return a request as JSON on one line, without a newline. ``None`` leaves ``params`` out.
 
-    This and the other encoders raise ``ValueError`` or ``TypeError``, naming the place, for what JSON cannot say.
+    This and the other encoders raise ValueError or TypeError, naming the place, for a value without a form in JSON.
     """
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": id, "method": method}
     if params is not None:
@@ -231,8 +231,8 @@ def encode_result(id: int | str, result: Mapping[str, Any]) -> bytes:
 def encode_raw_result(id: int | str, result_json: bytes) -> bytes:
     """Return the answer to a request from a result that is JSON text already, byte for byte.
 
-    The text must be one JSON object that `loads` accepts, else ``ValueError`` says what is wrong. Raw newlines, which
-    JSON allows between values only, become spaces.
+    Raw newlines, which JSON allows between values only, become spaces. Raises ValueError if the text is not one JSON
+    object that `loads` accepts.
     """
     try:
         result = loads(result_json)
@@ -256,8 +256,8 @@ def encode_error(
 ) -> bytes:
     """Return an error as JSON on one line (RPC-11). ``data`` is left out when it is ``None``.
 
-    An ``id`` of ``None`` (it could not be read) gives ``"id": null`` where ``with_null_id`` asks for it, else no ``id``
-    member: revisions differ in which of the two they allow (RPC-12).
+    An ``id`` of ``None``, which could not be read, is written as ``"id": null`` if ``with_null_id`` is true, and left
+    out otherwise: revisions differ in which of the two they allow (RPC-12).
     """
     error: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
@@ -353,7 +353,7 @@ def _id(value: dict[str, Any]) -> int | str | None:
 
 
 def _kind(value: Any) -> str:
-    """Return what JSON calls a value."""
+    """Return the JSON name of a value's kind."""
     if value is None:
         return "null"
     names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array"}

@@ -24,18 +24,18 @@ class Overlong:
     """A line longer than the limit; its bytes are not kept."""
 
     size_seen: int
-    """How much of it was looked at, in bytes: one more than the limit, whatever pieces the line came in."""
+    """How many bytes were read: one more than the limit, whatever pieces the line came in."""
     head: bytes
     """Its first 200 bytes, or fewer where the limit is lower."""
 
 
 class LineFramer:
-    r"""Gives out the lines of a stream of bytes, the same ones whatever pieces the stream comes in.
+    r"""Splits a stream of bytes into lines, the same ones whatever pieces the stream comes in.
 
-    A line ends in ``\n`` or ``\r\n``; the end is not part of it, and lines of white space only are left out.
-    Anything else, U+2028 and a lone ``\r`` included, is content. ``max_line_bytes`` is the longest line accepted.
-    After a longer one the framer is finished and ignores its input, or with ``resync`` goes on behind the next ``\n``.
-    ``skipping`` starts it inside such a line (for a framer restored from a snapshot).
+    A line ends in ``\n`` or ``\r\n``, which is not part of it. Lines of white space only are left out. Anything else,
+    U+2028 and a lone ``\r`` included, is content. After a line longer than ``max_line_bytes`` the framer is finished
+    and ignores its input, or with ``resync`` continues after the next ``\n``. ``skipping`` starts inside such a line,
+    for a framer restored from a snapshot.
 
     An unfinished line never costs more memory than ``max_line_bytes``, one piece of input and 128 KiB.
     """
@@ -62,12 +62,12 @@ class LineFramer:
         self._skipping = skipping
         self._eof = self._cut = False
         self._finished = False
-        # Whole lines: one block being read out from _pos on, then what came meanwhile. Blocks end in a newline. Queued
-        # bytes are one long line without its newline: to cut that off would copy the line once more.
+        # Whole lines: one block, read from _pos on, then the queue of what came since. Blocks (bytearray) end in a
+        # newline. Queued bytes are a single long line without its newline: cutting that off would copy the line again.
         self._ready = b""
         self._pos = 0
         self._queue: deque[bytearray | bytes | Overlong] | None = None
-        # The unfinished line after them, _partial bytes in all.
+        # The unfinished line after them, in pieces of _partial bytes in all.
         self._parts: list[bytes | bytearray] | None = None
         self._partial = 0
 
@@ -76,7 +76,7 @@ class LineFramer:
         if self._finished or self._eof:
             return
         if not isinstance(data, bytes):
-            # The caller may write into its buffer again; what is kept here must stay as it is.
+            # A copy: the caller may reuse its buffer.
             data = bytes(data)
         if self._skipping:
             newline = data.find(_NEWLINE)
@@ -92,14 +92,14 @@ class LineFramer:
             self._add_partial(data)
 
     def receive_eof(self) -> None:
-        """Note the end of input. A last line without its newline counts as a line. Repeated calls do nothing."""
+        """Record the end of input. A last line without a newline counts as a line. Repeated calls do nothing."""
         if self._parts is not None:
             self._cut = True
             self._add_lines(_NEWLINE)
         self._eof = True
 
     def next_line(self) -> bytes | Overlong | None:
-        """Return the next line without its end, or an `Overlong` in place of one; ``None`` when there is none yet."""
+        """Return the next line without its end, an `Overlong` in place of one, or ``None`` if no line is complete."""
         while True:
             ready = self._ready
             start = self._pos
@@ -113,7 +113,7 @@ class LineFramer:
                     return item
                 continue
             self._pos = end + 1
-            # For an empty line this looks at the newline before it, or for the first one at the last.
+            # For an empty line this is the newline before it, or (index -1) the last byte: never a return.
             if ready[end - 1] == _RETURN:
                 end -= 1
             if end - start > self._max:
@@ -124,33 +124,33 @@ class LineFramer:
 
     @property
     def pending(self) -> bool:
-        """Whether there are lines to give out; they may all turn out to be blank."""
+        """Whether complete lines are held; they may all turn out to be blank."""
         return self._pos < len(self._ready) or self._queue is not None
 
     @property
     def buffered(self) -> int:
-        """The bytes held: lines not given out yet and the unfinished one."""
+        """The bytes held: complete lines and the unfinished one."""
         queued = sum(len(item) for item in self._queue or () if not isinstance(item, Overlong))
         return len(self._ready) - self._pos + queued + self._partial
 
     @property
     def unfinished(self) -> bytes:
-        """The line that has no end yet, as far as it came."""
+        """The line that has no end yet, as received so far."""
         return b"".join(self._parts or ())
 
     @property
     def skipping(self) -> bool:
-        """Whether the input is inside an overlong line, whose rest is thrown away."""
+        """Whether the input is inside an overlong line, whose rest is discarded."""
         return self._skipping
 
     @property
     def is_cut(self) -> bool:
-        """Whether the line that was given out last is the last one, and had no newline: it may not be whole."""
+        """Whether the last line returned ended with the input, without a newline: it may not be whole."""
         return self._cut and not self.pending
 
     @property
     def at_end(self) -> bool:
-        """Whether the end of input was noted and everything given out."""
+        """Whether the input ended and every line was returned."""
         return self._eof and not self.pending
 
     def _add_lines(self, data: bytes) -> None:
@@ -183,7 +183,7 @@ class LineFramer:
 
     def _add_partial(self, data: bytes) -> None:
         size = self._partial + len(data)
-        # A return at the end may yet belong to the line's end.
+        # A return at the end may be the first half of the line's end.
         if size > self._max + (data[-1] == _RETURN):
             self._give_up(data)
             return
@@ -195,7 +195,7 @@ class LineFramer:
         elif self._parts and isinstance(last := self._parts[-1], bytearray):
             last += data
             if len(last) >= _PIECE:
-                # A growing bytearray takes an eighth more than it holds.
+                # A growing bytearray takes an eighth more memory than its content.
                 self._parts[-1] = bytes(last)
         else:
             self._parts.append(bytearray(data))
@@ -204,7 +204,7 @@ class LineFramer:
         """Put an `Overlong` in place of the unfinished line, which ``data`` makes too long."""
         head = b""
         for part in (*(self._parts or ()), data):
-            # No more than is wanted of any part: together they have the size of the limit.
+            # Only the first bytes of each part: together the parts are as large as the limit.
             head += part[:_HEAD_BYTES]
         self._parts = None
         self._partial = 0
@@ -227,7 +227,7 @@ class LineFramer:
         return Overlong(seen, head[: min(seen, _HEAD_BYTES)])
 
     def _next_item(self, queue: deque[bytearray | bytes | Overlong]) -> bytes | Overlong | None:
-        """Go on to what is queued: make a block ready, or return a line or an `Overlong`."""
+        """Take the next item of the queue: make a block ready, or return a line or an `Overlong`."""
         item = queue.popleft()
         if not queue:
             self._queue = None

@@ -1,7 +1,7 @@
-"""Server-sent events as the HTML standard has them, without I/O: bytes to events, and events to bytes.
+"""Server-sent events of the HTML standard, without I/O: bytes to events, and events to bytes.
 
-Lines end with LF, CR or CRLF, wherever the bytes are cut (RESUME-07). Time is linear in what comes in, and no event
-costs more memory than its limit.
+Lines end with LF, CR or CRLF, however the bytes are split (RESUME-07). Time is linear in the input, and no event costs
+more memory than the limit.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class ServerSentEvent:
     """One event of a stream."""
 
     data: str | None = None
-    """Its data lines joined by LF. ``None``: it had none, and is here for its ``retry`` only."""
+    """The data lines joined by LF, or ``None`` for an event that has only a ``retry``."""
     type: str = "message"
-    """Its type."""
+    """The type of the event."""
     id: str | None = None
-    """The last event id of the stream so far, ``""`` included; ``None`` before there was any."""
+    """The last event id of the stream so far, which may be ``""``; ``None`` before the first."""
     retry: int | None = None
-    """How long to wait before reconnecting, in milliseconds, where this event says so."""
+    """How long to wait before reconnecting, in milliseconds, if the event sets it."""
 
 
 class SseParser:
-    """Gives the events of one stream. Feed it bytes; take events until there are none."""
+    """Parses the events of one stream."""
 
     __slots__ = (
         "_after_cr",
@@ -52,10 +52,10 @@ class SseParser:
     )
 
     is_too_large: bool
-    """Whether an event was longer than the limit: the stream cannot be read on, and what comes is ignored."""
+    """Whether an event was longer than the limit: the rest of the stream is ignored."""
 
     last_id: str | None
-    """The id of the last event that was complete, of those without data too: what ``Last-Event-ID`` is to say."""
+    """The id of the last complete event, with or without data: the value for ``Last-Event-ID``."""
 
     def __init__(self, max_event_bytes: int = 16 * MIB) -> None:
         """``max_event_bytes`` bounds one event, and one line."""
@@ -75,11 +75,11 @@ class SseParser:
 
     @property
     def held_bytes(self) -> int:
-        """The memory that the event takes which is not complete yet, and the id of the last one."""
+        """The memory of the unfinished event and of the last id."""
         return self._held + sys.getsizeof(self._id) + sys.getsizeof(self._event)
 
     def receive(self, data: bytes) -> list[ServerSentEvent]:
-        """Take in bytes; return the events that they complete."""
+        """Feed bytes; return the events that they complete."""
         text = "" if self.is_too_large else self._decoder.decode(data)
         if not text:
             return []
@@ -87,7 +87,7 @@ class SseParser:
             self._is_first = False
             text = text.removeprefix("\ufeff")
         if self._after_cr:
-            # The CR ended a line already. With an LF it is one line end in two pieces.
+            # The CR ended the line. An LF now is the second half of the same line end.
             self._after_cr = False
             text = text.removeprefix("\n")
         events: list[ServerSentEvent] = []
@@ -128,7 +128,7 @@ class SseParser:
 
     def _dispatch(self, events: list[ServerSentEvent]) -> None:
         data, retry = self._data, self._retry
-        # Only now: an event that was cut off is to come again.
+        # Only now: an event that is cut off must be sent again, so its id does not count.
         self.last_id = self._id
         if data is not None or retry is not None:
             text = None if data is None else "\n".join(data)
@@ -138,7 +138,7 @@ class SseParser:
         self._size = self._held = 0
 
     def _hold(self, piece: str) -> None:
-        """Keep a piece of a line, within the limit."""
+        """Store a piece of a line, within the limit."""
         self._size += len(piece)
         if self._size > self._limit:
             self.is_too_large = True
@@ -151,14 +151,14 @@ class SseParser:
 
 
 def _held(piece: str) -> int:
-    """Return the memory that a piece of text takes, with its place in a list. Texts of one character are shared."""
+    """Return the memory of a piece of text and of its place in a list. Texts of one character are shared."""
     return _PLACE + (sys.getsizeof(piece) if len(piece) > 1 else 0)
 
 
 def encode_event(data: bytes, *, type: str | None = None, id: str | None = None, retry: int | None = None) -> bytes:
     """Return an event as bytes. ``data`` is UTF-8 text; line ends in it become several data lines.
 
-    ``ValueError`` for a type or an id that would break the stream.
+    Raises ValueError for a type or an id that would break the stream.
     """
     parts = []
     for name, value in (("id", id), ("event", type)):
@@ -177,7 +177,7 @@ def encode_event(data: bytes, *, type: str | None = None, id: str | None = None,
 
 
 def encode_comment(text: str = "") -> bytes:
-    """Return a comment, which keeps a quiet stream alive and is no event. ``ValueError`` for a line end in it."""
+    """Return a comment, which keeps a quiet stream alive. Raises ValueError if it contains a line end."""
     if _BREAKS.search(text):
         raise ValueError(f"a comment contains a line end or NUL: {text!r:.100}")
     return f": {text}\n\n".encode() if text else b":\n\n"
@@ -188,4 +188,4 @@ _BYTES_LINE_END = re.compile(rb"\r\n|\n|\r")
 _BREAKS = re.compile(r"[\r\n\0]")
 _RETRY_DIGITS: Final = 16
 _PLACE: Final = 9
-"""Bytes of a place in a list, which has an eighth more than it needs."""
+"""The bytes of a place in a list, which grows by an eighth in advance."""

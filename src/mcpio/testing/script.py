@@ -280,7 +280,7 @@ def _setup(reader: Reader) -> Setup:
         elif name in _PLAIN_OPTIONS:
             options[name] = value
         else:
-            raise ValueError(f"there is no option {name!r}")
+            raise ValueError(f"unknown option {name!r}")
     return Setup(capabilities, Options(limits=Limits(**limits), **options))
 
 

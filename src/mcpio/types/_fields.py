@@ -87,7 +87,7 @@ EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Wire:
-    """What the codec knows about a member beyond its type. See ``wire`` for the meaning of each."""
+    """The options of a member, as ``wire`` explains them."""
 
     __slots__ = (
         "always",
@@ -132,34 +132,39 @@ class Wire:
 
 
 def wire(*, default: Any, **options: Unpack[WireOptions]) -> Any:
-    """Declare a member that may be absent: ``default`` is its value then.
+    """Declare a member that may be absent, with ``default`` as its value then.
 
-    ``since`` and ``until`` are the first and the last revision that have the member. To any other it is an unknown
-    member: kept in ``extra`` when it comes in, and left out when it would go out, unless it is ``essential``: then
-    leaving it out would change the meaning, and encoding fails.
-
-    ``name`` is the name on the wire where it does not follow from the attribute. ``always`` puts the member on the wire
-    even with its default. ``required`` makes the member's absence a fault in incoming messages, though it has a
-    default, apart from those of the revision ``lenient``; and a default of ``None`` cannot go out. ``strict`` makes a
-    value of the wrong type a fault in every incoming message: reading the message without the member would change its
-    meaning. ``object_until`` is the last revision in which the value must be an object. ``limits`` are the least and
-    the greatest number that may go out (CONT-04), and ``check`` says what is wrong with a value that may not, ``None``
-    if nothing is; what comes in may be otherwise.
+    Args:
+        default: the value of an absent member.
+        since, until: the first and the last revision that have the member. Any other revision treats it as unknown: it
+            is kept in ``extra`` when received, and left out when sent.
+        name: the name on the wire, where it does not follow from the attribute.
+        essential: leaving the member out would change the meaning, so encoding fails instead.
+        always: write the member even with its default.
+        required: a received message without the member is at fault, though it has a default, and a default of ``None``
+            cannot be sent.
+        lenient: the revision whose messages may lack a ``required`` member.
+        strict: a value of the wrong type is a fault in every received message: reading the message without the member
+            would change its meaning.
+        object_until: the last revision in which the value must be an object.
+        limits: the least and the greatest number that may be sent (CONT-04).
+        check: returns the fault of a value that may not be sent, ``None`` for any other. Received values are not
+            checked.
     """
     return field(default=default, metadata=wired(**options))
 
 
 def wired(**options: Unpack[WireOptions]) -> dict[str, Wire]:
-    """Return the attrs metadata of a member, for those that call ``attrs.field`` themselves."""
+    """Return the attrs metadata of a member, for a call of ``attrs.field``."""
     return {"wire": Wire(**options)}
 
 
 NOT_ON_THE_WIRE: Final[Mapping[str, None]] = MappingProxyType({"wire": None})
-"""The attrs metadata of an attribute that is no member of the message."""
+"""The attrs metadata of an attribute that is not a member of the message."""
 
 
 class Unknown:
-    """The base of values that stand for raw objects of an unknown kind; ``raw`` goes out again as it came in."""
+    """The base of values that stand for raw objects of an unknown kind; ``raw`` is sent again as received."""
 
     __slots__ = ()
 
@@ -169,8 +174,8 @@ class Unknown:
 class Choice:
     """How to tell the members of a union apart: an annotation, ``Annotated[A | B, Choice(pick)]``.
 
-    ``pick`` takes the raw object and returns the class that it is of, or ``None``. Then, or when the revision has no
-    such class, the value becomes ``unknown(raw)``; without ``unknown`` it is a fault at ``member``.
+    ``pick`` takes the raw object and returns its class, or ``None``. Without a class, or when the revision lacks that
+    class, the value becomes ``unknown(raw)``; without ``unknown`` it is a fault at ``member``.
     """
 
     __slots__ = ("member", "pick", "unknown")
@@ -217,14 +222,14 @@ class OneOrMore:
 
 @attrs.frozen
 class MalformedItem:
-    """An item of a list that is not what the list holds. The list goes on without it, and encoding puts it back."""
+    """A malformed item of a list. Decoding sets it aside, and encoding puts it back in its place."""
 
     index: int
-    """Its place in the list as it came, from 0."""
+    """The place of the item in the list as received, from 0."""
     raw: Any
-    """The item as it came."""
+    """The item as received."""
     reason: str
-    """What is wrong with it, with the path inside the item."""
+    """The fault, with its path inside the item."""
 
 
 @payload
@@ -247,14 +252,15 @@ class Payload:  # noqa: PLW1641  # never hashable: there are mappings inside
     """For a base class that stands for its subclasses: how to tell which one a raw object is."""
 
     extra: Mapping[str, Any] = field(default=EMPTY, kw_only=True, metadata=NOT_ON_THE_WIRE)
-    """Unknown members, by wire name. They go out again as they came in; a known member wins over one here."""
+    """Unknown members, by wire name. They are sent again as received; a known member wins over one here."""
     given: tuple[str, ...] = field(default=(), kw_only=True, metadata=NOT_ON_THE_WIRE)
-    """The attributes that were on the wire with just their default value, and so go out again. Equality ignores it."""
+    """The attributes received with just their default value, which are sent again. Equality ignores it."""
 
     def __attrs_post_init__(self) -> None:
-        """Check the kinds of the members: ``TypeError`` names the one that is wrong. Decoding does not pass here."""
+        """Check the kinds of the members; raises TypeError, naming the wrong one. Decoding does not call this."""
         cls: Any = self.__class__
-        cls.__attrs_post_init__ = check = _kinds_check(cls)  # made when the first object of the class is
+        # The check is generated for each class when its first object is made, and replaces this method.
+        cls.__attrs_post_init__ = check = _kinds_check(cls)
         check(self)
 
     def __eq__(self, other: object) -> bool:
@@ -274,8 +280,8 @@ class Payload:  # noqa: PLW1641  # never hashable: there are mappings inside
 class Description(Payload):
     """The base of payloads that describe a peer or decorate content.
 
-    What a request asks for does not depend on them, so an optional member of the wrong type is dropped inside a request
-    too, as it is inside a result. A capability of the wrong shape counts as not declared.
+    The meaning of a request does not depend on them, so an optional member of the wrong type is dropped inside a
+    request too, as it is inside a result. A capability of the wrong shape counts as not declared.
     """
 
 
@@ -301,9 +307,9 @@ def _restore(cls: type[Payload], members: dict[str, Any]) -> Payload:
 
 
 def members(cls: type[Payload]) -> tuple[Member, ...]:
-    """Return the members in the order in which they go out: those of the base classes last.
+    """Return the members of a class in the order of the wire: those of the base classes last.
 
-    Members with a constant value are not among them: ``cls.CONSTANTS`` has their names.
+    Members with a constant value are not included: ``cls.CONSTANTS`` has their names.
     """
     known = _KNOWN.get(cls)
     if known is None:
@@ -323,18 +329,18 @@ _ORDINARY = Wire()
 
 
 class Member:
-    """What is known of a member before its type is looked up."""
+    """A member of a payload class, before its type is looked up."""
 
     __slots__ = ("_globals", "annotation", "attribute", "default", "name", "wire")
 
     def __init__(self, cls: type[Payload], attribute: attrs.Attribute[Any], wire: Wire) -> None:
         self.attribute = attribute.name
         self.default = attribute.default
-        """``attrs.NOTHING`` when there is none."""
+        """``attrs.NOTHING`` if the member has no default."""
         self.wire = wire
         self.name = wire.name or _camel(attribute.name)
         self.annotation = str(attribute.type)
-        """The type as it is written in the class."""
+        """The type, as written in the class."""
         self._globals = vars(sys.modules[_owner(cls, attribute.name).__module__])
 
     def exists_in(self, revision: Revision) -> bool:
@@ -342,7 +348,7 @@ class Member:
         return self.wire.since <= revision <= self.wire.until
 
     def needed_in(self, revision: Revision) -> bool:
-        """Whether an incoming message of a revision that has it is at fault without it."""
+        """Whether a received message of a revision that has the member is at fault without it."""
         return self.default is attrs.NOTHING or (self.wire.required and revision is not self.wire.lenient)
 
     def type_in(self, revision: Revision) -> Any:
@@ -354,7 +360,7 @@ class Member:
 
 
 def _owner(cls: type[Payload], name: str) -> type:
-    """Return the class that declares the attribute: the names in the annotation are those of its module."""
+    """Return the class that declares an attribute; its module has the names of the annotation."""
     return next(base for base in cls.__mro__ if any(own.name == name for own in _own_attributes(base)))
 
 
@@ -384,32 +390,33 @@ _NAMESPACE = _Namespace()
 
 
 def without_null(type_: Any) -> Any:
-    """Return the type without ``None``, which it may or may not have among its choices."""
+    """Return the type without ``None`` among its choices."""
     if not is_optional(type_):
         return type_
     return Union[tuple(choice for choice in get_args(type_) if choice is not NoneType)]  # noqa: UP007  # from a tuple
 
 
 def is_optional(type_: Any) -> bool:
-    """Whether ``None`` is of the type."""
+    """Whether the type allows ``None``."""
     return NoneType in get_args(type_)
 
 
 def is_union(type_: Any) -> bool:
-    """Whether the type has several choices, ``None`` apart."""
+    """Whether the type is a union without ``None``."""
     return get_origin(type_) in (Union, UnionType) and not is_optional(type_)
 
 
-# Kinds
+# Kinds: the outermost layer of a type, such as a string, a mapping or a TextContent. The kinds of members are checked
+# when a payload is made; what lies inside, and what the peer's revision allows, is checked when it is encoded.
 
 
 def _kinds_check(cls: type[Payload]) -> Callable[[Payload], None]:
-    """Return what checks the members of a new payload of a class.
+    """Return a function that checks the members of a new payload.
 
-    It is generated as one condition, which holds for most payloads: a server makes several for each answer.
+    It is generated as a single condition that holds for most payloads, because a server makes several for each answer.
     """
     names: dict[str, Any] = {"check": _check_kinds, "cls": cls}
-    conditions = ["self.__class__ is cls"]  # a subclass inherits this function until it has one
+    conditions = ["self.__class__ is cls"]  # a subclass inherits this function until its first object is made
     for place, member in enumerate(members(cls)):
         value, default = f"self.{member.attribute}", f"default{place}"
         names[default] = member.default
@@ -426,7 +433,7 @@ def _kinds_check(cls: type[Payload]) -> Callable[[Payload], None]:
 
 
 def _exact_kind(member: Member) -> type | None:
-    """Return the class that most values have which are of the kind of a member, as far as its annotation tells."""
+    """Return the usual class of the values of a member, if its annotation tells it."""
     return _EXACT.get(member.annotation.partition("[")[0].removesuffix(" | None"))
 
 
@@ -434,11 +441,11 @@ _EXACT: dict[str, type] = {"str": str, "bool": bool, "int": int, "float": float,
 
 
 def _check_kinds(payload: Payload) -> None:
-    """Raise ``TypeError`` for a member of the wrong kind; the message names it and says what to do."""
+    """Raise TypeError for a member of the wrong kind; the message names it and says what to do."""
     for member in members(payload.__class__):
         value = getattr(payload, member.attribute)
         if value is member.default:
-            continue  # and its type need not be loaded
+            continue  # so that its type need not be loaded
         type_ = member.type_in(REV_2026_07_28)
         kinds = _kinds_of(type_)
         if not (value is None and is_optional(type_)) and not _is_one_of(value, kinds):
@@ -469,7 +476,7 @@ _OF_ORIGIN: dict[Any, tuple[type, ...]] = {Literal: (str,), tuple: (tuple, list)
 
 def _fault(payload: Payload, member: Member, value: Any, kinds: tuple[type, ...]) -> str:
     names = " or ".join(dict.fromkeys(_NAMES.get(kind, kind.__name__) for kind in kinds))
-    shown = value[:40] if isinstance(value, str | bytes | bytearray) else value  # it may be a whole picture
+    shown = value[:40] if isinstance(value, str | bytes | bytearray) else value  # it may be a whole image
     told = f"{payload.__class__.__name__}: {member.attribute}= takes {names}, not {shown!r:.80}"
     if isinstance(value, bytes | bytearray) and member.attribute in ("data", "blob"):
         return f"{told}. Encode the bytes in base64: base64.b64encode(data).decode()"

@@ -1,4 +1,4 @@
-"""Completion: what an argument of a prompt or of a resource template may be."""
+"""Completion: suggestions for an argument of a prompt or a resource template."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 @payload
 class PromptReference(Payload):
-    """Refers to a prompt."""
+    """A reference to a prompt."""
 
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["ref/prompt"]] = "ref/prompt"
@@ -34,7 +34,7 @@ class PromptReference(Payload):
 
 @payload
 class ResourceTemplateReference(Payload):
-    """Refers to a resource or a resource template. Its name before 2025-06-18 is ``ResourceReference``."""
+    """A reference to a resource or a resource template, called ``ResourceReference`` before 2025-06-18."""
 
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
     type: ClassVar[Literal["ref/resource"]] = "ref/resource"
@@ -46,12 +46,12 @@ class ResourceTemplateReference(Payload):
 CompletionReference: TypeAlias = Annotated[
     PromptReference | ResourceTemplateReference, tagged(PromptReference, ResourceTemplateReference)
 ]
-"""There is no other: ``ref/tool`` is a fault (COMP-02)."""
+"""The only two kinds: ``ref/tool`` is refused (COMP-02)."""
 
 
 @payload
 class CompletionArgument(Payload):
-    """The argument to complete, and what there is of it so far."""
+    """The argument to complete, and its text so far."""
 
     name: str
     value: str
@@ -59,7 +59,7 @@ class CompletionArgument(Payload):
 
 @payload
 class CompletionContext(Payload):
-    """The other arguments, as far as they are chosen (COMP-03)."""
+    """The values of the other arguments chosen so far (COMP-03)."""
 
     SINCE: ClassVar[Revision] = REV_2025_06_18
 
@@ -68,7 +68,7 @@ class CompletionContext(Payload):
 
 @payload
 class CompleteRequest(RequestPayload):
-    """Ask how an argument may go on."""
+    """Ask for completions of an argument."""
 
     ref: CompletionReference
     argument: CompletionArgument
@@ -81,12 +81,12 @@ class Completion(Payload):
 
     values: tuple[str, ...]
     total: int | None = None
-    """How many there are in all, as far as known."""
+    """The total number of values, if known."""
     has_more: bool | None = None
 
 
 @payload
 class CompleteResult(FinalResult):
-    """How the argument may go on."""
+    """The completions of an argument."""
 
     completion: Completion

@@ -65,7 +65,7 @@ _TIME: Final = re.compile(
 
 @payload
 class Annotations(Description):
-    """For whom something is and how much it matters (CONT-04)."""
+    """The audience and the importance of an item (CONT-04)."""
 
     audience: tuple[Role, ...] | None = None
     priority: float | None = wire(default=None, limits=(0, 1))
@@ -76,7 +76,7 @@ class Annotations(Description):
 
 @payload
 class Icon(Description):
-    """An icon. Its address is the peer's claim: show it only after the checks of ICON-03."""
+    """An icon. The peer chose its address: show it only after the checks of ICON-03."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
 
@@ -84,9 +84,9 @@ class Icon(Description):
     """An ``http(s)`` or ``data`` URI."""
     mime_type: str | None = None
     sizes: tuple[str, ...] | None = None
-    """``"48x48"`` and the like, or ``"any"``."""
+    """Sizes such as ``"48x48"``, or ``"any"``."""
     theme: IconTheme | None = None
-    """The background that it is made for; ``None``: any."""
+    """The background that the icon is made for; ``None`` means any."""
 
 
 @payload
@@ -189,7 +189,7 @@ class UnknownContent(Unknown):
 
     type: str
     raw: Mapping[str, Any]
-    """The whole block as it came; it goes out again like this."""
+    """The whole block as received; it is sent again unchanged."""
 
 
 def text_of(blocks: Iterable[Any]) -> str:
@@ -198,7 +198,7 @@ def text_of(blocks: Iterable[Any]) -> str:
 
 
 def unknown_content(raw: Mapping[str, Any]) -> UnknownContent | None:
-    """Return the block as a value, or ``None`` when it does not even say its type."""
+    """Return the block as a value, or ``None`` if it has no type."""
     kind = raw.get("type")
     return UnknownContent(kind, raw) if isinstance(kind, str) else None
 
@@ -207,14 +207,15 @@ ContentBlock: TypeAlias = Annotated[
     TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource | UnknownContent,
     tagged(TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, unknown=unknown_content),
 ]
-"""What tools return and prompts are made of."""
+"""A block of a tool's result or of a prompt's message."""
 
 
 def annotations_of(block: Any) -> Annotations | None:
-    """Return the annotations of a content block or of the contents of a resource, ``None`` where there are none.
+    """Return the annotations of a content block or of the contents of a resource, or ``None``.
 
-    Those of a block count; an embedded resource without has them inside ``resource``, where the specification's
-    examples put them though its schema does not (CONT-05). What makes no sense there is left out.
+    The annotations of the block itself count first. An embedded resource may have them inside ``resource`` instead,
+    where the specification's examples put them though its schema does not (CONT-05); malformed members there are
+    dropped.
     """
     found = getattr(block, "annotations", None)
     if found is not None:

@@ -1,4 +1,4 @@
-"""Requests and notifications that are named by their method: those outside the protocol, and any that is passed on."""
+"""Requests and notifications named by their method: those of extensions, and those that a gateway forwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CustomNotification", "CustomRequest", "RawNotification", "RawRequest
 
 @attrs.frozen
 class CustomRequest:
-    """A request of an extension. ``params`` go out as they are, with ``_meta`` in them if there is to be any."""
+    """A request of an extension. ``params`` are sent unchanged and include ``_meta``, if any."""
 
     method: str
     params: Mapping[str, Any] = EMPTY
@@ -22,7 +22,7 @@ class CustomRequest:
 
 @attrs.frozen
 class CustomNotification:
-    """A notification of an extension. ``params`` go out as they are."""
+    """A notification of an extension. ``params`` are sent unchanged."""
 
     method: str
     params: Mapping[str, Any] = EMPTY
@@ -30,11 +30,11 @@ class CustomNotification:
 
 @attrs.frozen
 class RawRequest:
-    """A request of any method, for gateways that pass on what somebody else wrote (P8).
+    """A request of any method, for gateways that forward requests of others (P8).
 
-    ``params`` go out as they are: neither the members nor the keys of ``_meta`` are checked, as this side did not
-    choose them (META-07). What the phase, the revision and the capabilities forbid is refused all the same. A progress
-    token in ``_meta`` is replaced by our own where ``progress=True`` asks for progress, and refused otherwise.
+    ``params`` are sent unchanged. Neither their members nor the keys of ``_meta`` are checked, since this side did not
+    choose them (META-07). A request that the phase, the revision or the capabilities forbid is refused all the same.
+    With ``progress=True`` this side's token replaces a progress token in ``_meta``; without it such a token is refused.
     """
 
     method: str
@@ -43,7 +43,7 @@ class RawRequest:
 
 @attrs.frozen
 class RawNotification:
-    """A notification of any method, for gateways. ``params`` go out as they are: see ``RawRequest``."""
+    """A notification of any method, for gateways. ``params`` are sent unchanged: see ``RawRequest``."""
 
     method: str
     params: Mapping[str, Any] = EMPTY

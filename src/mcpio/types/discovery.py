@@ -1,4 +1,4 @@
-"""Discovery: what a stateless server can do, and the errors that say it cannot (2026-07-28)."""
+"""Discovery of a stateless server's abilities, and the errors for what it lacks (2026-07-28)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = [
 
 @payload
 class DiscoverRequest(RequestPayload):
-    """Ask what the server can do (VER-03)."""
+    """Ask for the server's revisions and capabilities (VER-03)."""
 
     SINCE: ClassVar[Revision] = REV_2026_07_28
 
 
 @payload
 class DiscoverResult(CacheableResult):
-    """What the server can do. Its name and version are in ``meta``, not here (VER-03)."""
+    """The server's revisions and capabilities. Its name and version are in ``meta`` (VER-03)."""
 
     SINCE: ClassVar[Revision] = REV_2026_07_28
 
@@ -50,7 +50,7 @@ class UnsupportedProtocolVersionData(Payload):
 
 @payload
 class MissingRequiredClientCapabilityData(Payload):
-    """The ``data`` of error -32021: what the request would have had to declare (ENV-05)."""
+    """The ``data`` of error -32021: the capabilities that the request should have declared (ENV-05)."""
 
     SINCE: ClassVar[Revision] = REV_2026_07_28
 

@@ -1,4 +1,4 @@
-"""Elicitation: a server asks the client's user, by a form or at a web address."""
+"""Elicitation: a server asks the client's user, by a form or at a URL."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class NumberSchema(Payload):
 
 @payload
 class BooleanSchema(Payload):
-    """A box to tick."""
+    """A checkbox."""
 
     SINCE: ClassVar[Revision] = REV_2025_06_18
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
@@ -91,7 +91,7 @@ class BooleanSchema(Payload):
 
 @payload
 class LegacyTitledEnumSchema(Payload):
-    """One of several, in the form of 2025-06-18, where it is called ``EnumSchema``."""
+    """A choice of one, as 2025-06-18 writes it: there it is called ``EnumSchema``."""
 
     SINCE: ClassVar[Revision] = REV_2025_06_18
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
@@ -99,7 +99,7 @@ class LegacyTitledEnumSchema(Payload):
 
     enum: tuple[str, ...]
     enum_names: tuple[str, ...] | None = None
-    """What to show for each value, in the same order."""
+    """The label of each value, in the same order."""
     title: str | None = None
     description: str | None = None
     default: str | None = wire(default=None, since=REV_2025_11_25)
@@ -107,7 +107,7 @@ class LegacyTitledEnumSchema(Payload):
 
 @payload
 class UntitledSingleSelectEnumSchema(Payload):
-    """One of several. In 2025-06-18 it is an ``EnumSchema`` without names."""
+    """A choice of one. In 2025-06-18 it is an ``EnumSchema`` without names."""
 
     SINCE: ClassVar[Revision] = REV_2025_06_18
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
@@ -121,7 +121,7 @@ class UntitledSingleSelectEnumSchema(Payload):
 
 @payload
 class TitledChoice(Payload):
-    """A value, and what to show for it."""
+    """A value and its label."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
 
@@ -131,7 +131,7 @@ class TitledChoice(Payload):
 
 @payload
 class TitledSingleSelectEnumSchema(Payload):
-    """One of several, each with a title."""
+    """A choice of one among titled values."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
@@ -145,7 +145,7 @@ class TitledSingleSelectEnumSchema(Payload):
 
 @payload
 class MultiSelectItems(Payload):
-    """What to choose from."""
+    """The values of a multiple choice."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
@@ -156,7 +156,7 @@ class MultiSelectItems(Payload):
 
 @payload
 class UntitledMultiSelectEnumSchema(Payload):
-    """Some of several."""
+    """A multiple choice."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
@@ -172,7 +172,7 @@ class UntitledMultiSelectEnumSchema(Payload):
 
 @payload
 class TitledItems(Payload):
-    """What to choose from, each with a title."""
+    """The titled values of a multiple choice."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
 
@@ -181,7 +181,7 @@ class TitledItems(Payload):
 
 @payload
 class TitledMultiSelectEnumSchema(Payload):
-    """Some of several, each with a title."""
+    """A multiple choice among titled values."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
@@ -200,7 +200,7 @@ class UnknownSchema(Unknown):
     """A field of a form that this library or the revision does not know."""
 
     raw: Mapping[str, Any]
-    """The whole schema as it came; it goes out again like this."""
+    """The whole schema as received; it is sent again unchanged."""
 
 
 def _schema_class(raw: Mapping[str, Any]) -> type[Payload] | None:
@@ -258,7 +258,7 @@ class ElicitSchema(Payload):
     schema: str | None = wire(default=None, name="$schema", since=REV_2025_11_25)
 
 
-# The request: one class for each way to ask
+# The request: one class for each mode
 
 
 def _request_class(raw: Mapping[str, Any]) -> type[Payload] | None:
@@ -281,7 +281,7 @@ class ElicitRequest(RequestPayload):
     CHOICE: ClassVar[Choice | None] = Choice(_request_class, member="mode")
 
     message: str
-    """What to tell the user."""
+    """The text for the user."""
 
 
 @payload
@@ -296,7 +296,7 @@ class ElicitFormRequest(ElicitRequest):
 
 @payload
 class ElicitURLRequest(ElicitRequest):
-    """Ask the user to visit an address: open nothing without their consent (ELIC-18)."""
+    """Ask the user to visit a URL. Open nothing without their consent (ELIC-18)."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     CONSTANTS: ClassVar[tuple[str, ...]] = ("mode",)
@@ -304,18 +304,18 @@ class ElicitURLRequest(ElicitRequest):
 
     url: str
     elicitation_id: str | None = wire(default=None, until=REV_2025_11_25, required=True)
-    """The server's name for the matter, in 2025-11-25 only, and needed there (ELIC-14)."""
+    """The server's id of this elicitation, in 2025-11-25 only, and required there (ELIC-14)."""
     task: TaskMetadata | None = wire(default=None, until=REV_2025_11_25, essential=True)
     """Asks for the request to run as a task (TASK-08)."""
 
 
 ElicitValue: TypeAlias = str | int | float | bool | tuple[str, ...]
-"""What a field of a form holds; a tuple for those that take several (ELIC-10)."""
+"""The value of a form field; a tuple for a multiple choice (ELIC-10)."""
 
 
 @payload
 class ElicitResult(ResultPayload):
-    """What the user did. ``content`` comes with ``"accept"`` of a form, and with nothing else (ELIC-10)."""
+    """The user's reaction. ``content`` is present only when a form was accepted (ELIC-10)."""
 
     SINCE: ClassVar[Revision] = REV_2025_06_18
 
@@ -325,7 +325,7 @@ class ElicitResult(ResultPayload):
 
 @payload
 class ElicitationCompleteNotification(NotificationPayload):
-    """What the user was sent to an address for is done (ELIC-16)."""
+    """The user completed a URL elicitation (ELIC-16)."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25
@@ -335,7 +335,7 @@ class ElicitationCompleteNotification(NotificationPayload):
 
 @payload
 class URLElicitationRequiredData(Payload):
-    """The ``data`` of error -32042: the addresses that the user must visit first (ELIC-17)."""
+    """The ``data`` of error -32042: the URLs that the user must visit first (ELIC-17)."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25

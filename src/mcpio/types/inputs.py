@@ -26,12 +26,12 @@ class InputRequest(Payload):
 
 @payload
 class InputRequiredResult(ResultPayload):
-    """The server needs something first: answer and ask again (MRTR-02). One of the two members is there at least."""
+    """The server needs input first: answer and ask again (MRTR-02). At least one of the two members is present."""
 
     SINCE: ClassVar[Revision] = REV_2026_07_28
 
     input_requests: Mapping[str, InputRequest] | None = wire(default=None, strict=True)
-    """By keys of the server's, under which the answers go back."""
+    """By keys that the server chose; the answers go back under the same keys."""
     request_state: str | None = wire(default=None, strict=True)
     """Returned with the answers, untouched (MRTR-06)."""
     result_type: str = field(default="input_required", kw_only=True, metadata=wired(always=True, required=True))

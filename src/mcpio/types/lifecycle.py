@@ -51,11 +51,11 @@ class Implementation(Description):
 
     @property
     def display_name(self) -> str:
-        """What to show to people."""
+        """The title, or the name if there is no title."""
         return self.name if self.title is None else self.title
 
 
-# Capabilities: ``None`` is not declared, an empty object is declared without options (CAP-01).
+# Capabilities: ``None`` means not declared, an empty object means declared without options (CAP-01).
 
 
 @payload
@@ -70,14 +70,14 @@ class SamplingCapability(Description):
     """The client can sample a model for the server."""
 
     context: Mapping[str, Any] | None = wire(default=None, since=REV_2025_11_25)
-    """It heeds ``include_context``."""
+    """Present if the client honours ``include_context``."""
     tools: Mapping[str, Any] | None = wire(default=None, since=REV_2025_11_25)
-    """It lets the model use tools (SAMP-05)."""
+    """Present if the client lets the model use tools (SAMP-05)."""
 
 
 @payload
 class ElicitationCapability(Description):
-    """The client can ask its user. Neither ``form`` nor ``url`` means ``form`` (ELIC-01)."""
+    """The client can ask its user. Without ``form`` and ``url`` it means ``form`` (ELIC-01)."""
 
     SINCE: ClassVar[Revision] = REV_2025_06_18
 
@@ -109,7 +109,7 @@ class PromptsCapability(Description):
 
 @payload
 class ClientCapabilities(Description):
-    """What a client serves (CAP-04). ``mcpio.methods.declares`` asks for one by its path."""
+    """The capabilities of a client (CAP-04). ``mcpio.methods.declares`` looks one up by its path."""
 
     roots: RootsCapability | None = None
     sampling: SamplingCapability | None = None
@@ -122,7 +122,7 @@ class ClientCapabilities(Description):
 
 @payload
 class ServerCapabilities(Description):
-    """What a server serves (CAP-03). ``mcpio.methods.declares`` asks for one by its path."""
+    """The capabilities of a server (CAP-03). ``mcpio.methods.declares`` looks one up by its path."""
 
     tools: ToolsCapability | None = None
     resources: ResourcesCapability | None = None
@@ -168,28 +168,28 @@ class InitializedNotification(NotificationPayload):
 
 @payload
 class PingRequest(RequestPayload):
-    """Are you there? The answer is an ``EmptyResult``."""
+    """Check that the peer responds. The answer is an ``EmptyResult``."""
 
     UNTIL: ClassVar[Revision] = REV_2025_11_25
 
 
 @payload
 class EmptyResult(FinalResult):
-    """The result of a request that has nothing to say but that it succeeded."""
+    """The result of a request that returns nothing."""
 
 
 @payload
 class CancelledNotification(NotificationPayload):
-    """The sender gives up on a request of its own."""
+    """The sender cancels one of its requests."""
 
     request_id: int | str | None = wire(default=None, required=True, lenient=REV_2025_11_25)
-    """The request's id on the wire. Never ``None`` going out; a peer of 2025-11-25 may have left it out."""
+    """The request's id on the wire. Required when sent; a peer of 2025-11-25 may leave it out."""
     reason: str | None = None
 
 
 @payload
 class ProgressNotification(NotificationPayload):
-    """How far a request has come."""
+    """The progress of a request."""
 
     progress_token: int | str
     progress: float

@@ -1,4 +1,4 @@
-"""What all requests, notifications and results share."""
+"""The bases of requests, notifications and results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ResultPayload(Payload):
 
 @payload
 class ObjectPayload(Payload):
-    """An object inside a message that may carry metadata of its own."""
+    """An object inside a message that may carry its own metadata."""
 
     meta: Mapping[str, Any] = field(default=EMPTY, kw_only=True, metadata=wired(name="_meta", since=REV_2025_06_18))
     """Protocol metadata (META-01)."""
@@ -58,26 +58,26 @@ class ObjectPayload(Payload):
 
 @payload
 class FinalResult(ResultPayload):
-    """A result that says what kind it is, since 2026-07-28 (ENV-10)."""
+    """A result that names its kind, since 2026-07-28 (ENV-10)."""
 
     result_type: str = field(
         default="complete", kw_only=True, metadata=wired(since=REV_2026_07_28, always=True, strict=True)
     )
-    """``"complete"``, also when the peer left it out (ENV-11); extensions have other values."""
+    """``"complete"``, even if the peer left it out (ENV-11); extensions have other values."""
 
 
 @payload
 class CacheableResult(FinalResult):
-    """A result that may be kept, since 2026-07-28 (CACHE-01)."""
+    """A result that may be cached, since 2026-07-28 (CACHE-01)."""
 
     ttl_ms: int = field(default=0, kw_only=True, metadata=wired(since=REV_2026_07_28, always=True))
-    """For how many milliseconds after its receipt it is fresh; 0 or less: it is stale at once (CACHE-03)."""
+    """How many milliseconds the result stays fresh after its receipt; with 0 or less it is stale at once (CACHE-03)."""
     cache_scope: CacheScope = field(default="private", kw_only=True, metadata=wired(since=REV_2026_07_28, always=True))
-    """``"public"``: one cache may serve it to everyone; ``"private"``: only to the principal that asked."""
+    """``"public"`` if a cache may serve it to everyone, ``"private"`` if only to the principal that asked."""
 
 
 @payload
 class ListResult(CacheableResult):
-    """A page of a list. Items that are not well-formed are in ``malformed`` and cost only themselves."""
+    """A page of a list. Malformed items are set aside in ``malformed``; the others are unaffected."""
 
     malformed: tuple[MalformedItem, ...] = field(default=(), kw_only=True, metadata=NOT_ON_THE_WIRE)

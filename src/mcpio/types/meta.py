@@ -30,9 +30,9 @@ __all__ = [
 META_PROGRESS_TOKEN: Final = "progressToken"
 """On requests: the token for their progress notifications (META-06)."""
 META_RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
-"""2025-11-25: what belongs to a task (TASK-28). The value is a ``RelatedTaskMetadata``."""
+"""2025-11-25: on messages that belong to a task (TASK-28). The value is a ``RelatedTaskMetadata``."""
 META_MODEL_IMMEDIATE_RESPONSE: Final = "io.modelcontextprotocol/model-immediate-response"
-"""2025-11-25: what a model may be told while a task runs (TASK-13)."""
+"""2025-11-25: the text to give a model while a task runs (TASK-13)."""
 META_PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 """2026-07-28, on every request: its revision (ENV-01)."""
 META_CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
@@ -44,11 +44,11 @@ META_LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 """2026-07-28, on results (ENV-06)."""
 META_SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
-"""2026-07-28, on what belongs to a subscription (ENV-09)."""
+"""2026-07-28, on messages that belong to a subscription (ENV-09)."""
 
 
 def fault_in_meta(meta: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with the first ill-formed key, or ``None`` when all keys are well-formed."""
+    """Return the fault of the first ill-formed key, or ``None`` if all keys are well-formed."""
     for key in meta:
         fault = fault_in_key(key)
         if fault is not None:
@@ -57,7 +57,7 @@ def fault_in_meta(meta: Mapping[str, Any]) -> str | None:
 
 
 def fault_in_key(key: object) -> str | None:
-    """Return what is wrong with a key, or ``None`` when it is well-formed: ``name`` or ``prefix/name``.
+    """Return the fault of a key, or ``None`` if it is well-formed: ``name`` or ``prefix/name``.
 
     A prefix is dot-separated labels, each a letter, then letters, digits and hyphens, a hyphen never last (META-02).
     A name is empty, or letters, digits, ``-``, ``_`` and ``.``, beginning and ending with a letter or digit (META-03).
@@ -72,7 +72,7 @@ def fault_in_key(key: object) -> str | None:
 
 
 def is_reserved(key: str, revision: Revision | None = None) -> bool:
-    """Whether a well-formed key has a prefix that is reserved for the protocol, so that nobody else should use it.
+    """Whether a well-formed key has a prefix that is reserved for the protocol.
 
     From 2025-11-25 on it is one whose second label is ``mcp`` or ``modelcontextprotocol`` (META-04), in 2025-06-18 one
     whose last label but one is (META-05); earlier revisions reserve nothing. ``None`` asks for any of them.

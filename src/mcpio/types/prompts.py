@@ -1,4 +1,4 @@
-"""Prompts: what a server offers its users to start from."""
+"""Prompts: message templates that a server offers to users."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Prompt(ObjectPayload):
 
     @property
     def display_name(self) -> str:
-        """What to show to people."""
+        """The title, or the name if there is no title."""
         return self.name if self.title is None else self.title
 
 
@@ -59,7 +59,7 @@ class PromptMessage(Payload):
 
     @property
     def text(self) -> str:
-        """The text of the content; empty where it is not a text block."""
+        """The text of the content; empty if it is not a text block."""
         from mcpio.types.content import text_of
 
         return text_of((self.content,))
@@ -67,7 +67,7 @@ class PromptMessage(Payload):
 
 @payload
 class ListPromptsRequest(RequestPayload):
-    """Ask for a page of the prompts. Without ``cursor`` it is the first."""
+    """Ask for a page of the prompts: the first, without ``cursor``."""
 
     cursor: str | None = None
 
@@ -84,7 +84,7 @@ class ListPromptsResult(ListResult):
 
 @payload
 class GetPromptRequest(RequestPayload):
-    """Ask for a prompt, filled in with arguments, which are strings."""
+    """Ask for a prompt, filled in with string arguments."""
 
     name: str
     arguments: Mapping[str, str] | None = None

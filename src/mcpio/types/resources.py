@@ -1,4 +1,4 @@
-"""Resources: what a server lets its clients read."""
+"""Resources: data that a server lets its clients read."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Resource(ObjectPayload):
 
     @property
     def display_name(self) -> str:
-        """What to show to people."""
+        """The title, or the name if there is no title."""
         return self.name if self.title is None else self.title
 
 
 @payload
 class ResourceTemplate(ObjectPayload):
-    """A family of resources. ``uri_template`` follows RFC 6570; ``mime_type`` is set only if all members share it."""
+    """A family of resources. ``uri_template`` follows RFC 6570; ``mime_type`` is set only if all of them share it."""
 
     uri_template: str
     name: str
@@ -62,13 +62,13 @@ class ResourceTemplate(ObjectPayload):
 
     @property
     def display_name(self) -> str:
-        """What to show to people."""
+        """The title, or the name if there is no title."""
         return self.name if self.title is None else self.title
 
 
 @payload
 class ListResourcesRequest(RequestPayload):
-    """Ask for a page of the resources. Without ``cursor`` it is the first."""
+    """Ask for a page of the resources: the first, without ``cursor``."""
 
     cursor: str | None = None
 
@@ -85,7 +85,7 @@ class ListResourcesResult(ListResult):
 
 @payload
 class ListResourceTemplatesRequest(RequestPayload):
-    """Ask for a page of the resource templates. Without ``cursor`` it is the first."""
+    """Ask for a page of the resource templates: the first, without ``cursor``."""
 
     cursor: str | None = None
 
@@ -113,13 +113,13 @@ class ReadResourceRequest(RequestPayload):
 
 @payload
 class ReadResourceResult(CacheableResult):
-    """The contents of a resource: possibly several, as of a directory (RES-03)."""
+    """The contents of a resource; a directory, for example, may have several (RES-03)."""
 
     contents: tuple[ResourceContents, ...]
 
     @property
     def text(self) -> str:
-        """The contents that are text, with a line break between them."""
+        """The text contents, joined by line breaks."""
         from mcpio.types.content import TextResourceContents
 
         return "\n".join(part.text for part in self.contents if isinstance(part, TextResourceContents))
@@ -127,7 +127,7 @@ class ReadResourceResult(CacheableResult):
 
 @payload
 class SubscribeRequest(RequestPayload):
-    """Ask to be told when a resource changes (RES-06)."""
+    """Ask for notifications when a resource changes (RES-06)."""
 
     UNTIL: ClassVar[Revision] = REV_2025_11_25
 
@@ -136,7 +136,7 @@ class SubscribeRequest(RequestPayload):
 
 @payload
 class UnsubscribeRequest(RequestPayload):
-    """Take a subscription back."""
+    """End a subscription."""
 
     UNTIL: ClassVar[Revision] = REV_2025_11_25
 
@@ -145,7 +145,7 @@ class UnsubscribeRequest(RequestPayload):
 
 @payload
 class ResourceUpdatedNotification(NotificationPayload):
-    """A resource that was subscribed to, or one below it, changed (RES-07)."""
+    """A subscribed resource, or one below it, changed (RES-07)."""
 
     uri: str
 

@@ -1,4 +1,4 @@
-"""Sampling: a server asks its client's model."""
+"""Sampling: a server asks its client's model for a message."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ToolChoiceMode = Literal["auto", "required", "none"]
 
 @payload
 class ToolUseContent(ObjectPayload):
-    """The model wants a tool called (SAMP-11)."""
+    """A tool call that the model asks for (SAMP-11)."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
@@ -59,7 +59,7 @@ class ToolUseContent(ObjectPayload):
 
 @payload
 class ToolResultContent(ObjectPayload):
-    """What a tool returned to the model. ``tool_use_id`` is the ``id`` of the ``ToolUseContent`` it answers."""
+    """The result of a tool call. ``tool_use_id`` is the ``id`` of the ``ToolUseContent`` that it answers."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     CONSTANTS: ClassVar[tuple[str, ...]] = ("type",)
@@ -68,7 +68,7 @@ class ToolResultContent(ObjectPayload):
     tool_use_id: str
     content: tuple[ContentBlock, ...]
     structured_content: Any = wire(default=None, object_until=REV_2025_11_25)
-    """``None`` when there is none. An object; since 2026-07-28 any JSON value (GONE-07).
+    """An object, or ``None`` if absent; since 2026-07-28 any JSON value (GONE-07).
 
     JSON's null, which only 2026-07-28 allows, is ``None`` with ``"structured_content"`` in ``given``: see
     ``has_structured_content``.
@@ -82,7 +82,7 @@ class ToolResultContent(ObjectPayload):
 
     @property
     def text(self) -> str:
-        """The text blocks, with a line break between them."""
+        """The text blocks, joined by line breaks."""
         return text_of(self.content)
 
 
@@ -90,12 +90,12 @@ SamplingContent: TypeAlias = Annotated[
     TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | UnknownContent,
     tagged(TextContent, ImageContent, AudioContent, ToolUseContent, ToolResultContent, unknown=unknown_content),
 ]
-"""What messages to and from the model are made of (SAMP-04)."""
+"""A block of a message to or from the model (SAMP-04)."""
 
 SamplingContents: TypeAlias = Annotated[
     SamplingContent | tuple[SamplingContent, ...], OneOrMore(SamplingContent, since=REV_2025_11_25)
 ]
-"""One block; since 2025-11-25 also several. The ``blocks`` of its owner are always a tuple.
+"""One block or, since 2025-11-25, several. The property ``blocks`` of its owner is always a tuple.
 
 A tuple of one block is written as the block itself, which every peer reads.
 """
@@ -103,7 +103,7 @@ A tuple of one block is written as the block itself, which every peer reads.
 
 @payload
 class SamplingMessage(Payload):
-    """One message of the conversation that the model is to go on with."""
+    """One message of the conversation that the model continues."""
 
     role: Role
     content: SamplingContents
@@ -112,28 +112,28 @@ class SamplingMessage(Payload):
 
     @property
     def blocks(self) -> tuple[SamplingContent, ...]:
-        """The content as a tuple, also when it is a single block."""
+        """The content as a tuple, even if it is a single block."""
         return tuple(self.content) if isinstance(self.content, (tuple, list)) else (self.content,)
 
     @property
     def text(self) -> str:
-        """The text blocks, with a line break between them."""
+        """The text blocks, joined by line breaks."""
         return text_of(self.blocks)
 
 
 @payload
 class ModelHint(Description):
-    """A part of the name of a model that would suit (SAMP-13)."""
+    """A substring of the name of a suitable model (SAMP-13)."""
 
     name: str | None = None
 
 
 @payload
 class ModelPreferences(Description):
-    """Which model would suit: all of it advice (SAMP-13). Priorities go from 0 to 1."""
+    """Preferences for the choice of a model, all of them advice (SAMP-13). Priorities range from 0 to 1."""
 
     hints: tuple[ModelHint, ...] = ()
-    """The first that matches wins."""
+    """The first match wins."""
     cost_priority: float | None = wire(default=None, limits=(0, 1))
     speed_priority: float | None = wire(default=None, limits=(0, 1))
     intelligence_priority: float | None = wire(default=None, limits=(0, 1))
@@ -162,9 +162,9 @@ class CreateMessageRequest(RequestPayload):
     temperature: float | None = None
     stop_sequences: tuple[str, ...] | None = None
     metadata: Mapping[str, Any] | None = None
-    """For the provider of the model; its form is the provider's."""
+    """Passed to the provider of the model, which defines its form."""
     tools: tuple[Tool, ...] | None = wire(default=None, since=REV_2025_11_25, essential=True)
-    """What the model may use. Needs the client's ``sampling.tools`` (SAMP-05)."""
+    """The tools that the model may use. Requires the client's ``sampling.tools`` (SAMP-05)."""
     tool_choice: ToolChoice | None = wire(default=None, since=REV_2025_11_25, essential=True)
     task: TaskMetadata | None = wire(default=None, since=REV_2025_11_25, until=REV_2025_11_25, essential=True)
     """Asks for the request to run as a task (TASK-08)."""
@@ -172,7 +172,7 @@ class CreateMessageRequest(RequestPayload):
 
 @payload
 class CreateMessageResult(ResultPayload):
-    """What the model said."""
+    """The message of the model."""
 
     role: Role
     content: SamplingContents
@@ -183,10 +183,10 @@ class CreateMessageResult(ResultPayload):
 
     @property
     def blocks(self) -> tuple[SamplingContent, ...]:
-        """The content as a tuple, also when it is a single block."""
+        """The content as a tuple, even if it is a single block."""
         return tuple(self.content) if isinstance(self.content, (tuple, list)) else (self.content,)
 
     @property
     def text(self) -> str:
-        """The text blocks, with a line break between them."""
+        """The text blocks, joined by line breaks."""
         return text_of(self.blocks)

@@ -1,4 +1,4 @@
-"""Subscriptions: notifications of changes, for those who asked for them (2026-07-28)."""
+"""Subscriptions: notifications of changes, for clients that asked for them (2026-07-28)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 
 @payload
 class SubscriptionFilter(Payload):
-    """Which changes to tell of (SUB-01)."""
+    """The changes to notify of (SUB-01)."""
 
     SINCE: ClassVar[Revision] = REV_2026_07_28
 
@@ -31,7 +31,7 @@ class SubscriptionFilter(Payload):
 
 @payload
 class SubscriptionsListenRequest(RequestPayload):
-    """Ask to be told of changes for as long as the request runs."""
+    """Ask for notifications of changes for as long as the request runs."""
 
     SINCE: ClassVar[Revision] = REV_2026_07_28
 

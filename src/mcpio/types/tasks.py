@@ -43,7 +43,7 @@ TaskStatus = Literal["working", "input_required", "completed", "failed", "cancel
 
 @payload
 class ToolTasksCapability(Description):
-    """Which of the tool requests may be tasks."""
+    """The tool requests that may be tasks."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25
@@ -53,7 +53,7 @@ class ToolTasksCapability(Description):
 
 @payload
 class ServerTaskRequestsCapability(Description):
-    """Which requests a server runs as tasks when asked to."""
+    """The requests that a server runs as tasks on demand."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25
@@ -63,7 +63,7 @@ class ServerTaskRequestsCapability(Description):
 
 @payload
 class ServerTasksCapability(Description):
-    """The server keeps tasks."""
+    """The server supports tasks."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25
@@ -75,7 +75,7 @@ class ServerTasksCapability(Description):
 
 @payload
 class SamplingTasksCapability(Description):
-    """Which of the sampling requests may be tasks."""
+    """The sampling requests that may be tasks."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25
@@ -85,7 +85,7 @@ class SamplingTasksCapability(Description):
 
 @payload
 class ElicitationTasksCapability(Description):
-    """Which of the elicitation requests may be tasks."""
+    """The elicitation requests that may be tasks."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25
@@ -95,7 +95,7 @@ class ElicitationTasksCapability(Description):
 
 @payload
 class ClientTaskRequestsCapability(Description):
-    """Which requests a client runs as tasks when asked to."""
+    """The requests that a client runs as tasks on demand."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25
@@ -106,7 +106,7 @@ class ClientTaskRequestsCapability(Description):
 
 @payload
 class ClientTasksCapability(Description):
-    """The client keeps tasks."""
+    """The client supports tasks."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25
@@ -116,7 +116,7 @@ class ClientTasksCapability(Description):
     requests: ClientTaskRequestsCapability | None = None
 
 
-# What tasks are made of
+# Tasks
 
 
 @payload
@@ -127,7 +127,7 @@ class TaskMetadata(Payload):
     UNTIL: ClassVar[Revision] = REV_2025_11_25
 
     ttl: float | None = None
-    """For how long to keep the task after its creation, in milliseconds; ``None`` leaves it to the receiver."""
+    """How long to keep the task after its creation, in milliseconds; ``None`` leaves it to the receiver."""
 
 
 @payload
@@ -152,10 +152,10 @@ class Task(Payload):
     created_at: str
     last_updated_at: str
     ttl: float | None
-    """For how long the task is kept after its creation, in milliseconds; ``None`` is without limit (TASK-32)."""
+    """How long the task is kept after its creation, in milliseconds; ``None`` means without limit (TASK-32)."""
     status_message: str | None = None
     poll_interval: float | None = None
-    """How long to wait between two looks at it, in milliseconds."""
+    """How long to wait between two polls, in milliseconds."""
 
 
 @payload
@@ -168,7 +168,7 @@ class CreateTaskResult(ResultPayload):
     task: Task
 
 
-# Asking about them
+# Requests and notifications about tasks
 
 
 @payload
@@ -199,7 +199,7 @@ class GetTaskResult(ResultPayload):
 
 @payload
 class CancelTaskRequest(RequestPayload):
-    """Ask for a task to be cancelled (TASK-25)."""
+    """Cancel a task (TASK-25)."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25
@@ -214,7 +214,7 @@ class CancelTaskResult(GetTaskResult):
 
 @payload
 class GetTaskPayloadRequest(RequestPayload):
-    """Ask for the result of a task. The answer waits until there is one (TASK-20)."""
+    """Ask for the result of a task. The answer comes when the task is over (TASK-20)."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25
@@ -224,7 +224,7 @@ class GetTaskPayloadRequest(RequestPayload):
 
 @payload
 class GetTaskPayloadResult(ResultPayload):
-    """The result of the request that became the task: its members are all in ``extra`` (TASK-21)."""
+    """The result of the request that became the task, with all its members in ``extra`` (TASK-21)."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25
@@ -232,7 +232,7 @@ class GetTaskPayloadResult(ResultPayload):
 
 @payload
 class ListTasksRequest(RequestPayload):
-    """Ask for a page of the tasks. Without ``cursor`` it is the first."""
+    """Ask for a page of the tasks: the first, without ``cursor``."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25
@@ -251,7 +251,7 @@ class ListTasksResult(ResultPayload):
     tasks: tuple[Task, ...]
     next_cursor: str | None = wire(default=None, strict=True)
     malformed: tuple[MalformedItem, ...] = field(default=(), kw_only=True, metadata=NOT_ON_THE_WIRE)
-    """Items that are not well-formed; they cost only themselves."""
+    """Malformed items. The others are in ``tasks``."""
 
 
 @payload

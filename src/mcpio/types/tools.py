@@ -1,4 +1,4 @@
-"""Tools: what a server can do for the model."""
+"""Tools: functions that a server offers to the model."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ TaskSupport = Literal["forbidden", "optional", "required"]
 
 @payload
 class ToolAnnotations(Description):
-    """Hints on what a tool does, as its server tells them: not to be trusted unless the server is (TOOL-17).
+    """A server's hints on what its tool does. Trust them only as far as the server (TOOL-17).
 
-    ``None`` is a hint not given; the ``is_…`` properties fill in what the specification says it means then.
+    ``None`` means that the hint is absent; the ``is_…`` properties fill in the specification's defaults.
     """
 
     SINCE: ClassVar[Revision] = REV_2025_03_26
@@ -52,28 +52,28 @@ class ToolAnnotations(Description):
 
     @property
     def is_read_only(self) -> bool:
-        """It changes nothing. Unsaid, it may change things."""
+        """Whether the tool changes nothing. Default: no."""
         return self.read_only_hint is True
 
     @property
     def is_destructive(self) -> bool:
-        """It may destroy what was there. Unsaid, it may; a read-only tool never does."""
+        """Whether the tool may delete or overwrite. Default: yes, unless it is read-only."""
         return not self.is_read_only and self.destructive_hint is not False
 
     @property
     def is_idempotent(self) -> bool:
-        """Calling it again with the same arguments changes nothing more. Unsaid, it does; a read-only tool never."""
+        """Whether a second call with the same arguments changes nothing more. Default: no, unless it is read-only."""
         return self.is_read_only or self.idempotent_hint is True
 
     @property
     def is_open_world(self) -> bool:
-        """It deals with the world outside, such as the web. Unsaid, it does."""
+        """Whether the tool deals with the outside world, such as the web. Default: yes."""
         return self.open_world_hint is not False
 
 
 @payload
 class ToolExecution(Payload):
-    """How a tool is run."""
+    """How to run a tool."""
 
     SINCE: ClassVar[Revision] = REV_2025_11_25
     UNTIL: ClassVar[Revision] = REV_2025_11_25
@@ -97,7 +97,7 @@ class Tool(ObjectPayload):
 
     @property
     def display_name(self) -> str:
-        """What to show to people: the title, the title in the annotations, or the name (TOOL-18)."""
+        """The title, else the title in the annotations, else the name (TOOL-18)."""
         if self.title is not None:
             return self.title
         hinted = None if self.annotations is None else self.annotations.title
@@ -106,7 +106,7 @@ class Tool(ObjectPayload):
 
 @payload
 class ListToolsRequest(RequestPayload):
-    """Ask for a page of the tools. Without ``cursor`` it is the first."""
+    """Ask for a page of the tools: the first, without ``cursor``."""
 
     cursor: str | None = None
 
@@ -123,7 +123,7 @@ class ListToolsResult(ListResult):
 
 @payload
 class CallToolRequest(RequestPayload):
-    """Call a tool. ``arguments`` of ``None`` mean the same as none at all (TOOL-07)."""
+    """Call a tool. ``arguments=None`` means the same as an empty mapping (TOOL-07)."""
 
     name: str
     arguments: Mapping[str, Any] | None = None
@@ -137,11 +137,11 @@ class CallToolRequest(RequestPayload):
 
 @payload
 class CallToolResult(FinalResult):
-    """What a tool returned. ``is_error`` is a failure of the tool's own work, for the model to see (TOOL-10)."""
+    """The result of a tool. ``is_error`` marks a failure of its work, for the model to see (TOOL-10)."""
 
     content: tuple[ContentBlock, ...]
     structured_content: Any = wire(default=None, since=REV_2025_06_18, object_until=REV_2025_11_25)
-    """``None`` when there is none. An object; since 2026-07-28 any JSON value (GONE-07).
+    """An object, or ``None`` if absent; since 2026-07-28 any JSON value (GONE-07).
 
     JSON's null, which only 2026-07-28 allows, is ``None`` with ``"structured_content"`` in ``given``: see
     ``has_structured_content``.
@@ -155,7 +155,7 @@ class CallToolResult(FinalResult):
 
     @property
     def text(self) -> str:
-        """The text blocks, with a line break between them."""
+        """The text blocks, joined by line breaks."""
         from mcpio.types.content import text_of
 
         return text_of(self.content)

@@ -349,7 +349,7 @@ def test_a_check_that_fails_lets_nobody_through() -> None:
         (lambda: RateLimit(1, burst="2"), "at least 1 call passes at once, not '2'"),  # type: ignore[arg-type]  # as above
         (lambda: RateLimit(1, burst=0), "at least 1 call passes at once, not 0"),
         (lambda: RateLimit(1, code=-32051), "a refusal code lies between 1001 and 1089"),
-        (lambda: RateLimit(1, code=1061), "the code 1061 has no meaning of its own"),
+        (lambda: RateLimit(1, code=1061), "the code 1061 has no meaning in the table"),
         (lambda: ConcurrencyLimit(-1), "a number of requests is 0 or more, not -1"),
         (lambda: ConcurrencyLimit("5"), "a number of requests is 0 or more, not '5'"),  # type: ignore[arg-type]  # as above
         (lambda: ConcurrencyLimit(1, code=1090), "a refusal code lies between 1001 and 1089"),

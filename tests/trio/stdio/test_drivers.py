@@ -265,7 +265,7 @@ def test_a_cancelled_block_ends_a_server_that_would_go_on_with_its_call() -> Non
 def test_an_option_that_there_is_not_starts_no_process() -> None:
     async def main() -> None:
         wrong: Any = {"environ": {}}
-        with pytest.raises(TypeError, match=r"^there is no option 'environ'; there are .*\bcwd, .*\bsampling"):
+        with pytest.raises(TypeError, match=r"^unknown option 'environ'; the options are .*\bcwd, .*\bsampling"):
             async with open_stdio(["/no/such/program"], **wrong):
                 pytest.fail("there is none")
 

@@ -186,7 +186,7 @@ def test_what_makes_no_sense(url: str, options: Any) -> None:
 
 def test_an_option_that_there_is_not() -> None:
     async def main() -> None:
-        with pytest.raises(TypeError, match="no option 'websockets'"):
+        with pytest.raises(TypeError, match="unknown option 'websockets'"):
             async with open_websocket("ws://localhost/", websockets=1):  # type: ignore[call-arg]  # which is the point
                 pass
 
