@@ -1,11 +1,13 @@
-"""One end of a WebSocket that is open: bytes become messages, and messages bytes, until both ends have closed.
+"""One end of an open WebSocket: bytes become messages and messages bytes, until both ends have closed.
 
-The obligation, after every call that is not a mere look: *drain the events, write the bytes, re-arm the deadline.*
+How it stands is one `State`, and ``TABLE`` alone says what follows it. The obligation, after every call that is not a
+mere look: *drain the events, write the bytes, re-arm the deadline.*
 """
 
 from __future__ import annotations
 
 import codecs
+import enum
 import io
 from collections import deque
 from collections.abc import Callable
@@ -32,53 +34,117 @@ __all__ = [
 ]
 
 PONGS: Final = 16
-"""How many pings wait for their pongs. Beyond: the oldest gets none."""
+"""How many pings may wait for their pongs. Beyond it, the oldest ping gets none."""
 
 _TOO_LONG: Final = ParseFailed("", CloseReason.MESSAGE_TOO_BIG)
 
 
+class State(enum.Enum):
+    """How a WebSocket stands. The close frame of this side is made on leaving ``OPEN``, and pulled later."""
+
+    OPEN = "open"
+    """Messages go both ways."""
+    FAILING = "failing"
+    """The peer broke a rule. What answers its earlier messages may still be sent, before the close frame."""
+    LEAVING = "leaving"
+    """The peer gives no sign of life: as ``FAILING``, but it need not be waited for."""
+    CLOSING = "closing"
+    """This side closed; of the input, only the peer's close frame counts."""
+    ENDING = "ending"
+    """Everything is said; the peer closes the connection."""
+    OVER = "over"
+    """The connection is to be closed, once everything is written."""
+
+
+class Input(enum.Enum):
+    """What changes the state."""
+
+    SEND_CLOSE = "send close"
+    """This side closes."""
+    CLOSE_PULLED = "close pulled"
+    """The close frame of this side was pulled, to be written."""
+    RECV_CLOSE = "receive close"
+    """A close frame came."""
+    RECV_FAULT = "receive fault"
+    """The peer broke a rule, or sent no first message in time."""
+    RECV_SILENCE = "receive silence"
+    """The peer did not answer a ping in time."""
+    RECV_LOSS = "receive loss"
+    """The connection ended, or the peer did not close in time."""
+
+
+def _table(role: Role) -> dict[tuple[State, Input], State]:
+    # A client leaves it to the server to close the connection first (RFC 6455 section 7.1.1).
+    both_closed = State.OVER if role is Role.SERVER else State.ENDING
+    return {
+        (State.OPEN, Input.SEND_CLOSE): State.CLOSING,
+        (State.OPEN, Input.RECV_CLOSE): both_closed,
+        (State.OPEN, Input.RECV_FAULT): State.FAILING,
+        (State.OPEN, Input.RECV_SILENCE): State.LEAVING,
+        (State.OPEN, Input.RECV_LOSS): State.OVER,
+        (State.FAILING, Input.CLOSE_PULLED): State.ENDING,
+        (State.FAILING, Input.RECV_LOSS): State.OVER,
+        (State.LEAVING, Input.CLOSE_PULLED): State.OVER,
+        (State.LEAVING, Input.RECV_LOSS): State.OVER,
+        (State.CLOSING, Input.RECV_CLOSE): both_closed,
+        (State.CLOSING, Input.RECV_FAULT): State.ENDING,
+        (State.CLOSING, Input.RECV_LOSS): State.OVER,
+        (State.ENDING, Input.RECV_LOSS): State.OVER,
+    }
+
+
+TABLE: Final = {role: _table(role) for role in Role}
+"""The next state, by role, state and input. Without a row, the input changes nothing."""
+
+_HEARING: Final = frozenset({State.OPEN, State.CLOSING})
+"""The states in which input counts."""
+
+_SPEAKING: Final = frozenset({State.OPEN, State.FAILING, State.LEAVING})
+"""The states in which messages may be sent."""
+
+
 @attrs.frozen
 class MessageReceived:
-    """A whole message came."""
+    """Fired when a whole message came."""
 
     text: str
-    """The text, which is meant to be one JSON text."""
+    """The text, meant to be one JSON text."""
 
 
 @attrs.frozen
 class FragmentReceived:
-    """A piece of a message came, and more of it is to follow."""
+    """Fired when a piece of a message came, and more of it is to follow."""
 
     size: int
-    """How many bytes the message has so far."""
+    """The bytes that came of the message so far."""
 
 
 @attrs.frozen
 class PingReceived:
-    """A ping came; its pong goes out with the next output."""
+    """Fired when a ping came; its pong goes out with the next output."""
 
     payload: bytes
-    """What was in it."""
+    """The payload of the ping."""
 
 
 @attrs.frozen
 class PongReceived:
-    """A pong came, asked for or not."""
+    """Fired when a pong came, solicited or not."""
 
     payload: bytes
-    """What was in it."""
+    """The payload of the pong."""
 
 
 @attrs.frozen
 class WebSocketEnded:
-    """No message comes or goes any more: the last event, given once. There may still be bytes to write."""
+    """Fired once, last: no further message is received. There may still be bytes to write."""
 
     code: int
-    """The close code: what the other side said, or what it is told. 1005 and 1006 stand for none."""
+    """The close code that the peer sent, or is sent. 1005 and 1006 stand for none."""
     reason: str
-    """The text with it, for people."""
+    """The text that goes with the code, for people."""
     error: McpError | None
-    """What it means; ``None`` for the end in order, whichever side began it. See ``mcpio.websocket.closing``."""
+    """What the code means; ``None`` for a graceful end, whichever side began it. See ``mcpio.websocket.closing``."""
 
 
 _IGNORED: Final = FragmentReceived(0)
@@ -89,11 +155,11 @@ WebSocketEvent: TypeAlias = MessageReceived | FragmentReceived | PingReceived | 
 class WebSocket:
     """One end of a WebSocket, after the opening handshake.
 
-    ``now`` is in seconds on the caller's monotonic clock. No bytes of the other side, and no timing, make
-    ``receive_data``, ``next_event`` or ``handle_timeout`` raise. Messages longer than ``max_bytes`` end it: by what
-    their frames announce, and where they are compressed while they are inflated. ``entropy`` returns as many random
-    bytes as it is asked for, with which clients mask their frames. ``window_bits`` is what the handshake gave; ``None``
-    is no compression.
+    ``now`` is in seconds on the caller's monotonic clock. Neither the peer's bytes nor any timing make
+    ``receive_data``, ``next_event`` or ``handle_timeout`` raise. A message longer than ``max_bytes`` ends the
+    WebSocket: as soon as a frame announces its size, or, where it is compressed, while it is inflated. ``entropy(n)``
+    returns n random bytes, with which clients mask their frames. ``window_bits`` is what the handshake agreed on;
+    ``None`` means no compression.
     """
 
     def __init__(
@@ -122,10 +188,11 @@ class WebSocket:
         self._pongs: deque[bytes] = deque(maxlen=PONGS)
         self._ping_is_due = False
         self._last: bytes | None = None
-        # How it stands.
-        self._is_deaf = self._is_mute = self._has_closed = self._has_ended = self._is_over = False
+        self._table = TABLE[role]
+        self._state = State.OPEN
+        # The last event, until it is given out.
         self._end: WebSocketEnded | None = None
-        # Time.
+        # Time. The peer is silent since _quiet_since; after a ping, it is gone at _gone_at.
         self._now = self._quiet_since = now
         self._gone_at: float | None = None
         self._close_by: float | None = None
@@ -135,14 +202,14 @@ class WebSocket:
     # Feed
 
     def receive_data(self, data: bytes | None, now: float) -> None:
-        """Take in bytes, or ``None`` for the end of the connection. Empty bytes do nothing.
+        """Store bytes, or note the end of the connection, which ``None`` stands for. Empty bytes do nothing.
 
-        What comes after the end is ignored. Drain the events, write the bytes, re-arm the deadline.
+        Input after the end is ignored. Drain the events, write the bytes, re-arm the deadline.
         """
         self._advance(now)
         if data is None:
             self._break()
-        elif data and not self._is_deaf:
+        elif data and self._state in _HEARING:
             self.extend(now)
             self._decoder.receive_bytes(data)
             self._may_have_more = True
@@ -155,7 +222,7 @@ class WebSocket:
         self._break()
 
     def extend(self, now: float) -> None:
-        """Take a silence until now for no sign of anything: nothing could be read, or something could be written."""
+        """Let the time of silence begin anew: nothing could be read until now, or something could be written."""
         self._advance(now)
         self._quiet_since = self._now
         self._gone_at = None
@@ -164,8 +231,8 @@ class WebSocket:
     # Pull
 
     def next_event(self) -> WebSocketEvent | None:
-        """Return the next event, or ``None`` for "feed me". No more than one frame of a message is looked at."""
-        while self._end is None and not self._is_deaf:
+        """Return the next event, or ``None`` for "feed me". At most one frame of a message is looked at."""
+        while self._end is None and self._state in _HEARING:
             try:
                 event = self._next_frame()
             except ParseFailed as failure:
@@ -176,17 +243,17 @@ class WebSocket:
                 if event is None and self._end is None:
                     self._may_have_more = False
                     return None
-                # Whoever closed looks for nothing but the other side's close frame.
-                if not self._has_ended:
+                # Once this side has closed, only the peer's close frame counts.
+                if self._state is State.OPEN:
                     return event
         end, self._end = self._end, None
-        self._may_have_more = not self._is_deaf
+        self._may_have_more = self._state in _HEARING
         return end
 
     def data_to_send(self, now: float) -> bytes:
-        """Return everything that is to be written now, ``b""`` for nothing. Pull when the last of it is written.
+        """Return everything that is to be written now, ``b""`` for nothing. Pull when the previous output is written.
 
-        When ``over`` is true after that, the connection is to be closed.
+        When ``over`` is true after that, close the connection.
         """
         self._advance(now)
         # Pongs wait for no message (RFC 6455 section 5.5.2).
@@ -200,16 +267,16 @@ class WebSocket:
         if self._last is not None:
             out.append(self._last)
             self._last = None
-            self._is_mute = True
+            self._step(Input.CLOSE_PULLED)
         return b"".join(out)
 
     # Time
 
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` is due, or ``None``. It may become earlier only by ``close``."""
-        if self._is_over:
+        if self._state in (State.LEAVING, State.OVER):
             return None
-        if self._has_closed:
+        if self._state is not State.OPEN:
             return self._close_by
         interval = self._options.ping_interval
         alive = self._gone_at
@@ -227,14 +294,15 @@ class WebSocket:
         if due is None or due > self._now:
             return
         options = self._options
-        if self._has_closed:
+        if self._state is not State.OPEN:
             self._break()
         elif self._speak_by is not None and self._speak_by <= self._now:
             limit = options.first_message_timeout
             self._fail(CloseCode.POLICY, f"no message came within {limit:g} s")
         elif self._gone_at is not None:
-            self._fail(CloseCode.FAILED, "no sign of life after a ping", RequestTimeout("ping", options.pong_timeout))
-            self._is_over = True
+            why = "no sign of life after a ping"
+            gone = RequestTimeout("ping", options.pong_timeout)
+            self._close(Input.RECV_SILENCE, WebSocketEnded(CloseCode.FAILED, why, gone))
         else:
             self._ping_is_due = True
             self._gone_at = self._now + options.pong_timeout
@@ -242,11 +310,11 @@ class WebSocket:
     # Act
 
     def send_message(self, text: bytes) -> None:
-        """Send a message: text in UTF-8, in one frame. ``LocalProtocolError`` where ``is_open`` is false.
+        """Send a message: text in UTF-8, in one frame. Write the bytes.
 
-        Write the bytes.
+        Raises LocalProtocolError if ``is_open`` is false.
         """
-        if not self.is_open:
+        if self._state not in _SPEAKING:
             raise LocalProtocolError("the WebSocket is closed: no message can be sent")
         deflate = self._deflate
         if deflate is None:
@@ -255,30 +323,28 @@ class WebSocket:
             self._out.append(self._frame(Opcode.TEXT, deflate.compress(text), is_compressed=True))
 
     def close(self, code: int, reason: str, now: float) -> None:
-        """Close: what was sent goes out first, and what comes in is ignored. Does nothing when this side has closed.
+        """Close: earlier messages go out first, and input is ignored. A second call does nothing.
 
-        ``reason`` is for people. ``LocalProtocolError`` for a code that may not be sent. Drain the events, write the
-        bytes, re-arm the deadline.
+        ``reason`` is for people. Drain the events, write the bytes, re-arm the deadline. Raises LocalProtocolError if
+        ``code`` may not be sent.
         """
         if not is_valid(code):
             raise LocalProtocolError(f"a WebSocket cannot be closed with the code {code!r:.20}")
         self._advance(now)
-        if not self._has_closed:
-            self._is_mute = True
-            self._close(code, reason)
-            self._finish(WebSocketEnded(code, reason, None))
+        if self._state is State.OPEN:
+            self._close(Input.SEND_CLOSE, WebSocketEnded(code, reason, None))
 
     # Look
 
     @property
     def is_open(self) -> bool:
-        """Whether messages may be sent: also to an end that broke the rules, until it is told so."""
-        return not self._is_mute
+        """Whether messages may be sent: also to a peer that broke a rule, until it is told so."""
+        return self._state in _SPEAKING
 
     @property
     def is_deaf(self) -> bool:
-        """Whether nothing that the other side says counts any more."""
-        return self._is_deaf
+        """Whether no input counts any more."""
+        return self._state not in _HEARING
 
     @property
     def wants_write(self) -> bool:
@@ -287,25 +353,26 @@ class WebSocket:
 
     @property
     def has_more(self) -> bool:
-        """Whether ``next_event`` may have something to give before more is fed."""
+        """Whether ``next_event`` may have an event before more is fed."""
         return self._may_have_more or self._end is not None
 
     @property
     def over(self) -> bool:
-        """Whether the connection is to be closed, once everything is written."""
-        return self._is_over and not self.wants_write
+        """Whether everything is written, and the connection is to be closed."""
+        return self._state is State.OVER and not self.wants_write
 
     # Reading
 
     def _next_frame(self) -> WebSocketEvent | None:
-        """Return the event of the next frame, or piece of one, or ``None`` where there is no more."""
+        """Return the event of the next frame, or piece of one; ``None`` if there is none."""
         decoder = self._decoder
         piece = decoder.process_buffer()
-        if self._deflate is None and not self._has_ended:
+        is_open = self._state is State.OPEN
+        if self._deflate is None and is_open:
             self._check_announced(piece)
         if piece is None:
             return None
-        if self._has_ended and piece.opcode is not Opcode.CLOSE:
+        if not is_open and piece.opcode is not Opcode.CLOSE:
             return _IGNORED
         payload: bytes = piece.payload  # type: ignore[assignment]  # before anything decodes it
         match piece.opcode:
@@ -318,7 +385,8 @@ class WebSocket:
             case Opcode.PONG:
                 return PongReceived(payload)
             case Opcode.CLOSE:
-                self._receive_close(*read_close(payload))
+                code, reason = read_close(payload)
+                self._close(Input.RECV_CLOSE, WebSocketEnded(code, reason, error_for(code, reason)), answer="")
                 return None
         raise ParseFailed("binary messages are not accepted", CloseReason.UNSUPPORTED_DATA)
 
@@ -352,43 +420,35 @@ class WebSocket:
 
     # The end
 
-    def _receive_close(self, code: int, reason: str) -> None:
-        self._is_deaf = self._is_mute = True
-        if not self._has_closed:
-            self._close(code, "")
-        # A client leaves it to the server to close the connection first (RFC 6455 section 7.1.1).
-        self._is_over = self.role is Role.SERVER
-        self._finish(WebSocketEnded(code, reason, error_for(code, reason)))
-
-    def _fail(self, code: int, reason: str, error: McpError | None = None) -> None:
-        """Give up on what the other side does. It is told why, and has a moment to read that."""
-        self._is_deaf = True
-        if not self._has_closed:
-            self._close(code, reason)
-        self._finish(WebSocketEnded(code, reason, error or RemoteProtocolError(reason)))
+    def _fail(self, code: int, reason: str) -> None:
+        """End it because of what the peer did. The peer is told why, and has a moment to read that."""
+        self._close(Input.RECV_FAULT, WebSocketEnded(code, reason, RemoteProtocolError(reason)))
 
     def _break(self) -> None:
-        """Note that nothing more comes: the connection ended, or this side has waited long enough."""
-        self._is_deaf = self._is_mute = self._is_over = self._has_closed = True
+        """Note that no more input comes: the connection ended, or this side has waited long enough."""
         self._pongs.clear()
         self._ping_is_due = False
-        self._finish(WebSocketEnded(CloseCode.ABNORMAL, "", error_for(CloseCode.ABNORMAL, "")))
+        self._step(Input.RECV_LOSS, WebSocketEnded(CloseCode.ABNORMAL, "", error_for(CloseCode.ABNORMAL, "")))
 
-    def _close(self, code: int, reason: str) -> None:
-        self._has_closed = True
-        self._ping_is_due = False
-        self._last = self._frame(Opcode.CLOSE, close_payload(code, reason))
-        self._close_by = self._now + self._options.close_timeout
+    def _close(self, event: Input, end: WebSocketEnded, *, answer: str | None = None) -> None:
+        """Take a step that ends the conversation. The first one makes the close frame, with ``answer`` for a reason."""
+        if self._state is State.OPEN:
+            self._ping_is_due = False
+            reason = end.reason if answer is None else answer
+            self._last = self._frame(Opcode.CLOSE, close_payload(end.code, reason))
+            self._close_by = self._now + self._options.close_timeout
+        self._step(event, end)
 
-    def _finish(self, end: WebSocketEnded) -> None:
-        if not self._has_ended:
-            self._has_ended = True
+    def _step(self, event: Input, end: WebSocketEnded | None = None) -> None:
+        """Enter the next state. Leaving ``OPEN`` makes the last event, so there is exactly one (P4)."""
+        if self._state is State.OPEN:
             self._end = end
+        self._state = self._table.get((self._state, event), self._state)
 
-    # Small things
+    # Helpers
 
     def _complaint(self, failure: ParseFailed) -> str:
-        """Return what is wrong, for the other side and for the error here."""
+        """Return what is wrong, for the peer and for the error here."""
         if failure.code is CloseReason.MESSAGE_TOO_BIG:
             return f"a message is longer than {self._max} bytes"
         if failure.code is CloseReason.INVALID_FRAME_PAYLOAD_DATA and self._deflate is not None:
