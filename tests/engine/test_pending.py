@@ -248,21 +248,22 @@ def test_a_cancellation_names_what_it_can_only_mean() -> None:
 @pytest.mark.req("RPC-07")
 def test_reuse_of_a_finished_id_is_noticed_for_the_latest_few() -> None:
     requests = IncomingRequests(Held())
-    assert not requests.was_used(1, None)
+    assert 1 not in (requests.finished or ())
     for wire_id in (1, "1"):
         requests.finish(come(requests, wire_id), RequestInput.SEND_RESULT)
-    assert [requests.was_used(wire_id, None) for wire_id in (1, "1", 2)] == [True, True, False]
-    assert not requests.was_used(1, "an exchange")
+    assert [(wire_id in (requests.finished or ())) for wire_id in (1, "1", 2)] == [True, True, False]
+    requests.finish(come(requests, 2, "an exchange"), RequestInput.SEND_RESULT)
+    assert 2 not in (requests.finished or ())
     for wire_id in range(10, 16):
         requests.finish(come(requests, wire_id), RequestInput.RECV_CANCEL)
-    assert [requests.was_used(wire_id, None) for wire_id in (1, "1", 10, 15)] == [False, False, True, True]
+    assert [(wire_id in (requests.finished or ())) for wire_id in (1, "1", 10, 15)] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("wire_id", ["x" * 41, "ä", 2**320, -(2**320)])
 def test_an_id_as_long_as_a_message_is_not_kept_after_its_request(wire_id: int | str) -> None:
     requests = IncomingRequests(Held())
     requests.finish(come(requests, wire_id), RequestInput.SEND_RESULT)
-    assert not requests.was_used(wire_id, None)
+    assert wire_id not in (requests.finished or ())
     assert requests.save_finished() == []
     requests.finish(come(requests, "x", via="exchange"), RequestInput.SEND_RESULT)
     assert requests.save_finished() == []

@@ -33,6 +33,7 @@ from mcpio.engine.payloads import (
     encode_error,
     is_notification,
     method_to_send,
+    not_json,
     payload_of,
     related_task_of,
     to_json,
@@ -518,10 +519,15 @@ class Connection:
         ``LocalProtocolError``, and changes nothing, for a request that was answered before (as far as that is
         remembered) or never came, and for a result of the wrong type. Drain the events, write the chunks.
         """
-        request = self._incoming.get(id) or self._to_answer(id)
+        running = self._incoming.running
+        request = (None if running is None else running.get(id)) or self._to_answer(id)
         if request is not None:
             members = request.dialogue.write_result(request, result)
-            self._respond(request, _SEND_RESULT, to_json(jsonrpc.encode_result, request.wire_id, members))
+            try:
+                text = jsonrpc.encode_result(request.wire_id, members)
+            except (TypeError, ValueError) as error:
+                raise not_json(error) from error
+            self._respond(request, _SEND_RESULT, text)
 
     def send_raw_result(self, id: IncomingId, result: bytes) -> None:
         """Answer with a result that is JSON already: an object, passed on as it is. Otherwise like ``send_result``."""
@@ -968,7 +974,7 @@ class Connection:
     def _check_outbox(self) -> None:
         """End the connection if the peer lets its output grow without bound. This may be the end: see ``_finish``."""
         channel = self._channel
-        if channel.outbox.size + channel.held.unwritten > channel.limits.queued_bytes and channel.is_overflowing():
+        if channel.is_overflowing():
             self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
 
     def _lose_outgoing(self, reason: CloseReason, cause: BaseException | None) -> None:
@@ -1043,10 +1049,24 @@ class Connection:
                 if self._observers:
                     self._tell("message_received", text.head, via)
                 self._receive_overlong(text, via)
-            else:
-                if self._observers:
-                    self._tell("message_received", text, via)
+                return True
+            if self._observers:
+                self._tell("message_received", text, via)
+            limits = channel.limits
+            # Cheap looks first: nearly every message passes all of them.
+            if (
+                self._decoder is not None
+                or inbox.deferred_bytes
+                or channel.outbox.size + channel.held.unwritten > limits.high_water
+                or (len(text) * LARGEST_FACTOR + channel.held.requests) * 2 > limits.peer_bytes
+            ):
                 self._receive_text(text, via)
+                return True
+            message = jsonrpc.parse(text)
+            if message.__class__ is jsonrpc.Request:
+                self._receive_request(message, text, via)
+            else:
+                self._receive(message, text, via)
             return True
         if inbox.deferred_bytes and not channel.is_full():
             deferred = inbox.next_deferred()
@@ -1068,6 +1088,7 @@ class Connection:
             self._channel.outbox.clear()
 
     def _receive_text(self, text: bytes | str, via: Hashable) -> None:
+        """Act on a text that may be too large, may have to wait, or may be in a dialect."""
         channel = self._channel
         most = channel.limits.peer_bytes
         if len(text) * LARGEST_FACTOR > most and parsed_size(text) > most:
@@ -1081,11 +1102,7 @@ class Connection:
             for step in self._decoder.read(text, self._name_of):
                 self._take(step, text, via)
             return
-        message = jsonrpc.parse(text)
-        if message.__class__ is jsonrpc.Request:
-            self._receive_request(message, text, via)
-        else:
-            self._receive(message, text, via)
+        self._receive(jsonrpc.parse(text), text, via)
 
     def _defer(self, text: bytes | str, via: Hashable) -> bool:
         """Put aside a text that would run something; return whether it was. Answers and cancellations may make room."""
@@ -1172,14 +1189,15 @@ class Connection:
         if refusal is not None or dialogue is None:
             self._refuse(message, self._refusal(refusal, name), via)
             return
-        if incoming.is_running(message.id if via is None else (via, message.id)):
-            in_use = "Invalid request: this id is in use by a running request"
-            self._refuse(message, RequestError(ErrorCode.INVALID_REQUEST, in_use), via)
-            return
         limits = self._channel.limits
-        if len(incoming) >= limits.incoming_requests:
-            data = {"reason": "too many requests", "limit": limits.incoming_requests}
-            self._refuse(message, RequestError(ErrorCode.INTERNAL_ERROR, "Too many requests at once", data), via)
+        running = incoming.running
+        if running is None:
+            has_room = limits.incoming_requests > 0
+        else:
+            key = message.id if via is None else (via, message.id)
+            has_room = len(running) < limits.incoming_requests and not incoming.is_running(key)
+        if not has_room:
+            self._refuse(message, self._why_not_beside(message, via), via)
             return
         odd: list[str] = []
         meta = params.get("_meta")
@@ -1205,17 +1223,28 @@ class Connection:
         if self._channel.held.requests + size > limits.peer_bytes // 8:
             # Where much runs already, a closer look is worth its time.
             size = REQUEST_COST + parsed_size(text)
-        record = IncomingRequest(incoming.next_id, message.id, name, method, token, via, size, dialogue, context)
+        record = IncomingRequest(
+            IncomingId(incoming.next), message.id, name, method, token, via, size, dialogue, context
+        )
         if meta.__class__ is dict and META_RELATED_TASK in meta:
             record.task = self._related_task(name, meta)
         if method is not None and method.task_capability:
             # In other revisions the member is an unknown one, and means nothing.
             record.wants_task = getattr(request, "task", None) is not None
-        reused = incoming.was_used(message.id, via)
+        # An exchange brings its own ids, so only those of a single channel can be used twice.
+        reused = via is None and incoming.finished is not None and message.id in incoming.finished
         incoming.add(record)
         if odd:
             self._report_odd(name, odd, message.raw, via)
         self._events.append(RequestReceived(record.id, request, context, message.raw, reused))
+
+    def _why_not_beside(self, message: jsonrpc.Request, via: Hashable) -> RequestError:
+        """Return why a request is not run beside those that run: its id is one of theirs, or they are too many."""
+        if self._incoming.is_running(message.id if via is None else (via, message.id)):
+            return RequestError(ErrorCode.INVALID_REQUEST, "Invalid request: this id is in use by a running request")
+        limit = self._channel.limits.incoming_requests
+        data = {"reason": "too many requests", "limit": limit}
+        return RequestError(ErrorCode.INTERNAL_ERROR, "Too many requests at once", data)
 
     def _receive_unlisted(self, message: jsonrpc.Request, via: Hashable) -> None:
         """Act on a request that has no row in the table: ``ping``, ``initialize`` or an unknown one."""
@@ -1612,9 +1641,10 @@ class Connection:
 
     def _fitting(self, text: bytes) -> bytes:
         """Return a message to send. Raises ``MessageTooLarge`` for one over the limit."""
-        most = self._channel.limits.most_sent
-        if len(text) > most:
-            raise MessageTooLarge(len(text), most)
+        limits = self._channel.limits
+        most = limits.sent_message_bytes
+        if len(text) > (limits.message_bytes if most is None else most):
+            raise MessageTooLarge(len(text), limits.most_sent)
         return text
 
     def _new_request(
@@ -1723,8 +1753,10 @@ class Connection:
         if self._batches is not None and request.id in self._batches:
             self._release(self._batches.settle(request.id, text))
         else:
-            self._channel.outbox.put(text, Queued.RESPONSE, via=request.via, related=request.id, last=True)
-            self._check_outbox()
+            channel = self._channel
+            channel.outbox.put(text, Queued.RESPONSE, via=request.via, related=request.id, last=True)
+            if channel.outbox.size + channel.held.unwritten > channel.limits.queued_bytes:
+                self._check_outbox()
         if self._observers:
             self._tell_call("respond", id=request.id, text=text)
 

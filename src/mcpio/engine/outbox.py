@@ -165,7 +165,15 @@ class Outbox:
         cost = len(text) + MESSAGE_COST
         self.size += cost
         self._held += 1
-        self._line_up(message)
+        lanes, turns = self._lanes, self._turns
+        if lanes is None or turns is None:
+            self._lanes, self._turns = {lane: message}, deque((message,))
+        elif lane in lanes:
+            self._line_up(message)
+        else:
+            # A lane of its own, as most have.
+            lanes[lane] = message
+            turns.append(message)
         if kind == _REQUEST:
             self.own_bytes += cost
         elif kind == _RESPONSE and related is not None:

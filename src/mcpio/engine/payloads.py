@@ -24,6 +24,7 @@ __all__ = [
     "is_created_task",
     "is_notification",
     "method_to_send",
+    "not_json",
     "payload_of",
     "related_task_of",
     "to_json",
@@ -143,7 +144,12 @@ def to_json(write: Callable[..., bytes], *parts: Any) -> bytes:
     try:
         return write(*parts)
     except (TypeError, ValueError) as error:
-        raise LocalProtocolError(f"not expressible in JSON: {error}") from error
+        raise not_json(error) from error
+
+
+def not_json(error: Exception) -> LocalProtocolError:
+    """Return the error for parts of a message that JSON cannot express."""
+    return LocalProtocolError(f"not expressible in JSON: {error}")
 
 
 def coalescing_key(method: Method | None, params: Mapping[str, Any]) -> Hashable:

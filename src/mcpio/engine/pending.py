@@ -315,43 +315,46 @@ class IncomingRequest:
 class IncomingRequests:
     """The peer's requests, under keys of ours."""
 
-    __slots__ = ("_by_key", "_by_wire_id", "_finished", "_held", "_next", "_running", "_unanswered")
+    __slots__ = ("_by_key", "_by_wire_id", "_held", "_unanswered", "finished", "next", "running")
+
+    running: dict[int, IncomingRequest] | None
+    """Those that run, by our keys; ``None`` where nothing does. Only to be read: ``add`` and ``finish`` change it."""
+    next: int
+    """The key of the next request."""
+    finished: list[int | str] | None
+    """The peer's ids of the few that finished last, to report when it uses one again."""
 
     def __init__(self, held: Held) -> None:
         """``held`` counts how many bytes the running ones take."""
         self._held = held
-        self._running: dict[int, IncomingRequest] | None = None
+        self.running = None
         self._by_key: dict[Hashable, IncomingRequest] | None = None
         # Those that came by an exchange, since the same id may have come by several.
         self._by_wire_id: dict[int | str, dict[int, IncomingRequest]] | None = None
-        self._finished: list[int | str] | None = None
+        self.finished = None
         # The exceptions among the latest, one bit for each remainder of an id: nearly every request is answered, so
         # this is nearly always 0.
         self._unanswered = 0
-        self._next = 1
+        self.next = 1
 
     def __len__(self) -> int:
-        return 0 if self._running is None else len(self._running)
+        return 0 if self.running is None else len(self.running)
 
     def __iter__(self) -> Iterator[IncomingRequest]:
-        return iter(() if self._running is None else tuple(self._running.values()))
+        return iter(() if self.running is None else tuple(self.running.values()))
 
     @property
     def next_id(self) -> IncomingId:
         """The key of the next request."""
-        return IncomingId(self._next)
+        return IncomingId(self.next)
 
     def get(self, id: int) -> IncomingRequest | None:
         """Return the running request of that key."""
-        return None if self._running is None else self._running.get(id)
+        return None if self.running is None else self.running.get(id)
 
     def is_running(self, key: Hashable) -> bool:
-        """Whether the peer uses that id for a request that runs."""
+        """Return whether a request of that ``key`` runs: the peer's id, within the exchange where there are any."""
         return self._by_key is not None and key in self._by_key
-
-    def was_used(self, wire_id: int | str, via: Hashable) -> bool:
-        """Whether the peer used that id for a request that finished not long ago. An exchange brings its own ids."""
-        return via is None and self._finished is not None and wire_id in self._finished
 
     def named(self, wire_id: int | str, via: Hashable) -> list[IncomingRequest]:
         """Return the running requests that a cancellation of ``wire_id`` may mean.
@@ -367,12 +370,12 @@ class IncomingRequests:
 
     def add(self, request: IncomingRequest) -> None:
         """Begin a request under ``next_id``."""
-        if self._running is None or self._by_key is None:
-            self._running, self._by_key = {}, {}
+        if self.running is None or self._by_key is None:
+            self.running, self._by_key = {}, {}
         self._held.requests += request.size
-        self._running[request.id] = request
+        self.running[request.id] = request
         self._by_key[request.key] = request
-        self._next = int(request.id) + 1
+        self.next = int(request.id) + 1
         if request.via is not None:
             if self._by_wire_id is None:
                 self._by_wire_id = {}
@@ -380,12 +383,12 @@ class IncomingRequests:
 
     def finish(self, request: IncomingRequest, cause: RequestInput) -> None:
         """End a running request."""
-        if self._running is None or self._by_key is None:
+        if self.running is None or self._by_key is None:
             return
         self._held.requests -= request.size
-        del self._running[request.id], self._by_key[request.key]
-        if not self._running:
-            self._running = self._by_key = None
+        del self.running[request.id], self._by_key[request.key]
+        if not self.running:
+            self.running = self._by_key = None
         if request.via is not None:
             self._leave_exchange(request)
         else:
@@ -409,11 +412,11 @@ class IncomingRequests:
                 return
         elif len(wire_id) > _ID_SIZE or not wire_id.isascii():
             return
-        if self._finished is None:
-            self._finished = []
-        elif len(self._finished) >= _FINISHED:
-            del self._finished[0]
-        self._finished.append(wire_id)
+        if self.finished is None:
+            self.finished = []
+        elif len(self.finished) >= _FINISHED:
+            del self.finished[0]
+        self.finished.append(wire_id)
 
     def was_answered(self, id: int) -> bool:
         """Whether this side answered that request not long ago.
@@ -424,7 +427,7 @@ class IncomingRequests:
         return self._in_reach(id) and not self._unanswered >> id % _REMEMBERED & 1 and self.get(id) is None
 
     def _in_reach(self, id: int) -> bool:
-        return max(1, self._next - _REMEMBERED) <= id < self._next
+        return max(1, self.next - _REMEMBERED) <= id < self.next
 
     def save(self) -> list[IncomingState]:
         """Return the running requests."""
@@ -445,11 +448,11 @@ class IncomingRequests:
 
     def save_finished(self) -> list[int | str]:
         """Return what the peer called its recently finished requests."""
-        return list(self._finished or ())
+        return list(self.finished or ())
 
     def save_answered(self) -> list[int]:
         """Return our keys of the requests that were answered not long ago."""
-        return [id for id in range(max(1, self._next - _REMEMBERED), self._next) if self.was_answered(id)]
+        return [id for id in range(max(1, self.next - _REMEMBERED), self.next) if self.was_answered(id)]
 
     def load(self, states: list[IncomingState], dialogue: Dialogue, context: RequestContext) -> None:
         """Take over running requests that ``save`` gave."""
@@ -464,8 +467,8 @@ class IncomingRequests:
 
     def load_ids(self, next_id: int, finished: list[int | str], answered: list[int]) -> None:
         """Take over what ``save_finished`` and ``save_answered`` gave."""
-        self._next = next_id
-        self._finished = finished[-_FINISHED:] or None
+        self.next = next_id
+        self.finished = finished[-_FINISHED:] or None
         for id in range(max(1, next_id - _REMEMBERED), next_id):
             if id not in answered:
                 self._unanswered |= 1 << id % _REMEMBERED
