@@ -395,7 +395,7 @@ def test_an_outcome_whose_task_expires_on_the_way_is_not_there() -> None:
 # The store
 
 
-@pytest.mark.parametrize("value", [None, b"spoilt", OSError("no disk")])
+@pytest.mark.parametrize("value", [None, b"spoilt", 5, OSError("no disk")])
 def test_an_outcome_that_the_store_lost_is_an_error(value: Any) -> None:
     keeper = Keeper()
     id = keeper.create()

@@ -830,6 +830,9 @@ class Connection:
             peer = decode(state.peer_capabilities or {}, self._peer_capabilities_type)
             info = decode(state.peer_info or {}, Implementation)
             self._settle(RequestContext(revision.era, revision, peer, info, state.log_level, principal, None))
+            if self.role is Role.CLIENT and phase in (Phase.NEW, Phase.INITIALIZING):
+                # That session is lost: only the next one is watched.
+                channel.timers.clear(KEEP_ALIVE_TIMER)
         if state.outgoing:
             self._outgoing.load(state.outgoing, now, self._dialogue)
         self._outgoing.load_ids(state.next_outgoing, state.retired)

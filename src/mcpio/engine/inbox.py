@@ -128,11 +128,6 @@ class Inbox:
         return found
 
     @property
-    def has_deferred(self) -> bool:
-        """Whether requests were put aside."""
-        return self._deferred is not None
-
-    @property
     def size(self) -> int:
         """Bytes held: what was not parsed yet, and what was put aside."""
         messages = self._messages

@@ -155,7 +155,10 @@ def _contradiction(state: SessionState) -> str | None:
     settled = state.revision is not None
     if settled != (state.peer_info is not None) or settled != (state.peer_capabilities is not None):
         return "a revision and a peer belong together"
-    needs = {"NEW": False, "INITIALIZING": state.role == "server", "OPERATING": True, "CLOSING": settled}
+    needs = {"NEW": False, "INITIALIZING": True, "OPERATING": True, "CLOSING": settled}
+    if state.role == "client":
+        # One that lost its session keeps what it knew of the server until the next handshake is over.
+        needs |= {"NEW": settled, "INITIALIZING": settled}
     if state.phase not in needs or needs[state.phase] != settled:
         return f"phase {state.phase:.30} of a {state.role:.30} {'with' if settled else 'without'} a revision"
     for ids, following in (

@@ -32,6 +32,19 @@ def test_before_the_handshake_there_is_little_to_remember() -> None:
     assert again.send_initialize(now=100.0) == 1
 
 
+@pytest.mark.parametrize("begins_again", [False, True])
+def test_a_client_that_lost_its_session_still_knows_its_server(begins_again: bool) -> None:
+    connection = client(keep_alive=5.0)
+    connection.reset_session(0.0)
+    if begins_again:
+        connection.send_initialize(0.0, timeout=None)
+        sent(connection)
+    again = moved(connection)
+    assert (again.phase, again.peer, again.revision) == (connection.phase, connection.peer, connection.revision)
+    assert (again.next_deadline(), connection.next_deadline()) == (None, None)
+    assert moved(again).peer == connection.peer
+
+
 def test_a_session_goes_on_with_its_requests_its_times_and_half_a_line() -> None:
     connection = server("2025-06-18")
     feed(connection, call("a", progressToken=1))

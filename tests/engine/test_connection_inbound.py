@@ -45,7 +45,7 @@ from mcpio.events import (
 )
 from mcpio.profiles import Profile
 from mcpio.types.custom import CustomNotification, CustomRequest
-from mcpio.types.lifecycle import ClientCapabilities, PingRequest, RootsCapability
+from mcpio.types.lifecycle import ClientCapabilities, PingRequest, RootsCapability, SamplingCapability
 from mcpio.types.roots import RootsListChangedNotification
 from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest
 
@@ -464,3 +464,31 @@ def test_a_dialect_is_understood_where_asked_for() -> None:
     events = feed(connection, batch, cancel)
     assert [type(event) for event in events] == [RequestReceived, Answered, CancelReceived]
     assert [[answer["id"] for answer in message] for message in sent(connection)] == [[2]]
+
+
+# Members that a message is read without
+
+
+def test_request_with_an_odd_description_is_served_and_reported() -> None:
+    connection = ClientConnection(INFO, ClientCapabilities(sampling=SamplingCapability()))
+    connection.send_initialize(0.0)
+    answer = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+    feed(connection, result(1, **answer))
+    text = {"type": "text", "text": "q", "annotations": {"audience": 5}}
+    asked = request("sampling/createMessage", messages=[{"role": "user", "content": text}], maxTokens=5)
+    violated, received = feed(connection, asked, via="an exchange")
+    assert isinstance(violated, ProtocolViolated)
+    assert (violated.error.code, violated.via) == (-32602, "an exchange")
+    assert str(violated.error) == (
+        "sampling/createMessage is read without a member: Annotations.audience: expected an array, got a number"
+    )
+    assert isinstance(received, RequestReceived)
+    assert received.request.messages[0].content.annotations.audience is None
+
+
+def test_notification_with_a_null_meta_is_given_and_reported() -> None:
+    changed = {**note("tools/list_changed"), "params": {"_meta": None}}
+    violated, received = feed(client(), changed)
+    assert isinstance(violated, ProtocolViolated)
+    assert str(violated.error).startswith("notifications/tools/list_changed is read without a member: ")
+    assert isinstance(received, NotificationReceived)
