@@ -33,7 +33,7 @@ def watched() -> Watched:
     return Watched()
 
 
-def test_entries_are_offered_in_the_order_of_their_registration(watched: Watched) -> None:
+def test_entries_are_listed_in_registration_order(watched: Watched) -> None:
     watched.add("b", "a", "c")
     assert watched.shown() == (["b", "a", "c"], None)
     assert [entry.description for entry in watched.registry] == ["b", "a", "c"]
@@ -41,7 +41,7 @@ def test_entries_are_offered_in_the_order_of_their_registration(watched: Watched
     assert watched.changes == 3
 
 
-def test_a_name_is_taken_once(watched: Watched) -> None:
+def test_duplicate_name_is_refused(watched: Watched) -> None:
     watched.add("a")
     with pytest.raises(ValueError, match=r"^there is a thing 'a' already: remove it first, or choose another name$"):
         watched.add("a")
@@ -51,7 +51,7 @@ def test_a_name_is_taken_once(watched: Watched) -> None:
     assert watched.shown() == (["a"], None)
 
 
-def test_an_entry_can_be_found(watched: Watched) -> None:
+def test_entry_is_found_by_name(watched: Watched) -> None:
     watched.add("a")
     found = watched.registry.find("a")
     assert found is not None
@@ -62,7 +62,7 @@ def test_an_entry_can_be_found(watched: Watched) -> None:
     assert 5 not in watched.registry
 
 
-def test_a_disabled_entry_is_kept_but_not_offered(watched: Watched) -> None:
+def test_disabled_entry_is_kept_but_not_listed(watched: Watched) -> None:
     watched.add("a", "b")
     watched.registry.disable("a")
     watched.registry.disable("a")
@@ -76,7 +76,7 @@ def test_a_disabled_entry_is_kept_but_not_offered(watched: Watched) -> None:
     assert watched.changes == 4
 
 
-def test_what_is_not_offered_changes_nothing_by_coming_or_going(watched: Watched) -> None:
+def test_change_of_a_disabled_entry_is_not_notified(watched: Watched) -> None:
     hidden = Entry("a")
     hidden.enabled = False
     watched.registry.add("a", hidden)
@@ -86,13 +86,13 @@ def test_what_is_not_offered_changes_nothing_by_coming_or_going(watched: Watched
 
 
 @pytest.mark.parametrize("act", ["remove", "enable", "disable"])
-def test_an_entry_that_there_is_not(watched: Watched, act: str) -> None:
+def test_unknown_entry_raises(watched: Watched, act: str) -> None:
     with pytest.raises(KeyError, match="there is no thing 'a'"):
         getattr(watched.registry, act)("a")
 
 
 @pytest.mark.req("PAGE-01", "PAGE-04")
-def test_pages_stay_right_while_entries_come_and_go(watched: Watched) -> None:
+def test_pages_stay_consistent_while_entries_change(watched: Watched) -> None:
     watched.add("a", "b", "c", "d")
     first, cursor = watched.shown(size=2)
     assert first == ["a", "b"]

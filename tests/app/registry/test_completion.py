@@ -61,16 +61,16 @@ async def in_a_task(value: str) -> list[str]:
     "function",
     [plain, in_a_task, lambda value: (value + "ython",), lambda value: iter([value + "ython"])],
 )
-def test_values_are_suggested(function: Callable[..., Any]) -> None:
+def test_completion_suggests_values(function: Callable[..., Any]) -> None:
     assert complete(completing(function)) == Completion(("python",), 1, False)
 
 
-def test_a_function_that_blocks_runs_in_a_thread() -> None:
+def test_blocking_completion_runs_in_a_thread() -> None:
     assert complete(completing(plain, blocking=True)).values == ("python",)
 
 
 @pytest.mark.req("COMP-03")
-def test_the_arguments_chosen_go_along() -> None:
+def test_chosen_arguments_are_passed() -> None:
     def suggest(value: str, chosen: Mapping[str, str], ctx: Context) -> list[str]:
         return [f"{value} {dict(chosen)} {ctx.state}"]
 
@@ -81,7 +81,7 @@ def test_the_arguments_chosen_go_along() -> None:
 
 
 @pytest.mark.req("COMP-02")
-def test_a_variable_of_a_template_is_completed() -> None:
+def test_template_variable_is_completed() -> None:
     made = server()
 
     @made.completion("year", resource="notes://{year}/{name}")
@@ -111,13 +111,13 @@ MANY = tuple(f"value {number}" for number in range(250))
         (CompleteResult(Completion(MANY)), Completion(MANY[:MOST_VALUES], 250, True)),
     ],
 )
-def test_of_many_values_the_first_hundred_go_out(returned: Any, completion: Completion) -> None:
+def test_values_beyond_one_hundred_are_cut(returned: Any, completion: Completion) -> None:
     assert complete(completing(lambda value: returned)) == completion
 
 
 @pytest.mark.req("COMP-05")
 @pytest.mark.parametrize("returned", ["text", None, 5, [5]])
-def test_what_is_no_list_of_texts_is_an_internal_error(returned: Any) -> None:
+def test_completion_returning_other_types_is_an_internal_error(returned: Any) -> None:
     link = completing(lambda value: returned)
     with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
         complete(link)
@@ -132,7 +132,7 @@ def test_what_is_no_list_of_texts_is_an_internal_error(returned: Any) -> None:
         (ResourceTemplateReference("other://{a}"), "Unknown resource template: other://{a}"),
     ],
 )
-def test_what_there_is_not_cannot_be_completed(reference: Any, message: str) -> None:
+def test_completing_an_unknown_target_is_refused(reference: Any, message: str) -> None:
     link = completing(plain)
     with pytest.raises(RequestError) as caught:
         link.do(link.client.complete(reference, "a", ""))
@@ -140,7 +140,7 @@ def test_what_there_is_not_cannot_be_completed(reference: Any, message: str) -> 
 
 
 @pytest.mark.req("COMP-01", "COMP-05")
-def test_completing_is_declared_where_there_is_something_to_complete() -> None:
+def test_completions_capability_follows_registration() -> None:
     made = server()
 
     def declared() -> Any:
@@ -164,7 +164,7 @@ def test_completing_is_declared_where_there_is_something_to_complete() -> None:
 
 
 @pytest.mark.req("COMP-07")
-def test_a_completion_goes_with_its_prompt() -> None:
+def test_removing_a_prompt_removes_its_completion() -> None:
     made = server()
     made.completion("language", prompt="review")(plain)
     with pytest.raises(ValueError, match=r"^there is a completion for 'language' of prompt 'review' already$"):
@@ -187,12 +187,12 @@ def test_a_completion_goes_with_its_prompt() -> None:
         ),
     ],
 )
-def test_only_what_there_is_can_be_completed(target: dict[str, str], argument: str, message: str) -> None:
+def test_completion_for_an_unknown_target_is_refused(target: dict[str, str], argument: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         server().completion(argument, **target)(plain)  # type: ignore[arg-type]  # either of two names
 
 
-def test_a_prompt_without_arguments_has_nothing_to_complete() -> None:
+def test_completion_for_a_prompt_without_arguments_is_refused() -> None:
     made = Server("s")
     made.prompt(lambda: "text", name="bare")
     with pytest.raises(ValueError, match="it has none"):
@@ -200,7 +200,7 @@ def test_a_prompt_without_arguments_has_nothing_to_complete() -> None:
 
 
 @pytest.mark.parametrize("target", [{}, {"prompt": "review", "resource": NOTES.uri}])
-def test_a_completion_has_one_target(target: dict[str, str]) -> None:
+def test_completion_requires_one_target(target: dict[str, str]) -> None:
     with pytest.raises(TypeError, match=r"^give either prompt= or resource=$"):
         server().completion("language", **target)  # type: ignore[arg-type]  # the mistake
 
@@ -226,7 +226,7 @@ def yields(value: str) -> Iterator[str]:
         ("name", "expected a function"),
     ],
 )
-def test_a_completion_takes_the_text_so_far(function: Any, message: str) -> None:
+def test_completion_receives_the_text_so_far(function: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         completing(function)
 
@@ -242,12 +242,12 @@ def test_a_completion_takes_the_text_so_far(function: Any, message: str) -> None
         ("ry", ["ruby"]),
     ],
 )
-def test_candidates_are_matched_loosely_and_the_best_come_first(text: str, found: list[str]) -> None:
+def test_fuzzy_matches_are_ranked(text: str, found: list[str]) -> None:
     assert best_matches(text, ["Python", "CPython", "pypy", "puppy", "ruby"]) == found
 
 
 @pytest.mark.req("COMP-06", "COMP-07")
-def test_suggestions_may_depend_on_who_asks() -> None:
+def test_completion_receives_the_context() -> None:
     made = server()
     names = {"ada": ["plans.md"], None: []}
 
@@ -271,7 +271,7 @@ def test_suggestions_may_depend_on_who_asks() -> None:
         {"ref": {"type": "ref/prompt", "name": "review"}, "argument": {"name": "language"}},
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused(params: Any) -> None:
+def test_malformed_completion_request_is_refused(params: Any) -> None:
     link = completing(plain)
     link.pair.server.receive_data(json.dumps(raw_request("completion/complete", 99, **params)).encode() + b"\n", 0)
     link.run()

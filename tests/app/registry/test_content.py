@@ -43,7 +43,7 @@ class Point:
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_a_block_is_itself(block: Any) -> None:
+def test_content_block_is_unchanged(block: Any) -> None:
     assert blocks_of(block) == (block,)
     assert block_of(block) is block
 
@@ -68,28 +68,28 @@ def test_a_block_is_itself(block: Any) -> None:
         ([BLOCKS[0], [BLOCKS[1]]], (BLOCKS[0], BLOCKS[1])),
     ],
 )
-def test_content_of_a_result(value: Any, blocks: tuple[Any, ...]) -> None:
+def test_content_of_each_result(value: Any, blocks: tuple[Any, ...]) -> None:
     assert blocks_of(value) == blocks
 
 
 @pytest.mark.parametrize("contents", [TextResourceContents("a:b", "text"), BlobResourceContents("a:b", "AAAA")])
-def test_contents_of_a_resource_are_embedded(contents: Any) -> None:
+def test_resource_contents_are_embedded(contents: Any) -> None:
     assert blocks_of(contents) == (EmbeddedResource(contents),)
     assert blocks_of([contents, "text"]) == (EmbeddedResource(contents), TextContent("text"))
 
 
 @pytest.mark.parametrize("part", [Tool("a", {"type": "object"}), ToolUseContent("1", "a", {})])
-def test_other_parts_of_the_protocol_are_no_content(part: Any) -> None:
+def test_other_payloads_are_not_content(part: Any) -> None:
     with pytest.raises(TypeError, match=r"^a Tool\w* is no content: return text, a content block, or plain data$"):
         blocks_of(part)
 
 
-def test_plain_data_is_no_block() -> None:
+def test_plain_data_is_not_a_content_block() -> None:
     assert block_of({"a": 1}) is None
     assert block_of(None) is None
 
 
-def test_what_json_cannot_say() -> None:
+def test_value_without_json_form_is_refused() -> None:
     assert json_text([1.5]) == "[1.5]"
     with pytest.raises(InvalidMessage, match=r"^\[0\]: a value of type object has no form in JSON"):
         json_text([object()])

@@ -53,24 +53,24 @@ SCOPE: Any = object()
     "function",
     [plain, Doubler().method, Doubler(), partial(more, 2), partial(Doubler().method), lambda value: value * 2],
 )
-def test_a_plain_function_is_called_here(function: Callable[..., Any]) -> None:
+def test_plain_function_is_called_inline(function: Callable[..., Any]) -> None:
     endpoint = RegisteredFunction(function, blocking=False, context=Context)
     assert endpoint.call(SCOPE, {"value": 21}) == 42
     assert [parameter.name for parameter in endpoint.binder.parameters][-1] == "value"
 
 
 @pytest.mark.parametrize("function", [Doubler().waits, Waiter(), partial(Doubler().waits)])
-def test_an_async_function_gives_a_coroutine(function: Callable[..., Any]) -> None:
+def test_async_function_returns_a_coroutine(function: Callable[..., Any]) -> None:
     assert asyncio.run(RegisteredFunction(function, blocking=False, context=Context).call(SCOPE, {"value": 21})) == 42
 
 
-def test_the_context_is_filled_in() -> None:
+def test_context_argument_is_passed() -> None:
     endpoint = RegisteredFunction(with_context, blocking=False, context=Context)
     assert [parameter.name for parameter in endpoint.binder.parameters] == ["value"]
     assert endpoint.call(SCOPE, {"value": 1}) == (2, SCOPE)
 
 
-def test_a_blocking_function_runs_in_a_thread() -> None:
+def test_blocking_function_runs_in_a_thread() -> None:
     server = Server("s")
     turns = []
 
@@ -89,12 +89,12 @@ def test_a_blocking_function_runs_in_a_thread() -> None:
 @pytest.mark.parametrize(
     ("function", "name"), [(plain, "plain"), (Doubler().method, "method"), (Doubler().waits, "waits")]
 )
-def test_a_function_has_a_name(function: Callable[..., Any], name: str) -> None:
+def test_name_of_each_callable(function: Callable[..., Any], name: str) -> None:
     assert RegisteredFunction(function, blocking=False, context=Context).name == name
 
 
 @pytest.mark.parametrize("function", [lambda value: value, partial(plain), Doubler()])
-def test_what_has_no_name_is_given_one(function: Callable[..., Any]) -> None:
+def test_callable_without_a_name_needs_one(function: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"has no name of its own: give name=$"):
         _ = RegisteredFunction(function, blocking=False, context=Context).name
 
@@ -107,7 +107,7 @@ def test_what_has_no_name_is_given_one(function: Callable[..., Any]) -> None:
         (Waiter(), "Waiter"),
     ],
 )
-def test_an_async_function_does_not_block(function: Callable[..., Any], name: str) -> None:
+def test_blocking_async_function_is_refused(function: Callable[..., Any], name: str) -> None:
     with pytest.raises(TypeError, match=rf"^{name}\(\) is async and does not block: leave blocking=True out$"):
         RegisteredFunction(function, blocking=True, context=Context)
 
@@ -121,17 +121,17 @@ async def yields_later() -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize("function", [yields, yields_later, partial(yields)])
-def test_a_function_that_yields_is_refused(function: Callable[..., Any]) -> None:
+def test_generator_function_is_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"^yields\w*\(\) yields: return a list, and report on the way by Context"):
         RegisteredFunction(function, blocking=False, context=Context)
 
 
 @pytest.mark.parametrize("value", ["echo", 5, None])
-def test_what_is_no_function_is_refused(value: Any) -> None:
+def test_non_callable_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match=r"^expected a function to register, got .*: options are given by name$"):
         RegisteredFunction(value, blocking=False, context=Context)
 
 
-def test_a_method_needs_its_object() -> None:
+def test_unbound_method_is_refused() -> None:
     with pytest.raises(TypeError, match="register the method of an instance"):
         RegisteredFunction(Doubler.method, blocking=False, context=Context)

@@ -19,20 +19,20 @@ from mcpio.app.registry.paths import PathClimbs, UnsafePath, path_segments
         ("~", ("~",)),
     ],
 )
-def test_a_plain_path_is_taken_apart(path: str, segments: tuple[str, ...]) -> None:
+def test_relative_path_is_split(path: str, segments: tuple[str, ...]) -> None:
     assert path_segments(path) == segments
 
 
 @pytest.mark.req("RES-10")
 @pytest.mark.parametrize("path", ["..", "../a", "a/..", "a/../b", "a\\..\\b", "..\\a", "a/..\\..", "/.."])
-def test_a_path_that_leads_upwards_is_told(path: str) -> None:
+def test_path_leading_upwards_is_refused(path: str) -> None:
     with pytest.raises(PathClimbs, match="leads upwards"):
         path_segments(path)
 
 
 @pytest.mark.req("RES-10")
 @pytest.mark.parametrize("path", ["/", "/a", "//a", "a//b", "a//", ".", "./a", "a/.", "a\0", "a\nb", "a\\b", "\x7f"])
-def test_what_is_no_plain_relative_path_is_told(path: str) -> None:
+def test_absolute_or_odd_path_is_refused(path: str) -> None:
     with pytest.raises(UnsafePath, match="is no plain relative path"):
         path_segments(path)
 
@@ -59,7 +59,7 @@ def test_what_is_no_plain_relative_path_is_told(path: str) -> None:
         "A~B~1",
     ],
 )
-def test_on_windows_some_names_mean_something_else(path: str) -> None:
+def test_reserved_windows_names_are_refused(path: str) -> None:
     assert path_segments(path)
     with pytest.raises(UnsafePath):
         path_segments(path, windows=True)
@@ -68,5 +68,5 @@ def test_on_windows_some_names_mean_something_else(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["a b/c.d", "console", "nulls/auxiliary.txt", "com10", "é", "a~b", "backup-of-it~1.txt", "a~1.json"]
 )
-def test_on_windows_most_names_do_not(path: str) -> None:
+def test_ordinary_windows_names_are_accepted(path: str) -> None:
     assert path_segments(path, windows=True) == path_segments(path)

@@ -58,13 +58,13 @@ def user(content: Any) -> PromptMessage:
         ([], ()),
     ],
 )
-def test_messages_of_what_a_function_returns(later: bool, value: Any, messages: Any) -> None:
+def test_messages_of_each_return_value(later: bool, value: Any, messages: Any) -> None:
     link = giving(value, later=later)
     assert link.do(link.client.get_prompt("say")) == GetPromptResult(messages, "Say it.")
     assert link.reports == []
 
 
-def test_a_result_goes_out_as_it_is() -> None:
+def test_prompt_result_is_sent_unchanged() -> None:
     result = GetPromptResult((ANSWER,), "Another")
     link = giving(result)
     assert link.do(link.client.get_prompt("say")) == result
@@ -81,7 +81,7 @@ def test_a_result_goes_out_as_it_is() -> None:
         (Tool("a", {}), "a Tool is no content: return text, a content block, or plain data"),
     ],
 )
-def test_what_is_no_message_is_an_internal_error(later: bool, value: Any, fault: str) -> None:
+def test_prompt_returning_other_types_is_an_internal_error(later: bool, value: Any, fault: str) -> None:
     link = giving(value, later=later)
     with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
         link.do(link.client.get_prompt("say"))
@@ -91,7 +91,7 @@ def test_what_is_no_message_is_an_internal_error(later: bool, value: Any, fault:
 
 @pytest.mark.req("PROM-08")
 @pytest.mark.parametrize("wrap", [lambda resource: resource, user])
-def test_a_resource_in_a_prompt_needs_its_mime_type(wrap: Any) -> None:
+def test_resource_in_a_prompt_needs_a_mime_type(wrap: Any) -> None:
     link = giving(wrap(EmbeddedResource(TextResourceContents("notes://a", "text"))))
     with pytest.raises(RequestError, match="Internal error"):
         link.do(link.client.get_prompt("say"))
@@ -124,7 +124,7 @@ def text_of(result: GetPromptResult) -> str:
 
 
 @pytest.mark.req("PROM-02")
-def test_arguments_are_listed() -> None:
+def test_prompt_arguments_are_listed() -> None:
     link = reviewing()
     (shown,) = link.do(link.client.list_prompts()).prompts
     assert shown.description == "Review code."
@@ -143,7 +143,7 @@ def test_arguments_are_listed() -> None:
         ({"code": "x", "lines": "7", "strict": "true"}, "x 7 True ada"),
     ],
 )
-def test_arguments_come_as_text(arguments: Any, text: str) -> None:
+def test_prompt_arguments_are_strings(arguments: Any, text: str) -> None:
     link = reviewing()
     assert text_of(link.do(link.client.get_prompt("review", arguments))) == text
 
@@ -157,7 +157,7 @@ def test_arguments_come_as_text(arguments: Any, text: str) -> None:
         ({"code": "x", "more": "y"}, 'arguments: unknown argument "more"'),
     ],
 )
-def test_bad_arguments_are_an_error_of_the_protocol(arguments: Any, fault: str) -> None:
+def test_invalid_prompt_arguments_are_a_protocol_error(arguments: Any, fault: str) -> None:
     link = reviewing()
     with pytest.raises(RequestError) as caught:
         link.do(link.client.get_prompt("review", arguments))
@@ -168,14 +168,14 @@ def test_bad_arguments_are_an_error_of_the_protocol(arguments: Any, fault: str) 
 
 
 @pytest.mark.req("PROM-05")
-def test_an_unknown_prompt() -> None:
+def test_unknown_prompt_is_a_protocol_error() -> None:
     link = reviewing()
     with pytest.raises(RequestError, match=r"^Unknown prompt: other \(-32602\)$"):
         link.do(link.client.get_prompt("other"))
 
 
 @pytest.mark.req("PROM-05")
-def test_a_fault_inside_the_function_is_not_the_callers() -> None:
+def test_exception_inside_a_prompt_is_an_internal_error() -> None:
     server = Server("s")
 
     @server.prompt

@@ -40,7 +40,7 @@ def server() -> Server:
 
 
 @pytest.mark.req("TOOL-02", "TOOL-05")
-def test_a_tool_is_described_by_its_function() -> None:
+def test_tool_is_described_by_its_function() -> None:
     server = Server("s")
     assert server.tool(echo) is echo
     link = Link(server)
@@ -59,7 +59,7 @@ def test_a_tool_is_described_by_its_function() -> None:
     assert link.text("echo", text="hi") == "hi"
 
 
-def test_a_tool_is_described_by_its_options() -> None:
+def test_tool_is_described_by_its_options() -> None:
     server, icons = Server("s"), (Icon("https://example.com/i.png"),)
     annotations = ToolAnnotations(read_only_hint=True)
     options: Any = {
@@ -78,7 +78,7 @@ def test_a_tool_is_described_by_its_options() -> None:
     assert shown.input_schema == {"type": "object", "additionalProperties": False}
 
 
-def test_nothing_said_is_the_same_as_none() -> None:
+def test_omitted_option_equals_none() -> None:
     server = Server("s")
     server.tool(echo, name=None, title=None, description=None, icons=None, meta=None, annotations=None)
     server.tool(echo, name="other", input_schema=None, output_schema=None)
@@ -89,7 +89,7 @@ def test_nothing_said_is_the_same_as_none() -> None:
     assert [entry.description.name for entry in server.prompts] == ["echo"]
 
 
-def test_schemas_may_be_written_by_hand() -> None:
+def test_schemas_can_be_given() -> None:
     made, takes, gives = server(), {"type": "object", "properties": {}}, {"type": "object", "required": ["a"]}
     made.tool(input_schema=takes, output_schema=gives, name="give")(lambda: {"a": 1})
     link = Link(made)
@@ -102,7 +102,7 @@ def test_schemas_may_be_written_by_hand() -> None:
 
 @pytest.mark.req("TOOL-04")
 @pytest.mark.parametrize("name", ["get weather", "über", "a,b", "x" * 129, "a/b"])
-def test_a_name_that_some_clients_refuse_is_warned_of(name: str) -> None:
+def test_name_refused_by_some_clients_warns(name: str) -> None:
     server = Server("s")
     with pytest.warns(UserWarning, match=r"may be refused: use 1 to 128 of the characters") as caught:
         server.tool(echo, name=name)
@@ -114,7 +114,7 @@ def test_a_name_that_some_clients_refuse_is_warned_of(name: str) -> None:
 
 @pytest.mark.req("TOOL-04")
 @pytest.mark.parametrize("name", ["a", "x" * 128, "A-Z_0.9"])
-def test_other_names_are_not(name: str) -> None:
+def test_valid_name_does_not_warn(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Server("s").tool(echo, name=name)
@@ -144,7 +144,7 @@ def test_other_names_are_not(name: str) -> None:
         (lambda s: s.resource("a:{text}", size=5)(echo), TypeError, "a template has no size="),
     ],
 )
-def test_what_could_never_work_is_refused(register: Callable[[Any], Any], kind: type[Exception], message: str) -> None:
+def test_unusable_registration_is_refused(register: Callable[[Any], Any], kind: type[Exception], message: str) -> None:
     made = server()
     with pytest.raises(kind, match=message):
         register(made)
@@ -183,7 +183,7 @@ def test_resources_are_listed() -> None:
     )
 
 
-def test_a_template_may_have_its_scheme_from_the_uri() -> None:
+def test_template_takes_its_scheme_from_the_uri() -> None:
     made = server()
     made.resource("{+uri}", name="any")(lambda uri: uri)
     link = Link(made)
@@ -228,7 +228,7 @@ def test_prompts_are_listed() -> None:
         ),
     ],
 )
-def test_what_no_client_could_be_told_is_refused(register: Callable[[Server], Any], message: str) -> None:
+def test_unencodable_registration_is_refused(register: Callable[[Server], Any], message: str) -> None:
     made = server()
     made.tool(echo)
     with pytest.raises(ValueError, match=f"clients cannot be told of it: .*{message}"):
@@ -238,7 +238,7 @@ def test_what_no_client_could_be_told_is_refused(register: Callable[[Server], An
 
 
 @pytest.mark.req("SCHEMA-07")
-def test_a_schema_reaches_the_client_byte_by_byte() -> None:
+def test_given_schema_reaches_the_client_unchanged() -> None:
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
@@ -255,7 +255,7 @@ def test_a_schema_reaches_the_client_byte_by_byte() -> None:
 
 
 @pytest.mark.req("TASK-06")
-def test_a_tool_may_be_a_task_where_its_author_says_so() -> None:
+def test_task_support_is_declared_per_tool() -> None:
     server = Server("s")
     server.tool(echo, name="a", task_support="required", resume=True, immediate_response="soon")
     server.tool(echo, name="b", task_support="forbidden")
@@ -280,7 +280,7 @@ OBJECT: dict[str, Any] = {"type": "object"}
         ({"properties": {"b": {}}, "allOf": [{}]}, r"input_schema has the property 'b', which no parameter takes$"),
     ],
 )
-def test_a_schema_of_arguments_that_does_not_fit_the_function_is_refused(schema: dict[str, Any], fault: str) -> None:
+def test_given_schema_not_matching_the_function_is_refused(schema: dict[str, Any], fault: str) -> None:
     def take(a: int, c: int = 0) -> None: ...
 
     with pytest.raises(TypeError, match=fault):
@@ -290,7 +290,7 @@ def test_a_schema_of_arguments_that_does_not_fit_the_function_is_refused(schema:
 @pytest.mark.parametrize(
     "schema", [{}, {"properties": {"a": {}}}, {"properties": {"c": {}}, "allOf": [{"properties": {"a": {}}}]}]
 )
-def test_a_schema_of_arguments_that_fits_the_function_is_taken(schema: dict[str, Any]) -> None:
+def test_given_schema_matching_the_function_is_used(schema: dict[str, Any]) -> None:
     def take(a: int, c: int = 0) -> None: ...
 
     server = Server("s")
@@ -298,7 +298,7 @@ def test_a_schema_of_arguments_that_fits_the_function_is_taken(schema: dict[str,
     assert "take" in server.tools
 
 
-def test_a_function_that_takes_any_arguments_fits_a_schema_with_any_properties() -> None:
+def test_function_with_var_keywords_matches_any_given_schema() -> None:
     server = Server("s")
 
     @server.tool(input_schema={"type": "object", "properties": {"name": {"type": "string"}}})

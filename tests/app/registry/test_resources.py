@@ -74,7 +74,7 @@ TWO = (text("a", uri="notes://a"), BlobResourceContents("notes://b", "AAAA"))
         (ReadResourceResult(TWO), TWO),
     ],
 )
-def test_contents_of_what_a_function_returns(later: bool, value: Any, contents: Any) -> None:
+def test_contents_of_each_return_value(later: bool, value: Any, contents: Any) -> None:
     link = giving(value, later=later)
     assert read(link) == contents
     assert link.reports == []
@@ -93,14 +93,14 @@ def test_contents_have_the_mime_type_of_the_resource(value: Any, contents: Any) 
     assert read(giving(value, mime_type="text/markdown")) == (contents,)
 
 
-def test_bytes_are_encoded() -> None:
+def test_bytes_are_sent_as_base64() -> None:
     (contents,) = read(giving(bytes(range(256))))
     assert base64.b64decode(contents.blob) == bytes(range(256))
 
 
 @both
 @pytest.mark.req("RES-05")
-def test_nothing_means_that_there_is_no_such_resource(later: bool) -> None:
+def test_none_means_resource_not_found(later: bool) -> None:
     link = giving(None, later=later)
     with pytest.raises(RequestError, match=r"^Resource not found: notes://today \(-32002\)$") as caught:
         read(link)
@@ -111,7 +111,7 @@ def test_nothing_means_that_there_is_no_such_resource(later: bool) -> None:
 @both
 @pytest.mark.req("RES-05")
 @pytest.mark.parametrize("value", [object(), TextContent("a block"), "\ud800", float("nan")])
-def test_what_cannot_be_said_is_an_internal_error(later: bool, value: Any) -> None:
+def test_unencodable_contents_are_an_internal_error(later: bool, value: Any) -> None:
     link = giving(value, later=later)
     with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
         read(link)
@@ -162,7 +162,7 @@ def library() -> Link:
         ("file:///a/..b/c..", "a/..b/c.."),
     ],
 )
-def test_a_template_gives_what_fits_it(uri: str, contents: str) -> None:
+def test_template_serves_matching_uris(uri: str, contents: str) -> None:
     assert read(library(), uri) == (TextResourceContents(uri, contents),)
 
 
@@ -170,7 +170,7 @@ def test_a_template_gives_what_fits_it(uri: str, contents: str) -> None:
 @pytest.mark.parametrize(
     "uri", ["books://moby", "books://moby/whale/", "BOOKS://moby/whale", "other://a", "", "books:", "x" * 70_000]
 )
-def test_a_uri_that_fits_nothing(uri: str) -> None:
+def test_uri_matching_nothing_is_not_found(uri: str) -> None:
     link = library()
     with pytest.raises(RequestError, match="Resource not found") as caught:
         read(link, uri)
@@ -193,13 +193,13 @@ def test_a_uri_that_fits_nothing(uri: str) -> None:
         "file:///a\\..\\b",
     ],
 )
-def test_file_uris_cannot_climb(uri: str) -> None:
+def test_file_uri_cannot_leave_its_directory(uri: str) -> None:
     with pytest.raises(RequestError, match="Resource not found"):
         read(library(), uri)
 
 
 @pytest.mark.req("RES-10")
-def test_a_value_that_does_not_fit_its_parameter() -> None:
+def test_template_value_of_the_wrong_type_is_invalid() -> None:
     link = library()
     with pytest.raises(RequestError) as caught:
         read(link, "books://moby/page/seven")
@@ -211,7 +211,7 @@ def test_a_value_that_does_not_fit_its_parameter() -> None:
     assert link.reports == []
 
 
-def test_of_templates_that_overlap_the_first_is_taken() -> None:
+def test_first_of_overlapping_templates_wins() -> None:
     server = Server("s")
 
     @server.resource("a://{x}")
@@ -229,7 +229,7 @@ def test_of_templates_that_overlap_the_first_is_taken() -> None:
     assert read(link, "a://b")[0].text == "second b"
 
 
-def test_resources_count_both_kinds() -> None:
+def test_count_includes_templates() -> None:
     resources = library().session.server.resources
     assert len(resources) == 5
     found = resources.find("books://moby/cover")
@@ -243,7 +243,7 @@ def test_resources_count_both_kinds() -> None:
 @pytest.mark.parametrize(
     ("revision", "code"), [(REV_2025_11_25, ErrorCode.RESOURCE_NOT_FOUND), (REV_2026_07_28, ErrorCode.INVALID_PARAMS)]
 )
-def test_the_code_of_what_is_not_found_depends_on_the_revision(revision: Revision, code: int) -> None:
+def test_not_found_code_depends_on_the_revision(revision: Revision, code: int) -> None:
     class Scope:
         peer: RequestContext
 

@@ -57,7 +57,7 @@ class Pair(NamedTuple):
         Annotated[list[TextContent], "blocks"],
     ],
 )
-def test_text_and_content_are_not_structured(annotation: Any) -> None:
+def test_text_and_content_have_no_output_schema(annotation: Any) -> None:
     encoder = result_encoder(annotation)
     assert encoder.output_schema is None
     assert not encoder.is_wrapped
@@ -76,7 +76,7 @@ def test_text_and_content_are_not_structured(annotation: Any) -> None:
         (dict, {"a": [1]}, {"a": [1]}),
     ],
 )
-def test_an_object_is_its_own_structured_content(annotation: Any, value: Any, structured: Any) -> None:
+def test_object_is_its_own_structured_content(annotation: Any, value: Any, structured: Any) -> None:
     encoder = result_encoder(annotation)
     assert not encoder.is_wrapped
     assert encoder.encode(value) == structured
@@ -97,7 +97,7 @@ def test_an_object_is_its_own_structured_content(annotation: Any, value: Any, st
         (list[Weather], (Weather(1.0),), [{"degrees": 1.0, "tags": []}]),
     ],
 )
-def test_anything_else_is_wrapped(annotation: Any, value: Any, said: Any) -> None:
+def test_other_values_are_wrapped(annotation: Any, value: Any, said: Any) -> None:
     encoder = result_encoder(annotation)
     assert encoder.is_wrapped
     assert encoder.encode(value) == {"result": said}
@@ -106,7 +106,7 @@ def test_anything_else_is_wrapped(annotation: Any, value: Any, said: Any) -> Non
     Draft202012Validator(encoder.output_schema).validate({"result": said})
 
 
-def test_definitions_stand_at_the_root() -> None:
+def test_schema_definitions_are_at_the_root() -> None:
     assert result_encoder(list[Pair]).output_schema == {
         "type": "object",
         "properties": {"result": {"type": "array", "items": {"$ref": "#/$defs/Pair"}}},
@@ -133,19 +133,19 @@ def test_definitions_stand_at_the_root() -> None:
         (int, None, "result: expected an integer, got null"),
     ],
 )
-def test_a_result_that_breaks_its_type_is_refused_with_its_path(annotation: Any, value: Any, error: str) -> None:
+def test_result_breaking_its_type_is_refused_with_its_path(annotation: Any, value: Any, error: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         result_encoder(annotation).encode(value)
     assert str(caught.value) == error
 
 
-def test_a_result_that_contains_itself_is_refused() -> None:
+def test_cyclic_result_is_refused() -> None:
     tree = Tree([])
     tree.children.append(tree)
     with pytest.raises(InvalidMessage, match="result: nested too deeply, or contains itself"):
         result_encoder(Tree).encode(tree)
 
 
-def test_a_type_without_a_form_is_refused() -> None:
+def test_return_type_without_json_form_is_refused() -> None:
     with pytest.raises(TypeError, match=r"^f\(\), the result: complex has no JSON Schema"):
         result_encoder(complex, where="f(), the result")

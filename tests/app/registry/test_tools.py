@@ -77,7 +77,7 @@ def test_arguments_are_bound_to_parameters() -> None:
 
 @pytest.mark.req("TOOL-07")
 @pytest.mark.parametrize("arguments", [None, {}])
-def test_no_arguments_are_an_empty_object(arguments: Any) -> None:
+def test_missing_arguments_equal_an_empty_object(arguments: Any) -> None:
     link = Link(returning("done"))
     assert link.do(link.client.call_tool("give", arguments)).content == (TextContent("done"),)
 
@@ -92,7 +92,7 @@ def test_no_arguments_are_an_empty_object(arguments: Any) -> None:
         ({"days": 5, "more": 1}, 'Invalid value in show: arguments: unknown argument "more"'),
     ],
 )
-def test_arguments_that_do_not_fit_are_told_to_the_model(revision: Revision, arguments: Any, text: str) -> None:
+def test_mismatched_arguments_give_an_error_result(revision: Revision, arguments: Any, text: str) -> None:
     server, ran = Server("s"), []
 
     @server.tool
@@ -106,7 +106,7 @@ def test_arguments_that_do_not_fit_are_told_to_the_model(revision: Revision, arg
 
 
 @pytest.mark.req("TOOL-05")
-def test_a_schema_written_by_hand_is_checked_too() -> None:
+def test_given_input_schema_is_validated() -> None:
     server = Server("s")
     schema = {"type": "object", "properties": {"days": {"type": "integer", "minimum": 1}}}
 
@@ -124,7 +124,7 @@ def test_a_schema_written_by_hand_is_checked_too() -> None:
 
 
 @pytest.mark.req("SCHEMA-06", "TOOL-11")
-def test_arguments_that_take_too_long_to_check_are_invalid_and_reported_in_one_line() -> None:
+def test_arguments_too_expensive_to_check_are_invalid_and_reported() -> None:
     doubling = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(20)}
     server = Server("s")
 
@@ -141,7 +141,7 @@ def test_arguments_that_take_too_long_to_check_are_invalid_and_reported_in_one_l
 
 
 @pytest.mark.req("TOOL-09")
-def test_an_unknown_tool_is_an_error_of_the_protocol() -> None:
+def test_unknown_tool_is_a_protocol_error() -> None:
     link = Link(returning("done"))
     with pytest.raises(RequestError, match=r"^Unknown tool: other \(-32602\)$") as caught:
         link.call("other")
@@ -166,27 +166,25 @@ def test_an_unknown_tool_is_an_error_of_the_protocol() -> None:
         (None, Weather("Rome", 21.5), None, '{"city":"Rome","degrees":21.5}'),
     ],
 )
-def test_a_result_with_a_type_is_structured(
-    later: bool, annotation: Any, value: Any, structured: Any, text: str
-) -> None:
+def test_typed_result_is_structured(later: bool, annotation: Any, value: Any, structured: Any, text: str) -> None:
     link = Link(returning(value, annotation, later=later))
     assert link.call("give") == CallToolResult((TextContent(text),), structured)
     assert link.reports == []
 
 
 @pytest.mark.req("TOOL-08")
-def test_nothing_is_a_result_without_content() -> None:
+def test_none_gives_empty_content() -> None:
     assert Link(returning(None)).call("give") == CallToolResult(())
 
 
-def test_content_goes_out_as_it_is() -> None:
+def test_content_is_sent_unchanged() -> None:
     image = ImageContent("AAAA", "image/png")
     assert Link(returning([image, "text"])).call("give").content == (image, TextContent("text"))
 
 
 @pytest.mark.req("TOOL-15")
 @pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS, ids=str)
-def test_peers_that_know_no_structured_content_read_the_same_as_text(revision: Revision) -> None:
+def test_older_revisions_get_structured_content_as_text(revision: Revision) -> None:
     link = Link(returning(Weather("Rome", 21.5), Weather), revision=revision)
     result = link.call("give")
     assert result.content == (TextContent('{"city":"Rome","degrees":21.5}'),)
@@ -196,13 +194,13 @@ def test_peers_that_know_no_structured_content_read_the_same_as_text(revision: R
     assert (shown.output_schema is not None) is known
 
 
-def test_structured_results_can_be_switched_off() -> None:
+def test_structured_results_can_be_disabled() -> None:
     link = Link(returning(Weather("Rome", 21.5), Weather, structured=False))
     assert link.call("give") == CallToolResult((TextContent('{"city":"Rome","degrees":21.5}'),))
     assert link.do(link.client.list_tools()).tools[0].output_schema is None
 
 
-def test_a_type_without_a_schema_is_no_matter_where_results_are_not_structured() -> None:
+def test_untyped_return_is_allowed_without_structured_results() -> None:
     assert Link(returning("text", Link, structured=False)).text("give") == "text"
 
 
@@ -224,7 +222,7 @@ OUTPUT = {"type": "object", "properties": {"a": {"type": "integer"}}, "required"
         (CallToolResult(()), "structured_content: missing, though the tool declares an output schema"),
     ],
 )
-def test_results_are_checked_against_a_schema_written_by_hand(later: bool, value: Any, fault: str | None) -> None:
+def test_result_is_validated_against_a_given_schema(later: bool, value: Any, fault: str | None) -> None:
     link = Link(returning(value, later=later, output_schema=OUTPUT))
     assert link.do(link.client.list_tools()).tools[0].output_schema == OUTPUT
     result = link.call("give")
@@ -247,18 +245,18 @@ def test_results_are_checked_against_a_schema_written_by_hand(later: bool, value
         (Weather, CallToolResult(()), "structured_content: missing, though the tool declares an output schema"),
     ],
 )
-def test_a_result_that_breaks_its_own_type_is_the_tools_fault(annotation: Any, value: Any, fault: str) -> None:
+def test_result_breaking_its_type_fails_the_tool(annotation: Any, value: Any, fault: str) -> None:
     link = Link(returning(value, annotation))
     assert link.text("give") == f"failed: give failed: InvalidMessage: {fault}"
     assert link.reports == ["the tool give failed"]
 
 
-def test_a_function_may_make_its_structured_result_itself() -> None:
+def test_tool_may_return_a_call_tool_result() -> None:
     result = CallToolResult((TextContent("fine"),), {"city": "Rome", "degrees": 21.5})
     assert Link(returning(result, Weather)).call("give") == result
 
 
-def test_content_that_the_peers_revision_does_not_have_is_an_error_and_no_silence() -> None:
+def test_content_unknown_to_the_revision_is_an_error() -> None:
     sound = AudioContent("AAAA", "audio/wav")
     assert Link(returning(sound)).call("give").content == (sound,)
     link = Link(returning(sound), revision=REV_2024_11_05)
@@ -283,7 +281,7 @@ def test_content_that_the_peers_revision_does_not_have_is_an_error_and_no_silenc
         (ExceptionGroup("nursery", [ValueError("too hot")]), "fail failed: ValueError: too hot", True),
     ],
 )
-def test_a_tools_own_failure_is_a_result(later: bool, error: Exception, text: str, reported: bool) -> None:
+def test_tool_error_is_an_error_result(later: bool, error: Exception, text: str, reported: bool) -> None:
     link = failing_with(error, later=later)
     assert link.call("fail") == CallToolResult((TextContent(text),), is_error=True)
     assert link.reports == ["the tool fail failed"] * reported
@@ -293,7 +291,7 @@ def test_a_tools_own_failure_is_a_result(later: bool, error: Exception, text: st
 @pytest.mark.parametrize(
     ("error", "text"), [(ToolError("the oven is cold"), "the oven is cold"), (ValueError("secret"), "fail failed")]
 )
-def test_the_text_of_exceptions_can_be_kept_back(later: bool, error: Exception, text: str) -> None:
+def test_exception_text_can_be_masked(later: bool, error: Exception, text: str) -> None:
     link = failing_with(error, later=later, mask_errors=True)
     assert link.text("fail") == f"failed: {text}"
 
@@ -307,14 +305,14 @@ def test_the_text_of_exceptions_can_be_kept_back(later: bool, error: Exception, 
         (ExceptionGroup("nursery", [RequestError(7, "no")]), 7),
     ],
 )
-def test_an_error_of_the_protocol_is_none_of_the_models_business(later: bool, error: Exception, code: int) -> None:
+def test_protocol_error_is_not_an_error_result(later: bool, error: Exception, code: int) -> None:
     link = failing_with(error, later=later)
     with pytest.raises(RequestError, match=rf"^no \({code}\)$"):
         link.call("fail")
     assert link.reports == []
 
 
-def test_a_tool_that_fails_because_the_connection_ended_is_no_news() -> None:
+def test_failure_by_connection_end_is_not_reported() -> None:
     server = Server("s")
 
     @server.tool
@@ -331,7 +329,7 @@ def test_a_tool_that_fails_because_the_connection_ended_is_no_news() -> None:
     assert link.reports == []
 
 
-def test_whether_errors_are_masked_can_be_looked_at() -> None:
+def test_masking_of_errors_is_readable() -> None:
     assert [Tools(lambda: None, mask_errors=masked).masks_errors for masked in (True, False)] == [True, False]
 
 
@@ -342,7 +340,7 @@ USE: Any = ToolUseContent("1", "add", {})
 @both
 @pytest.mark.req("TOOL-08")
 @pytest.mark.parametrize("block", [ROOT, USE])
-def test_content_of_the_wrong_kind_costs_its_call_alone(later: bool, block: Any) -> None:
+def test_content_of_the_wrong_kind_fails_only_its_call(later: bool, block: Any) -> None:
     link = Link(returning(CallToolResult((TextContent("hi"), block)), later=later))
     with pytest.raises(RequestError) as caught:
         link.call("give")

@@ -96,12 +96,12 @@ VALUES: dict[str, Any] = {
         ("", ""),
     ],
 )
-def test_a_template_is_expanded(template: str, uri: str) -> None:
+def test_template_is_expanded(template: str, uri: str) -> None:
     assert UriTemplate(template).expand(VALUES) == uri
 
 
 @pytest.mark.parametrize("template", ["{list:3}", "{keys:3}"])
-def test_only_a_text_can_be_cut(template: str) -> None:
+def test_prefix_modifier_requires_a_string(template: str) -> None:
     with pytest.raises(UriTemplateError, match="cuts a text"):
         UriTemplate(template).expand(VALUES)
 
@@ -123,12 +123,12 @@ def test_only_a_text_can_be_cut(template: str) -> None:
         ("{a..b}", "'a..b' is no variable"),
     ],
 )
-def test_what_is_no_template_is_refused(template: str, reason: str) -> None:
+def test_invalid_template_is_refused(template: str, reason: str) -> None:
     with pytest.raises(UriTemplateError, match=reason):
         UriTemplate(template)
 
 
-def test_variables_are_known_in_order() -> None:
+def test_variables_are_listed_in_order() -> None:
     assert UriTemplate("{b}/{a.c,%20}{?b}").variables == ("b", "a.c", "%20")
     assert repr(UriTemplate("{b}")) == "UriTemplate('{b}')"
 
@@ -197,7 +197,7 @@ def test_variables_are_known_in_order() -> None:
         ("{id:3}", "%C3%A4bc", {"id": "äbc"}),
     ],
 )
-def test_values_are_found_in_a_uri(template: str, uri: str, values: dict[str, Any] | None) -> None:
+def test_matching_extracts_values(template: str, uri: str, values: dict[str, Any] | None) -> None:
     assert UriTemplate(template).match(uri) == values
 
 
@@ -209,18 +209,18 @@ def test_values_are_found_in_a_uri(template: str, uri: str, values: dict[str, An
         ("{a}/{a}", "'a' stands twice in the template"),
     ],
 )
-def test_a_template_whose_values_cannot_be_told_apart_matches_nothing(template: str, reason: str) -> None:
+def test_ambiguous_template_is_refused_for_matching(template: str, reason: str) -> None:
     with pytest.raises(UriTemplateError, match=reason):
         UriTemplate(template).check_matching()
 
 
-def test_a_template_can_be_checked_and_used_again() -> None:
+def test_template_can_be_reused() -> None:
     template = UriTemplate("{a}/{b}")
     template.check_matching()
     assert template.match("1/2") == template.match("1/2") == {"a": "1", "b": "2"}
 
 
-def test_a_uri_that_is_too_long_fits_nothing() -> None:
+def test_overlong_uri_matches_nothing() -> None:
     template = UriTemplate("{+a}")
     assert template.match("x" * MAX_URI) == {"a": "x" * MAX_URI}
     assert template.match("x" * (MAX_URI + 1)) is None
@@ -230,7 +230,7 @@ TEXTS = st.text(min_size=1, max_size=8)
 
 
 @given(st.sampled_from(["n://{a}/{b}", "n://{a}{?b}", "{;a,b}", "{/a,b}", "{/a}{/b}", "x{#a}"]), TEXTS, TEXTS)
-def test_what_is_expanded_is_found_again(template: str, a: str, b: str) -> None:
+def test_expanded_uri_matches_its_template(template: str, a: str, b: str) -> None:
     # One of a kind as the marks go: in a fragment nothing is encoded that looks encoded already.
     values = {name: text.replace("%", "") or "x" for name, text in (("a", a), ("b", b)) if name in template}
     made = UriTemplate(template)
@@ -238,6 +238,6 @@ def test_what_is_expanded_is_found_again(template: str, a: str, b: str) -> None:
 
 
 @pytest.mark.parametrize("uri", ["-" * (MAX_URI - 1) + "/", "a-" * (MAX_URI // 2)])
-def test_no_uri_takes_long(uri: str) -> None:
+def test_matching_takes_linear_time(uri: str) -> None:
     """A matcher that tries every way to split the longest URI would not come back within the time a test has."""
     assert UriTemplate("{+a}-{+b}-{+c}-{+d}-{e}x").match(uri) is None

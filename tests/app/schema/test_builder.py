@@ -286,7 +286,7 @@ PAGE_OF_INT = {
         ),
     ],
 )
-def test_a_type_has_a_schema(annotation: Any, schema: dict[str, Any] | None) -> None:
+def test_schema_of_each_type(annotation: Any, schema: dict[str, Any] | None) -> None:
     if schema is None:
         schema = {"type": "array", "items": {"type": "integer", "exclusiveMinimum": 0}, "maxItems": 3}
     if annotation is Json:
@@ -296,7 +296,7 @@ def test_a_type_has_a_schema(annotation: Any, schema: dict[str, Any] | None) -> 
     Draft202012Validator.check_schema(found)
 
 
-def test_members_may_be_open() -> None:
+def test_open_class_allows_additional_members() -> None:
     schema, members = SchemaBuilder("it").members([], extra=Any)
     assert schema == {"type": "object"}
     assert members.convert({"a": [1]}) == {"a": [1]}
@@ -304,13 +304,13 @@ def test_members_may_be_open() -> None:
     assert SchemaBuilder("it").members([])[0] == {"type": "object", "additionalProperties": False}
 
 
-def test_generic_classes_have_a_definition_for_each_argument() -> None:
+def test_generic_class_gets_one_definition_per_argument() -> None:
     found = json_schema(Book)
     assert found["properties"] == {"pages": {"$ref": "#/$defs/Page_int"}, "notes": {"$ref": "#/$defs/Page_str"}}
     assert list(found["$defs"]) == ["Page_int", "Page_str"]
 
 
-def test_classes_of_one_name_get_different_definitions() -> None:
+def test_classes_with_equal_names_get_distinct_definitions() -> None:
     other: Any = other_point()
     found = json_schema(GenericAlias(tuple, (Point, other, Point)))
     assert found["prefixItems"] == [
@@ -321,22 +321,22 @@ def test_classes_of_one_name_get_different_definitions() -> None:
     assert found["$defs"]["Point_2"]["properties"] == {"z": INTEGER}
 
 
-def test_a_schema_may_be_changed_by_whoever_asked_for_it() -> None:
+def test_returned_schema_is_a_copy() -> None:
     json_schema(list[str])["items"]["title"] = "changed"
     assert json_schema(list[str]) == {"type": "array", "items": STRING}
 
 
-def test_a_schema_is_the_same_each_time() -> None:
+def test_schema_is_deterministic() -> None:
     assert repr(json_schema(Book)) == repr(json_schema(Book))
 
 
-def test_what_a_class_computes_is_written_but_not_read() -> None:
+def test_computed_members_are_encoded_but_not_decoded() -> None:
     assert "area" not in json_schema(Point)["properties"]
     assert json_schema(Point, output=True)["properties"]["area"] == INTEGER
     assert write(Point, Point(1)) == {"x": 1, "y": 0, "area": 0}
 
 
-def test_defaults_are_said_only_where_they_fit() -> None:
+def test_default_is_included_only_if_it_fits_its_type() -> None:
     class Defaults(NamedTuple):
         colour: Colour = Colour.RED
         text: str = None  # type: ignore[assignment]  # a careless default
@@ -375,18 +375,18 @@ def test_defaults_are_said_only_where_they_fit() -> None:
         (Annotated[int, Constraints(ge="a")], "ge='a' is not a finite number"),
     ],
 )
-def test_what_has_no_form_in_json_is_refused_with_advice(annotation: Any, advice: str) -> None:
+def test_type_without_json_form_is_refused_with_advice(annotation: Any, advice: str) -> None:
     with pytest.raises(TypeError) as caught:
         SchemaBuilder("it").plan(annotation)
     assert advice in str(caught.value)
     assert str(caught.value).startswith("it")
 
 
-def test_a_constructor_may_take_anything() -> None:
+def test_untyped_constructor_accepts_any_value() -> None:
     assert read(OwnWay, {"x": 1}).x == 1
 
 
-def test_models_keep_their_definitions_among_ours() -> None:
+def test_model_definitions_are_merged() -> None:
     found = json_schema(GenericAlias(tuple, (Person, Address, same_name(), Point, Person)))
     assert found["prefixItems"][0] == {"$ref": "#/$defs/Person"}
     assert found["prefixItems"][4] == {"$ref": "#/$defs/Person"}
@@ -395,7 +395,7 @@ def test_models_keep_their_definitions_among_ours() -> None:
     assert set(found["$defs"]) == {"Person", "Address", "Address_2", "Point"}
 
 
-def test_models_are_read_and_written() -> None:
+def test_model_round_trips() -> None:
     person = read(Person, {"home": {"street": "a"}})
     assert person == Person(home=Address(street="a"))
     assert write(Person, person) == {"home": {"street": "a"}, "friends": []}
@@ -428,7 +428,7 @@ def test_models_are_read_and_written() -> None:
         ),
     ],
 )
-def test_values_go_in_and_out(annotation: Any, said: Any, meant: Any) -> None:
+def test_value_round_trips(annotation: Any, said: Any, meant: Any) -> None:
     found = read(annotation, said)
     assert found == meant
     assert type(found) is type(meant)
@@ -446,13 +446,13 @@ def test_values_go_in_and_out(annotation: Any, said: Any, meant: Any) -> None:
         (Json, {"a": [1.5]}, None),
     ],
 )
-def test_what_does_not_fit_is_named(annotation: Any, value: Any, error: str | None) -> None:
+def test_mismatch_error_names_the_member(annotation: Any, value: Any, error: str | None) -> None:
     with pytest.raises(Fault) as caught:
         read(annotation, value)
     assert error is None or str(caught.value.as_invalid("x")) == error
 
 
-def test_any_value_is_written_as_what_it_is() -> None:
+def test_any_encodes_by_runtime_type() -> None:
     assert write(Any, {"a": {Colour.RED}}) == {"a": ["red"]}
     with pytest.raises(Fault):
         write(dict[str, Any], {"a": float("nan")})

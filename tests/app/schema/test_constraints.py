@@ -54,12 +54,12 @@ def problem(name: str, limit: Any, family: Family, value: Any, moment: type | No
         ("pattern", "^a+$", "string", "aa", "b", 'expected a string that matches ^a+$, got "b"'),
     ],
 )
-def test_a_rule_checks_values(name: str, limit: Any, family: Family, good: Any, bad: Any, reason: str) -> None:
+def test_constraint_checks_values(name: str, limit: Any, family: Family, good: Any, bad: Any, reason: str) -> None:
     assert problem(name, limit, family, good) is None
     assert problem(name, limit, family, bad) == reason
 
 
-def test_moments_are_compared_with_moments() -> None:
+def test_datetime_bounds_compare_datetimes() -> None:
     noon = datetime(2025, 6, 18, 12, tzinfo=UTC)
     assert problem("ge", noon, "moment", noon, datetime) is None
     assert problem("gt", noon, "moment", noon, datetime) == (
@@ -84,13 +84,13 @@ def test_moments_are_compared_with_moments() -> None:
         ("pattern", Matcher("x"), "string", {"pattern": "x"}),
     ],
 )
-def test_a_rule_becomes_a_keyword(name: str, limit: Any, family: Family, keywords: dict[str, Any]) -> None:
+def test_constraint_becomes_a_schema_keyword(name: str, limit: Any, family: Family, keywords: dict[str, Any]) -> None:
     made = rule(name, limit, family, None)
     assert made is not None
     assert made.keywords == keywords
 
 
-def test_no_keyword_bounds_a_moment() -> None:
+def test_datetime_bound_has_no_keyword() -> None:
     made = rule("le", date(2025, 1, 1), "moment", date)
     assert made is not None
     assert made.keywords == {}
@@ -106,7 +106,7 @@ def test_no_keyword_bounds_a_moment() -> None:
         ("pattern", Matcher("x"), "bytes"),
     ],
 )
-def test_a_constraint_that_does_not_apply_is_no_rule(name: str, limit: Any, family: Family | None) -> None:
+def test_inapplicable_constraint_is_ignored(name: str, limit: Any, family: Family | None) -> None:
     assert rule(name, limit, family, None) is None
 
 
@@ -129,12 +129,12 @@ def test_a_constraint_that_does_not_apply_is_no_rule(name: str, limit: Any, fami
         lambda: rule("ge", datetime(2025, 1, 1, tzinfo=UTC), "moment", date),
     ],
 )
-def test_limits_that_make_no_sense_are_refused(build: Callable[[], object]) -> None:
+def test_contradictory_limits_are_refused(build: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match="="):
         build()
 
 
-def test_constraints_of_other_libraries_are_found_by_their_attributes() -> None:
+def test_foreign_constraints_are_recognised_by_attributes() -> None:
     assert collect([at.Ge(1), at.Len(2, 5), at.Interval(gt=1, le=4), at.MultipleOf(3)]) == [
         ("ge", 1),
         ("min_length", 2),
@@ -148,7 +148,7 @@ def test_constraints_of_other_libraries_are_found_by_their_attributes() -> None:
     assert (name, limit.pattern) == ("pattern", "a")
 
 
-def test_what_is_no_constraint_is_left_alone() -> None:
+def test_unknown_annotation_is_ignored() -> None:
     assert collect(["a description", str, at.Ge, at.Predicate(str.islower), object()]) == []
 
 
@@ -161,9 +161,9 @@ def test_what_is_no_constraint_is_left_alone() -> None:
         ([], None),
     ],
 )
-def test_a_description_is_a_string_or_what_documents(metadata: list[Any], description: str | None) -> None:
+def test_description_from_a_string_or_doc(metadata: list[Any], description: str | None) -> None:
     assert description_of(metadata) == description
 
 
-def test_constraints_show_what_they_limit() -> None:
+def test_constraint_repr_shows_its_limits() -> None:
     assert repr(Constraints(ge=1, pattern="x")) == "Constraints(ge=1, pattern='x')"

@@ -50,34 +50,34 @@ def test_members_are_converted_by_name() -> None:
         ({"c": 1}, 'x: unknown member "c"; the members are a, b; missing: a'),
     ],
 )
-def test_members_that_do_not_fit_are_named(value: dict[str, Any], error: str) -> None:
+def test_mismatched_member_is_named(value: dict[str, Any], error: str) -> None:
     assert refused(ObjectConverter({"a": INTEGER, "b": TEXT}, ["a"]).convert, value) == error
 
 
-def test_all_missing_members_are_named() -> None:
+def test_every_missing_member_is_named() -> None:
     assert refused(ObjectConverter({"a": TEXT, "b": TEXT}, ["a", "b"]).convert, {}) == "x: missing members a, b"
 
 
-def test_where_there_are_no_members_the_error_says_so() -> None:
+def test_error_for_an_empty_object_says_no_members() -> None:
     assert (
         refused(ObjectConverter({}, [], noun="argument").convert, {"a": 1})
         == 'x: unknown argument "a"; there are no arguments'
     )
 
 
-def test_names_that_somebody_else_chose_are_cut() -> None:
+def test_long_foreign_names_are_truncated() -> None:
     error = refused(ObjectConverter({}, []).convert, {f"{n}{'x' * 1000}": 1 for n in range(9)})
     assert len(error) < 500
     assert error.endswith("… and 4 more; there are no members".replace("… and", '…" and'))
 
 
-def test_extra_members_have_a_plan_of_their_own() -> None:
+def test_extra_members_use_their_own_converter() -> None:
     members = ObjectConverter({"a": INTEGER}, [], extra=TEXT)
     assert members.convert({"a": 1, "b": "x"}) == {"a": 1, "b": "x"}
     assert refused(members.convert, {"b": 1}) == "x.b: expected a string, got 1"
 
 
-def test_an_array_is_converted_item_by_item() -> None:
+def test_array_is_converted_item_by_item() -> None:
     assert array(INTEGER)([1, 2]) == [1, 2]
     assert array(doubled(0), tuple)([1, 2]) == (2, 4)
 
@@ -90,11 +90,11 @@ def test_an_array_is_converted_item_by_item() -> None:
         ([1, "2"], 'x[1]: expected an integer, got "2"'),
     ],
 )
-def test_an_array_that_does_not_fit_is_refused(value: Any, error: str) -> None:
+def test_mismatched_array_is_refused(value: Any, error: str) -> None:
     assert refused(array(INTEGER), value) == error
 
 
-def test_any_array_may_be_written() -> None:
+def test_any_sequence_is_encoded_as_an_array() -> None:
     convert = from_any_array(array(INTEGER), ordered=False)
     assert convert([1]) == convert((1,)) == convert({1}) == convert(range(1, 2)) == [1]
     assert convert(frozenset([2, 1])) == [1, 2]
@@ -104,11 +104,11 @@ def test_any_array_may_be_written() -> None:
 
 
 @pytest.mark.parametrize("value", ["ab", b"ab", 5])
-def test_text_is_no_array(value: Any) -> None:
+def test_str_is_not_an_array(value: Any) -> None:
     assert refused(from_any_array(array(TEXT), ordered=False), value).startswith("x: expected an array")
 
 
-def test_a_set_has_different_items() -> None:
+def test_set_with_duplicates_is_refused() -> None:
     convert = array(INTEGER, all_different(frozenset))
     assert convert([1, 2]) == frozenset([1, 2])
     assert refused(convert, [1, 1]) == "x: expected items that are all different"
@@ -116,7 +116,7 @@ def test_a_set_has_different_items() -> None:
     assert refused(lists, [[1]]) == "x: expected items that can be told apart, got arrays or objects"
 
 
-def test_a_fixed_array_has_a_plan_for_each_place() -> None:
+def test_fixed_tuple_has_one_converter_per_position() -> None:
     convert = fixed_array([INTEGER, TEXT], tuple)
     assert convert([1, "a"]) == (1, "a")
     assert refused(convert, "ab") == 'x: expected an array, got "ab"'
@@ -124,7 +124,7 @@ def test_a_fixed_array_has_a_plan_for_each_place() -> None:
     assert refused(convert, [1, 2]) == "x[1]: expected a string, got 2"
 
 
-def test_a_mapping_converts_names_and_values() -> None:
+def test_mapping_converts_keys_and_values() -> None:
     _, colour = choice([("red", Colour.RED)], output=False)
     convert = mapping(Converter("a colour", {}, colour), doubled(1))
     assert convert({"red": 1}) == {Colour.RED: 2}
@@ -134,14 +134,14 @@ def test_a_mapping_converts_names_and_values() -> None:
     assert mapping(TEXT, INTEGER)({"a": 1}) == {"a": 1}
 
 
-def test_a_record_is_read() -> None:
+def test_record_is_decoded() -> None:
     convert = record_reader(ObjectConverter({"left": INTEGER, "right": INTEGER}, ["left"]), Pair)
     assert convert({"left": 1, "right": 2}).other == 2
     assert refused(convert, [1]) == "x: expected an object, got an array"
     assert refused(convert, {"left": -1}) == "x: left is negative"
 
 
-def test_a_record_is_written() -> None:
+def test_record_is_encoded() -> None:
     members = ObjectConverter({"left": INTEGER, "right": INTEGER}, ["left"])
     convert = record_writer(members, [("left", "left"), ("right", "other")], Pair)
     assert convert(Pair(1, 2)) == {"left": 1, "right": 2}
@@ -150,7 +150,7 @@ def test_a_record_is_written() -> None:
     assert refused(record_writer(members, [], None), 5) == "x: expected a mapping, got 5"
 
 
-def test_a_choice_reads_values() -> None:
+def test_literal_decodes_its_values() -> None:
     what, convert = choice([("a", "a"), (1, 1), (True, True), (None, None)], output=False)
     assert what == 'one of "a", 1, true, null'
     values: list[Any] = ["a", 1, 1.0, True, None]
@@ -162,11 +162,11 @@ def test_a_choice_reads_values() -> None:
         assert refused(convert, value).startswith(f"x: expected {what}, got ")
 
 
-def test_a_choice_of_one_is_just_that() -> None:
+def test_literal_of_one_value_is_a_const() -> None:
     assert choice([("a", "a")], output=False)[0] == '"a"'
 
 
-def test_a_choice_writes_members_and_their_values() -> None:
+def test_enum_encodes_members_and_values() -> None:
     _, convert = choice([(member.value, member) for member in Colour], output=True)
     assert convert(Colour.RED) == "red"
     assert type(convert(Colour.RED)) is str
@@ -178,7 +178,7 @@ def rules(**limits: Any) -> list[Rule]:
     return [made for name, limit in limits.items() if (made := rule(name, limit, "number", None)) is not None]
 
 
-def test_constraints_are_checked_after_reading_and_before_writing() -> None:
+def test_constraints_apply_after_decoding_and_before_encoding() -> None:
     reading = constrained(doubled(0), rules(le=10), output=False)
     assert reading.convert(5) == 10
     assert refused(reading.convert, 6) == "x: expected a value at most 10, got 12"
@@ -187,7 +187,7 @@ def test_constraints_are_checked_after_reading_and_before_writing() -> None:
     assert refused(writing.convert, 6) == "x: expected a value at most 5, got 6"
 
 
-def test_constraints_become_keywords_and_a_second_one_of_a_kind_stands_beside() -> None:
+def test_repeated_constraint_becomes_an_all_of() -> None:
     found = constrained(INTEGER, [*rules(ge=1, le=5), *rules(ge=2), *rules(ge=3)], output=False)
     assert found.schema == {
         "is": "an integer",
@@ -198,7 +198,7 @@ def test_constraints_become_keywords_and_a_second_one_of_a_kind_stands_beside() 
     assert found.as_is == frozenset()
 
 
-def test_a_plan_may_have_another_schema_or_do_what_another_does() -> None:
+def test_converter_with_another_schema_or_delegate() -> None:
     assert TEXT.with_schema({"x": 1}).schema == {"x": 1}
     assert TEXT.with_schema({}).convert("a") == "a"
     plan = doubled(0)

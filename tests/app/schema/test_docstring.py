@@ -85,23 +85,23 @@ SPHINX = """Find notes.
     ],
     ids=["google", "numpy", "sphinx"],
 )
-def test_parameters_are_found_in_three_styles(text: str, parameters: dict[str, str]) -> None:
+def test_parameters_in_three_docstring_styles(text: str, parameters: dict[str, str]) -> None:
     parsed = parse_docstring(text)
     assert parsed.parameters == parameters
     assert parsed.summary == "Find notes."
 
 
-def test_the_description_is_all_text_before_the_first_section() -> None:
+def test_description_is_the_text_before_the_first_section() -> None:
     assert parse_docstring(GOOGLE).description == "Find notes.\n\nLooks in titles first,\nthen in bodies."
     assert parse_docstring(SPHINX).description == "Find notes."
 
 
-def test_the_summary_is_the_first_paragraph_on_one_line() -> None:
+def test_summary_is_the_first_paragraph_on_one_line() -> None:
     assert parse_docstring("One\n    two.\n\n    Three.").summary == "One two."
 
 
 @pytest.mark.parametrize("text", [None, "", "   \n  "])
-def test_no_text_says_nothing(text: str | None) -> None:
+def test_empty_docstring_has_no_description(text: str | None) -> None:
     parsed = parse_docstring(text)
     assert (parsed.summary, parsed.description, parsed.parameters) == (None, None, {})
 
@@ -116,21 +116,21 @@ def test_no_text_says_nothing(text: str | None) -> None:
         "Time is 12:30: noon",
     ],
 )
-def test_what_only_looks_like_a_section_is_text(text: str) -> None:
+def test_section_lookalike_is_text(text: str) -> None:
     assert parse_docstring(text).description == text
 
 
-def test_a_section_without_free_text_before_it() -> None:
+def test_section_without_text_before_it() -> None:
     parsed = parse_docstring("Args:\n    a: one\n    a: two\n\n\nEnd.")
     assert parsed.description is None
     assert parsed.parameters == {"a": "one"}
 
 
-def test_an_empty_section_at_the_end() -> None:
+def test_empty_section_at_the_end() -> None:
     assert parse_docstring("Text.\n\nArgs:").parameters == {}
 
 
 @given(st.text(alphabet=st.sampled_from(" \n:-*(),aArgsParmet")))
-def test_any_text_will_do(text: str) -> None:
+def test_any_text_is_parsed(text: str) -> None:
     parsed = parse_docstring(text)
     assert all(name.isidentifier() and description for name, description in parsed.parameters.items())

@@ -24,7 +24,7 @@ from mcpio.app.schema.faults import Fault, expected, path_text, shown
         (b"x", "a value of type bytes"),
     ],
 )
-def test_values_are_shown_in_the_words_of_json(value: Any, text: str) -> None:
+def test_values_are_shown_as_json(value: Any, text: str) -> None:
     assert shown(value) == text
 
 
@@ -40,11 +40,11 @@ def test_values_are_shown_in_the_words_of_json(value: Any, text: str) -> None:
         ("", [], ""),
     ],
 )
-def test_a_path_leads_to_the_place(root: str, steps: list[str | int], text: str) -> None:
+def test_path_names_the_position(root: str, steps: list[str | int], text: str) -> None:
     assert path_text(root, steps) == text
 
 
-def test_a_fault_collects_its_path_on_the_way_out() -> None:
+def test_fault_collects_its_path_while_propagating() -> None:
     fault = Fault("too small", "size")
     fault.steps.append(2)
     fault.steps.append("items")
@@ -53,5 +53,5 @@ def test_a_fault_collects_its_path_on_the_way_out() -> None:
     assert str(error) == "arguments.items[2].size: too small"
 
 
-def test_a_fault_says_what_was_expected_and_what_was_there() -> None:
+def test_fault_names_expected_and_actual_value() -> None:
     assert expected("an integer", "5").reason == 'expected an integer, got "5"'

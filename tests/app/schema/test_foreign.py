@@ -55,7 +55,7 @@ def _forget_registrations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "_registered", list(foreign._registered))
 
 
-def test_a_registered_type_is_known_until_then_not() -> None:
+def test_type_is_unknown_until_registered() -> None:
     assert foreign_for(Version) is None
     versions = Versions()
     register_type(versions)
@@ -63,14 +63,14 @@ def test_a_registered_type_is_known_until_then_not() -> None:
     assert foreign_for(int) is None
 
 
-def test_the_last_registration_is_asked_first() -> None:
+def test_latest_registration_wins() -> None:
     first, second = Versions(), Versions()
     register_type(first)
     register_type(second)
     assert foreign_for(Version) is second
 
 
-def test_what_a_type_refuses_is_a_fault() -> None:
+def test_exception_of_a_foreign_type_becomes_a_fault() -> None:
     versions = Versions()
     assert read_foreign(versions, Version, "1").text == "1"
     assert write_foreign(versions, Version, Version("1")) == "1"
@@ -80,7 +80,7 @@ def test_what_a_type_refuses_is_a_fault() -> None:
         write_foreign(versions, Version, Version(""))
 
 
-def test_models_are_known_by_their_methods() -> None:
+def test_models_are_recognised_by_their_methods() -> None:
     models = foreign_for(Model)
     assert models is not None
     assert models.schema(Model, output=False)["properties"]["theSize"] == {"title": "Thesize", "type": "integer"}
@@ -89,7 +89,7 @@ def test_models_are_known_by_their_methods() -> None:
     assert write_foreign(models, Model, Model(theSize=1)) == {"theSize": 1, "names": []}
 
 
-def test_a_dictionary_may_stand_for_a_model() -> None:
+def test_dict_is_encoded_as_its_model() -> None:
     models = foreign_for(Model)
     assert models is not None
     assert write_foreign(models, Model, {"theSize": 1}) == {"theSize": 1, "names": []}
@@ -105,7 +105,7 @@ def test_a_dictionary_may_stand_for_a_model() -> None:
         (Loose, {}, "x", "never fits"),
     ],
 )
-def test_a_models_fault_has_its_path(kind: Any, value: Any, path: str, reason: str) -> None:
+def test_fault_of_a_model_has_its_path(kind: Any, value: Any, path: str, reason: str) -> None:
     models = foreign_for(kind)
     assert models is not None
     with pytest.raises(Fault) as caught:

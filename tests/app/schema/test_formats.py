@@ -20,7 +20,7 @@ from mcpio.app.schema.faults import Fault
         ("unknown", "anything", None),
     ],
 )
-def test_a_text_of_a_format(name: str, good: str, bad: str | None) -> None:
+def test_text_in_each_format(name: str, good: str, bad: str | None) -> None:
     check_format(name, good)
     if bad is not None:
         with pytest.raises(Fault):

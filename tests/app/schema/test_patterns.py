@@ -78,7 +78,7 @@ REFUSED = [r"^(a+)\1$", r"^(?:(?=a*b)a)*$", r"^(?:a|(?!b*c)b)+$", r"^(?:a(?<=aa)
 
 @pytest.mark.req("SCHEMA-06")
 @pytest.mark.parametrize("pattern", LINEAR)
-def test_re_runs_what_the_next_character_decides(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deterministic_pattern_runs_in_re(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
     check_linear(pattern)
     for text in ("", "a", "foo", "abc-def", "https://x/y", "a\nb", "2025-06-18", "Password1"):
@@ -87,7 +87,7 @@ def test_re_runs_what_the_next_character_decides(pattern: str, monkeypatch: pyte
 
 @pytest.mark.req("SCHEMA-06")
 @pytest.mark.parametrize("pattern", SLOW)
-def test_re2_runs_what_re_may_be_slow_for(pattern: str) -> None:
+def test_backtracking_pattern_runs_in_re2(pattern: str) -> None:
     with pytest.raises(ValueError, match="can take more than linear time: anchor it with"):
         check_linear(pattern)
     matcher = Matcher(pattern)
@@ -98,25 +98,25 @@ def test_re2_runs_what_re_may_be_slow_for(pattern: str) -> None:
 
 @pytest.mark.req("SCHEMA-06")
 @pytest.mark.parametrize("pattern", SLOW)
-def test_without_re2_a_slow_pattern_is_refused(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backtracking_pattern_without_re2_is_refused(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises(ValueError, match=r"can take more than linear time: .*; or install mcpio\[re2\]"):
         Matcher(pattern)
 
 
 @pytest.mark.parametrize("pattern", REFUSED)
-def test_a_slow_pattern_that_re2_cannot_run_is_refused(pattern: str) -> None:
+def test_backtracking_pattern_unsupported_by_re2_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"can take more than linear time: .*; RE2 cannot run it either: "):
         Matcher(pattern)
 
 
-def test_flags_of_a_compiled_pattern_hold_in_both_engines() -> None:
+def test_flags_of_a_compiled_pattern_apply_in_both_engines() -> None:
     assert Matcher(re.compile("^a.c$", re.IGNORECASE | re.DOTALL)).found_in("A\nC")
     assert Matcher(re.compile("^(a+)+.c$", re.IGNORECASE | re.DOTALL | re.MULTILINE)).found_in("x\nAA\nC\nx")
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{2,1}", 5, b"a", re.compile(b"a"), None])
-def test_what_is_no_pattern_of_text_is_refused(pattern: Any) -> None:
+def test_bytes_pattern_is_refused(pattern: Any) -> None:
     with pytest.raises(ValueError, match=r"is (?:not )?a regular expression"):
         Matcher(pattern)
 
@@ -144,7 +144,7 @@ def patterns() -> st.SearchStrategy[str]:
 
 @pytest.mark.req("SCHEMA-06")
 @given(patterns(), st.text("abkK\n-", min_size=1, max_size=4), st.text("ab!\n", max_size=2))
-def test_a_pattern_taken_for_linear_needs_few_steps(pattern: str, part: str, end: str) -> None:
+def test_pattern_judged_linear_needs_few_steps(pattern: str, part: str, end: str) -> None:
     try:
         check_linear(pattern)
     except ValueError:

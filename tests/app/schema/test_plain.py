@@ -78,7 +78,7 @@ class Name(str):
         (Model(when=date(2025, 1, 2)), {"when": "2025-01-02"}),
     ],
 )
-def test_a_value_is_said_as_what_it_is(value: Any, said: Any) -> None:
+def test_value_is_encoded_by_its_runtime_type(value: Any, said: Any) -> None:
     found = to_json(value)
     assert found == said
     assert type(found) is type(said)
@@ -96,18 +96,18 @@ def test_a_value_is_said_as_what_it_is(value: Any, said: Any) -> None:
         ([1, 2j], "[1]", "a value of type complex has no form in JSON"),
     ],
 )
-def test_the_place_of_what_cannot_be_said_is_named(value: Any, path: str, reason: str) -> None:
+def test_path_of_an_unencodable_value_is_named(value: Any, path: str, reason: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         to_json(value)
     assert (caught.value.path, caught.value.reason) == (path, reason)
 
 
-def test_what_contains_itself_cannot_be_said() -> None:
+def test_cyclic_value_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(InvalidMessage, match="nested too deeply, or contains itself"):
         to_json(endless)
 
 
-def test_a_set_without_an_order_is_said_in_any() -> None:
+def test_unordered_set_is_encoded_in_any_order() -> None:
     assert sorted(map(str, in_order({1, "a"}))) == ["1", "a"]

@@ -105,46 +105,46 @@ def facts(kind: Any) -> dict[str, tuple[Any, bool, Any]]:
         (Pair, {"left": (int, True, NO_DEFAULT), "right": (str, False, "r")}),
     ],
 )
-def test_members_are_known_with_type_and_default(kind: Any, expected: dict[str, Any]) -> None:
+def test_members_have_type_and_default(kind: Any, expected: dict[str, Any]) -> None:
     assert facts(kind) == expected
 
 
-def test_a_private_attribute_has_a_public_name() -> None:
+def test_private_attribute_uses_its_init_name() -> None:
     assert {each.name: each.attribute for each in record(Note).fields}["owner"] == "_owner"
 
 
 @pytest.mark.parametrize(("kind", "computed"), [(Note, "length"), (Point, "norm")])
-def test_what_a_class_sets_itself_is_marked(kind: Any, computed: str) -> None:
+def test_non_init_attribute_is_marked(kind: Any, computed: str) -> None:
     assert [each.name for each in record(kind).fields if each.computed] == [computed]
 
 
-def test_values_are_made_from_members() -> None:
+def test_instance_is_made_from_members() -> None:
     assert record(Note).make(text="a", owner="b") == Note("a", "b")
     assert record(Movie).make(title="a") == {"title": "a"}
     assert record(Pair).make(left=1) == Pair(1)
 
 
-def test_a_docstring_describes_the_class_and_its_members() -> None:
+def test_docstring_describes_class_and_members() -> None:
     found = record(Note)
     assert found.description == "One note."
     assert [each.description for each in found.fields] == ["what it says", None, None, None]
 
 
 @pytest.mark.parametrize("kind", [Point, Pair, Movie, Old])
-def test_a_generated_docstring_says_nothing(kind: Any) -> None:
+def test_generated_docstring_is_ignored(kind: Any) -> None:
     assert record(kind).description is None
 
 
-def test_a_dataclass_may_be_documented() -> None:
+def test_dataclass_docstring_is_used() -> None:
     assert record(Documented).description == "A place."
 
 
 @pytest.mark.parametrize("kind", [int, dict, tuple, object, list[int], "Note", 5])
-def test_other_types_are_no_records(kind: Any) -> None:
+def test_other_types_are_not_records(kind: Any) -> None:
     assert record_for(kind, {}) is None
 
 
-def test_a_class_inside_a_function_finds_itself_and_what_it_is_told() -> None:
+def test_local_class_resolves_itself_and_given_names() -> None:
     class Leaf(NamedTuple):
         size: int
 
@@ -158,7 +158,7 @@ def test_a_class_inside_a_function_finds_itself_and_what_it_is_told() -> None:
     assert [each.annotation for each in found.fields] == [Leaf, list[Tree]]
 
 
-def test_an_unknown_name_is_an_error() -> None:
+def test_unknown_name_in_an_annotation_raises() -> None:
     with pytest.raises(NameError, match="Missing"):
         record_for(Unresolved, {})
 
@@ -173,11 +173,11 @@ def test_an_unknown_name_is_an_error() -> None:
         (tuple, None),
     ],
 )
-def test_attributes_are_known_without_their_types(kind: type, attributes: Any) -> None:
+def test_attributes_are_listed_without_resolving_types(kind: type, attributes: Any) -> None:
     assert attributes_of(kind) == attributes
 
 
-def test_the_protocols_own_classes_are_told_apart() -> None:
+def test_protocol_payload_classes_are_recognised() -> None:
     mine = type("Mine", (TextContent,), {})
     assert is_payload(TextContent)
     assert is_payload(mine)
@@ -185,6 +185,6 @@ def test_the_protocols_own_classes_are_told_apart() -> None:
     assert not is_payload(list[TextContent])
 
 
-def test_annotations_that_are_text_are_evaluated() -> None:
+def test_string_annotations_are_evaluated() -> None:
     found = evaluate({"a": "list[Local]", "b": int, "c": list["int"]}, {"int": int}, {"Local": Note})
     assert found == {"a": list[Note], "b": int, "c": list[int]}

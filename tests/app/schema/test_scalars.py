@@ -66,7 +66,7 @@ def write(kind: Any, value: Any) -> Any:
         (Decimal, 10**400, Decimal(10**400)),
     ],
 )
-def test_a_value_is_read(kind: Any, said: Any, meant: Any) -> None:
+def test_scalar_is_decoded(kind: Any, said: Any, meant: Any) -> None:
     found = read(kind, said)
     assert found == meant
     assert type(found) is type(meant)
@@ -107,7 +107,7 @@ def test_a_value_is_read(kind: Any, said: Any, meant: Any) -> None:
         (Decimal, float("nan"), "expected a decimal number"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_a_reason(kind: Any, said: Any, reason: str) -> None:
+def test_mismatched_scalar_is_refused_with_a_reason(kind: Any, said: Any, reason: str) -> None:
     with pytest.raises(Fault) as caught:
         read(kind, said)
     assert caught.value.reason.startswith(reason)
@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused_with_a_reason(kind: Any, said: Any, reason
         (Decimal, Decimal("1E+3"), "1000"),
     ],
 )
-def test_a_value_is_written(kind: Any, meant: Any, said: Any) -> None:
+def test_scalar_is_encoded(kind: Any, meant: Any, said: Any) -> None:
     found = write(kind, meant)
     assert found == said
     assert type(found) is type(said)
@@ -150,18 +150,18 @@ def test_a_value_is_written(kind: Any, meant: Any, said: Any) -> None:
         (Decimal, 5, "expected a finite Decimal, got 5"),
     ],
 )
-def test_what_cannot_be_said_is_refused(kind: Any, meant: Any, reason: str) -> None:
+def test_unencodable_scalar_is_refused(kind: Any, meant: Any, reason: str) -> None:
     with pytest.raises(Fault) as caught:
         write(kind, meant)
     assert caught.value.reason.startswith(reason)
 
 
 @pytest.mark.parametrize("kind", [list, object, Colour, Celsius, 5, "str", list[int]])
-def test_other_types_are_no_scalars(kind: Any) -> None:
+def test_other_types_are_not_scalars(kind: Any) -> None:
     assert scalar_for(kind) is None
 
 
-def test_a_class_is_known_by_its_name_alone() -> None:
+def test_class_is_recognised_by_name_without_import() -> None:
     lookalike = type("UUID", (), {"__module__": "uuid", "__qualname__": "UUID"})
     assert known(lookalike).schema == {"type": "string", "format": "uuid"}
     assert known(UUID) is known(UUID)
@@ -176,5 +176,5 @@ def test_a_class_is_known_by_its_name_alone() -> None:
         st.decimals(allow_nan=False, allow_infinity=False, places=3),
     )
 )
-def test_what_is_written_is_read_back(value: Any) -> None:
+def test_scalar_round_trips(value: Any) -> None:
     assert read(type(value), write(type(value), value)) == value

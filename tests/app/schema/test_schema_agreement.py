@@ -79,7 +79,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=300)
 @given(st.data())
-def test_what_the_schema_allows_is_accepted_and_nothing_else(data: st.DataObject) -> None:
+def test_converter_accepts_exactly_what_the_schema_allows(data: st.DataObject) -> None:
     annotation, fitting = data.draw(TYPES)
     value = data.draw(fitting | VALUES)
     planner = SchemaBuilder("it")

@@ -126,14 +126,14 @@ def test_arguments_have_an_object_schema() -> None:
     assert binder.return_annotation == dict[str, int]
 
 
-def test_a_function_without_arguments_takes_none() -> None:
+def test_function_without_parameters_refuses_arguments() -> None:
     binder = Binder(nothing)
     assert binder.input_schema == {"type": "object", "additionalProperties": False}
     assert binder.bind({}) == {}
     assert binder.return_annotation is type(None)
 
 
-def test_the_docstring_describes_function_and_parameters() -> None:
+def test_docstring_describes_function_and_parameters() -> None:
     binder = Binder(echo)
     assert binder.summary == "Say it again."
     assert binder.description == "Say it again.\n\nWord for word."
@@ -143,7 +143,7 @@ def test_the_docstring_describes_function_and_parameters() -> None:
     assert Binder(nothing).description is None
 
 
-def test_arguments_are_bound_to_the_annotated_types() -> None:
+def test_arguments_are_converted_to_annotated_types() -> None:
     bound = Binder(search).bind({"query": "x", "items": [{"name": "a"}], "since": "2025-01-02", "untyped": [1]})
     assert bound == {"query": "x", "items": [Item("a")], "since": date(2025, 1, 2), "untyped": [1]}
 
@@ -160,7 +160,7 @@ def test_arguments_are_bound_to_the_annotated_types() -> None:
         (open_ended, {"first": 1, "more": "x"}, 'arguments.more: expected a number, got "x"'),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_path(
+def test_mismatched_argument_is_refused_with_its_path(
     function: Callable[..., Any], arguments: dict[str, Any], error: str
 ) -> None:
     with pytest.raises(InvalidMessage) as caught:
@@ -168,14 +168,14 @@ def test_what_does_not_fit_is_refused_with_its_path(
     assert str(caught.value) == error
 
 
-def test_other_names_go_to_the_keywords() -> None:
+def test_unknown_names_go_to_var_keywords() -> None:
     binder = Binder(open_ended)
     assert binder.input_schema["additionalProperties"] == {"type": "number"}
     assert binder.bind({"first": 1, "second": 2}) == {"first": 1, "second": 2.0}
 
 
 @pytest.mark.parametrize("bind", [Binder(nest).bind, Binder(nest).bind_text], ids=["json", "text"])
-def test_nesting_without_end_is_refused(bind: Callable[[Any], Any]) -> None:
+def test_unbounded_nesting_is_refused(bind: Callable[[Any], Any]) -> None:
     assert bind({"value": nested(50)})
     with pytest.raises(InvalidMessage, match="arguments: nested too deeply"):
         bind({"value": nested(5000)})
@@ -198,7 +198,7 @@ def test_nesting_without_end_is_refused(bind: Callable[[Any], Any]) -> None:
         (Any, "5", "5"),
     ],
 )
-def test_text_is_read_as_json_where_it_does_not_fit(annotation: Any, text: Any, value: Any) -> None:
+def test_mismatched_str_argument_is_parsed_as_json(annotation: Any, text: Any, value: Any) -> None:
     def function(it: Any) -> None:
         pass
 
@@ -213,7 +213,7 @@ def test_text_is_read_as_json_where_it_does_not_fit(annotation: Any, text: Any, 
         ('"5"', 'arguments.limit: expected an integer, got "5"'),
     ],
 )
-def test_text_that_does_not_fit_is_refused(text: str, error: str) -> None:
+def test_mismatched_str_argument_is_refused(text: str, error: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         Binder(search).bind_text({"query": "x", "items": "[]", "limit": text})
     assert str(caught.value) == error
@@ -249,21 +249,21 @@ def quoted(ctx: "Context[int]", size: int) -> None:  # noqa: UP037 - text within
 
 
 @pytest.mark.parametrize("function", [plain, optional, marked, unresolved, generic, quoted])
-def test_the_context_is_no_argument(function: Callable[..., Any]) -> None:
+def test_context_parameter_is_not_in_the_schema(function: Callable[..., Any]) -> None:
     binder = Binder(function, context=Context)
     assert binder.context_parameter == "ctx"
     assert list(binder.input_schema["properties"]) == ["size"]
     assert binder.bind({"size": 1}) == {"size": 1}
 
 
-def test_without_a_context_there_is_no_such_parameter() -> None:
+def test_function_without_context_has_no_context_parameter() -> None:
     assert Binder(echo, context=Context).context_parameter is None
 
 
 # Other callables.
 
 
-def test_objects_methods_and_wrapped_functions_are_bound() -> None:
+def test_methods_callables_and_wrapped_functions_are_bound() -> None:
     tool = Tool()
     for function in (tool, tool.method, wrapping(tool.method), functools.partial(tool.method)):
         assert Binder(function).bind({"size": 1}) == {"size": 1}
@@ -272,12 +272,12 @@ def test_objects_methods_and_wrapped_functions_are_bound() -> None:
     assert Binder(functools.partial(echo)).name == "echo"
 
 
-def test_a_partial_keeps_what_is_left() -> None:
+def test_partial_keeps_its_remaining_parameters() -> None:
     binder = Binder(functools.partial(search, items=[]))
     assert binder.input_schema["required"] == ["query"]
 
 
-def test_names_in_a_function_can_be_given() -> None:
+def test_local_names_can_be_passed() -> None:
     class Local:
         pass
 
@@ -344,13 +344,13 @@ broken.__annotations__["what"] = "1 +"
         (dict, "dict(): no signature found for builtin type <class 'dict'>; wrap it in a function"),
     ],
 )
-def test_what_cannot_be_called_by_name_is_refused_with_advice(function: Callable[..., Any], error: str) -> None:
+def test_positional_only_function_is_refused_with_advice(function: Callable[..., Any], error: str) -> None:
     with pytest.raises(TypeError) as caught:
         Binder(function, context=Context)
     assert str(caught.value).startswith(error)
 
 
-def test_simple_functions_need_no_converter_library() -> None:
+def test_simple_function_loads_no_converter_library() -> None:
     """Nothing that only some types need is imported for the others (P13)."""
     program = (
         "import sys; from mcpio.app.schema.signature import Binder\n"

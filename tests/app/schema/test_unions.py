@@ -48,7 +48,7 @@ class Words:
     values: list[str]
 
 
-def test_a_union_takes_the_first_that_fits() -> None:
+def test_union_takes_the_first_alternative_that_fits() -> None:
     convert, as_is, kinds = union([INTEGER, TEXT])
     assert convert(1) == 1
     assert convert("a") == "a"
@@ -57,20 +57,20 @@ def test_a_union_takes_the_first_that_fits() -> None:
     assert refused(convert, None) == "x: expected an integer or a string, got null"
 
 
-def test_a_number_goes_to_the_plan_that_takes_it_unchanged() -> None:
+def test_number_prefers_the_exact_alternative() -> None:
     convert, as_is, _ = union([doubled(0), INTEGER])
     assert convert(5) == 5
     assert as_is == {int}
 
 
-def test_other_values_go_in_order() -> None:
+def test_other_values_are_tried_in_order() -> None:
     shout = Converter("loud", {}, str.upper, kinds=frozenset([str]))
     convert, as_is, _ = union([shout, TEXT])
     assert convert("a") == "A"
     assert as_is == frozenset()
 
 
-def test_where_only_trying_tells_all_are_tried() -> None:
+def test_ambiguous_value_tries_all_alternatives() -> None:
     convert, _, kinds = union([strictly(int, "an integer", only_trying=True), strictly(str, "a string")])
     assert kinds is None
     assert convert("a") == "a"
@@ -79,12 +79,12 @@ def test_where_only_trying_tells_all_are_tried() -> None:
     assert refused(tried, None) == "x: expected an integer or a list, got null"
 
 
-def test_the_reasons_of_all_alternatives_are_given() -> None:
+def test_error_gives_the_reason_of_each_alternative() -> None:
     convert, _, _ = union([doubled(5), doubled(9)])
     assert refused(convert, 1) == "x: fits no alternative: from 5: 1 is below 5; from 9: 1 is below 9"
 
 
-def test_the_reason_of_the_only_alternative_has_its_path() -> None:
+def test_error_of_a_single_alternative_keeps_its_path() -> None:
     convert, _, _ = union([Converter("a list", {}, array(INTEGER), kinds=frozenset([list])), TEXT])
     assert refused(convert, ["a"]) == 'x[0]: expected an integer, got "a"'
 
@@ -96,20 +96,20 @@ def read(annotation: Any, value: Any) -> Any:
     return SchemaBuilder("it").plan(annotation).convert(value)
 
 
-def test_a_tag_tells_classes_apart() -> None:
+def test_tag_selects_the_class() -> None:
     assert read(Cat | Dog, {"lives": "many", "kind": "dog"}) == Dog("dog", "many")
     assert refused(SchemaBuilder("it").plan(Cat | Dog).convert, {"kind": "dog", "lives": 5}) == (
         "x.lives: expected a string, got 5"
     )
 
 
-def test_where_no_tag_fits_all_reasons_are_given() -> None:
+def test_unknown_tag_error_gives_all_reasons() -> None:
     assert refused(SchemaBuilder("it").plan(Cat | Dog).convert, {"kind": "cow", "lives": 5}) == (
         'x: fits no alternative: Cat: kind: expected "cat", got "cow"; Dog: kind: expected "dog", got "cow"'
     )
 
 
-def test_without_a_tag_every_class_is_tried() -> None:
+def test_untagged_classes_are_all_tried() -> None:
     assert read(Cat | Numbers, {"below": None, "values": [1]}) == Numbers(None, [1])
     assert refused(SchemaBuilder("it").plan(Cat | Numbers).convert, {"values": ["a"], "below": None}).startswith(
         'x: fits no alternative: Cat: unknown member "values", "below"; the members are kind, lives; missing: kind'
@@ -131,12 +131,12 @@ def expression(depth: int, op: str) -> Any:
 
 
 @pytest.mark.parametrize("op", ["add", "multiply"])
-def test_a_tag_at_the_end_does_not_multiply_the_work(op: str) -> None:
+def test_late_tag_does_not_multiply_work(op: str) -> None:
     found = read(Add | Multiply, expression(60, op))
     assert type(found) is {"add": Add, "multiply": Multiply}[op]
 
 
-def test_alternatives_that_are_alike_do_not_multiply_the_work() -> None:
+def test_similar_alternatives_do_not_multiply_work() -> None:
     """Each level of the value would be tried twice for every level around it, so 60 levels would take for ever."""
     assert type(read(Numbers | Words, deep(60, ["a"]))) is Words
     error = refused(SchemaBuilder("it").plan(Numbers | Words).convert, deep(60, [None]))
@@ -144,7 +144,7 @@ def test_alternatives_that_are_alike_do_not_multiply_the_work() -> None:
     assert len(error) < 1000
 
 
-def test_what_was_tried_is_forgotten_afterwards() -> None:
+def test_attempts_are_forgotten_afterwards() -> None:
     convert = SchemaBuilder("it").plan(Numbers | Words).convert
     value = deep(3, ["a"])
     first = convert(value)

@@ -78,18 +78,18 @@ def fits(schema: dict[str, Any], value: Any, *, trusted: bool = True) -> bool:
         ({"type": "string", "format": "date"}, "not a date", 5),
     ],
 )
-def test_values_are_checked(schema: dict[str, Any], good: Any, bad: Any) -> None:
+def test_value_is_validated(schema: dict[str, Any], good: Any, bad: Any) -> None:
     assert fits(schema, good)
     assert not fits(schema, bad)
 
 
-def test_unique_items_may_be_switched_off() -> None:
+def test_unique_items_false_allows_duplicates() -> None:
     assert fits({"uniqueItems": False}, [1, 1])
 
 
 @pytest.mark.req("SCHEMA-02")
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_dialect_is_understood(dialect: str) -> None:
+def test_every_dialect_is_supported(dialect: str) -> None:
     validator = Validator({"$schema": dialect, "type": "integer"})
     assert validator.dialect == dialect
     validator.validate(5)
@@ -98,18 +98,18 @@ def test_every_dialect_is_understood(dialect: str) -> None:
 
 
 @pytest.mark.req("SCHEMA-01", "SCHEMA-05")
-def test_without_a_dialect_the_latest_is_meant() -> None:
+def test_missing_dialect_means_the_latest() -> None:
     assert Validator({}).dialect == LATEST
 
 
-def test_a_fault_has_its_path_and_reason() -> None:
+def test_error_has_path_and_reason() -> None:
     validator = Validator({"properties": {"items": {"items": {"type": "integer"}}}})
     with pytest.raises(InvalidMessage) as caught:
         validator.validate({"items": [1, "x"]}, "arguments")
     assert (caught.value.path, caught.value.reason) == ("arguments.items[1]", "'x' is not of type 'integer'")
 
 
-def test_a_reason_is_cut() -> None:
+def test_long_reason_is_truncated() -> None:
     with pytest.raises(InvalidMessage) as caught:
         Validator({"type": "integer"}).validate("x" * 10_000)
     assert len(caught.value.reason) == 301
@@ -134,7 +134,7 @@ def test_a_reason_is_cut() -> None:
         ({"$defs": {"a": {"$id": "urn:a", "$schema": DRAFT_7}}}, "a part of the schema has another dialect"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_refused(schema: Any, error: str) -> None:
+def test_invalid_schema_is_refused(schema: Any, error: str) -> None:
     with pytest.raises(SchemaError, match=error) as caught:
         Validator(schema)
     assert isinstance(caught.value, McpError)
@@ -148,7 +148,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 @pytest.mark.req("SCHEMA-06")
-def test_depth_and_size_of_a_schema_are_bounded() -> None:
+def test_schema_depth_and_size_are_limited() -> None:
     assert fits(nested(63), 1)
     with pytest.raises(SchemaError, match="nested deeper than 64"):
         Validator(nested(65))
@@ -156,14 +156,14 @@ def test_depth_and_size_of_a_schema_are_bounded() -> None:
         Validator({"anyOf": [{}] * 20_000})
 
 
-def test_a_schema_too_deep_for_the_stack_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schema_too_deep_for_the_stack_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "MAX_DEPTH", 5000)
     with pytest.raises(SchemaError, match="nested too deeply"):
         Validator(nested(600))
 
 
 @pytest.mark.req("SCHEMA-06")
-def test_work_is_bounded() -> None:
+def test_validation_work_is_limited() -> None:
     doubling = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(20)}
     validator = Validator({"$ref": "#/$defs/d0", "$defs": {**doubling, "d20": True}}, max_steps=2000)
     with pytest.raises(SchemaError, match="more than 2000 steps"):
@@ -184,7 +184,7 @@ def test_work_is_bounded() -> None:
         {"unevaluatedProperties": {}},
     ],
 )
-def test_members_that_no_keyword_is_applied_to_count(schema: dict[str, Any]) -> None:
+def test_unvisited_members_count_as_work(schema: dict[str, Any]) -> None:
     value = {f"a{number}": 1 for number in range(3000)}
     Validator(schema, max_steps=30_000).validate(value)
     with pytest.raises(SchemaError, match="more than 100 steps"):
@@ -192,7 +192,7 @@ def test_members_that_no_keyword_is_applied_to_count(schema: dict[str, Any]) -> 
 
 
 @pytest.mark.req("SCHEMA-06")
-def test_a_pattern_that_makes_re_backtrack_is_matched_in_linear_time() -> None:
+def test_backtracking_pattern_is_matched_in_linear_time() -> None:
     validator = Validator({"pattern": "^(a+)+$"})
     validator.validate("a" * 50)
     with pytest.raises(InvalidMessage, match="does not match"):
@@ -204,12 +204,12 @@ def test_a_pattern_that_makes_re_backtrack_is_matched_in_linear_time() -> None:
     "schema",
     [{"pattern": r"^(a+)+\1$"}, {"patternProperties": {"^(a+)+$": {}}}, {"propertyNames": {"pattern": r"(x*)\1"}}],
 )
-def test_a_pattern_that_may_take_more_than_linear_time_is_refused(schema: dict[str, Any]) -> None:
+def test_superlinear_pattern_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(SchemaError, match="can take more than linear time"):
         Validator(schema)
 
 
-def test_patterns_of_a_published_meta_schema_are_run() -> None:
+def test_meta_schema_patterns_are_run() -> None:
     assert fits({"$ref": LATEST}, {"$id": "urn:a"})
     assert not fits({"$ref": LATEST}, {"$id": "urn:a#fragment"})
 
@@ -227,13 +227,13 @@ def test_patterns_of_a_published_meta_schema_are_run() -> None:
         pytest.param({"items": {"properties": {f"p{n}": {} for n in range(2000)}}}, [{}] * 300, id="many names"),
     ],
 )
-def test_what_looks_at_much_counts_for_much(schema: dict[str, Any], value: Any) -> None:
+def test_expensive_keywords_count_more(schema: dict[str, Any], value: Any) -> None:
     with pytest.raises(SchemaError, match="more than 10000 steps"):
         Validator(schema, trusted=False).validate(value)
 
 
 @pytest.mark.req("SCHEMA-06")
-def test_what_nobody_evaluated_is_looked_for_after_the_rest_has_been_counted() -> None:
+def test_unevaluated_keywords_run_after_the_count() -> None:
     both: dict[str, Any] = {}
     for number in range(30):
         below = {"$ref": f"#/$defs/d{number + 1}"}
@@ -251,22 +251,22 @@ def test_what_nobody_evaluated_is_looked_for_after_the_rest_has_been_counted() -
         ({"allOf": [{"unevaluatedItems": False}] * 11}, "has unevaluatedItems and unevaluatedProperties more than 10"),
     ],
 )
-def test_a_schema_from_outside_has_tighter_bounds(schema: dict[str, Any], error: str) -> None:
+def test_foreign_schema_has_tighter_limits(schema: dict[str, Any], error: str) -> None:
     assert fits(schema, None)
     with pytest.raises(SchemaError, match=error):
         Validator(schema, trusted=False)
 
 
-def test_a_strangers_regular_expressions_are_not_even_read() -> None:
+def test_foreign_patterns_are_not_compiled() -> None:
     assert fits({"pattern": "("}, "(", trusted=False)
 
 
-def test_a_reference_to_itself_does_not_run_for_ever() -> None:
+def test_self_reference_terminates() -> None:
     with pytest.raises(SchemaError, match="refers to itself without end"):
         Validator({"$ref": "#"}).validate(1)
 
 
-def test_what_the_package_does_not_expect_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validator_exception_becomes_our_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> NoReturn:
         raise KeyError("odd")
 
@@ -275,7 +275,7 @@ def test_what_the_package_does_not_expect_is_an_error_of_ours(monkeypatch: pytes
         Validator({}).validate(1)
 
 
-def test_the_schema_is_copied() -> None:
+def test_schema_is_copied() -> None:
     schema = {"$schema": LATEST, "type": "integer"}
     validator = Validator(schema)
     assert schema == {"$schema": LATEST, "type": "integer"}
@@ -283,21 +283,21 @@ def test_the_schema_is_copied() -> None:
     validator.validate(5)
 
 
-def test_published_meta_schemas_stay_as_they_are() -> None:
+def test_meta_schemas_are_not_modified() -> None:
     Validator({"$ref": LATEST})
     assert jsonschema.Draft202012Validator.META_SCHEMA["$schema"] == LATEST
     assert validation._registry().contents(LATEST)["$schema"] == LATEST
 
 
 @pytest.mark.req("SCHEMA-06")
-def test_a_strangers_regular_expressions_are_not_run() -> None:
+def test_foreign_patterns_are_not_run() -> None:
     assert fits({"pattern": "^(a+)+$"}, "a" * 50 + "b", trusted=False)
     assert not fits({"pattern": "^(a+)+$", "type": "string"}, 5, trusted=False)
     with pytest.raises(SchemaError, match="patternProperties of a schema from outside"):
         Validator({"properties": {"a": {"patternProperties": {"b": {}}}}}, trusted=False)
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema", None)
     with pytest.raises(ValidatorMissing, match=r"install mcpio\[jsonschema\]") as caught:
         Validator({})
