@@ -60,11 +60,10 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         from_text(Credentials, Secret(text))
 
 
-def test_dropping_a_registration_drops_the_token_that_it_obtained() -> None:
+def test_dropping_a_registration_drops_the_refresh_token_that_it_obtained() -> None:
     credentials = World().log_in()
-    assert credentials.without_registration(AS) == Credentials(
-        server=credentials.server, requested=credentials.requested
-    )
+    without = credentials.without_registration(AS)
+    assert (without.registrations, without.refresh_token, without.requested) == ({}, None, credentials.requested)
     assert credentials.without_registration("https://other.example") == credentials
 
 

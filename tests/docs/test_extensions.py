@@ -42,6 +42,7 @@ def words(svg: str) -> str:
         ("REQUEST_TABLE", "OUTGOING"),
         ("REQUEST_TABLE", "INCOMING"),
         ("TASK_TABLE", "INCOMING"),
+        ("AUTHORIZATION_TABLE", "BOTH"),
     ],
 )
 def test_a_drawing_has_every_state_and_every_input(table: str, member: str) -> None:

@@ -10,6 +10,13 @@ from mcpio._lazy import lazy_names
 if TYPE_CHECKING:
     from mcpio.auth.authorization_code import OAuth as OAuth
     from mcpio.auth.authorization_code import PendingAuthorization as PendingAuthorization
+    from mcpio.auth.authorizer import AuthorizationEvent as AuthorizationEvent
+    from mcpio.auth.authorizer import AuthorizationFailed as AuthorizationFailed
+    from mcpio.auth.authorizer import Authorized as Authorized
+    from mcpio.auth.authorizer import Authorizer as Authorizer
+    from mcpio.auth.authorizer import CredentialsNotSaved as CredentialsNotSaved
+    from mcpio.auth.authorizer import Ready as Ready
+    from mcpio.auth.authorizer import Verdict as Verdict
     from mcpio.auth.challenges import Challenge as Challenge
     from mcpio.auth.challenges import bearer_challenge as bearer_challenge
     from mcpio.auth.challenges import parse_challenges as parse_challenges
@@ -55,6 +62,7 @@ if TYPE_CHECKING:
     from mcpio.auth.signing import Signer as Signer
     from mcpio.auth.signing import load_signer as load_signer
     from mcpio.auth.signing import signed_jwt as signed_jwt
+    from mcpio.auth.table import AuthorizationState as AuthorizationState
     from mcpio.auth.token_requests import refresh as refresh
     from mcpio.auth.token_requests import revoke as revoke
     from mcpio.auth.tokens import TokenSet as TokenSet
@@ -69,12 +77,16 @@ else:
         __name__,
         {
             "authorization_code": "OAuth PendingAuthorization",
+            "authorizer": (
+                "AuthorizationEvent AuthorizationFailed Authorized Authorizer CredentialsNotSaved Ready Verdict"
+            ),
             "challenges": "Challenge bearer_challenge parse_challenges",
             "credentials": "Credentials MemoryCredentials Registration from_text to_text",
             "discovery": "discover",
             "effects": (
                 "AskUser BindRedirect CloseRedirect Effect Fetch Flow FlowContext Headers LoadCredentials "
-                "LockCredentials NeedAssertion Pause Response SaveCredentials ShowCode Stored UnlockCredentials run"
+                "LockCredentials NeedAssertion Pause Response SaveCredentials ShowCode Stored UnlockCredentials "
+                "run"
             ),
             "errors": "AuthorizationError EffectFailed",
             "grant": "Grant",
@@ -86,6 +98,7 @@ else:
             "scopes": "missing_scopes",
             "secret": "Secret",
             "signing": "Signer load_signer signed_jwt",
+            "table": "AuthorizationState",
             "token_requests": "refresh revoke",
             "tokens": "TokenSet",
             "urls": "canonical_resource check_authorization_url issuer_metadata_urls resource_metadata_urls",

@@ -45,12 +45,16 @@ class PendingAuthorization:
     url: str = attrs.field(repr=False)
     """Where the person logs in. It carries the state."""
     state: str = attrs.field(repr=False)
+    """The parameter ``state``."""
     verifier: Secret
+    """The code verifier of PKCE."""
     server: AuthorizationServerMetadata
     """The authorization server that was asked: the code goes to its token endpoint only, and ``iss`` must be its
     issuer (AUTH-31)."""
     client: Registration
+    """The client that asks."""
     redirect_uri: str
+    """Where the browser is sent back to."""
     resource: str
     scopes: frozenset[str]
     """The scopes that were requested."""
@@ -111,6 +115,7 @@ class OAuth(AuthorizationOptions):
     client_id: str | None = None
     """A client that is registered beforehand (AUTH-21)."""
     client_secret: Secret | None = attrs.field(default=None, converter=as_secret)
+    """The secret of the client; ``None`` for a public one."""
     auth_method: str | None = None
     """How that client authenticates; ``None`` to take what the metadata lists (AUTH-24)."""
     signer: Signer | None = attrs.field(default=None, repr=False)

@@ -31,10 +31,13 @@ class Registration:
     """A client as an authorization server knows it. It is used with that server only (AUTH-23)."""
 
     issuer: str
+    """The authorization server."""
     client_id: str
+    """The id of the client at the authorization server."""
     auth_method: str = "none"
     """How the client authenticates at the token endpoint (AUTH-24)."""
     client_secret: Secret | None = None
+    """The secret of the client; ``None`` for a public one."""
     secret_expires_at: float | None = None
     """In Unix seconds; ``None`` for never."""
     redirect_uri: str | None = None
@@ -48,6 +51,7 @@ class Credentials:
     """Everything about one account at one MCP server."""
 
     token: TokenSet | None = None
+    """The current token."""
     server: AuthorizationServerMetadata | None = None
     """The issuer of the token: a refresh after a restart needs its endpoints."""
     registrations: Mapping[str, Registration] = attrs.field(factory=dict)
@@ -66,16 +70,22 @@ class Credentials:
             self,
             token=token,
             server=attrs.evolve(server, document={}),
-            registrations={**self.registrations, client.issuer: client},
+            registrations=self.with_registration(client).registrations,
             requested=requested,
             spent_at=None,
         )
 
     def without_registration(self, issuer: str) -> Self:
-        """Return the credentials without the client of an issuer, and without the token that it obtained."""
+        """Return the credentials without the client of an issuer, and without the refresh token that it obtained."""
         registrations = {name: each for name, each in self.registrations.items() if name != issuer}
-        token = None if self.token is not None and self.token.issuer == issuer else self.token
+        token = self.token
+        if token is not None and token.issuer == issuer:
+            token = attrs.evolve(token, refresh_token=None)
         return attrs.evolve(self, registrations=registrations, token=token)
+
+    def with_registration(self, client: Registration) -> Self:
+        """Return the credentials with a client, in place of the one of the same issuer."""
+        return attrs.evolve(self, registrations={**self.registrations, client.issuer: client})
 
     @property
     def refresh_token(self) -> Secret | None:

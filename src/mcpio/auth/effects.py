@@ -78,7 +78,9 @@ class Response:
 
     status: int
     headers: Headers = attrs.field(default=(), repr=False)
+    """The header fields, names in lower case."""
     body: bytes = attrs.field(default=b"", repr=False)
+    """The body."""
     at: float = 0.0
     """When it came, in Unix seconds: the lifetimes of tokens are counted from here."""
 
@@ -88,7 +90,9 @@ class LockCredentials:
     """Wait until no other machine or process holds the lock of ``key``, and take it. The answer is ``None``."""
 
     key: str
+    """The key of the record: the server and the account."""
     token: int = 0
+    """The name of the effect within its machine."""
 
 
 @attrs.frozen(kw_only=True)
@@ -96,7 +100,9 @@ class UnlockCredentials:
     """Give the lock of ``key`` back. There is no answer."""
 
     key: str
+    """The key of the record: the server and the account."""
     token: int = 0
+    """The name of the effect within its machine."""
 
 
 @attrs.frozen(kw_only=True)
@@ -104,7 +110,9 @@ class LoadCredentials:
     """Read what is stored under ``key``. The answer is `Stored`, or ``None`` where nothing is."""
 
     key: str
+    """The key of the record: the server and the account."""
     token: int = 0
+    """The name of the effect within its machine."""
 
 
 @attrs.frozen(kw_only=True)
@@ -115,11 +123,13 @@ class SaveCredentials:
     """
 
     key: str
+    """The key of the record: the server and the account."""
     record: Secret
     """The record as one text."""
     version: int | None
     """The version that is replaced; ``None`` where nothing is stored yet."""
     token: int = 0
+    """The name of the effect within its machine."""
 
 
 @attrs.frozen
@@ -127,6 +137,7 @@ class Stored:
     """A stored record and its version, which is different after every change."""
 
     record: Secret
+    """The record as one text."""
     version: int
 
 
@@ -140,7 +151,9 @@ class BindRedirect:
     port: int | None
     """The port that is wanted, because it is registered or was given; ``None`` for any."""
     path: str
+    """The path of the URI."""
     token: int = 0
+    """The name of the effect within its machine."""
 
 
 @attrs.frozen(kw_only=True)
@@ -148,6 +161,7 @@ class CloseRedirect:
     """Stop listening for the redirect. There is no answer."""
 
     token: int = 0
+    """The name of the effect within its machine."""
 
 
 @attrs.frozen(kw_only=True)
@@ -163,10 +177,14 @@ class AskUser:
     expires_at: float
     """Until when the machine waits, in Unix seconds."""
     issuer: str
+    """The authorization server."""
     client_id: str
+    """The id of the client at the authorization server."""
     scopes: frozenset[str]
+    """The scopes."""
     resource: str
     token: int = 0
+    """The name of the effect within its machine."""
 
 
 @attrs.frozen(kw_only=True)
@@ -174,12 +192,15 @@ class ShowCode:
     """Show a person a code to enter at ``verification_uri`` on another device (RFC 8628 §3.3). There is no answer."""
 
     user_code: str
+    """The code to enter."""
     verification_uri: str
+    """Where to enter it."""
     verification_uri_complete: str | None
     """The same with the code in it, for a QR code, where the server gives one."""
     expires_at: float
     """In Unix seconds."""
     token: int = 0
+    """The name of the effect within its machine."""
 
 
 @attrs.frozen(kw_only=True)
@@ -194,7 +215,9 @@ class NeedAssertion:
     """Its ``iss`` and ``sub`` where it is a client assertion."""
     resource: str | None = None
     scopes: frozenset[str] = frozenset()
+    """The scopes."""
     token: int = 0
+    """The name of the effect within its machine."""
 
 
 @attrs.frozen(kw_only=True)
@@ -202,7 +225,9 @@ class Pause:
     """Let some seconds pass. The answer is ``None``."""
 
     seconds: float
+    """How many seconds."""
     token: int = 0
+    """The name of the effect within its machine."""
 
 
 Effect: TypeAlias = (
@@ -230,6 +255,7 @@ class FlowContext:
     server_url: str
     """The URL of the MCP server, as the program gave it."""
     entropy: Entropy
+    """Returns that many unpredictable bytes."""
     now: float
     """The time at which the flow begins, in Unix seconds."""
     reach: Reach = Reach.PUBLIC

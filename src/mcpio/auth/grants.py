@@ -40,8 +40,11 @@ class ClientCredentials(AuthorizationOptions):
     """
 
     client_id: str = attrs.field(kw_only=False)
+    """The id of the client at the authorization server."""
     secret: Secret | None = attrs.field(default=None, converter=as_secret, kw_only=True)
+    """The secret of the client."""
     signer: Signer | None = attrs.field(default=None, repr=False, kw_only=True)
+    """The key of the client."""
     auth_method: str | None = attrs.field(default=None, kw_only=True)
     """How the client authenticates; ``None`` to take what the metadata lists (AUTH-24)."""
 
@@ -76,6 +79,7 @@ class WorkloadIdentity(AuthorizationOptions):
     """
 
     client_id: str | None = attrs.field(default=None, kw_only=False)
+    """The id of the client at the authorization server."""
 
     def obtain(
         self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None
@@ -111,8 +115,11 @@ class EnterpriseManaged(AuthorizationOptions):
     client_id: str
     """The client at the authorization server of the MCP server."""
     client_secret: Secret | None = attrs.field(default=None, converter=as_secret)
+    """The secret of the client; ``None`` for a public one."""
     idp_issuer: str
+    """The issuer of the identity provider."""
     idp_token_endpoint: str
+    """The token endpoint of the identity provider."""
     idp_client_id: str
     """The client at the identity provider."""
 
@@ -169,7 +176,9 @@ class Device(AuthorizationOptions):
     client_id: str | None = None
     """A client that is registered beforehand; ``None`` to register one where the server does that."""
     client_secret: Secret | None = attrs.field(default=None, converter=as_secret)
+    """The secret of the client; ``None`` for a public one."""
     client_name: str = "mcpio"
+    """The name of a client that registers itself."""
 
     def obtain(
         self, context: FlowContext, credentials: Credentials | None = None, challenge: Challenge | None = None

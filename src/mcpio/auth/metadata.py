@@ -53,11 +53,17 @@ class AuthorizationServerMetadata:
     issuer: str
     """The identifier, as it was written; it is compared as a text."""
     authorization_endpoint: str | None = None
+    """Where a person's browser is sent."""
     token_endpoint: str | None = None
+    """Where tokens are requested."""
     registration_endpoint: str | None = None
+    """Where clients register (RFC 7591)."""
     revocation_endpoint: str | None = None
+    """Where tokens are revoked (RFC 7009)."""
     device_authorization_endpoint: str | None = None
+    """Where device codes are requested (RFC 8628)."""
     scopes_supported: frozenset[str] = frozenset()
+    """The scopes that it lists."""
     auth_methods: tuple[str, ...] = ("client_secret_basic",)
     """How clients may authenticate at the token endpoint; the default is that of RFC 8414."""
     code_challenge_methods: tuple[str, ...] | None = None

@@ -23,6 +23,7 @@ class TokenSet:
     """An access token with all that is needed to use and to renew it. Times are in Unix seconds."""
 
     access_token: Secret
+    """The token that calls carry."""
     issuer: str
     """The authorization server that issued it: it is used with no other (AUTH-06, AUTH-23)."""
     resource: str
@@ -30,9 +31,11 @@ class TokenSet:
     client_id: str
     """The client that it was issued to."""
     obtained_at: float
+    """When it came, in Unix seconds."""
     expires_at: float | None = None
     """When it expires; ``None`` where the server did not say. Absolute, so that it outlives a restart."""
     refresh_token: Secret | None = None
+    """The token that renews it; ``None`` where there is none."""
     scopes: frozenset[str] = frozenset()
     """The scopes that were granted."""
 

@@ -65,10 +65,14 @@ class IssuedToken:
 
     text: str = attrs.field(repr=False)
     client_id: str
+    """The id of the client at the authorization server."""
     subject: str
+    """For whom it was issued."""
     resource: str
     scopes: frozenset[str]
+    """The scopes."""
     expires_at: float
+    """When it expires, in Unix seconds."""
     family: int
     """The authorization that it comes from; a reused refresh token ends all tokens of its family."""
 

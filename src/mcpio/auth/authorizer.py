@@ -1,0 +1,738 @@
+"""The client's machine: it authorizes calls to one MCP server, and runs at most one flow at a time for all of them.
+
+A program asks `Authorizer.authorize` for the header fields of a call, reports refusals with `Authorizer.refused`, does
+the effects, and makes the calls that `Authorizer.next_ready` names. After every verb: drain the effects, the ready
+calls and the events, and re-arm the deadline.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+import attrs
+
+from mcpio.auth.authorization_code import OAuth, PendingAuthorization
+from mcpio.auth.challenges import Challenge, parse_challenges
+from mcpio.auth.credentials import Credentials
+from mcpio.auth.effects import (
+    AskUser,
+    BindRedirect,
+    CloseRedirect,
+    Effect,
+    Fetch,
+    Flow,
+    FlowContext,
+    Headers,
+    LoadCredentials,
+    LockCredentials,
+    NeedAssertion,
+    Pause,
+    Response,
+    SaveCredentials,
+    ShowCode,
+    Stored,
+    UnlockCredentials,
+)
+from mcpio.auth.errors import AuthorizationError, EffectFailed
+from mcpio.auth.grants import ClientCredentials, Device, EnterpriseManaged, WorkloadIdentity
+from mcpio.auth.pkce import Entropy
+from mcpio.auth.reach import Reach
+from mcpio.auth.scopes import format_scopes, missing_scopes
+from mcpio.auth.secret import Secret
+from mcpio.auth.storage import load_credentials, renew_credentials, save_credentials
+from mcpio.auth.table import AUTHORIZATION_TABLE, AuthorizationInput, AuthorizationState
+from mcpio.auth.tokens import TokenSet
+from mcpio.auth.urls import canonical_resource, check_redirect_uri
+from mcpio.errors import LocalProtocolError
+
+__all__ = [
+    "AuthorizationEvent",
+    "AuthorizationFailed",
+    "Authorized",
+    "Authorizer",
+    "CredentialsNotSaved",
+    "Ready",
+    "Verdict",
+]
+
+T = TypeVar("T")
+
+Method: TypeAlias = OAuth | ClientCredentials | WorkloadIdentity | EnterpriseManaged | Device
+"""A way to be authorized, with its options."""
+
+FAILED_SECONDS: Final = 30.0
+"""How long all calls fail with the error of a flow before another flow is begun."""
+STEP_UPS: Final = 2
+"""How often one operation may ask for more scopes before it must succeed (AUTH-35)."""
+_KEPT_SECONDS: Final = 5.0
+"""How long a renewal that was early rests after a temporary failure."""
+_STORE_SECONDS: Final = 30.0
+_ASSERTION_SECONDS: Final = 300.0
+
+
+class Verdict(enum.Enum):
+    """What becomes of a call that was refused."""
+
+    RETRY = "retry"
+    """Make it again at once: there is another token already."""
+    WAIT = "wait"
+    """Keep it until `Authorizer.next_ready` names it."""
+
+
+@attrs.frozen
+class Ready:
+    """A call that waited, and waits no longer."""
+
+    call: Hashable
+    error: AuthorizationError | None = None
+    """Why the call fails; ``None`` where it is to be made now, with what `Authorizer.authorize` returns."""
+
+
+@attrs.frozen
+class Authorized:
+    """There is a new token."""
+
+    kind: Literal["obtained", "renewed", "loaded"]
+    """Whether it came from a flow, from a renewal or from the store."""
+    issuer: str
+    """The authorization server."""
+    scopes: frozenset[str]
+    """The scopes."""
+    expires_at: float | None
+    """In Unix seconds."""
+
+
+@attrs.frozen
+class AuthorizationFailed:
+    """A flow failed, and all calls fail for a while."""
+
+    error: AuthorizationError
+    """What went wrong."""
+
+
+@attrs.frozen
+class CredentialsNotSaved:
+    """The store failed. The token is used all the same, and lost with the process."""
+
+    error: EffectFailed
+    """What went wrong."""
+
+
+AuthorizationEvent: TypeAlias = Authorized | AuthorizationFailed | CredentialsNotSaved
+
+
+@attrs.define
+class _Call:
+    operation: Hashable
+    generation: int = -1
+    """The generation of the token that it was last made with."""
+    renewed: bool = False
+    obtained: bool = False
+    needed: frozenset[str] = frozenset()
+    """The scopes of its last challenge."""
+    challenge: Challenge | None = None
+
+
+class Authorizer:
+    """Authorizes the calls to one MCP server for one account.
+
+    ``method`` says how; ``entropy`` returns unpredictable bytes; ``epoch`` is the Unix time at ``now == 0``.
+    ``interaction="never"`` fails where a person is needed, with the URL in the error, for instance in a reconnect that
+    nobody watches. ``reach`` says which addresses fetches may lead to; ``None`` to judge by the URL of the server.
+
+    All times named ``now`` are seconds on one monotonic clock of the caller's. Raises ValueError for a URL that is not
+    that of an MCP server.
+    """
+
+    def __init__(
+        self,
+        server_url: str,
+        method: Method,
+        *,
+        entropy: Entropy,
+        epoch: float = 0.0,
+        interaction: Literal["allow", "never"] = "allow",
+        reach: Reach | None = None,
+    ) -> None:
+        self.server_url = server_url
+        self.key = f"{canonical_resource(server_url)} {method.account}"
+        """The key of the credentials in stores: the server and the account."""
+        self._method = method
+        self._entropy = entropy
+        self._epoch = epoch
+        self._interaction = interaction
+        self._reach = Reach.of_url(server_url) if reach is None else reach
+        self._state = AuthorizationState.COLD
+        self._credentials = Credentials()
+        self._generation = 0
+        self._origin: Literal["obtained", "renewed", "loaded"] = "loaded"
+        self._is_proven = False
+        self._error: AuthorizationError | None = None
+        self._renew_not_before = float("-inf")
+        self._reregistered = False
+        self._dropped: set[str] = set()
+
+        self._calls: dict[Hashable, _Call] = {}
+        self._waiting: dict[Hashable, None] = {}
+        self._step_ups: dict[Hashable, int] = {}
+        self._ready: deque[Ready] = deque()
+        self._effects: deque[Effect] = deque()
+        self._events: deque[AuthorizationEvent] = deque()
+
+        self._flow: Flow[Any] | None = None
+        self._on_result: Callable[[Any, float], None] = _ignore
+        self._awaited: Effect | None = None
+        self._deadline: float | None = None
+        self._tokens = 0
+        self._challenge: Challenge | None = None
+        self._pending: PendingAuthorization | None = None
+        self._is_bound = False
+        self._is_locked = False
+        self._late_locks: set[int] = set()
+
+    # What a program looks at.
+
+    @property
+    def state(self) -> AuthorizationState:
+        """Where the authorization stands."""
+        return self._state
+
+    @property
+    def pending(self) -> PendingAuthorization | None:
+        """What a person was asked last, for a program that stores it; ``None`` outside of ``ASKING``."""
+        return self._pending
+
+    # Calls.
+
+    def authorize(self, call: Hashable, operation: Hashable, now: float) -> Headers | None:
+        """Return the header fields that authorize a call, or ``None``: keep the call until `next_ready` names it.
+
+        ``call`` is a name of the caller's for the call, and ``operation`` for what it does, such as the method and the
+        name of the tool: step-ups are counted for each operation. Empty fields mean that no token is needed so far.
+        Raises LocalProtocolError once closed, and for a call that waits already.
+        """
+        if (self._state, AuthorizationInput.SEND_AUTHORIZE) not in AUTHORIZATION_TABLE:
+            raise LocalProtocolError("the authorizer is closed")
+        if call in self._waiting:
+            raise LocalProtocolError("the call waits already")
+        self.handle_timeout(now)
+        entry = self._calls.setdefault(call, _Call(operation))
+        self._admit(now)
+        if self._state in _SENDING:
+            return self._headers(entry)
+        self._waiting[call] = None
+        if self._state is AuthorizationState.FAILED:
+            self._release(self._error)
+        return None
+
+    def refused(
+        self, call: Hashable, status: int, challenges: Iterable[str], now: float
+    ) -> Verdict | AuthorizationError:
+        """Say what becomes of a call that was answered with 401 or 403; ``challenges`` are its ``WWW-Authenticate``.
+
+        An error is the call's outcome. A 403 without an OAuth challenge is one: it is no matter of authorization.
+        Raises LocalProtocolError for a call that was not authorized here, or waits.
+        """
+        fields = tuple(challenges)
+        entry = self._calls.get(call)
+        if entry is None or call in self._waiting:
+            raise LocalProtocolError("only a call that was made can be refused")
+        self.handle_timeout(now)
+        found = parse_challenges(fields)
+        challenge = next((each for each in found if each.is_oauth), None)
+        # A 401 without any challenge breaks RFC 9110, and servers of 2025-03-26 do so.
+        lacks_token = status == 401 and (challenge is not None or not found)
+        lacks_scope = status == 403 and challenge is not None and challenge.params.get("error") == "insufficient_scope"
+        if self._state is AuthorizationState.CLOSED or not (lacks_token or lacks_scope):
+            return self._refusal(call, f"the server answers with status {status}", status, fields)
+        entry.challenge = challenge
+        if self._state is AuthorizationState.FAILED and self._error is not None:
+            del self._calls[call]
+            return self._error
+        if self._state in _SENDING:
+            if entry.generation < self._generation:
+                return Verdict.RETRY
+            problem = self._need_scopes(entry, now) if lacks_scope else self._need_token(entry, now)
+            if problem:
+                return self._refusal(call, problem, status, fields)
+        else:
+            self._admit(now)
+        self._waiting[call] = None
+        return Verdict.WAIT
+
+    def succeeded(self, call: Hashable) -> None:
+        """Report that a call was neither answered with 401 nor 403: its budgets are as at first again."""
+        entry = self._calls.pop(call, None)
+        if entry is not None:
+            self._is_proven = self._is_proven or entry.generation == self._generation
+            self._step_ups.pop(entry.operation, None)
+
+    def drop(self, call: Hashable) -> None:
+        """Forget a call that its caller gave up. A flow that it began goes on."""
+        self._calls.pop(call, None)
+        self._waiting.pop(call, None)
+        self._ready = deque(each for each in self._ready if each.call != call)
+
+    # What comes out.
+
+    def next_ready(self) -> Ready | None:
+        """Return a call that waits no longer, or ``None``."""
+        return self._ready.popleft() if self._ready else None
+
+    def next_effect(self) -> Effect | None:
+        """Return an effect to do, or ``None``. All but those without an answer are answered by their ``token``."""
+        return self._effects.popleft() if self._effects else None
+
+    def next_event(self) -> AuthorizationEvent | None:
+        """Return what happened, for people and logs, or ``None``. Events hold no secrets."""
+        return self._events.popleft() if self._events else None
+
+    def next_deadline(self) -> float | None:
+        """Return when to call `handle_timeout`, or ``None``."""
+        return self._deadline
+
+    # Answers. Those to an effect that is no longer awaited are ignored.
+
+    def fetched(self, token: int, status: int, headers: Headers, body: bytes, now: float) -> None:
+        """Answer a `Fetch`."""
+        if self._is_awaited(token, Fetch):
+            self._send(Response(status, tuple(headers), body, self._epoch + now), now)
+
+    def stored(self, token: int, value: Stored | int | None, now: float) -> None:
+        """Answer a `LockCredentials` (with ``None``), `LoadCredentials` or `SaveCredentials`. Raises TypeError."""
+        if token in self._late_locks:
+            # Nobody waits for this lock any more, and it must not stay taken.
+            self._late_locks.discard(token)
+            self._put(UnlockCredentials(key=self.key))
+        elif self._is_awaited(token, LockCredentials, LoadCredentials, SaveCredentials):
+            if isinstance(self._awaited, LockCredentials):
+                self._is_locked = True
+            elif value is not None:
+                _checked(value, Stored if isinstance(self._awaited, LoadCredentials) else int)
+            self._send(value, now)
+
+    def redirect_bound(self, token: int, uri: str, now: float) -> None:
+        """Answer a `BindRedirect` with the URI that browsers are to be sent to. Raises ValueError for another URI."""
+        if self._is_awaited(token, BindRedirect):
+            check_redirect_uri(uri)
+            self._is_bound = True
+            self._send(uri, now)
+        elif not self._is_bound:
+            self._put(CloseRedirect())
+
+    def asserted(self, token: int, assertion: Secret, now: float) -> None:
+        """Answer a `NeedAssertion`. Raises TypeError for what is not a `Secret`."""
+        if self._is_awaited(token, NeedAssertion):
+            self._send(_checked(assertion, Secret), now)
+
+    def user_returned(self, token: int, callback_url: str, now: float) -> bool:
+        """Answer an `AskUser` with the URL that the browser was sent to. Returns whether it belongs to this login.
+
+        A URL with another state changes nothing, so that no other page can end a login: keep waiting (AUTH-27).
+        """
+        pending = self._pending
+        if not self._is_awaited(token, AskUser) or pending is None or not pending.matches(callback_url):
+            return False
+        self._enter(AuthorizationInput.RECV_ANSWER)
+        self._stop_asking()
+        self._start(self._finish(pending, callback_url, now), self._obtained, now)
+        return True
+
+    def user_declined(self, token: int, now: float) -> None:
+        """Answer an `AskUser` where the person does not want to log in."""
+        if self._is_awaited(token, AskUser):
+            self._fail(AuthorizationError("the person did not log in", code="access_denied"), now)
+
+    def effect_failed(self, token: int, reason: str, now: float) -> None:
+        """Report that an effect failed: no route, the store is broken, the port is taken. ``reason`` is for people."""
+        self._late_locks.discard(token)
+        if self._awaited is None or self._awaited.token != token:
+            return
+        if isinstance(self._awaited, AskUser):
+            self._fail(EffectFailed(reason), now)
+        else:
+            self._throw(EffectFailed(reason), now)
+
+    def handle_timeout(self, now: float) -> None:
+        """Do what is due at ``now``. Early and repeated calls do nothing."""
+        if self._deadline is None or now < self._deadline:
+            return
+        self._deadline = None
+        if self._state is AuthorizationState.FAILED:
+            self._error = None
+            self._enter(AuthorizationInput.RECV_COOLED)
+        elif isinstance(self._awaited, Pause):
+            self._send(None, now)
+        elif isinstance(self._awaited, AskUser):
+            # Where the server has forgotten the client, the person sees an error page and nothing comes back.
+            self._drop_client(self._awaited.issuer)
+            self._fail(AuthorizationError("nobody logged in in time", code="expired"), now)
+        else:
+            if isinstance(self._awaited, LockCredentials):
+                self._late_locks.add(self._awaited.token)
+            self._throw(EffectFailed(f"{type(self._awaited).__name__} has no answer in time"), now)
+
+    def close(self, now: float) -> None:
+        """End. Calls that wait fail, and effects that were not done need not be. A second time does nothing."""
+        if self._state is AuthorizationState.CLOSED:
+            return
+        self._enter(AuthorizationInput.SEND_CLOSE)
+        if isinstance(self._awaited, LockCredentials):
+            self._late_locks.add(self._awaited.token)
+        self._abandon()
+        self._release(AuthorizationError("the client was closed"))
+
+    # The decisions.
+
+    def _admit(self, now: float) -> None:
+        """Note that a call wants to be made, and begin what has to be done first."""
+        was_cold = self._state is AuthorizationState.COLD
+        self._enter(AuthorizationInput.SEND_AUTHORIZE)
+        token = self._credentials.token
+        if was_cold:
+            self._start(load_credentials(self.key), self._loaded, now)
+        elif (
+            self._state is AuthorizationState.READY
+            and token is not None
+            and token.is_due(self._epoch + now)
+            and now >= self._renew_not_before
+            and self._credentials.refresh_token is not None
+        ):
+            self._renew(None, now)
+
+    def _need_token(self, entry: _Call, now: float) -> str:
+        """Begin to get another token for a call that was refused with 401; return why not, or an empty text."""
+        token = self._credentials.token
+        is_new = self._state is AuthorizationState.READY and not self._is_proven
+        may_renew = not entry.renewed and not (is_new and self._origin != "loaded")
+        if may_renew and self._state is AuthorizationState.READY and self._credentials.refresh_token is not None:
+            entry.renewed = True
+            self._renew(token, now)
+            return ""
+        if entry.obtained:
+            return "the server refuses the token that was just obtained"
+        if is_new and self._origin == "obtained":
+            # A token fresh from a login, which no call has succeeded with: another login would not help.
+            self._fail(AuthorizationError("the server refuses the token that was just obtained"), now)
+            return "the server refuses the token that was just obtained"
+        entry.obtained = True
+        self._enter(AuthorizationInput.RECV_UNAUTHORIZED)
+        self._obtain(entry.challenge, now)
+        return ""
+
+    def _need_scopes(self, entry: _Call, now: float) -> str:
+        """Begin to get more scopes for a call that was refused with 403; return why not, or an empty text."""
+        challenge = entry.challenge
+        if challenge is None or not challenge.scopes:
+            return "the token has too few scopes, and the server does not name those that are needed"
+        tries = self._step_ups.get(entry.operation, 0)
+        if tries >= STEP_UPS:
+            return f"the token has too few scopes, though {format_scopes(challenge.scopes)} was asked for"
+        self._step_ups[entry.operation] = tries + 1
+        entry.needed = challenge.scopes
+        if self._state is AuthorizationState.OPEN:
+            self._enter(AuthorizationInput.RECV_UNAUTHORIZED)
+        else:
+            self._enter(AuthorizationInput.RECV_INSUFFICIENT_SCOPE)
+        self._obtain(challenge, now)
+        return ""
+
+    def _loaded(self, result: tuple[Credentials, int | None], now: float) -> None:
+        stored, known = self._without_dropped(result[0]), self._credentials
+        # What a store that fails has lost is still here.
+        kept = known if stored.token is None else stored
+        self._credentials = attrs.evolve(kept, registrations={**stored.registrations, **known.registrations})
+        token = self._credentials.token
+        if token is not None and token.is_usable(self._epoch + now):
+            self._adopt(self._credentials, "loaded")
+        elif token is not None and self._credentials.refresh_token is not None:
+            self._renew(None, now)
+        else:
+            self._enter(AuthorizationInput.RECV_NOTHING)
+            self._release(None)
+
+    def _renew(self, refused: TokenSet | None, now: float) -> None:
+        self._enter(AuthorizationInput.RECV_DUE)
+        signer = self._method.signer if isinstance(self._method, OAuth) else None
+        flow = renew_credentials(self._context(now), self.key, self._credentials, refused, signer)
+        self._start(flow, self._renewed, now)
+
+    def _renewed(self, result: tuple[Credentials, EffectFailed | None], now: float) -> None:
+        credentials, problem = result
+        if problem is not None:
+            self._events.append(CredentialsNotSaved(problem))
+        self._adopt(credentials, "renewed")
+
+    def _obtain(self, challenge: Challenge | None, now: float) -> None:
+        self._challenge = challenge
+        self._start(self._obtaining(challenge, now), self._obtained, now)
+
+    def _obtaining(self, challenge: Challenge | None, now: float) -> Flow[Credentials | PendingAuthorization]:
+        stored, _ = yield from self._stored_credentials()
+        token = stored.token
+        if (
+            token is not None
+            and token.is_usable(self._epoch + now)
+            and (self._credentials.token is None or token.access_token != self._credentials.token.access_token)
+            and (challenge is None or not missing_scopes(token.scopes, challenge.scopes))
+        ):
+            # Another process was authorized already.
+            return stored
+        if isinstance(self._method, OAuth):
+            return (yield from self._method.begin(self._context(now), self._credentials, challenge))
+        credentials = yield from self._method.obtain(self._context(now), self._credentials, challenge)
+        return (yield from self._saved(credentials))
+
+    def _finish(self, pending: PendingAuthorization, callback_url: str, now: float) -> Flow[Credentials]:
+        assert isinstance(self._method, OAuth)
+        credentials = yield from self._method.finish(self._context(now), pending, callback_url, self._credentials)
+        return (yield from self._saved(credentials))
+
+    def _stored_credentials(self) -> Flow[tuple[Credentials, int | None]]:
+        try:
+            return (yield from load_credentials(self.key))
+        except EffectFailed:
+            return Credentials(), None
+
+    def _saved(self, credentials: Credentials) -> Flow[Credentials]:
+        try:
+            yield from save_credentials(self.key, credentials)
+        except EffectFailed as error:
+            self._events.append(CredentialsNotSaved(error))
+        return credentials
+
+    def _obtained(self, result: Credentials | PendingAuthorization, now: float) -> None:
+        if isinstance(result, Credentials):
+            self._adopt(result, "obtained")
+            return
+        # A login that is tried again uses the client that this one registered.
+        self._credentials = self._credentials.with_registration(result.client)
+        if self._interaction == "never":
+            message = "a person has to log in, and interaction is not allowed"
+            self._fail(AuthorizationError(message, url=result.url), now)
+            return
+        self._enter(AuthorizationInput.RECV_PENDING)
+        self._pending = result
+        self._await(
+            AskUser(
+                url=result.url,
+                pending=result,
+                expires_at=result.expires_at,
+                issuer=result.server.issuer,
+                client_id=result.client.client_id,
+                scopes=result.scopes,
+                resource=result.resource,
+            ),
+            result.expires_at - self._epoch,
+        )
+
+    def _adopt(self, credentials: Credentials, kind: Literal["obtained", "renewed", "loaded"]) -> None:
+        token = credentials.token
+        assert token is not None
+        self._credentials = credentials
+        self._generation += 1
+        self._origin, self._is_proven = kind, False
+        self._reregistered = False
+        self._enter(AuthorizationInput.RECV_TOKEN)
+        self._stop_asking()
+        self._events.append(Authorized(kind, token.issuer, token.scopes, token.expires_at))
+        for name in list(self._waiting):
+            entry = self._calls[name]
+            if entry.generation >= 0:
+                # It was refused, and the flow that another call began was its chance too.
+                entry.renewed, entry.obtained = True, entry.obtained or kind == "obtained"
+            if missing := missing_scopes(token.scopes, entry.needed):
+                del self._waiting[name]
+                del self._calls[name]
+                message = f"the authorization server did not grant {format_scopes(missing)}"
+                self._ready.append(Ready(name, AuthorizationError(message, code="insufficient_scope", status=403)))
+        self._release(None)
+
+    def _failed(self, error: AuthorizationError, now: float) -> None:
+        """Decide what follows the failure of a flow."""
+        token = self._credentials.token
+        if self._state is AuthorizationState.LOADING:
+            self._events.append(CredentialsNotSaved(EffectFailed(str(error))))
+            self._loaded((Credentials(), None), now)
+        elif error.code in ("invalid_client", "unauthorized_client") and self._may_register_again():
+            self._reregistered = True
+            self._enter(AuthorizationInput.RECV_INVALID_CLIENT)
+            self._obtain(self._challenge, now)
+        elif self._state is AuthorizationState.RENEWING and error.code == "invalid_grant":
+            self._credentials = attrs.evolve(self._credentials, spent_at=self._epoch + now)
+            self._enter(AuthorizationInput.RECV_INVALID_GRANT)
+            self._obtain(self._any_challenge(), now)
+        elif (
+            self._state is AuthorizationState.RENEWING
+            and error.temporary
+            and token is not None
+            and token.is_usable(self._epoch + now)
+            and not any(self._calls[name].generation == self._generation for name in self._waiting)
+        ):
+            # It was renewed early, and no call was refused with it.
+            self._renew_not_before = now + _KEPT_SECONDS
+            self._enter(AuthorizationInput.RECV_KEPT)
+            self._release(None)
+        else:
+            self._fail(error, now)
+
+    def _fail(self, error: AuthorizationError, now: float) -> None:
+        self._enter(AuthorizationInput.RECV_FAILURE)
+        self._abandon()
+        self._error = error
+        self._deadline = now + FAILED_SECONDS
+        self._events.append(AuthorizationFailed(error))
+        self._release(error)
+
+    def _may_register_again(self) -> bool:
+        """Tell whether a registration may be dropped, and drop it: once for each login, and only a dynamic one."""
+        if self._reregistered:
+            return False
+        dropped = [self._drop_client(issuer) for issuer in list(self._credentials.registrations)]
+        return any(dropped)
+
+    def _drop_client(self, issuer: str) -> bool:
+        """Forget the client at an issuer if it registered itself; return whether it did."""
+        client = self._credentials.registrations.get(issuer)
+        if client is None or not client.is_dynamic:
+            return False
+        self._dropped.add(client.client_id)
+        self._credentials = self._credentials.without_registration(issuer)
+        return True
+
+    def _without_dropped(self, stored: Credentials) -> Credentials:
+        """Return stored credentials without the clients that were dropped since they were stored."""
+        for issuer, client in stored.registrations.items():
+            if client.client_id in self._dropped:
+                stored = stored.without_registration(issuer)
+        return stored
+
+    def _any_challenge(self) -> Challenge | None:
+        """Return the challenge of a call that waits."""
+        found = (self._calls[name].challenge for name in self._waiting)
+        return next((challenge for challenge in found if challenge is not None), None)
+
+    def _refusal(self, call: Hashable, message: str, status: int, fields: tuple[str, ...]) -> AuthorizationError:
+        del self._calls[call]
+        return AuthorizationError(message, status=status, challenges=fields)
+
+    def _headers(self, entry: _Call) -> Headers:
+        token = self._credentials.token
+        entry.generation = self._generation
+        if self._state is AuthorizationState.OPEN or token is None:
+            return ()
+        return (("authorization", "Bearer " + token.access_token.reveal()),)
+
+    # The one flow.
+
+    def _context(self, now: float) -> FlowContext:
+        return FlowContext(server_url=self.server_url, entropy=self._entropy, now=self._epoch + now, reach=self._reach)
+
+    def _enter(self, given: AuthorizationInput) -> None:
+        self._state = AUTHORIZATION_TABLE[self._state, given]
+
+    def _start(self, flow: Flow[T], on_result: Callable[[T, float], None], now: float) -> None:
+        self._flow, self._on_result = flow, on_result
+        self._advance(flow, lambda: next(flow), now)
+
+    def _send(self, answer: Any, now: float) -> None:
+        flow = self._flow
+        assert flow is not None
+        self._advance(flow, lambda: flow.send(answer), now)
+
+    def _throw(self, error: EffectFailed, now: float) -> None:
+        flow = self._flow
+        assert flow is not None
+        self._advance(flow, lambda: flow.throw(error), now)
+
+    def _advance(self, flow: Flow[Any], step: Callable[[], Effect], now: float) -> None:
+        """Run the flow to the next effect that is answered, or to its end."""
+        self._awaited, self._deadline = None, None
+        try:
+            effect = step()
+            while isinstance(effect, _UNANSWERED):
+                self._put(effect)
+                effect = flow.send(None)
+        except StopIteration as end:
+            self._flow = None
+            self._on_result(end.value, now)
+        except AuthorizationError as error:
+            self._flow = None
+            self._failed(error, now)
+        else:
+            self._await(effect, now + _patience(effect))
+
+    def _await(self, effect: Effect, deadline: float) -> None:
+        self._tokens += 1
+        self._awaited = attrs.evolve(effect, token=self._tokens)
+        self._deadline = deadline
+        if not isinstance(effect, Pause):
+            self._effects.append(self._awaited)
+
+    def _put(self, effect: Effect) -> None:
+        if isinstance(effect, UnlockCredentials):
+            self._is_locked = False
+        self._tokens += 1
+        self._effects.append(attrs.evolve(effect, token=self._tokens))
+
+    def _is_awaited(self, token: int, *kinds: type[Effect]) -> bool:
+        if self._awaited is None or self._awaited.token != token:
+            return False
+        if not isinstance(self._awaited, kinds):
+            raise LocalProtocolError(
+                f"the effect {token} is a {type(self._awaited).__name__}, which has another answer"
+            )
+        return True
+
+    def _abandon(self) -> None:
+        """Give up the flow, and what it holds."""
+        flow, self._flow, self._awaited, self._deadline = self._flow, None, None, None
+        if flow is not None:
+            flow.close()
+        self._effects = deque(each for each in self._effects if isinstance(each, _UNANSWERED))
+        if self._is_locked:
+            self._put(UnlockCredentials(key=self.key))
+        self._stop_asking()
+
+    def _stop_asking(self) -> None:
+        self._pending = None
+        self._awaited, self._deadline = None, None
+        if self._is_bound:
+            self._is_bound = False
+            self._put(CloseRedirect())
+
+    def _release(self, error: AuthorizationError | None) -> None:
+        """Let all calls that wait go on, or fail."""
+        for name in self._waiting:
+            if error is not None:
+                self._calls.pop(name, None)
+            self._ready.append(Ready(name, error))
+        self._waiting.clear()
+
+
+def _patience(effect: Effect) -> float:
+    """Return how many seconds an answer may take."""
+    match effect:
+        case Fetch(timeout=seconds) | Pause(seconds=seconds):
+            return seconds
+        case NeedAssertion():
+            return _ASSERTION_SECONDS
+        case _:
+            return _STORE_SECONDS
+
+
+def _checked(answer: Any, kind: type[T]) -> T:
+    if isinstance(answer, kind):
+        return answer
+    raise TypeError(f"the answer is a {kind.__name__}, not {type(answer).__name__}")
+
+
+def _ignore(result: Any, now: float) -> None:
+    """Take no notice of a result."""
+
+
+_UNANSWERED: Final = (UnlockCredentials, CloseRedirect, ShowCode)
+_SENDING: Final = (AuthorizationState.OPEN, AuthorizationState.READY)
