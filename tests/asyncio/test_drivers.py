@@ -185,7 +185,7 @@ def test_a_block_cannot_be_entered_twice() -> None:
         near, far = await joined()
         async with served(server, far):
             opened: Any = open_streams(*near)
-            with pytest.raises(AttributeError, match=r"^'ping' is for the client, which the block gives"):
+            with pytest.raises(AttributeError, match=r"^'ping' belongs to the client that the block yields"):
                 await opened.ping()
             async with opened as client:
                 with pytest.raises(RuntimeError, match="this block is open already"):

@@ -168,7 +168,7 @@ def begun() -> ClientConnection:
             TypeError,
             "a client needs a ClientConnection, not a ServerConnection",
         ),
-        (lambda: {"connection": begun()}, LocalProtocolError, "cannot begin with a connection in phase initializing"),
+        (lambda: {"connection": begun()}, LocalProtocolError, "cannot use a connection in phase initializing"),
         (lambda: {"connection": operating()[0], "snapshot": {}}, TypeError, "either connection= or snapshot="),
         (lambda: {"snapshot": {}}, LocalProtocolError, "not the snapshot of a session"),
         (lambda: {"unanswered": "x"}, ValueError, "unanswered is 'again' or 'fail', not 'x'"),

@@ -161,11 +161,11 @@ def test_what_is_no_transport_is_refused() -> None:
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            with pytest.raises(TypeError, match="a transport is"):
+            with pytest.raises(TypeError, match="a transport must be"):
                 await connect(wrong, nursery=nursery)
-            with pytest.raises(TypeError, match="a transport is"):
+            with pytest.raises(TypeError, match="a transport must be"):
                 await serve(server, wrong)
-            with pytest.raises(TypeError, match="a transport is"):
+            with pytest.raises(TypeError, match="a transport must be"):
                 async with open_transport(wrong):
                     pass
 
@@ -315,7 +315,7 @@ def test_a_client_outside_of_trio_is_told_what_it_needs() -> None:
 def test_a_block_that_was_not_entered_says_where_the_client_is() -> None:
     opened: Any = open_transport(trio.testing.memory_stream_pair()[0])
     with pytest.raises(
-        AttributeError, match=r"^'call_tool' is for the client, which the block gives: async with \.\.\. "
+        AttributeError, match=r"^'call_tool' belongs to the client that the block yields: async with \.\.\. "
     ):
         opened.call_tool("echo", {"text": "hi"})
     assert not hasattr(opened, "server")

@@ -10,7 +10,8 @@ import ssl
 import pytest
 import trio
 
-from mcpio.trio._nurseries import first_failure, reason_of, ungrouped
+from mcpio._drivers import first_failure
+from mcpio.trio._nurseries import reason_of, ungrouped
 
 
 async def failing(error: BaseException) -> None:
@@ -88,7 +89,7 @@ def test_a_failure_counts_more_than_the_cancellations_beside_it() -> None:
 
 def test_of_several_failures_it_is_the_first() -> None:
     first, second = ValueError("first"), KeyError("second")
-    assert first_failure(BaseExceptionGroup("", [BaseExceptionGroup("", [first]), second])) is first
+    assert first_failure(BaseExceptionGroup("", [BaseExceptionGroup("", [first]), second]), trio.Cancelled) is first
 
 
 REFUSED = os.strerror(errno.ECONNREFUSED)

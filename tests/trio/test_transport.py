@@ -237,5 +237,5 @@ def test_a_transport_is_a_stream_or_a_channel() -> None:
     assert isinstance(adapter_for(Trickle()), StreamAdapter)
     assert isinstance(adapter_for(Messages()), ChannelAdapter)
     wrong: Any = object()
-    with pytest.raises(TypeError, match=r"a transport is a trio\.abc\.Stream or a trio\.abc\.Channel, not object"):
+    with pytest.raises(TypeError, match=r"a transport must be a trio\.abc\.Stream or a trio\.abc\.Channel, not object"):
         adapter_for(wrong)

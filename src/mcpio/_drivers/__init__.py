@@ -1,4 +1,4 @@
-"""What drivers have in common, whatever their event loop: what the operator is told, and errors without groups."""
+"""What the drivers of all event loops share: the log, taps, lifespans, and errors without exception groups."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ __all__ = [
 ]
 
 TapSource: TypeAlias = "Tap | Callable[[], Tap]"
-"""A tap, or a function that makes one for each session."""
+"""A tap, or a function that returns one for each session."""
 
 
 class ClientContext:
-    """What gives a client for the length of a block, and is none itself."""
+    """Async context manager that yields a client."""
 
     if not TYPE_CHECKING:  # to a type checker, every misspelt name would be there
 
         def __getattr__(self, name: str) -> Any:
-            """Say where the client is that has the attribute, most likely."""
-            raise AttributeError(f"{name!r} is for the client, which the block gives: async with ... as client")
+            """Tell a caller who forgot the block where the client is."""
+            raise AttributeError(f"{name!r} belongs to the client that the block yields: async with ... as client")
 
 
 def report(message: str, error: BaseException | None) -> None:
-    """Write to the log, under the name ``mcpio``: a warning, or an error with its traceback.
+    """Log a warning, or an error with its traceback, under the name ``mcpio``.
 
-    It is for what no caller waits for. The message may quote a peer.
+    For failures that no caller waits for. The message may quote a peer, so unprintable characters are escaped.
     """
     message = printable(message)
     if error is None:
@@ -56,7 +56,7 @@ def report(message: str, error: BaseException | None) -> None:
 
 
 def attach_tap(connection: Connection, tap: TapSource | None, now: float) -> None:
-    """Put a tap on a connection. ``TypeError`` for what is none; raises what ``Tap.opened`` does."""
+    """Attach a tap to a connection. Raises TypeError if it is not a Tap, and what ``Tap.opened`` raises."""
     if tap is None:
         return
     from mcpio.observe.tap import Tap, add_tap
@@ -69,14 +69,14 @@ def attach_tap(connection: Connection, tap: TapSource | None, now: float) -> Non
 
 
 def checked_server(server: Server) -> Server:
-    """Return what is to be served. ``TypeError`` for what is no server."""
-    from mcpio.app.server import Server  # loaded already, by whoever has one
+    """Return ``server``. Raises TypeError if it is not a Server."""
+    from mcpio.app.server import Server  # loaded already, if there is one
 
     return required("server", server, Server)
 
 
 class ServedOnImport(RuntimeError):
-    """A module that is imported to be served by somebody else serves its server itself."""
+    """Raised when a module that is imported for its server serves that server itself."""
 
     def __init__(self) -> None:
         super().__init__("a server is served while its module is imported: put this under if __name__ == '__main__'")
@@ -87,7 +87,7 @@ _importing: Final = ContextVar("_importing", default=False)
 
 @contextlib.contextmanager
 def only_importing() -> Iterator[None]:
-    """Context manager in which serving raises ServedOnImport: it would never return to who imports the module."""
+    """Context manager in which serving raises ServedOnImport, since it would never return to the import."""
     token = _importing.set(True)
     try:
         yield
@@ -108,10 +108,10 @@ def lifespan_of(server: Server) -> Any:
 
 @contextlib.contextmanager
 def unwrapped(cancelled: type[BaseException]) -> Iterator[None]:
-    """Let what is in a group of exceptions leave without it: around what runs tasks, and nothing else (P10).
+    """Context manager that raises one exception in place of an exception group (P10).
 
-    It is for tasks that do not raise, so that there is but one exception to speak of: ``cancelled``, which is what the
-    event loop has for a cancellation, or what a handler ended the program with.
+    For blocks around a nursery or task group whose tasks do not raise. The only exception that matters then is a
+    cancellation, of the class ``cancelled``, or the one with which a handler ends the program.
     """
     try:
         yield
@@ -121,13 +121,13 @@ def unwrapped(cancelled: type[BaseException]) -> Iterator[None]:
         try:
             raise failure
         finally:
-            # Not the group, which would show all of it once more.
+            # Not the group, whose traceback would show everything twice.
             failure.__context__ = context
-            del failure, context  # They refer to this frame, and this frame to them.
+            del failure, context  # They refer to this frame, and the frame to them.
 
 
 def first_failure(group: BaseExceptionGroup[BaseException], cancelled: type[BaseException]) -> BaseException:
-    """Return the first exception in a group that is no cancellation; a cancellation where there is nothing else."""
+    """Return the first exception of a group that is not a cancellation, or else a cancellation."""
     _, failures = group.split(cancelled)
     found: BaseException = group if failures is None else failures
     while isinstance(found, BaseExceptionGroup):

@@ -1,4 +1,4 @@
-"""How many connections a server may have, whatever its event loop."""
+"""How many connections a server may have at once."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from mcpio._drivers import report
 __all__ = ["MAX_CONNECTIONS", "capped_connections", "max_open_files"]
 
 MAX_CONNECTIONS: Final = 768
-"""How many connections a server has at once, by default: what a limit of 1024 open files allows."""
+"""The default number of connections: what the usual limit of 1024 open files allows."""
 
 RESERVED_FILES: Final = 0.25
-"""The part of the files that the process may open which is left to everything but connections."""
+"""The share of the files that the process may open which is left to everything but connections."""
 
 
 def capped_connections(connections: int) -> int:
-    """Return how many connections a server may have, so that a part of the files is left to everything else.
+    """Return ``connections``, lowered where the process may not open that many files, which is logged.
 
-    A number that is lowered is reported. Raises ``TypeError`` for what is no integer, and ``ValueError`` below 0.
+    Raises TypeError if it is not an int, and ValueError if it is negative.
     """
     if required("max_connections", connections, int) < 0:
-        raise ValueError(f"max_connections= is 0 or more, not {connections}")
+        raise ValueError(f"max_connections= must be 0 or more, not {connections}")
     most = max_open_files()
     allowed = connections if most is None else max(1, int(most * (1 - RESERVED_FILES)))
     if connections <= allowed:
@@ -33,7 +33,7 @@ def capped_connections(connections: int) -> int:
 
 
 def max_open_files() -> int | None:
-    """Return how many files this process may have open at once; ``None`` for any number, as on Windows."""
+    """Return how many files this process may have open at once; ``None`` for no limit, as on Windows."""
     try:
         import resource
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Reports of faults in connections, which can occur any number of times, and their containment."""
+"""A log of connection faults, throttled by kind, and the containment of such faults."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["FaultLog"]
 
 
 class FaultLog:
-    """Writes faults to the log: the first of each kind with its traceback, later ones throttled and counted.
+    """Logs faults: the first of each kind with its traceback, later ones throttled and counted.
 
-    So neither a client nor a lack of resources can flood the log. See ``FaultReports``.
+    Neither a client nor a lack of resources can flood the log that way. See ``FaultReports``.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -29,9 +29,9 @@ class FaultLog:
 
     @contextmanager
     def contained(self, message: str) -> Iterator[None]:
-        """Report an exception that leaves the block, and go on after it.
+        """Context manager that reports an exception of its block in place of raising it.
 
-        A cancellation, a ``SystemExit`` and a ``KeyboardInterrupt`` leave the block, also from within a group.
+        A cancellation, SystemExit and KeyboardInterrupt propagate, also from within an exception group.
         """
         try:
             yield
@@ -44,7 +44,7 @@ class FaultLog:
 
 @attrs.frozen
 class _Log:
-    """The operator, by a clock."""
+    """Gives ``FaultReports`` the log and a clock."""
 
     now: Callable[[], float]
 

@@ -1,7 +1,7 @@
-"""Imports what a server may need later, while importing still works.
+"""Imports modules that a server may need later, while importing still works.
 
-Modules are imported when they are first used. For a server that is too late: at the limit of open files an import
-fails, and it would fail in the middle of one client's connection.
+Modules are imported on first use. For a server that may be too late: at the limit of open files an import fails, and
+it would fail in the middle of one client's connection.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _LATE: Final = (
     "mcpio.profiles",
     "mcpio.refusals",
 )
-"""What the session of a server imports where it is first used."""
+"""The modules that a server session imports on first use."""
 
 
 def preload(*more: str) -> None:
-    """Import everything that the sessions of a server import late, and ``more``, by their full names."""
+    """Import every module that server sessions import late, and ``more``, by their full names."""
     for module in (*(f"mcpio.types.{found.name}" for found in iter_modules(types.__path__)), *_LATE, *more):
         import_module(module)
-    json.loads(b"0")  # The library for JSON is chosen, and imported, by its first use.
+    json.loads(b"0")  # The first use chooses the library for JSON, and imports it.

@@ -1,4 +1,4 @@
-"""How a session begins: with a new connection, with one that is ready-made, or where a snapshot leaves off."""
+"""Session setup: a new connection, a ready-made one, or one restored from a snapshot."""
 
 from __future__ import annotations
 
@@ -36,56 +36,56 @@ __all__ = [
 
 class _Options(TypedDict, total=False):
     snapshot: Mapping[str, Any] | None
-    """What ``Session.snapshot`` gave: the session goes on where it left off, on this transport, with this clock."""
+    """A value of ``Session.snapshot``: the session continues from there, on this transport and with this clock."""
     unanswered: UnansweredPolicy
-    """What becomes of the peer's requests that were being served, ``"again"`` by default."""
+    """Whether the peer's requests that were being served run ``"again"``, the default, or ``"fail"``."""
     tap: TapSource | None
     """Hears of everything that passes the connection. See ``mcpio.observe.Tap``."""
 
 
 class ClientSetupOptions(_Options, total=False):
-    """How a client may begin, by every function that makes one."""
+    """The keyword arguments on setup that all functions for clients take."""
 
     connection: ClientConnection | None
-    """A ready-made connection. One in operation goes on without a handshake: a restored one, for instance."""
+    """A ready-made connection. One in operation, such as a restored one, continues without a handshake."""
 
 
 class ServerSetupOptions(_Options, total=False):
-    """How the serving of a client may begin, by every function that serves."""
+    """The keyword arguments on setup that all functions for servers take."""
 
     connection: ServerConnection | None
-    """A ready-made connection. Of one that is restored, the peer's requests that are unanswered fail."""
+    """A ready-made connection. Unanswered requests of the peer on a restored one fail."""
     alone: bool
-    """Whether no other client can reach this server, as over standard input and output: see ``Server.connection``."""
+    """Whether no other client can reach this server, as over stdio: see ``Server.connection``."""
     end_timeout: float | None
-    """Seconds that requests have when the client has ended its side: it may wait for the answers, or be gone, which
-    looks the same. Then their handlers are cancelled. ``None``, the default of most, is for ever."""
+    """Seconds that requests have after the client ended its side. It may wait for the answers, or be gone, which looks
+    the same. After that, their handlers are cancelled. ``None``, the default of most functions, sets no limit."""
 
 
 class ConnectOptions(ClientOptions, ClientSetupOptions, total=False):
-    """The keyword arguments of everything that makes a client: those of the client, and how it begins."""
+    """The keyword arguments of all functions that make a client: those of the client and of its setup."""
 
 
 @attrs.frozen
 class SessionSetup:
-    """A connection that is ready, and what its session has to take up."""
+    """A connection that is ready to run, and what its session resumes."""
 
     connection: Connection
     saved: SavedSession | None
     unanswered: UnansweredPolicy
-    goes_on: bool
-    """Whether the conversation began before, so that there is no handshake."""
+    is_resumed: bool
+    """Whether the conversation began earlier, so that there is no handshake."""
     end_timeout: float | None = None
-    """Seconds that the peer's requests have when it has ended its side; ``None`` for ever."""
+    """Seconds that the peer's requests have after it ended its side; ``None`` for no limit."""
 
     def resume(self, session: Session) -> None:
-        """Have the session go on where it left off, if it began before."""
-        if self.goes_on:
+        """Continue the session where it left off, if it began earlier."""
+        if self.is_resumed:
             session.driving.resume(self.saved, self.unanswered)
 
 
 def prepare_server(server: Server, principal: Any, now: float, **options: Unpack[ServerSetupOptions]) -> SessionSetup:
-    """Return the beginning of a session of a server. ``LocalProtocolError`` for what cannot go on."""
+    """Return the setup of a server session. Raises LocalProtocolError for a connection that cannot continue."""
     saved = _saved(options)
     connection = options.get("connection")
     if connection is None:
@@ -93,11 +93,11 @@ def prepare_server(server: Server, principal: Any, now: float, **options: Unpack
         connection = server.connection(principal=principal, alone=alone, saved=saved, now=now)
     elif not isinstance(connection, ServerConnection):
         raise TypeError(f"a server needs a ServerConnection, not a {type(connection).__name__}")
-    return _begun(connection, saved, options, now)
+    return _setup(connection, saved, options, now)
 
 
 def prepare_client(options: ClientOptions, now: float, **how: Unpack[ClientSetupOptions]) -> SessionSetup:
-    """Return the beginning of a client. ``LocalProtocolError`` for what cannot go on."""
+    """Return the setup of a client. Raises LocalProtocolError for a connection that cannot continue."""
     saved = _saved(how)
     connection = how.get("connection")
     if connection is None:
@@ -108,8 +108,8 @@ def prepare_client(options: ClientOptions, now: float, **how: Unpack[ClientSetup
     elif not isinstance(connection, ClientConnection):
         raise TypeError(f"a client needs a ClientConnection, not a {type(connection).__name__}")
     if connection.phase not in (Phase.NEW, Phase.OPERATING):
-        raise LocalProtocolError(f"a client cannot begin with a connection in phase {connection.phase.value}")
-    return _begun(connection, saved, how, now)
+        raise LocalProtocolError(f"a client cannot use a connection in phase {connection.phase.value}")
+    return _setup(connection, saved, how, now)
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -133,8 +133,8 @@ def _saved(options: Any) -> SavedSession | None:
     return SavedSession.read(snapshot)
 
 
-def _begun(connection: Connection, saved: SavedSession | None, options: Any, now: float) -> SessionSetup:
+def _setup(connection: Connection, saved: SavedSession | None, options: Any, now: float) -> SessionSetup:
     _drivers.attach_tap(connection, options.get("tap"), now)
-    goes_on = saved is not None or connection.phase is not Phase.NEW
+    is_resumed = saved is not None or connection.phase is not Phase.NEW
     end_timeout = seconds(options.get("end_timeout"))
-    return SessionSetup(connection, saved, options.get("unanswered", "again"), goes_on, end_timeout)
+    return SessionSetup(connection, saved, options.get("unanswered", "again"), is_resumed, end_timeout)

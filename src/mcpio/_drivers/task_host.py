@@ -1,4 +1,4 @@
-"""A place for tasks of tools that outlives the sessions that begin them."""
+"""A host for tasks of tools that outlives the sessions that started them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["TaskHost", "hosted_tasks", "store_tasks"]
 
 LastMoment: TypeAlias = Callable[[float], AbstractAsyncContextManager[None]]
-"""Gives a block that takes so many seconds at most, and that no cancellation cuts off which has come."""
+"""Returns a block of at most that many seconds which an earlier cancellation does not cut off."""
 
 
 class TaskHost:
-    """Where tasks run without a session."""
+    """Runs tasks without a session: what they need of a driver."""
 
     def __init__(self, runtime: Runtime, clock: Callable[[], float]) -> None:
-        """``clock`` is the one that the sessions go by."""
+        """``clock`` is that of the sessions."""
         self.runtime = runtime
         self._clock = clock
 
@@ -39,22 +39,20 @@ class TaskHost:
 
 
 @asynccontextmanager
-async def hosted_tasks(
-    tasks: TaskReceiver, place: TaskHost, state: Any, last_moment: LastMoment
-) -> AsyncIterator[None]:
-    """Let tasks run at a place, for a block; at its end they are stopped, and how they ended is stored."""
+async def hosted_tasks(tasks: TaskReceiver, host: TaskHost, state: Any, last_moment: LastMoment) -> AsyncIterator[None]:
+    """Let tasks run on a host during a block. At its end they are stopped, and their outcomes are stored."""
     try:
-        tasks.attach(place, state)
+        tasks.attach(host, state)
         yield
     finally:
-        tasks.stop(place)
+        tasks.stop(host)
         async with last_moment(STORE_TIMEOUT):
-            await tasks.flush(place)
-        tasks.detach(place)
+            await tasks.flush(host)
+        tasks.detach(host)
 
 
 async def store_tasks(server: Server, last_moment: LastMoment, session: Session) -> None:
-    """Have a store of tasks take in how those ended that ended with their session."""
+    """Store the outcomes of the tasks that ended with their session."""
     if server.tasks is not None:
         async with last_moment(STORE_TIMEOUT):
             await server.tasks.flush(session.driver)

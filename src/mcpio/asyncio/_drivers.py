@@ -242,7 +242,7 @@ async def _start(
     """Return a client that has shaken hands, and the task that carries its session."""
     wire = ReaderWriterAdapter(reader, writer)
     try:
-        started, task, goes_on = _launch(wire, group, options)
+        started, task, is_resumed = _launch(wire, group, options)
     except BaseException:
         # Of options that make no sense, or of a group that takes no more tasks. Nobody held the wire yet.
         wire.abort()
@@ -250,7 +250,7 @@ async def _start(
     client: Client | None = None
     try:
         client = await asyncio.shield(started)
-        if not goes_on:
+        if not is_resumed:
             await client.initialize()
     except BaseException:
         if client is None:
@@ -291,7 +291,7 @@ def _launch(
     # Its group may have been cancelled before it began.
     task.add_done_callback(lambda _: started.cancel())
     task.add_done_callback(lambda _: wire.abort())
-    return started, task, setup.goes_on
+    return started, task, setup.is_resumed
 
 
 async def _carry(

@@ -1,4 +1,4 @@
-"""One session over one transport, on Trio."""
+"""The session actor on Trio."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ uninterruptible(Actor)
 
 @uninterruptible
 class TrioActor(Actor):
-    """Runs one session until its connection ends. One timekeeper serves any number of them."""
+    """Runs one session until its connection ends. One timekeeper serves any number of actors."""
 
     _EXPECTED = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
@@ -43,7 +43,7 @@ class TrioActor(Actor):
         return trio.current_time()
 
     async def run(self) -> None:
-        """Carry the session until its connection ends; then close the transport."""
+        """Run the session until its connection ends; then close the transport."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read)
@@ -55,7 +55,7 @@ class TrioActor(Actor):
             await self._end()
 
     async def _finish_writing(self) -> None:
-        """Wait for the last output to get out: as long as the peer takes, or until the grace of ``close`` is over."""
+        """Wait until the last output is written: as long as the peer takes, or until the grace of ``close`` is over."""
         if self._adapter.ending:
             with self._last_write:
                 await self._written.wait()

@@ -193,7 +193,7 @@ async def start_client(
         # Of options that make no sense, for one. Nobody held the wire yet.
         await close_forcefully(wire)
         raise
-    return client if setup.goes_on else await shake_hands(client)
+    return client if setup.is_resumed else await shake_hands(client)
 
 
 async def shake_hands(client: C) -> C:

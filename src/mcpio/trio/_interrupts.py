@@ -1,9 +1,9 @@
-"""Where a Ctrl-C may land.
+"""Where a Ctrl-C may be delivered.
 
 Python raises ``KeyboardInterrupt`` between any two instructions of the main thread. In the middle of an engine or a
-driver that would leave a state from which the session cannot end, and a program that waits for its end would hang.
-There Trio holds it back, and raises it at the next checkpoint of the main task. In functions of users, which may run
-for long, it is raised at once.
+driver it would leave a state from which the session cannot end, and a program that waits for that end would hang.
+There Trio holds the interrupt back, and raises it at the next checkpoint of the main task. In functions of users, which
+may run for long, it is raised at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["interruptible", "uninterruptible"]
 K = TypeVar("K", bound=type)
 
 interruptible = disable_ki_protection
-"""Let a Ctrl-C land in a function again, and in what it calls."""
+"""Let a Ctrl-C be raised in a function again, and in what it calls."""
 
 
 def uninterruptible(kind: K) -> K:

@@ -1,4 +1,4 @@
-"""One exception instead of the groups that nurseries make (P10), and time to end in order."""
+"""One exception in place of the groups that nurseries raise (P10), and shielded time to clean up."""
 
 from __future__ import annotations
 
@@ -13,26 +13,21 @@ import trio
 
 from mcpio import _drivers
 
-__all__ = ["first_failure", "last_moment", "reason_of", "ungrouped"]
+__all__ = ["last_moment", "reason_of", "ungrouped"]
 
 
 def ungrouped() -> AbstractContextManager[None]:
-    """Let what is in a nursery's group leave without it. See ``mcpio._drivers.unwrapped``."""
+    """Raise one exception in place of a nursery's group. See ``mcpio._drivers.unwrapped``."""
     return _drivers.unwrapped(trio.Cancelled)
 
 
-def first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first exception in a group that is no cancellation; a cancellation where there is nothing else."""
-    return _drivers.first_failure(group, trio.Cancelled)
-
-
 def reason_of(error: BaseException) -> str:
-    """Return why something broke, in one line. The deepest cause says it best."""
+    """Return the reason of an error in one line: that of its deepest cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(dict.fromkeys(reason_of(each) for each in error.exceptions))
-    # Trio's own text repeats the address, once for each that it tried. Other kinds have error numbers of their own.
+    # Trio's own text repeats the address, once for each that it tried. TLS and name look-ups have their own numbers.
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError | gaierror) and error.errno is not None:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__
@@ -40,6 +35,6 @@ def reason_of(error: BaseException) -> str:
 
 @asynccontextmanager
 async def last_moment(seconds: float | None) -> AsyncIterator[None]:
-    """Give a shielded block of at most so many seconds, or of as many as it takes."""
+    """Shielded block of at most that many seconds; ``None`` for no limit."""
     with trio.CancelScope(shield=True, deadline=inf if seconds is None else trio.current_time() + seconds):
         yield

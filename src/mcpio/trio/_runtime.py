@@ -1,4 +1,4 @@
-"""The runtime seam on Trio."""
+"""Trio's implementation of ``mcpio.app.runtime``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNSET: Any = object()
 
 
 def check_in_trio(who: str) -> None:
-    """Raise ``RuntimeError``, with what there is for asyncio, outside of a Trio run."""
+    """Raise RuntimeError outside a Trio run, and say what to use on asyncio."""
     try:
         trio.lowlevel.current_trio_token()
     except RuntimeError:
@@ -32,7 +32,7 @@ def check_in_trio(who: str) -> None:
 
 
 class TrioTask:
-    """A coroutine under a cancel scope of its own."""
+    """A coroutine under its own cancel scope."""
 
     __slots__ = ("_coroutine", "_scope")
 
@@ -45,10 +45,10 @@ class TrioTask:
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Be the task. It never raises an ``Exception`` into the nursery, which it shares with all other handlers.
+        """Run the coroutine. Never raises an Exception into the nursery, which all handlers share.
 
-        Handlers answer with their failures. What comes here are failures of that, and of handlers that failed in a
-        nursery of their own while they were being cancelled. A ``SystemExit`` or ``KeyboardInterrupt`` goes on.
+        The failure of a handler becomes its answer. What arrives here are failures to answer, and handlers that failed
+        in a nursery of their own while they were being cancelled. SystemExit and KeyboardInterrupt propagate.
         """
         try:
             with self._scope:
@@ -59,7 +59,7 @@ class TrioTask:
 
 @uninterruptible
 class TrioOneShot:
-    """A value for one waiting task, without the set that ``trio.Event`` keeps for many."""
+    """A value for one waiting task; cheaper than a ``trio.Event``, which keeps a set of tasks."""
 
     __slots__ = ("_task", "_value")
 
@@ -68,7 +68,7 @@ class TrioOneShot:
         self._value: Any = _UNSET
 
     def set(self, value: Any) -> None:
-        """Give the value and wake the waiter."""
+        """Set the value and wake the waiting task."""
         if self._value is not _UNSET:
             return
         self._value = value
@@ -92,19 +92,19 @@ class TrioOneShot:
 
 
 class TrioRuntime:
-    """Tasks in a nursery, which outlives them all. Make it inside ``trio.run``."""
+    """Runs tasks in a nursery that outlives them. Make it inside ``trio.run``."""
 
     __slots__ = ("_limiter", "_nursery", "_token")
 
     def __init__(self, nursery: trio.Nursery | None) -> None:
-        """Without a nursery there are no tasks."""
+        """Without a nursery, no task can be spawned."""
         self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
-        # Trio's own limiter lets whoever abandons 40 calls hold up everybody else's.
+        # With Trio's own limiter, 40 abandoned calls would hold up those of all sessions.
         self._limiter = trio.CapacityLimiter(math.inf)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> TrioTask:
-        """Run a coroutine as a task of its own."""
+        """Run a coroutine as a task."""
         if self._nursery is None:
             raise RuntimeError("there is no nursery for a task to run in")
         task = TrioTask(coroutine)
@@ -116,11 +116,11 @@ class TrioRuntime:
         return TrioOneShot()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for so long."""
+        """Wait for that many seconds."""
         await trio.sleep(max(0, seconds))
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> TrioTask:
-        """Run a function after so many seconds."""
+        """Call a function after that many seconds."""
 
         async def wait() -> None:
             await self.sleep(seconds)
@@ -129,7 +129,7 @@ class TrioRuntime:
         return self.spawn(wait())
 
     def entropy(self, size: int) -> bytes:
-        """Return bytes that nobody can guess."""
+        """Return random bytes from the operating system."""
         return os.urandom(size)
 
     def wall_clock(self) -> float:
@@ -141,7 +141,7 @@ class TrioRuntime:
         return trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._limiter)
 
     def from_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in Trio's thread, from any other. ``NoBackChannel`` when the run is over."""
+        """Run a function in Trio's thread, from any other. Raises NoBackChannel after the run."""
         try:
             return trio.from_thread.run_sync(function, trio_token=self._token)
         except trio.RunFinishedError:
@@ -154,7 +154,7 @@ class TrioRuntime:
 
 
 def _run_contained(function: Callable[[], None]) -> None:
-    """Run a function whose exception would end the whole Trio run."""
+    """Call a function, and log its exception, which would end the whole Trio run."""
     try:
         function()
     except Exception as error:

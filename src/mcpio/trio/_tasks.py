@@ -1,4 +1,4 @@
-"""A place for tasks that outlives the sessions that begin them."""
+"""``run_tasks``: a host for tasks that outlives the sessions that started them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import trio
 
-from mcpio._drivers import checked_server, lifespan_of
-from mcpio._drivers import task_host as places
+from mcpio._drivers import checked_server, lifespan_of, task_host
 from mcpio.app.server import Server
 from mcpio.app.tasks.receiver import TaskReceiver
 from mcpio.trio._nurseries import last_moment, ungrouped
@@ -18,14 +17,14 @@ __all__ = ["hosted_tasks", "run_tasks"]
 
 
 async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """Run the tasks of a server until cancelled, whatever becomes of the sessions that began them.
+    """Run the tasks of a server until cancelled, independently of the sessions that started them.
 
-    Start it, with ``nursery.start``, before what serves: without it the tasks of a session end with the session. Not
-    with ``serve_http``, which does the same. The server's lifespan is entered for it. Tasks that a store has from
-    before, and that their tools resume, go on at once. When it is cancelled, tasks are cut off: those that are not
-    resumed have failed.
+    Start it with ``nursery.start`` before ``serve``: without it, the tasks of a session end with the session. It is not
+    for ``serve_http``, which does the same. The server's lifespan is entered for it. Stored tasks of an earlier process
+    that their tools can resume continue at once. When it is cancelled, tasks are cut off; those that cannot be resumed
+    have failed.
 
-    ``TypeError`` for a server that has no tasks, and for what is no server.
+    Raises TypeError if ``server`` is not a Server, or has no tasks.
     """
     check_in_trio("servers")
     tasks = checked_server(server).tasks
@@ -39,5 +38,5 @@ async def run_tasks(server: Server, *, task_status: trio.TaskStatus[None] = trio
 
 
 def hosted_tasks(tasks: TaskReceiver, runtime: TrioRuntime, state: Any) -> AbstractAsyncContextManager[None]:
-    """Let tasks run, for a block; at its end they are stopped, and how they ended is stored."""
-    return places.hosted_tasks(tasks, places.TaskHost(runtime, trio.current_time), state, last_moment)
+    """Let tasks run during a block. At its end they are stopped, and their outcomes are stored."""
+    return task_host.hosted_tasks(tasks, task_host.TaskHost(runtime, trio.current_time), state, last_moment)

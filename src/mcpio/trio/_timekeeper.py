@@ -1,4 +1,4 @@
-"""Signals for one waiting task, and the one task that watches the deadlines of all sessions."""
+"""A flag for one waiting task, and the task that watches the deadlines of all sessions."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Signal:
 
 
 class Timed(Protocol):
-    """Something with a deadline."""
+    """Has a deadline."""
 
     def handle_timeout(self) -> None:
-        """Act on a deadline that has come."""
+        """Act on a deadline that has passed."""
 
 
 class Timekeeper:
-    """Watches deadlines. It never touches a transport, so no peer can hold it up."""
+    """Watches the deadlines of many sessions. Never touches a transport, so no peer can hold it up."""
 
     def __init__(self) -> None:
         self._timers = Timers()
@@ -64,7 +64,7 @@ class Timekeeper:
         self._sleeping_until = inf
 
     def arm(self, timed: Timed, deadline: float | None) -> None:
-        """Set the deadline of ``timed``, in place of its earlier one; ``None`` for none."""
+        """Set the deadline of ``timed``, in place of an earlier one; ``None`` for none."""
         key = id(timed)
         if deadline is None:
             self._timers.clear(key)
@@ -72,26 +72,26 @@ class Timekeeper:
         elif self._timers.get(key) != deadline:
             self._timers.set(key, deadline)
             self._timed[key] = timed
-            # A later deadline can wait for the sleeper to wake up at the earlier one, even one that is not there any
-            # more, as that of an answer that was ready in time: waking it costs more.
+            # The sleeper wakes up at the earliest deadline that was ever set, even if that was cleared since, as it is
+            # by an answer that comes in time. To wake it up for each change would cost more.
             if deadline < self._sleeping_until:
                 self._sleeping_until = deadline
                 self._sooner.set()
 
     async def run(self) -> None:
-        """Be the task that watches. Runs until cancelled."""
+        """Watch until cancelled."""
         while True:
             with trio.move_on_at(self._sleeping_until):
                 await self._sooner.wait()
             now = trio.current_time()
             if now < self._sleeping_until:
                 continue
-            # All of them first: what one does may set or clear the deadline of the next.
+            # Collect all of them first: acting on one may set or clear the deadline of the next.
             for timed in [self._timed.pop(key) for key in self._timers.pop_expired(now)]:
                 try:
                     timed.handle_timeout()
                 except Exception as error:
-                    # The deadlines of all other sessions go on.
+                    # The other sessions still need their deadlines.
                     report("a deadline could not be acted on", error)
             deadline = self._timers.next()
             self._sleeping_until = inf if deadline is None else deadline

@@ -1,4 +1,4 @@
-"""How a connection's bytes or messages travel over each kind of transport."""
+"""Transport adapters: a connection's bytes or messages over a Trio stream or channel."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = [
 ]
 
 Transport: TypeAlias = "trio.abc.Stream | trio.abc.Channel[str] | trio.abc.Channel[bytes]"
-"""What carries a conversation: a stream of bytes, or a channel of whole messages."""
+"""Carries a conversation: a stream of bytes, or a channel of whole messages."""
 
 
 class StreamAdapter:
-    """Lines on a ``trio.abc.Stream``.
+    """Carries lines over a ``trio.abc.Stream``.
 
-    A stream that has ``send_nowait``, and a plain socket, saves a turn of the loop for most messages.
+    A plain socket, and a stream that has ``send_nowait``, saves a turn of the loop for most messages.
     """
 
     def __init__(self, stream: trio.abc.Stream, *, end_is_loss: bool = False) -> None:
@@ -50,25 +50,25 @@ class StreamAdapter:
 
     @property
     def ending(self) -> bool:
-        """Whether the end in order was pulled, and it or what comes before it is not written yet."""
+        """Whether the graceful end was pulled, and it or the output before it is not written yet."""
         return self._ends
 
     async def receive(self, connection: Connection) -> None:
-        """Feed what arrives next, or the end."""
+        """Wait for input, and feed it or the end of the stream."""
         data = bytes(await self._stream.receive_some(RECEIVE_SIZE))
         if not data and self._end_is_loss and connection.phase is not Phase.CLOSING:
             raise trio.BrokenResourceError("the peer closed the connection")
         connection.receive_data(data or None, trio.current_time())
 
     def send_now(self, connection: Connection) -> None:
-        """Write what finds room. No checkpoint is passed, so that no cancellation can tear a message."""
+        """Write what finds room. There is no checkpoint, so no cancellation can tear a message."""
         if self._send_nowait is not None and not self._sending and not self.unsent:
             self._pull(connection)
             self._try_to_send()
             connection.set_unwritten(len(self._rest))
 
     async def send(self, connection: Connection) -> None:
-        """Write what is unsent, or else about 64 KiB of what the engine has, in one write."""
+        """Write what is unsent, or else about 64 KiB of the engine's output, in one write."""
         self._sending = True
         try:
             if not self.unsent:
@@ -87,7 +87,7 @@ class StreamAdapter:
             self._sending = False
 
     def session_lost(self) -> None:
-        """There is no other stream."""
+        """Do nothing: there is no other stream."""
 
     async def aclose(self) -> None:
         """Close the stream."""
@@ -103,13 +103,13 @@ class StreamAdapter:
             try:
                 self._rest = self._rest[self._send_nowait(self._rest) :]
             except Exception:
-                return  # The writer will meet the same, and has somewhere to say it.
+                return  # The writer will meet the same error, and reports it.
 
 
 class ChannelAdapter:
-    """Whole JSON texts on a ``trio.abc.Channel``, as text or as bytes: what the peer sends decides.
+    """Carries whole JSON texts over a ``trio.abc.Channel``.
 
-    Until it has sent something, ``binary`` does.
+    They are sent as str or bytes, whichever the peer sent last. Until it has sent something, ``binary`` decides.
     """
 
     unsent = False
@@ -120,7 +120,7 @@ class ChannelAdapter:
         self._binary = binary
 
     async def receive(self, connection: Connection) -> None:
-        """Feed the next message, or the end."""
+        """Wait for the next message, and feed it or the end of the channel."""
         try:
             message: object = await self._channel.receive()
         except trio.EndOfChannel:
@@ -133,7 +133,7 @@ class ChannelAdapter:
         connection.receive_message(text, trio.current_time())
 
     def send_now(self, connection: Connection) -> None:
-        """Leave everything to ``send``: a channel cannot tell whether it has room."""
+        """Do nothing: a channel cannot tell whether it has room, so all is left to ``send``."""
 
     async def send(self, connection: Connection) -> None:
         """Send every message that the engine has."""
@@ -144,7 +144,7 @@ class ChannelAdapter:
             connection.set_unwritten(0)
 
     def session_lost(self) -> None:
-        """There is no other channel."""
+        """Do nothing: there is no other channel."""
 
     async def aclose(self) -> None:
         """Close the channel."""
@@ -152,25 +152,25 @@ class ChannelAdapter:
 
 
 def adapter_for(transport: Transport, *, binary: bool = False) -> TransportAdapter:
-    """Return how messages travel over a transport. Raises ``TypeError`` for what is neither a stream nor a channel."""
+    """Return the adapter of a transport. Raises TypeError if it is neither a stream nor a channel."""
     if isinstance(transport, trio.abc.Stream):
         return StreamAdapter(transport)
     if isinstance(transport, trio.abc.Channel):
         return ChannelAdapter(transport, binary=binary)
-    raise TypeError(f"a transport is a trio.abc.Stream or a trio.abc.Channel, not {type(transport).__name__}")
+    raise TypeError(f"a transport must be a trio.abc.Stream or a trio.abc.Channel, not {type(transport).__name__}")
 
 
 def quickened(stream: trio.abc.Stream) -> trio.abc.Stream:
-    """Return a stream that saves turns of the loop, in place of a plain socket, and any other as it is."""
+    """Return a stream that saves turns of the loop in place of a plain socket; any other as it is."""
     if os.name == "posix" and isinstance(stream, trio.SocketStream):
-        from mcpio.trio._net.socket_stream import QuickSocketStream  # not for those who have no sockets
+        from mcpio.trio._net.socket_stream import QuickSocketStream  # only where there are sockets
 
         return QuickSocketStream(stream)
     return stream
 
 
-async def close_forcefully(wire: TransportAdapter) -> None:
-    """Close a transport without waiting for anything, and without a failure."""
+async def close_forcefully(adapter: TransportAdapter) -> None:
+    """Close a transport without waiting, and without raising."""
     with trio.CancelScope() as scope, contextlib.suppress(Exception):
         scope.cancel()
-        await wire.aclose()
+        await adapter.aclose()

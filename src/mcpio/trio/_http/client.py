@@ -79,7 +79,7 @@ async def connect_http(url: str, *, nursery: trio.Nursery, **options: Unpack[Htt
     setup = prepare_client(of_client, trio.current_time(), **given)
     _session_id(setup)
     client: Client = await nursery.start(_carry, setup, location, proxy, transport, of_client)
-    return client if setup.goes_on else await shake_hands(client)
+    return client if setup.is_resumed else await shake_hands(client)
 
 
 def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> TrioClientContext[Client]:
