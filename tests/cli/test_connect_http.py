@@ -120,7 +120,7 @@ seen: list[bytes] = []
         (b"HTTP/1.1 401 No\r\nWWW-Authenticate: Bearer\r\nContent-Length: 0\r\n\r\n", Exit.REFUSED, "401: Bearer"),
         (b"HTTP/1.1 404 No\r\nContent-Length: 5\r\n\r\nnope!", Exit.PROTOCOL, "status 404"),
         (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1\r\n\r\n.", Exit.PROTOCOL, "text/html"),
-        (b"nonsense\r\n\r\n", Exit.PROTOCOL, "is no HTTP"),
+        (b"nonsense\r\n\r\n", Exit.PROTOCOL, "malformed HTTP"),
         (b"", Exit.SERVER_DIED, "the server closed the connection"),
     ],
 )

@@ -299,7 +299,7 @@ def test_refused_messages_are_reported(monkeypatch: pytest.MonkeyPatch, caplog: 
     with caplog.at_level(logging.ERROR, "mcpio"):
         serve_listeners(monkeypatch, play, handler)
     assert "the server did not take a message" in caplog.text
-    assert "what belongs to no request is not heard any more" in caplog.text
+    assert "messages outside of requests are no longer received" in caplog.text
 
 
 def test_invalid_grace_is_rejected_by_close(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,7 +223,7 @@ class Pooled:
             Location.parse(url),
             start=nursery.start_soon,
             receive=self.items.append,
-            wake=lambda: self.woken.set() if self.items else None,
+            on_input=lambda: self.woken.set() if self.items else None,
             wants_read=lambda _: True,
             ssl_context=None,
             timeouts=HttpClientTimeouts(),
@@ -262,9 +262,9 @@ def test_cancelled_exchange_closes_its_connection(
         pooled = Pooled(nursery)
         pooled.send(1)
         await trio.testing.wait_all_tasks_blocked()
-        pooled.pool.cut(1)
-        pooled.pool.cut(1)
-        pooled.pool.cut(2)
+        pooled.pool.cancel(1)
+        pooled.pool.cancel(1)
+        pooled.pool.cancel(2)
         site.handler = site.answer
         await trio.testing.wait_all_tasks_blocked()
         pooled.send(3)
@@ -285,7 +285,7 @@ def test_exchange_cancelled_while_connecting_leaves_nothing_behind(monkeypatch: 
         pooled = Pooled(nursery)
         pooled.send(1)
         await trio.testing.wait_all_tasks_blocked()
-        pooled.pool.cut(1)
+        pooled.pool.cancel(1)
         await trio.testing.wait_all_tasks_blocked()
         assert pooled.items == []
 

@@ -22,52 +22,51 @@ from mcpio.http.client.client import HttpClient, HttpClientEvent
 from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.location import Location
-from mcpio.http.model import Body, End, RequestHead, RequestItem
+from mcpio.http.model import Body, End, RequestHead, RequestItem, ResponseItem
 from mcpio.trio._drivers import TrioClientContext, shake_hands
 from mcpio.trio._http.client_pool import HttpClientTimeouts, HttpPool
 from mcpio.trio._http.proxy import Proxy, find_proxy
 from mcpio.trio._interrupts import uninterruptible
 from mcpio.trio._nurseries import ungrouped
 from mcpio.trio._runtime import TrioRuntime
-from mcpio.trio._timekeeper import Timekeeper
+from mcpio.trio._timekeeper import Signal, Timekeeper
 
 __all__ = ["HttpConnectOptions", "connect_http", "open_http"]
 
 LAST_WORDS: Final = 0.5
-"""Seconds that a cancelled block gives its server to take note of that."""
+"""Seconds for telling the server that a cancelled block ends the session."""
 
 
 class TransportOptions(TypedDict, total=False):
-    """What the transport may be given."""
+    """Options of the transport."""
 
     http: HttpClientOptions | None
-    """Header fields, listening, how broken streams are taken up and lost sessions opened anew."""
+    """Header fields, listening, resumption of broken streams, and reopening of lost sessions."""
     on_session_lost: Callable[[], None] | None
-    """Hears that the server forgot the session. Calls that waited fail with ``ConnectionLost``; unless ``http`` says
-    otherwise, the client then opens another session. A plain function, called without waiting."""
+    """Called when the server has forgotten the session. Pending calls fail with ConnectionLost; unless ``http`` says
+    otherwise, the client then opens another session. A plain function, not a coroutine function."""
     ssl_context: ssl.SSLContext | None
-    """How HTTPS is done; ``None`` trusts what the system trusts."""
+    """Settings for HTTPS; ``None`` trusts the authorities of the system."""
     timeouts: HttpClientTimeouts | None
     """How long the server may take."""
     proxy: str | None
-    """The URL of an HTTP proxy to go through."""
+    """The URL of an HTTP proxy."""
     trust_env: bool
-    """Whether to go through the proxy that the environment names, where ``proxy`` is not given: ``HTTP_PROXY``,
-    ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``, in small letters too."""
+    """Whether to use the proxy of the environment without ``proxy``: ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY``
+    and ``NO_PROXY``, in lower case too."""
 
 
 class HttpConnectOptions(TransportOptions, ClientOptions, ClientSetupOptions, total=False):
-    """The keyword arguments of ``open_http`` and ``connect_http``: of the transport, of the client, how it begins."""
+    """The keyword arguments of ``open_http`` and ``connect_http``: of the transport, the client and its setup."""
 
 
 async def connect_http(url: str, *, nursery: trio.Nursery, **options: Unpack[HttpConnectOptions]) -> Client:
-    """Return a client that has shaken hands with the server at a URL. Its tasks live in ``nursery`` and never raise.
+    """Return a client that has completed the handshake with the server at a URL.
 
-    ``http+unix://%2Frun%2Fserver.sock/mcp`` is a server on the Unix socket of that path, which is written with percent
-    signs in place of the host.
+    Its tasks live in ``nursery`` and never raise. ``http+unix://%2Frun%2Fserver.sock/mcp`` is a server on a Unix
+    socket: the path, percent-encoded, stands in place of the host.
 
-    Raises ``ConnectFailed``; its cause says why. ``ValueError`` for what is no URL, and for other options that make no
-    sense.
+    Raises ConnectFailed with the reason as its cause, and ValueError for a malformed URL or option.
     """
     given: dict[str, Any] = dict(options)
     check_options(given, HttpConnectOptions.__annotations__)
@@ -83,14 +82,14 @@ async def connect_http(url: str, *, nursery: trio.Nursery, **options: Unpack[Htt
 
 
 def open_http(url: str, **options: Unpack[HttpConnectOptions]) -> TrioClientContext[Client]:
-    """Give a client for the length of a block: ``async with open_http("http://…/mcp") as client``.
+    """Return an async context manager that yields a client: ``async with open_http("http://…/mcp") as client``.
 
-    See ``connect_http``.
+    See ``connect_http`` for the arguments.
     """
     return TrioClientContext(lambda nursery: connect_http(url, nursery=nursery, **options))
 
 
-# With protection, a Ctrl-C cannot come between the start of the session and the block of ``run`` that marks its end.
+# Protected, so that no KeyboardInterrupt can come between the start of the session and the ``try`` of ``run``.
 @trio.lowlevel.enable_ki_protection
 async def _carry(
     setup: SessionSetup,
@@ -101,11 +100,11 @@ async def _carry(
     *,
     task_status: trio.TaskStatus[Client] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Carry one client until it is over."""
+    """Run one client until it has ended."""
     timekeeper = Timekeeper()
     with ungrouped():
         async with trio.open_nursery() as nursery:
-            # What carries messages outlives the cancellation of the block, so that the server hears of it.
+            # The tasks that carry messages outlive the cancellation of the block, to end the session on the server.
             carriers = await nursery.start(_shielded)
             try:
                 connection: Any = setup.connection
@@ -125,7 +124,7 @@ async def _carry(
 
 async def _shielded(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
     async with trio.open_nursery() as nursery:
-        # Whoever was cancelled by now does not hear of this nursery, and nobody could end it.
+        # A caller that is cancelled already never receives this nursery, so nothing could end it once it is shielded.
         await trio.lowlevel.checkpoint_if_cancelled()
         nursery.cancel_scope.shield = True
         task_status.started(nursery)
@@ -133,7 +132,7 @@ async def _shielded(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
 
 
 def _session_id(setup: SessionSetup) -> str | None:
-    """Return the session that a client goes on in. ``LocalProtocolError`` for what is none."""
+    """Return the id of a saved session, ``None`` for a new one. Raises LocalProtocolError for a malformed id."""
     id = None if setup.saved is None else setup.saved.transport.get("session_id")
     if id is not None and not (isinstance(id, str) and id and all("!" <= character <= "~" for character in id)):
         raise LocalProtocolError(f"malformed snapshot: no session id: {id!r:.60}")
@@ -142,7 +141,11 @@ def _session_id(setup: SessionSetup) -> str | None:
 
 @uninterruptible
 class HttpActor:
-    """Runs one client until its connection has ended and the server was told, and is its ``Driver``."""
+    """The ``Driver`` of one client: it runs until its connection has ended and the server was told.
+
+    ``wake`` only marks. A turn acts on everything that is marked: ``run`` takes one for a mark, and the task of a
+    connection takes one for what it read, which saves a turn of the loop. Turns are never nested.
+    """
 
     def __init__(
         self,
@@ -167,26 +170,25 @@ class HttpActor:
             location,
             start=self._start,
             receive=self._receive,
-            wake=self.wake,
+            on_input=self._turn,
             wants_read=self._machine.wants_read,
             ssl_context=checked("ssl_context", transport.get("ssl_context"), ssl.SSLContext),
             timeouts=chosen("timeouts", transport.get("timeouts"), HttpClientTimeouts),
             proxy=proxy,
         )
         self._timekeeper = timekeeper
-        self._is_busy = self._is_touched = False
+        self._work = Signal()
         self._failure: BaseException | None = None
-        self._waiting = trio.CancelScope()
-        self._ended = trio.Event()
+        self._scope = trio.CancelScope()
         self._over = trio.Event()
         self._start(timekeeper.run)
 
-    def attach(self, client: Client, renewal: SessionReconnector) -> None:
-        """Say who acts on events."""
+    def attach(self, client: Client, reconnector: SessionReconnector) -> None:
+        """Set the client that handles events, and what replaces its lost sessions."""
         self._client = client
         self._driving = client.driving
-        self._renewal = renewal
-        self._driving.reconnect_by(renewal)
+        self._reconnector = reconnector
+        self._driving.reconnect_by(reconnector)
 
     # The driver of the session
 
@@ -195,29 +197,15 @@ class HttpActor:
         return trio.current_time()
 
     def wake(self) -> None:
-        """Do what there is to do."""
-        self._is_touched = True
-        if self._is_busy:
-            return  # whoever is at it sees this too
-        self._is_busy = True
-        try:
-            while self._is_touched:
-                self._is_touched = False
-                self._process()
-        finally:
-            self._is_busy = False
-        self._pool.resume()
-        self._driving.settle()
-        self._timekeeper.arm(self, self._machine.next_deadline())
-        if self._machine.closed:
-            self._ended.set()
+        """Let ``run`` take a turn."""
+        self._work.set()
 
     def save_transport(self) -> dict[str, Any]:
-        """Return what a snapshot of the session has to hold of this transport. Raises as ``HttpClient.save`` does."""
+        """Return the transport's part of a snapshot. Raises as ``HttpClient.save`` does."""
         return {"session_id": self._machine.save()}
 
     def report(self, message: str, error: BaseException | None) -> None:
-        """Write to the log, under the name ``mcpio``."""
+        """Write to the log named ``mcpio``."""
         report(message, error)
 
     def handle_timeout(self) -> None:
@@ -226,7 +214,7 @@ class HttpActor:
         self.wake()
 
     def close(self, grace: float) -> None:
-        """Close in order, at the loop's next turn. ``LocalProtocolError`` for a grace that makes no sense."""
+        """Close gracefully, at the loop's next turn. Raises LocalProtocolError for an invalid ``grace``."""
         limit = checked_grace(grace)
         self.runtime.call_soon(lambda: self._close(limit))
 
@@ -235,30 +223,35 @@ class HttpActor:
         await self._over.wait()
 
     async def run(self) -> None:
-        """Wait for the end. In a block that is cancelled the session ends at once, and the server gets to know.
+        """Run until the connection has ended. A cancelled block ends the session at once, and tells the server.
 
-        Raises what a callback ended the program with, such as ``SystemExit``.
+        Raises an exception of a callback that ends the program, such as SystemExit.
         """
         try:
-            with self._waiting:
-                self.wake()
-                await self._ended.wait()
+            with self._scope:
+                await self._take_turns()
         finally:
             await self._end()
         if self._failure is not None:
             raise self._failure
 
+    async def _take_turns(self) -> None:
+        self._turn()
+        while not self._machine.closed:
+            await self._work.wait()
+            self._turn()
+
     async def _end(self) -> None:
         """Leave nothing behind, in bounded time: whatever is raised here, ``wait_closed`` returns."""
         with ExitStack() as steps:  # the last is taken first
             steps.callback(self._over.set)
-            steps.callback(self.wake)
+            steps.callback(self._turn)
             steps.callback(self._machine.connection.abort)
             with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_WORDS):
-                # The callers of requests are cancelled in this turn of the loop.
+                # The callers of requests are cancelled in this turn of the loop: their cancellations go out first.
                 await trio.lowlevel.checkpoint()
                 self._close(0.0)
-                await self._ended.wait()
+                await self._take_turns()
 
     # Inside
 
@@ -267,29 +260,37 @@ class HttpActor:
         self._carriers.start_soon(self._guard, task)
 
     async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Run such a task. What it raises ends the session, and leaves by ``run``: the others still carry the end."""
+        """Run such a task. Its exception ends the session and is raised by ``run``; the others still carry the end."""
         try:
             await task()
         except trio.Cancelled:
             raise
         except BaseException as error:
             self._failure = self._failure or error
-            self._waiting.cancel()
+            self._scope.cancel()
 
-    def _receive(self, item: Any) -> None:
+    def _receive(self, item: ResponseItem) -> None:
         self._machine.receive(item, trio.current_time())
 
     def _close(self, grace: float | None) -> None:
         self._machine.connection.close(trio.current_time(), grace=grace)
         self.wake()
 
-    def _process(self) -> None:
-        self._act_on_events()
-        for item in self._machine.requests_to_send(trio.current_time()):
-            self._is_touched = True
-            self._send(item)
-        # To find that nothing is left to send may be what ends the connection, and an event says so.
-        self._is_touched |= self._act_on_events()
+    def _turn(self) -> None:
+        """Handle all events and give all requests to the pool, until nothing is left; then arm the deadline."""
+        has_acted = True
+        while has_acted:
+            self._handle_events()
+            items = self._machine.requests_to_send(trio.current_time())
+            for item in items:
+                self._send(item)
+            # To find that nothing is left to send may end the connection, which is an event.
+            has_acted = self._handle_events() or bool(items)
+        self._pool.resume()
+        self._driving.settle()
+        self._timekeeper.arm(self, self._machine.next_deadline())
+        if self._machine.closed:
+            self.wake()  # run may wait while the task of a connection takes the last turn
 
     def _send(self, item: RequestItem) -> None:
         if isinstance(item, RequestHead):
@@ -299,27 +300,27 @@ class HttpActor:
         elif isinstance(item, End):
             self._pool.run(item.exchange)
         else:
-            self._pool.cut(item.exchange)
+            self._pool.cancel(item.exchange)
 
-    def _act_on_events(self) -> bool:
-        """Act on what happened. Returns whether anything did."""
-        is_new = False
+    def _handle_events(self) -> bool:
+        """Handle all events; return whether there were any."""
+        has_acted = False
         while (event := self._machine.next_event()) is not None:
-            is_new = True
+            has_acted = True
             try:
                 self._handle(event)
             except Exception as error:
                 report("a session failed", error)
                 self._machine.connection.abort(error)
-        return is_new
+        return has_acted
 
     def _handle(self, event: HttpClientEvent) -> None:
         if isinstance(event, SessionLost):
             report("the server does not know the session any more", None)
-            self._renewal.begin(event.again_in)
+            self._reconnector.begin(event.again_in)
         elif isinstance(event, MessageRefused):
             report("the server did not take a message", event.error)
         elif isinstance(event, ListeningEnded):
-            report("what belongs to no request is not heard any more", event.error)
+            report("messages outside of requests are no longer received", event.error)
         else:
             self._driving.handle(event)
