@@ -54,14 +54,14 @@ def test_invalid_address_rejected(text: str) -> None:
         (["--path", "/x"], "--path is for --http"),
         (["--health", "/x"], "--health is for --http"),
         (["--store", "x.db"], "--store is for --http"),
-        (["--http", "0", "--path", "x"], "--path begins with a slash, and 'x' does not"),
+        (["--http", "0", "--path", "x"], "--path must begin with a slash, not 'x'"),
         (
             ["--http", "0", "--path", "/x?y"],
-            "no URL has '/x?y' for its path: --path takes printable ASCII but ? and #",
+            "--path must be printable ASCII without ? and #, not '/x?y'",
         ),
         (
             ["--http", "0", "--health", "/é"],
-            "no URL has '/é' for its path: --health takes printable ASCII but ? and #",
+            "--health must be printable ASCII without ? and #, not '/é'",
         ),
         (["--http", "0", "--health", "/mcp"], "one path for two things: /mcp, /mcp"),
         (["--http", "0", "--record", "x"], "--record writes one conversation: it is not for --http"),

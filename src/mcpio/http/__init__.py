@@ -1,7 +1,7 @@
-"""Streamable HTTP as machines: HTTP by meaning goes in and comes out, and no HTTP library is in the rules.
+"""Streamable HTTP as state machines, without I/O and without an HTTP library.
 
-``HttpServer`` owns the engines of a server's sessions, ``HttpClient`` that of one client. An adapter of a few dozen
-lines joins either to whatever speaks HTTP; ``mcpio.trio`` and ``mcpio.asgi`` are such adapters.
+``HttpServer`` owns the engines of a server's sessions, ``HttpClient`` the engine of one client. An adapter of a few
+dozen lines connects either to an HTTP library; ``mcpio.trio`` and ``mcpio.asgi`` are such adapters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The ladder of checks that a request climbs before anything acts on it; the first rung that breaks is the answer."""
+"""The checks of a request's head, in their order; the first that fails gives the answer.
+
+Who may ask is checked before what they ask. Checks that need the body or the session are those of ``HttpServer``.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,12 @@ __all__ = [
 
 
 Check: TypeAlias = "Callable[[ParsedRequest, Checks], Rejection | None]"
-"""One check: why a request is not served, or ``None``."""
+"""Returns the answer to a request that fails the check, or ``None``."""
 
 
 @attrs.frozen
 class Rejection:
-    """The answer to a request that is not served."""
+    """An answer that says why a request is not served, with a JSON-RPC error for its body."""
 
     status: int
     message: str
@@ -48,9 +51,10 @@ class Rejection:
 
 
 class ParsedRequest:
-    """What the ladder looks at, found in one pass over the header fields.
+    """The parts of a request's head that the checks look at, from one pass over the header fields.
 
-    Fields that must be unique and are not count as what nobody serves: an attacker and a proxy may read different ones.
+    The values of a field that comes twice are joined, and then match nothing that is served: a proxy may have read
+    another of them than this server would.
     """
 
     __slots__ = (
@@ -95,13 +99,13 @@ class ParsedRequest:
         self.version: str | None = text.get(b"mcp-protocol-version")
         self.last_event_id: str | None = text.get(b"last-event-id")
         self.size: int = len(target) + sum(map(len, text.values()))
-        """Bytes of all that."""
+        """Bytes of all these."""
 
 
 def _in_origin_form(target: str, host: str | None) -> tuple[str, str | None]:
-    """Return the target and the host of a request whose target may be a whole address (RFC 9112, 3.2.2).
+    """Return the target and the host of a request whose target may be an absolute URL (RFC 9112, 3.2.2).
 
-    The host in the address is then the one that counts.
+    The host of the URL then takes the place of the ``Host`` field.
     """
     scheme, is_address, rest = target.partition("://")
     if not is_address or scheme.lower() not in ("http", "https"):
@@ -112,36 +116,33 @@ def _in_origin_form(target: str, host: str | None) -> tuple[str, str | None]:
 
 @attrs.frozen
 class Checks:
-    """What one endpoint asks of a request."""
+    """The checks that one endpoint makes of a request."""
 
-    ladder: tuple[Check, ...]
-    """Its checks, in their order."""
+    order: tuple[Check, ...]
+    """The checks, in their order."""
     methods: tuple[str, ...]
-    """The methods that it serves, beside OPTIONS where pages of other origins may ask."""
+    """The methods that it serves, beside OPTIONS if ``options.cors`` is set."""
     options: HttpOptions
     max_bytes: int
-    """The longest body that is taken in."""
+    """The longest body that it accepts."""
 
 
-def first_failure(request: ParsedRequest, rules: Checks) -> Rejection | None:
-    """Return the answer of the first rung that breaks, or ``None`` for a request that may go on.
-
-    The rungs that need the body, or a session, are those of each endpoint.
-    """
-    for rung in rules.ladder:
-        rejection = rung(request, rules)
+def first_failure(request: ParsedRequest, checks: Checks) -> Rejection | None:
+    """Return the answer of the first check that fails, or ``None`` if all pass."""
+    for check in checks.order:
+        rejection = check(request, checks)
         if rejection is not None:
             return rejection
     return None
 
 
 def rejection_body(rejection: Rejection, id: int | str | None = None) -> bytes:
-    """Return the JSON-RPC error for a rejection; ``id`` is that of the request, where it was read (RPC-12)."""
+    """Return the JSON-RPC error for a rejection; ``id`` is that of the request, if it could be read (RPC-12)."""
     return jsonrpc.encode_error(id, rejection.code, rejection.message, with_null_id=False)
 
 
 def acceptable_answers(request: ParsedRequest, options: HttpOptions) -> Answers:
-    """Return how the answer to a POST may look that passed the ladder."""
+    """Return which forms of response the client of a POST takes that passed the checks."""
     if request.accept == _USUAL_ACCEPT or options.strict_accept or not request.accept:
         return options.answers
     takes_json, takes_events = (_accepts(request, kind) for kind in (_JSON, _EVENTS))
@@ -154,7 +155,7 @@ def acceptable_answers(request: ParsedRequest, options: HttpOptions) -> Answers:
 
 
 def cors_headers(request: ParsedRequest, options: HttpOptions) -> Headers:
-    """Return what every response to a page of a welcome origin carries."""
+    """Return the header fields of every response to a page of an allowed origin."""
     cors, origin = options.cors, request.origin
     if cors is None or origin is None or (cors.origins != "*" and origin.lower() not in cors.origins):
         return ()
@@ -167,7 +168,7 @@ def cors_headers(request: ParsedRequest, options: HttpOptions) -> Headers:
 
 
 def preflight_headers(options: HttpOptions) -> Headers:
-    """Return what a browser that asks beforehand is told, beside ``cors_headers``."""
+    """Return the header fields of the answer to a preflight request, beside ``cors_headers``."""
     if options.cors is None:
         return ()
     return (
@@ -180,29 +181,29 @@ def preflight_headers(options: HttpOptions) -> Headers:
     )
 
 
-# The rungs
+# The checks
 
 
-def _host(request: ParsedRequest, rules: Checks) -> Rejection | None:
-    """Require that the client calls us by a name of ours (HTTP-04)."""
-    hosts = _policy(request, rules).hosts
+def _host(request: ParsedRequest, checks: Checks) -> Rejection | None:
+    """Require a ``Host`` that is served, against DNS rebinding (HTTP-04)."""
+    hosts = _policy(request, checks).hosts
     if hosts is None or (request.host is not None and request.host.lower() in hosts):
         return None
     return Rejection(403, "Forbidden: this Host is not served here")
 
 
-def _origin(request: ParsedRequest, rules: Checks) -> Rejection | None:
-    """Require that a page that calls is of a welcome origin (HTTP-02, HTTP-03)."""
-    origin, cors = request.origin, rules.options.cors
-    if origin is None or origin.lower() in _welcome(request, _policy(request, rules)):
+def _origin(request: ParsedRequest, checks: Checks) -> Rejection | None:
+    """Require an allowed ``Origin`` of a request from a web page (HTTP-02, HTTP-03)."""
+    origin, cors = request.origin, checks.options.cors
+    if origin is None or origin.lower() in _welcome(request, _policy(request, checks)):
         return None
     if cors is not None and (cors.origins == "*" or origin.lower() in cors.origins):
         return None
     return Rejection(403, "Forbidden: this Origin is not welcome here")
 
 
-def _policy(request: ParsedRequest, rules: Checks) -> HostPolicy:
-    return request.policy or rules.options.policy
+def _policy(request: ParsedRequest, checks: Checks) -> HostPolicy:
+    return request.policy or checks.options.policy
 
 
 def _welcome(request: ParsedRequest, policy: HostPolicy) -> frozenset[str] | tuple[str, ...]:
@@ -212,9 +213,9 @@ def _welcome(request: ParsedRequest, policy: HostPolicy) -> frozenset[str] | tup
     return (f"http://{host}", f"https://{host}")
 
 
-def _method(request: ParsedRequest, rules: Checks) -> Rejection | None:
+def _method(request: ParsedRequest, checks: Checks) -> Rejection | None:
     """Require one of the methods of the endpoint (HTTP-01)."""
-    allowed = rules.methods if rules.options.cors is None else (*rules.methods, "OPTIONS")
+    allowed = checks.methods if checks.options.cors is None else (*checks.methods, "OPTIONS")
     if request.method in allowed:
         return None
     allow = ((b"allow", ", ".join(allowed).encode()),)
@@ -222,7 +223,7 @@ def _method(request: ParsedRequest, rules: Checks) -> Rejection | None:
 
 
 def _principal(request: ParsedRequest, _: Checks) -> Rejection | None:
-    """Require that whoever looked at the credentials did not refuse them. Browsers ask beforehand without any."""
+    """Require that authentication did not refuse the caller. Preflight requests carry no credentials."""
     denied = request.principal
     if not isinstance(denied, Denied) or request.method == "OPTIONS":
         return None
@@ -230,19 +231,19 @@ def _principal(request: ParsedRequest, _: Checks) -> Rejection | None:
     return Rejection(denied.status, denied.message, code, denied.headers)
 
 
-def _accept(request: ParsedRequest, rules: Checks) -> Rejection | None:
-    """Require that the client can read what may be answered (HTTP-07, HTTP-26)."""
+def _accept(request: ParsedRequest, checks: Checks) -> Rejection | None:
+    """Require that the client accepts the forms of response (HTTP-07, HTTP-26)."""
     if request.accept == _USUAL_ACCEPT:
         return None
     wanted = {"POST": (_JSON, _EVENTS), "GET": (_EVENTS,)}.get(request.method, ())
     accepted = [_accepts(request, kind) for kind in wanted]
-    if all(accepted) or (not rules.options.strict_accept and (any(accepted) or not request.accept)):
+    if all(accepted) or (not checks.options.strict_accept and (any(accepted) or not request.accept)):
         return None
     return Rejection(406, f"Not acceptable: Accept must list {' and '.join(wanted)}")
 
 
 def _accepts(request: ParsedRequest, kind: str) -> bool:
-    """Whether ``Accept`` takes a media type: the most specific range says, and weight 0 is no (RFC 9110, 12.5.1)."""
+    """Return whether ``Accept`` takes a media type: the most specific range decides (RFC 9110, 12.5.1)."""
     ranges = {"*/*": 0, f"{kind.partition('/')[0]}/*": 1, kind: 2}
     best, accepted = -1, False
     for part in request.accept.lower().split(","):
@@ -254,8 +255,8 @@ def _accepts(request: ParsedRequest, kind: str) -> bool:
     return accepted
 
 
-def _content_type(request: ParsedRequest, rules: Checks) -> Rejection | None:
-    """Require that a message comes as JSON (HTTP-08)."""
+def _content_type(request: ParsedRequest, checks: Checks) -> Rejection | None:
+    """Require JSON (HTTP-08)."""
     if request.method != "POST" or request.content_type == _JSON:
         return None
     if request.content_type.partition(";")[0].strip().lower() == _JSON:
@@ -263,20 +264,20 @@ def _content_type(request: ParsedRequest, rules: Checks) -> Rejection | None:
     return Rejection(415, "Unsupported media type: Content-Type must be application/json")
 
 
-def _content_encoding(request: ParsedRequest, rules: Checks) -> Rejection | None:
-    """Require that a message comes as it is: nothing is unpacked here (RFC 9110, 15.5.16)."""
+def _content_encoding(request: ParsedRequest, checks: Checks) -> Rejection | None:
+    """Require an uncompressed body (RFC 9110, 15.5.16)."""
     if request.method != "POST" or request.content_encoding.lower() in ("", "identity"):
         return None
     message = f"Unsupported media type: Content-Encoding {request.content_encoding!r:.60} is not supported"
     return Rejection(415, message, headers=((b"accept-encoding", b"identity"),))
 
 
-def _length(request: ParsedRequest, rules: Checks) -> Rejection | None:
-    """Require that a body is not announced as too long: it need not come (HTTP-14)."""
+def _length(request: ParsedRequest, checks: Checks) -> Rejection | None:
+    """Require that the announced length is within the limit, before the body comes (HTTP-14)."""
     length = request.content_length
     if length is None or not (length.isascii() and length.isdigit()):
         return None
-    return too_large(rules.max_bytes) if len(length) > _LENGTH_DIGITS or int(length) > rules.max_bytes else None
+    return too_large(checks.max_bytes) if len(length) > _LENGTH_DIGITS or int(length) > checks.max_bytes else None
 
 
 def too_large(max_bytes: int) -> Rejection:
@@ -284,8 +285,8 @@ def too_large(max_bytes: int) -> Rejection:
     return Rejection(413, f"Invalid request: a message is longer than {max_bytes} bytes")
 
 
-def _version(request: ParsedRequest, rules: Checks) -> Rejection | None:
-    """Require that the revision that a client says it speaks is one that has sessions (HTTP-31)."""
+def _version(request: ParsedRequest, checks: Checks) -> Rejection | None:
+    """Require that the client's revision is one of the handshake era, if it names one (HTTP-31)."""
     if request.version is None or request.version in _WITH_SESSIONS:
         return None
     return Rejection(400, f"Invalid request: MCP-Protocol-Version {request.version!r:.60} is not supported")
@@ -302,16 +303,16 @@ MCP_CHECKS: Final[tuple[Check, ...]] = (
     _length,
     _version,
 )
-"""Who may ask comes before what they ask. The path comes before both, for each has its own rules."""
+"""The checks of the MCP endpoint: who may ask comes before what they ask."""
 
-LEGACY_CHECKS: Final[tuple[Check, ...]] = tuple(rung for rung in MCP_CHECKS if rung is not _accept)
-"""The same for clients of 2024-11-05, who need not say what they accept."""
+LEGACY_CHECKS: Final[tuple[Check, ...]] = tuple(check for check in MCP_CHECKS if check is not _accept)
+"""The same for clients of 2024-11-05, which need not say what they accept."""
 
 UPGRADE_CHECKS: Final[tuple[Check, ...]] = (_host, _origin, _method, _principal)
-"""Those of whoever asks for another protocol on the same connection. The rest is for that protocol to check."""
+"""The checks of a request for another protocol on the same connection, which checks the rest itself."""
 
 HEALTH_CHECKS: Final[tuple[Check, ...]] = (_method,)
-"""Whoever watches over servers may call them by any name, and learns nothing but that they are there."""
+"""The checks of the health endpoint: monitors may use any ``Host``, and learn only that the server runs."""
 
 _FIELDS: Final = frozenset(
     {
@@ -334,17 +335,20 @@ _NO_WEIGHT: Final = re.compile(r"q\s*=\s*0(?:\.0*)?")
 _LENGTH_DIGITS: Final = 18
 
 
-E = TypeVar("E", bound="Checked")
+# What heads that are alike have in common
 
 
 class Checked(Protocol):
-    """A path of the server, which asks something of requests."""
+    """An endpoint of the server."""
 
     checks: Checks
 
 
+E = TypeVar("E", bound=Checked)
+
+
 class Admission(Generic[E]):
-    """What is decided by the head of a request alone, but for its session, its principal and its length."""
+    """What the head of a request decides, apart from its session, its principal and its length."""
 
     __slots__ = ("answers", "cors", "endpoint", "rejection", "request", "size")
 
@@ -362,11 +366,11 @@ class Admission(Generic[E]):
 
 
 class Admissions(Generic[E]):
-    """Decides by heads of requests, and remembers what it decided for heads that are alike.
+    """Runs the checks of heads, and remembers the outcome for heads that are alike.
 
-    A client sends nearly the same head each time: only the session, the event to resume from and the length change.
-    The decision rests on nothing else but the options, which do not change. What depends on the principal or is wrong
-    with the length is decided anew each time, and so are heads that name a field twice.
+    A client sends nearly the same head each time: only the session, the event to resume from and the length change,
+    and no outcome that is remembered depends on these or on the principal. A head with a refused principal, with a
+    length over the limit or with a field that comes twice is checked anew each time.
     """
 
     __slots__ = ("_endpoints", "_known", "_options")
@@ -377,7 +381,7 @@ class Admissions(Generic[E]):
         self._known: dict[Hashable, Admission[E]] = {}
 
     def of(self, head: RequestHead) -> tuple[Admission[E], str | None, str | None, int]:
-        """Return the decision, the session and the last event that the head names, and its size in bytes."""
+        """Return the outcome for a head, the session and the last event that it names, and its size in bytes."""
         fields = dict(head.headers)
         get = fields.get
         length = get(b"content-length")
@@ -421,7 +425,7 @@ class Admissions(Generic[E]):
         is_too_long = (
             decided.endpoint is not None and length is not None and int(length) > decided.endpoint.checks.max_bytes
         )
-        # What is remembered is counted nowhere, so it is bounded: in number, and each of it.
+        # The ledger does not count what is remembered, so its number and its size are bounded.
         if not is_too_long and request.size - size <= _LARGEST_KNOWN:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()

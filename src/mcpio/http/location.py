@@ -1,4 +1,4 @@
-"""Where a server is: an absolute URL, taken apart, and what may follow from it."""
+"""The URL of a server, parsed, and how redirects and references resolve against it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _HOST = re.compile(r"[A-Za-z0-9._~%:-]+")
 class Location:
     """An ``http://`` or ``https://`` URL.
 
-    In ``http+unix://`` and ``https+unix://`` the path of a Unix socket, with percent signs for its slashes, stands in
-    place of a host; the server there is told that it is ``localhost``.
+    In ``http+unix://`` and ``https+unix://`` URLs the percent-encoded path of a Unix socket takes the place of the
+    host; the ``Host`` field is then ``localhost``.
     """
 
     scheme: str
@@ -27,13 +27,13 @@ class Location:
     """The host, in ASCII and without the brackets of an IPv6 address."""
     port: int
     target: str
-    """The path with its query: what the request line says."""
+    """The path with its query, as in the request line."""
     unix: str | None = None
-    """The path of the Unix socket that leads there, and not the host and port, which are then only what is said."""
+    """The path of the Unix socket to connect to, in place of host and port; ``None`` for TCP."""
 
     @classmethod
     def parse(cls, url: str) -> Location:
-        """Take a URL apart. ``ValueError`` says what is wrong with it."""
+        """Parse a URL. Raises ValueError if it is not one of a server."""
         if (found := _UNIX.match(url)) is not None:
             path = unquote(found["path"])
             if not path or "\0" in path:
@@ -58,28 +58,28 @@ class Location:
 
     @property
     def place(self) -> str:
-        """Where that is, for people to read."""
+        """The address to connect to, for messages."""
         return self.authority if self.unix is None else self.unix
 
     @property
     def authority(self) -> str:
-        """The host, and the port unless it is the usual one: what the ``Host`` field says."""
+        """The host, with the port unless it is the default: the value of the ``Host`` field."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """The whole URL, as a request says it."""
+        """The whole URL."""
         return f"{self.scheme}://{self.authority}{self.target}"
 
     def at(self, target: str) -> Location:
-        """Return another place of the same origin."""
+        """Return the location of another target of this origin."""
         return attrs.evolve(self, target=target)
 
     def join(self, reference: str) -> Location | None:
-        """Return where a reference leads to from here, or ``None`` when that is another origin, or nowhere (HTTP-38).
+        """Resolve a reference against this URL; return ``None`` if it is invalid or of another origin (HTTP-38).
 
-        Credentials must not follow to where somebody else may listen.
+        Credentials must not be sent to another origin.
         """
         try:
             found = Location.parse(urljoin(self.url, reference))

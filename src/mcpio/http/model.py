@@ -1,7 +1,7 @@
-"""HTTP by meaning: what an adapter tells a machine, and what the machine tells the adapter.
+"""The items of HTTP that pass between an adapter and a machine: heads, pieces of bodies, ends and resets.
 
-Each item carries the exchange that it belongs to: one request and its response. The adapter chooses the name of an
-exchange: a counter for HTTP/1.1, the stream for HTTP/2, anything that is unique for one call under ASGI.
+Each item names its exchange, which is one request and its response. The adapter chooses the name: a counter for
+HTTP/1.1, the stream for HTTP/2, anything that is unique for one call under ASGI.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ class RequestHead:
     """The head of a request."""
 
     exchange: Hashable
-    """Which exchange it begins."""
+    """The exchange that it begins."""
     method: str
-    """In upper case, as it came."""
+    """The method, as it came."""
     target: str
-    """The path, with the query where there is one: ``/mcp?x=1``."""
+    """The path with its query: ``/mcp?x=1``."""
     headers: Headers
     """The header fields."""
     principal: Hashable = None
-    """Whoever was authenticated before this came here; ``None`` for nobody in particular, or ``Denied``."""
+    """The authenticated caller; ``None`` without authentication, ``Denied`` for one that was refused."""
     policy: HostPolicy | None = None
-    """Which ``Host`` and ``Origin`` are served where this came in; ``None`` for what the server's options say."""
+    """The ``Host`` and ``Origin`` values that are served where this came in; ``None`` for those of the options."""
 
 
 @attrs.frozen
 class Denied:
-    """What stands for the principal of a request that is not to be served, by whoever looked at its credentials."""
+    """The principal of a request that authentication refused."""
 
     status: int = 401
-    """The status: 401 for nobody that is known, 403 for somebody who may not."""
+    """The status: 401 for an unknown caller, 403 for one without permission."""
     message: str = "Unauthorized"
-    """For the JSON-RPC error in the body."""
+    """The message of the JSON-RPC error in the body."""
     headers: Headers = ()
     """More header fields of the response: ``www-authenticate``, for instance."""
 
@@ -54,39 +54,39 @@ class ResponseHead:
     """The head of a response. It has no body when ``End`` follows at once."""
 
     exchange: Hashable
-    """Which exchange it answers."""
+    """The exchange that it answers."""
     status: int
     """The status code."""
     headers: Headers
-    """The header fields. ``content-length`` is among them where the length is known."""
+    """The header fields, with ``content-length`` if the length is known."""
 
 
 @attrs.frozen
 class Body:
-    """Some bytes of a body."""
+    """A piece of a body."""
 
     exchange: Hashable
-    """Which exchange they belong to."""
+    """The exchange."""
     data: bytes
-    """The bytes, as few or as many as there are."""
+    """The bytes, any number of them."""
 
 
 @attrs.frozen
 class End:
-    """The end of a request or a response: nothing more of it comes."""
+    """The end of a request or of a response."""
 
     exchange: Hashable
-    """Which exchange."""
+    """The exchange."""
 
 
 @attrs.frozen
 class Reset:
-    """The exchange broke off: the peer is gone, or is to be cut off in the middle."""
+    """An exchange that broke off: the peer is gone, or is to be cut off."""
 
     exchange: Hashable
-    """Which exchange."""
+    """The exchange."""
     cause: BaseException | None = None
-    """What broke it, where that is known."""
+    """The cause, if it is known."""
 
 
 RequestItem: TypeAlias = RequestHead | Body | End | Reset

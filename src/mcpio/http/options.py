@@ -1,4 +1,4 @@
-"""What whoever serves over HTTP may choose."""
+"""Options of a server over HTTP: paths, host and origin policy, CORS, and forms of response."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _PATH = re.compile(r"[!\"$->@-~]+")
 
 
 def _names(given: Iterable[str]) -> frozenset[str]:
-    # One text holds every part of itself: a policy of it would let in whoever has such a part for a name.
+    # A bare str would match by substring, so require a collection.
     if isinstance(given, str):
-        raise TypeError(f"several names are wanted, as in [{given!r:.100}], and not one text")
+        raise TypeError(f"expected a collection of names, as in [{given!r:.100}], not a str")
     return frozenset(map(str.lower, given))
 
 
@@ -31,11 +31,11 @@ def _welcome(given: Iterable[str] | Literal["*"]) -> frozenset[str] | Literal["*
 
 
 def check_path(name: str, path: object) -> None:
-    """Raise ``ValueError`` for what a request cannot have for its path; ``name`` is the option that says it."""
+    """Raise ValueError if ``path`` cannot be the path of a request; ``name`` is the option that it is from."""
     if not isinstance(path, str) or not path.startswith("/"):
-        raise ValueError(f"{name} begins with a slash, and {path!r:.100} does not")
+        raise ValueError(f"{name} must begin with a slash, not {path!r:.100}")
     if _PATH.fullmatch(path) is None:
-        raise ValueError(f"no URL has {path!r:.100} for its path: {name} takes printable ASCII but ? and #")
+        raise ValueError(f"{name} must be printable ASCII without ? and #, not {path!r:.100}")
 
 
 def _path(_: object, attribute: attrs.Attribute[str], path: object) -> None:
@@ -44,30 +44,29 @@ def _path(_: object, attribute: attrs.Attribute[str], path: object) -> None:
 
 def _check_answers(_: object, attribute: attrs.Attribute[str], answers: str) -> None:
     if answers not in ("auto", "json", "sse"):
-        raise ValueError(f"{attribute.name} is 'auto', 'json' or 'sse', not {answers!r:.100}")
+        raise ValueError(f"{attribute.name} must be 'auto', 'json' or 'sse', not {answers!r:.100}")
 
 
 @attrs.frozen
 class HostPolicy:
-    """Which ``Host`` and ``Origin`` are served: what keeps a page in somebody's browser away (HTTP-02, HTTP-04).
+    """The ``Host`` and ``Origin`` values that are served, against requests from web pages (HTTP-02, HTTP-04).
 
-    A request without ``Origin`` does not come from a page, and is served.
+    A request without ``Origin`` does not come from a web page, and is served.
     """
 
     hosts: frozenset[str] | None = attrs.field(converter=attrs.converters.optional(_names))
-    """The ``Host`` values that are served, in lower case with their port; ``None`` for any."""
+    """The ``Host`` values that are served, in lower case with their port; ``None`` for all."""
     origins: frozenset[str] | None = attrs.field(converter=attrs.converters.optional(_names))
-    """The ``Origin`` values that are served, in lower case; ``None`` for the origin that the request itself is
-    addressed to. With ``hosts`` that are ``None`` too, that keeps no page away whose name was made to point here."""
+    """The ``Origin`` values that are served, in lower case; ``None`` for the origin of the address that the request was
+    sent to. If ``hosts`` is ``None`` too, DNS rebinding is not prevented."""
 
     @classmethod
     def for_address(cls, host: str, port: int, *, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> HostPolicy:
         """Return the policy for a bound address; ``hosts`` and ``origins`` are served as well.
 
-        Bound to loopback, only the names of this machine are served: a name that somebody else made to point here is
-        how DNS rebinding works. Bound to anything else, any ``Host`` is served unless ``hosts`` are given. Pages are
-        served where their origin is one of ``origins``, one of ``hosts``, or an address that nobody else can point
-        here: the bound one, or one of loopback.
+        Bound to loopback, only the names of this machine are served, since DNS rebinding uses a foreign name that
+        resolves to loopback. Bound to another address, every ``Host`` is served unless ``hosts`` are given. Web pages
+        are served if their origin is one of ``origins``, one of ``hosts``, the bound address or a name of loopback.
         """
         name = f"[{host}]" if ":" in host else host
         own = frozenset(f"{each}{suffix}" for each in {name, *_LOOPBACK} - {""} for suffix in ("", f":{port}"))
@@ -78,21 +77,21 @@ class HostPolicy:
 
     @classmethod
     def for_unix_socket(cls, *, origins: Iterable[str] = ()) -> HostPolicy:
-        """Return the policy for a Unix socket: any ``Host``, which says nothing there, and no pages but of ``origins``.
+        """Return the policy for a Unix socket: every ``Host``, and only web pages of ``origins``.
 
-        No browser connects to one by itself: a page comes through a proxy, and whom that serves is for it to say.
+        Browsers cannot connect to a Unix socket. Requests of pages come through a proxy, which checks the ``Host``.
         """
         return cls(None, _names(origins))
 
 
 @attrs.frozen(kw_only=True)
 class Cors:
-    """What pages of other origins may do, for servers that are meant to be called from browsers."""
+    """What web pages of other origins may do, for servers that browsers call."""
 
     origins: frozenset[str] | Literal["*"] = attrs.field(default="*", converter=_welcome)
-    """The origins; ``"*"`` for every one."""
+    """The allowed origins; ``"*"`` for all."""
     max_age: int = 600
-    """For how many seconds a browser may remember the answer to its question."""
+    """Seconds that a browser may cache the answer to a preflight request."""
 
 
 @attrs.frozen(kw_only=True)

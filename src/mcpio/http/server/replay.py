@@ -1,6 +1,6 @@
-"""The events of a session's streams: those that wait for an exchange, and those that were sent and are kept.
+"""The events of streams: those that wait to be sent, and those kept for clients that resume.
 
-A client whose connection broke asks for what came after the last event that it saw.
+A client whose connection broke names the last event that it saw, and gets the events after it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from mcpio.engine.ledger import Held
 __all__ = ["EVENT_COST", "EventQueue", "ReplayBuffer", "SentEvent", "event_id", "parse_event_id"]
 
 EVENT_COST: Final = 200
-"""Bytes that an event costs beside its data."""
+"""Bytes that an event takes in memory beside its data."""
 
 Forgotten = Callable[["SentEvent"], None]
-"""Takes an event that is not kept any more."""
+"""Takes an event that is no longer kept."""
 
 
 class Counter(Protocol):
@@ -28,18 +28,18 @@ class Counter(Protocol):
 
 
 class SentEvent:
-    """One event as it goes out."""
+    """One server-sent event, encoded."""
 
     __slots__ = ("data", "number", "sent_at", "stream")
 
     stream: int
-    """The stream that it belongs to."""
+    """The number of its stream."""
     number: int
-    """Its place among the events of that stream, from 1; 0 for one without an id."""
+    """Its place among the events of the stream, from 1; 0 for an event without an id."""
     data: bytes
     """Its bytes."""
     sent_at: float
-    """When an exchange took the last of it, on the caller's clock."""
+    """When an exchange took the last of its bytes, on the caller's clock."""
 
     def __init__(self, stream: int, number: int, data: bytes, sent_at: float = float("-inf")) -> None:
         self.stream = stream
@@ -54,19 +54,19 @@ class SentEvent:
 
 
 _NONE: Final[deque[SentEvent]] = deque()
-"""The events of a stream that has none, as most have that are answered in one piece."""
+"""Shared by the streams without events: most are answered in one piece."""
 
 
 class EventQueue:
-    """The events of one stream in order: first those that were sent and are kept, then those that wait.
+    """The events of one stream in order: those that were sent and are kept, then those that wait.
 
-    Both are counted by the session.
+    The session counts the bytes of both.
     """
 
     __slots__ = ("_events", "_held", "_kept", "_offset", "_session", "unsent_bytes")
 
     unsent_bytes: int
-    """Bytes that wait, by their size in memory."""
+    """Size in memory of the events that wait."""
 
     def __init__(self, session: Counter) -> None:
         self._session = session
@@ -77,24 +77,24 @@ class EventQueue:
         self.unsent_bytes = 0
 
     def append(self, event: SentEvent) -> None:
-        """Let an event wait."""
+        """Append an event to those that wait."""
         self._own().append(event)
         self._wait(event.size)
 
     def put_back(self, events: list[SentEvent]) -> None:
-        """Let events wait again, before the others; none that was sent is kept here."""
+        """Put events before those that wait. No sent events may be kept here."""
         for event in reversed(events):
             self._own().appendleft(event)
             self._wait(event.size)
 
     def append_sent(self, event: SentEvent) -> None:
-        """Keep an event that was sent before those that wait."""
+        """Append an event to those that were sent and are kept."""
         self._own().insert(self._kept, event)
         self._kept += 1
         self._held.replay += event.size
 
     def take(self, max_bytes: float) -> tuple[bytes, SentEvent | None]:
-        """Return the next piece of what waits, and the event that it ends. Something waits."""
+        """Return the next piece of the events that wait, with the event that it completes. Some event waits."""
         event = self._events[self._kept]
         begin, size = self._offset, len(event.data)
         if size - begin > max_bytes:
@@ -107,13 +107,13 @@ class EventQueue:
         return event.data[begin:], event
 
     def drop(self, event: SentEvent) -> None:
-        """Forget an event that was sent just now."""
+        """Forget the event that was sent last."""
         self._kept -= 1
         del self._events[self._kept]
         self._held.replay -= event.size
 
     def rewind(self, number: int | None = None) -> None:
-        """Let wait again what came after the event of that number, and what was sent in part."""
+        """Make the events after ``number`` wait again, and the one that was sent in part."""
         self._offset = 0
         while number is not None and self._kept and self._events[self._kept - 1].number > number:
             self._kept -= 1
@@ -122,7 +122,7 @@ class EventQueue:
             self._wait(size)
 
     def forget_sent(self, forgotten: Forgotten, before: float | None = None) -> bool:
-        """Forget what was sent, up to that time if one is given; return whether there was any."""
+        """Forget the events that were sent, or those sent by the time ``before``; return whether there were any."""
         found = False
         while self._kept and (before is None or self._events[0].sent_at <= before):
             event = self._events.popleft()
@@ -133,7 +133,7 @@ class EventQueue:
         return found
 
     def clear(self) -> Sequence[SentEvent]:
-        """Take out all events."""
+        """Remove and return all events."""
         events, self._events = tuple(self._events), _NONE
         self._wait(-self.unsent_bytes)
         for index in range(self._kept):
@@ -143,7 +143,7 @@ class EventQueue:
 
     @property
     def oldest(self) -> float | None:
-        """When the oldest event that is kept was sent; ``None`` without any."""
+        """When the oldest kept event was sent; ``None`` if none is kept."""
         return self._events[0].sent_at if self._kept else None
 
     def _own(self) -> deque[SentEvent]:
@@ -157,15 +157,15 @@ class EventQueue:
 
 
 class ReplayBuffer:
-    """The newest events of streams that are over, and of listening. The oldest go first, of whatever stream (P6)."""
+    """The newest events of streams that are over, and of the listening stream; the oldest are dropped first (P6)."""
 
     __slots__ = ("_events", "_forgotten", "_held", "_most", "_most_bytes", "size")
 
     size: int
-    """Bytes that are kept, by their size in memory."""
+    """Size in memory of the events."""
 
     def __init__(self, most: int, most_bytes: int, held: Held, forgotten: Forgotten) -> None:
-        """Keep at most so many events, of so many bytes in all."""
+        """Keep at most ``most`` events of ``most_bytes`` in all; ``forgotten`` takes each that is dropped."""
         self._events: deque[SentEvent] = deque()
         self._most = most
         self._most_bytes = most_bytes
@@ -176,8 +176,8 @@ class ReplayBuffer:
     def extend(self, events: Sequence[SentEvent]) -> None:
         """Keep events of one stream, in the order of their numbers.
 
-        Where one does not fit, it is forgotten with those before it, which are of no use then; other streams keep
-        theirs.
+        An event that does not fit is dropped with all earlier ones of its stream: a client can only resume from an
+        unbroken run of events. Other streams keep theirs.
         """
         size = first = 0
         for index in reversed(range(len(events))):
@@ -203,7 +203,7 @@ class ReplayBuffer:
         return any(event.stream == stream for event in self._events)
 
     def take(self, stream: int, number: int = 0) -> list[SentEvent]:
-        """Take out the events of a stream after the one of that number."""
+        """Remove and return the events of a stream after ``number``."""
         found = [event for event in self._events if event.stream == stream and event.number > number]
         if found:
             taken = set(map(id, found))
@@ -212,18 +212,18 @@ class ReplayBuffer:
         return found
 
     def expire(self, before: float) -> None:
-        """Forget what was sent at that time or earlier."""
+        """Forget the events sent at that time or earlier."""
         while self._events and self._events[0].sent_at <= before:
             self._forget()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all events."""
         while self._events:
             self._forget()
 
     @property
     def oldest(self) -> float | None:
-        """When the oldest event was sent; ``None`` without any."""
+        """When the oldest event was sent; ``None`` if there is none."""
         return self._events[0].sent_at if self._events else None
 
     def __iter__(self) -> Iterator[SentEvent]:
@@ -240,12 +240,12 @@ class ReplayBuffer:
 
 
 def event_id(stream: int, number: int) -> str:
-    """Return the id of an event: it names the stream and the place in it (RESUME-01, RESUME-02)."""
+    """Return the id of an event: its stream and its number (RESUME-01, RESUME-02)."""
     return f"{stream}-{number}"
 
 
 def parse_event_id(text: str) -> tuple[int, int] | None:
-    """Return the stream and the place that an id of ours names; ``None`` for what is none."""
+    """Return the stream and the number in an event id; ``None`` if it is not one of ours."""
     stream, _, number = text.partition("-")
     digits = stream + number
     if len(digits) > _MOST_DIGITS or not (stream and number and digits.isascii() and digits.isdigit()):

@@ -1,6 +1,7 @@
-"""How messages get out: each on exactly one stream, as one JSON body or as events, once or again after a break.
+"""Streams: how messages reach the client, each on exactly one stream, as a JSON body or as server-sent events.
 
 Messages wait in the engine, where its policies and limits hold, until the exchange that carries their stream has room.
+Events of resumable streams are kept for a while after they were sent, for clients whose connection broke.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ EVENT_STREAM: Final = (
 
 
 NOT_KEPT: Final = Rejection(410, "Gone: what comes after this event is not kept")
-"""Not 404, after which clients give up their session."""
+"""Not 404, which tells clients that the session is over."""
 
 
 class TimerKind(IntEnum):
-    """What a deadline is about."""
+    """The kinds of deadlines; a timer is named by its kind, the key of its session and the number of its stream."""
 
     ENGINE = 0
     """The engine of a session."""
     STREAM = 1
-    """A stream: its answer is not ready, it is quiet, or nothing carries it."""
+    """A stream whose answer is not ready, that is quiet, or that no exchange carries."""
     SENT = 2
-    """What was sent and is kept."""
+    """The oldest event that is kept after it was sent."""
     IDLE = 3
-    """A session that nobody uses."""
+    """A session that is not used."""
 
 
-# By names of their own where every request passes: see the same in ``mcpio.engine.channel``.
+# Short names where every request passes: a member of an enumeration costs two look-ups.
 _STREAM, _SENT = TimerKind.STREAM, TimerKind.SENT
 _UNDECIDED, _STREAMING = Response.UNDECIDED, Response.STREAMING
 
@@ -58,7 +59,7 @@ class Streams:
     """The streams of all sessions of one server."""
 
     now: float
-    """The time. Whoever owns this keeps it."""
+    """The time, which ``HttpServer`` sets."""
 
     def __init__(self, options: HttpOptions, limits: Limits, timers: Timers[tuple[int, int, int]]) -> None:
         self.now = float("-inf")
@@ -69,7 +70,7 @@ class Streams:
     # A POST
 
     def open(self, session: HttpSession, exchange: Exchange) -> Stream:
-        """Return a new stream for what a POST asks."""
+        """Return a new stream for the answers to a POST."""
         stream = Stream(session.next_stream, exchange, session)
         session.next_stream += 1
         session.streams[stream.number] = exchange.stream = stream
@@ -84,14 +85,14 @@ class Streams:
             self._timers.set((_STREAM, session.key, stream.number), stream.sent_at + limit)
 
     def finish(self, session: HttpSession, stream: Stream) -> None:
-        """Forget a stream that said all that it had to. What was sent on it may be asked for again."""
+        """Forget a stream that is complete, and keep its events for a client that resumes."""
         events = stream.events.clear() if stream.is_resumable else ()
         self.close(session, stream)
         if events:
             self._remember(session, events)
 
     def close(self, session: HttpSession, stream: Stream) -> None:
-        """Forget a stream, and what was sent on it or waits."""
+        """Forget a stream and all of its events."""
         if stream.is_resumable or stream.events.unsent_bytes:
             # Most streams are answered in one piece, and never had an event.
             for event in stream.events.clear():
@@ -100,16 +101,16 @@ class Streams:
         if not session.streams:
             session.streams = {}  # one that held something is larger than an idle session should be
         if stream.exchange is not None:
-            # Without a circle, both go as soon as nobody has them.
+            # Without a reference cycle, both are freed at once.
             stream.exchange.stream = None
             stream.exchange = None
         if stream.has_timer:
             self._disarm(session, stream)
 
     def advance(self, session: HttpSession) -> None:
-        """Move on what waits in the engine of a session.
+        """Move on the messages that wait in the engine of a session.
 
-        What cannot get out any more fails, so there may be new events.
+        Requests among them that can no longer reach the client fail, so there may be new events.
         """
         streams = session.streams
         for via in session.connection.pending_exchanges():
@@ -117,19 +118,19 @@ class Streams:
             if stream is not None:
                 self._advance(session, stream)
             elif via is not None:
-                # Its exchange broke, and cannot be taken up again.
+                # Its exchange broke, and cannot be resumed.
                 self._discard(session, via)
 
     def end_unasked(self, session: HttpSession) -> None:
-        """End the streams whose requests the client has cancelled: nothing is to come on them (CANC-10)."""
+        """End the streams whose requests were all cancelled: nothing more comes on them (CANC-10)."""
         for stream in tuple(session.streams.values()):
-            # One without requests is that of the cancellation itself, which is answered as what it is.
+            # A stream without requests carries the cancellation itself, and gets 202.
             has_asked = stream.is_deferred or stream.requests
             if stream.number != LISTENING and has_asked and not is_running(session, stream):
                 self._advance(session, stream)
 
     def can_reach(self, session: HttpSession, via: Hashable) -> bool:
-        """Whether a message can get to a client, now or later: by the exchange ``via``, or by none (HTTP-37, P11)."""
+        """Return whether a message can reach the client, now or later, by the exchange ``via`` (HTTP-37, P11)."""
         stream = session.stream_of(via)
         if via is None:
             return session.is_legacy or (session.id is not None and self._options.listening)
@@ -149,7 +150,7 @@ class Streams:
             self._answer(session, stream, exchange)
 
     def _answer(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
-        """Decide how the response begins, as soon as that can be told."""
+        """Decide how the response begins, as soon as the first message is there."""
         while (message := self._take(session, stream)) is not None:
             if message.last and exchange.answers != "sse":
                 is_known = exchange.session_id is not None or session.id is None
@@ -162,12 +163,12 @@ class Streams:
                 return
             self._put_aside(session, message)
         if not is_running(session, stream):
-            # Its requests were cancelled. There is nothing to answer, but HTTP wants a response (CANC-10).
+            # All of its requests were cancelled. HTTP still requires a response, so an empty stream ends it (CANC-10).
             exchange.respond(200, (*EVENT_STREAM, *session_headers(session, exchange)))
             self.close(session, stream)
 
     def begin(self, session: HttpSession, stream: Stream) -> None:
-        """Answer with events from now on, whatever is still to come."""
+        """Make the response a stream of events, if it is undecided."""
         exchange = stream.exchange
         if exchange is not None and exchange.response is _UNDECIDED:
             self._begin(session, stream, exchange)
@@ -178,12 +179,12 @@ class Streams:
         self._expect_silence(session, stream)
         stream.is_resumable = self._options.resumes and session.id is not None and not session.is_legacy
         if self._comes_back(session):
-            # Without a message in it, so that a client can go on from the very beginning (HTTP-18). Clients of older
-            # revisions may take it for a message.
+            # An event without data gives the client an id to resume from (HTTP-18). Clients of older revisions may take
+            # it for a message.
             self._put(session, stream, b"")
 
     def _comes_back(self, session: HttpSession) -> bool:
-        """Whether a client knows that a stream may be cut on purpose, and takes it up again (HTTP-18, HTTP-19)."""
+        """Return whether the client resumes streams that are cut on purpose (HTTP-18, HTTP-19)."""
         revision = session.connection.revision
         return (
             self._options.resumes
@@ -196,7 +197,7 @@ class Streams:
     # Events
 
     def pull(self, exchange: Exchange, max_bytes: int) -> None:
-        """Have an exchange take what its stream has for it, about ``max_bytes``."""
+        """Move about ``max_bytes`` of a stream to its exchange."""
         session, stream = exchange.session, exchange.stream
         if session is None or stream is None or exchange.response is not _STREAMING:
             return
@@ -218,7 +219,7 @@ class Streams:
             self.finish(session, stream)
 
     def _fill(self, session: HttpSession, stream: Stream) -> bool:
-        """Move the next message for a stream to where its exchange takes it; return whether there was one."""
+        """Make an event of the next message of a stream; return whether there was one."""
         message = self._take(session, stream)
         if message is None:
             return False
@@ -226,9 +227,10 @@ class Streams:
         return True
 
     def _note_sent(self, session: HttpSession, stream: Stream, event: SentEvent | None) -> None:
-        """Keep an event that an exchange took, where it may be asked for again; ``None`` for a part of one.
+        """Keep an event that an exchange took, if the stream can be resumed; ``None`` stands for a part of an event.
 
-        While a stream is not over all of its events are kept. Listening is never over.
+        A stream keeps all of its events until it is over. The listening stream never is, so its events go to the
+        bounded buffer at once.
         """
         if event is None:
             return
@@ -242,21 +244,21 @@ class Streams:
             self._arm_sent(session)
 
     def _hand_over(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
-        """Have an exchange that is about to end take all that waits on its stream."""
+        """Move all that waits on a stream to its exchange, which is about to end."""
         while stream.events.unsent_bytes:
             piece, event = stream.events.take(float("inf"))
             exchange.send(piece)
             self._note_sent(session, stream, event)
 
     def _has_more(self, session: HttpSession, stream: Stream) -> bool:
-        """Whether something waits for a stream. What may go out now wakes its exchange."""
+        """Return whether messages wait for a stream, and wake its exchange if so."""
         is_waiting = stream.via in session.connection.pending_exchanges()
         if is_waiting and stream.exchange is not None:
             stream.exchange.wake()
         return is_waiting
 
     def _take(self, session: HttpSession, stream: Stream) -> Outgoing | None:
-        """Take the next message of a stream from the engine, unless it asks what the client cannot answer."""
+        """Take the next message of a stream from the engine; requests that the client cannot answer fail."""
         while (message := session.connection.next_message(via=stream.via)) is not None:
             if not message.asked or session.id is not None:
                 return message
@@ -264,7 +266,7 @@ class Streams:
         return None
 
     def _put(self, session: HttpSession, stream: Stream, text: bytes) -> None:
-        """Make an event of a message, and let it wait for an exchange."""
+        """Queue a message as an event."""
         del session
         if not stream.is_resumable:
             stream.events.append(SentEvent(stream.number, 0, encode_event(text, type="message")))
@@ -275,7 +277,7 @@ class Streams:
         stream.events.append(SentEvent(stream.number, number, data))
 
     def _remember(self, session: HttpSession, events: Sequence[SentEvent]) -> None:
-        """Keep events of a stream that is over, or of listening, within the limits."""
+        """Keep events of a stream that is over, or of the listening one, within the limits."""
         if session.replay is None:
             forgotten = partial(self._forget_event, session)
             limits = self._limits
@@ -284,10 +286,10 @@ class Streams:
         self._arm_sent(session)
 
     def _forget_event(self, session: HttpSession, event: SentEvent) -> None:
-        """Take note that an event is not kept any more."""
+        """React to an event that is no longer kept. Durable sessions tell the store."""
 
     def forget_sent(self, session: HttpSession) -> bool:
-        """Forget all that was sent, since memory is short; return whether there was any."""
+        """Forget all events that were sent, to free memory; return whether there were any."""
         forgotten = partial(self._forget_event, session)
         found = session.replay is not None
         if session.replay is not None:
@@ -298,7 +300,7 @@ class Streams:
         return found
 
     def _put_aside(self, session: HttpSession, message: Outgoing) -> None:
-        """Find another way for what the response has no place for: by listening, where the client does and reads."""
+        """Send a message on the listening stream, since a JSON response has no place for it; or drop it."""
         listening = self._listener(session)
         if listening is None or listening.exchange is None or listening.events.unsent_bytes > self._limits.high_water:
             self._give_up(session, message)
@@ -307,7 +309,7 @@ class Streams:
             listening.exchange.wake()
 
     def _give_up(self, session: HttpSession, message: Outgoing) -> None:
-        """Drop a message that has no way to the client. What it asks for is not to be waited for (P4)."""
+        """Drop a message that cannot reach the client, and fail its requests (P4)."""
         session.undelivered += 1
         for id in message.asked:
             error = NoBackChannel("the client was not there to be asked: the request went by no stream that it reads")
@@ -317,13 +319,13 @@ class Streams:
         while (message := session.connection.next_message(via=via)) is not None:
             self._give_up(session, message)
 
-    # Listening, and going on after a break
+    # Listening and resuming
 
     def listen(self, session: HttpSession, exchange: Exchange) -> None:
-        """Carry what belongs to no request; or, for a client that names the last event it saw, what came after that.
+        """Carry the listening stream, or the stream that the client resumes after the last event it saw.
 
-        Of events that are not kept any more nothing comes again: a client gets what is kept, and what comes from now
-        on. Where nothing of a stream is left, the client is told so (RESUME-05).
+        Events that are no longer kept are not repeated: a client gets those that are kept, and those to come. If
+        nothing of the stream is left, it is told so (RESUME-05).
         """
         seen = parse_event_id(exchange.last_event_id or "")
         number, place = (LISTENING, 0) if seen is None else seen
@@ -350,13 +352,13 @@ class Streams:
         self._carry(session, stream, exchange, is_resumption=is_resumption)
 
     def _reopen(self, session: HttpSession, exchange: Exchange, number: int, place: int) -> Stream | None:
-        """Return a stream that was over, with what came after an event; ``None`` where there is nothing of it."""
+        """Return a stream that was over, with its events after ``place``; ``None`` if none are kept."""
         kept = session.replay
         if kept is None or number not in kept:
             return None
         events = kept.take(number, place)
         if not events:
-            # Its client saw all of it.
+            # The client has seen all of it.
             exchange.begin_stream((*EVENT_STREAM, *session_headers(session, exchange)))
             exchange.finish()
             return None
@@ -367,7 +369,7 @@ class Streams:
         return stream
 
     def open_channel(self, session: HttpSession, exchange: Exchange, endpoint: str) -> None:
-        """Carry all that a server of 2024-11-05 has to say, after the address that the client is to POST to."""
+        """Carry all output of a 2024-11-05 session, after the address that the client is to POST to."""
         self._carry(session, self._listening(session), exchange)
         exchange.send(encode_event(endpoint.encode(), type="endpoint"))
 
@@ -378,12 +380,12 @@ class Streams:
         return stream
 
     def _listener(self, session: HttpSession) -> Stream | None:
-        """Return the stream of what belongs to no request, if the client listens."""
+        """Return the listening stream, if an exchange carries it."""
         stream = session.streams.get(LISTENING)
         return None if stream is None or stream.exchange is None else stream
 
     def _carry(self, session: HttpSession, stream: Stream, exchange: Exchange, *, is_resumption: bool = False) -> None:
-        """Let ``exchange`` carry a stream; what carried it before ends (HTTP-29)."""
+        """Let ``exchange`` carry a stream; the exchange before it ends (HTTP-29)."""
         if stream.exchange is not None:
             stream.exchange.finish()
             stream.exchange.stream = None
@@ -397,7 +399,7 @@ class Streams:
             self._begin(session, stream, exchange)
 
     def detach(self, session: HttpSession, exchange: Exchange) -> None:
-        """Take note that the exchange that carried a stream broke. That is no cancellation (HTTP-24)."""
+        """Keep a stream whose exchange broke, if it can be resumed. That is not a cancellation (HTTP-24)."""
         stream = exchange.stream
         if stream is None:
             return
@@ -412,9 +414,9 @@ class Streams:
             self._arm(session, stream, self._options.resume_within)
 
     def interrupt(self, session: HttpSession, stream: Stream, retry: float | None) -> bool:
-        """End the exchange of a stream, but not the stream: the client is to come for the rest (HTTP-19, HTTP-20).
+        """End the exchange of a stream, but not the stream: the client resumes it (HTTP-19, HTTP-20).
 
-        ``retry`` is how many seconds it is to wait before that. Returns whether the stream can be taken up again.
+        ``retry`` is how many seconds the client waits before that. Returns whether the stream can be resumed.
         """
         exchange = stream.exchange
         if exchange is None or not self._may_interrupt(session, exchange):
@@ -433,12 +435,12 @@ class Streams:
     # The end
 
     def drop_unheard(self, session: HttpSession) -> None:
-        """Drop what belongs to no request, unless the client listens: the session is about to end."""
+        """Drop the messages of the listening stream if the client does not listen: the session is about to end."""
         if self._listener(session) is None:
             self._discard(session, None)
 
     def abandon(self, session: HttpSession) -> None:
-        """Give up the streams that nothing carries: nobody can come for them any more."""
+        """Forget the streams that no exchange carries: they can no longer be resumed."""
         for stream in tuple(session.streams.values()):
             if stream.exchange is None:
                 self.close(session, stream)
@@ -446,7 +448,7 @@ class Streams:
     def end(self, session: HttpSession, *, delivers: bool) -> list[Exchange]:
         """End every stream of a session; return the exchanges that had no response yet.
 
-        ``delivers`` says whether what waits goes out before.
+        With ``delivers``, their waiting events go out first.
         """
         unanswered = []
         for stream in tuple(session.streams.values()):
@@ -464,7 +466,7 @@ class Streams:
     # Deadlines
 
     def handle_timeout(self, due: int, session: HttpSession, number: int) -> None:
-        """Act on a deadline of a stream, or of what was sent. There may be new events."""
+        """Act on a deadline of a stream, or of events that were sent. There may be new events."""
         stream = session.streams.get(number)
         if due == _SENT:
             self._forget_sent(session)
@@ -479,11 +481,11 @@ class Streams:
             self._break_silence(session, stream, stream.exchange)
 
     def _break_silence(self, session: HttpSession, stream: Stream, exchange: Exchange) -> None:
-        """Send a comment on a stream that was quiet for long enough."""
+        """Send a comment on a stream that has been quiet, so that no proxy takes it for dead."""
         longest = self._options.keep_alive or 0.0
         if stream.sent_at + longest <= self.now:
             if not stream.events.unsent_bytes and not exchange.items:
-                # What waits for room is no silence.
+                # Events that wait for the client to read are not silence.
                 exchange.send(encode_comment())
                 exchange.wake()
             stream.sent_at = self.now
@@ -491,7 +493,7 @@ class Streams:
         self._timers.set((_STREAM, session.key, stream.number), stream.sent_at + longest)
 
     def _forget_sent(self, session: HttpSession) -> None:
-        """Forget what was sent too long ago, but for streams that nothing carries: those have a deadline of theirs."""
+        """Forget events sent too long ago. Streams that no exchange carries have their own deadline."""
         kept, window = session.replay, self._options.resume_within or 0.0
         before = self.now - window
         oldest: list[float | None] = []
@@ -517,7 +519,7 @@ class Streams:
         self._timers.clear((_STREAM, session.key, stream.number))
 
     def _expect_silence(self, session: HttpSession, stream: Stream) -> None:
-        # One deadline at a time, looked at again when it comes: a stream that says something need not set it anew.
+        # One deadline at a time, checked again when it comes: sending an event need not set it anew.
         stream.sent_at = self.now
         if self._options.keep_alive is not None:
             self._arm(session, stream, self._options.keep_alive)
@@ -536,7 +538,7 @@ _JSON_ONLY: Final[Headers] = (JSON,)
 
 
 def is_running(session: HttpSession, stream: Stream) -> bool:
-    """Whether a request that came by a stream is still to be answered."""
+    """Return whether a request that came by a stream is still to be answered."""
     stream.requests = {id for id in stream.requests if session.connection.is_pending(id)}
     if stream.is_deferred:
         stream.is_deferred = session.connection.has_deferred(stream.via)
@@ -544,7 +546,7 @@ def is_running(session: HttpSession, stream: Stream) -> bool:
 
 
 def session_headers(session: HttpSession, exchange: Exchange) -> Headers:
-    """Return the header field that tells a client the name of its session, in answer to ``initialize`` (SESS-01)."""
+    """Return the header field with the id of a session, for the answer to ``initialize`` (SESS-01)."""
     if session.id is None or session.is_legacy or exchange.session_id is not None:
         return ()
     return ((b"mcp-session-id", session.id.encode()),)
