@@ -415,3 +415,18 @@ def test_a_stored_session_that_makes_no_sense_is_reported_and_gone(broken: dict[
     for wire in (first, second):
         wire.host.close(0)
         wire.run()
+
+
+def test_session_that_cannot_be_begun_is_reported_once_and_over() -> None:
+    server = Server("s", "1")
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("no session today")
+
+    server.session = fail  # type: ignore[method-assign,assignment]  # as a subclass of it may fail
+    wire = MemoryWire(server, HttpOptions())
+    client = RawClient(wire)
+    done(client.initialize())
+    assert done(client.call("fine")).status == 404
+    assert wire.reports == ["a session failed"]
+    assert wire.host.machine.sessions == ()

@@ -46,6 +46,8 @@ class Site:
         self.now = 0.0
         self.store = store
         self.is_store_failing = self.is_store_away = False
+        self.is_whole = False
+        """Whether requests go to the machine in one piece."""
         self.events: list[tuple[HttpSession, HttpEvent]] = []
         self.stalled: set[int] = set()
         self._responses: dict[int, Exchange] = {}
@@ -69,9 +71,13 @@ class Site:
         name, response = next(self._names), Exchange()
         self._responses[name] = response
         fields = [(field.replace("_", "-").encode(), value.encode("latin-1")) for field, value in headers.items()]
-        self.machine.receive(RequestHead(name, method, target, fields, principal), self.now)
-        if body is not None:
-            self.complete(response, body)
+        head = RequestHead(name, method, target, fields, principal)
+        if self.is_whole and body is not None:
+            self.machine.receive_request(head, body, self.now)
+        else:
+            self.machine.receive(head, self.now)
+            if body is not None:
+                self.complete(response, body)
         self.settle()
         return response
 

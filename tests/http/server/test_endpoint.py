@@ -11,6 +11,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import LocalProtocolError, NoBackChannel, URLElicitationRequired
 from mcpio.events import RequestFailed, RequestReceived, ResponseReceived
+from mcpio.http.model import Body, End
 from mcpio.http.options import Cors, HttpOptions
 from mcpio.revisions import REV_2025_11_25
 from mcpio.types import (
@@ -574,3 +575,34 @@ def test_a_first_message_may_come_too_late_or_find_no_room() -> None:
     site.machine.close(site.now)
     site.complete(coming, json.dumps(initialize()).encode())
     assert (coming.status, "closing" in coming.json["error"]["message"]) == (503, True)
+
+
+def test_streams_that_outlive_their_exchanges_count_for_a_request_on_its_way() -> None:
+    site = Site(HttpOptions(answers="sse"), limits=Limits(streams=2))
+    session = site.open()
+    begun = site.ask("POST", body=None, mcp_session_id=session, content_type="application/json", accept=BOTH)
+    for id in (1, 2):
+        exchange, _ = site.call(session, id)
+        site.reset(exchange)
+    site.complete(begun, json.dumps(tool_call(3)).encode())
+    assert begun.status == 503
+
+
+def test_session_that_ends_while_a_request_comes_answers_404() -> None:
+    site = Site()
+    session = site.open()
+    begun = site.ask("POST", body=None, mcp_session_id=session, content_type="application/json", accept=BOTH)
+    site.machine.end_session(site.session(), site.now)
+    site.complete(begun, json.dumps(tool_call()).encode())
+    assert begun.status == 404
+
+
+def test_response_without_a_session_is_given_out_by_the_piece() -> None:
+    site = Site(HttpOptions(health="/ok"))
+    site.stall(exchange := site.ask("GET", "/ok", body=None))
+    site.complete(exchange)
+    name, taken = site.name(exchange), []
+    while items := site.machine.responses_to_send(name, 4):
+        taken += items
+    assert b"".join(item.data for item in taken if isinstance(item, Body)) == b'{"status":"ok"}'
+    assert isinstance(taken[-1], End)

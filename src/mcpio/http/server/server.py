@@ -379,11 +379,6 @@ class HttpServer:
             self._settle_exchange(found)
         return items
 
-    @property
-    def has_news(self) -> bool:
-        """Whether draining would find something: an event, a mark, or an exchange that is ready."""
-        return bool(self.events or self._touched or self._ready or self._deferring)
-
     # Time
 
     def next_deadline(self) -> float | None:

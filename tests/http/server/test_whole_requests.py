@@ -1,0 +1,122 @@
+"""Requests that come whole, and the checks of heads that are alike: the same as in pieces, in fewer steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from httpsite import BOTH, Site, initialize, note
+from keptsite import KeptSite
+
+from mcpio.engine.limits import Limits
+from mcpio.http.model import Denied, RequestHead
+from mcpio.http.options import Cors, HttpOptions
+from mcpio.http.server.server import SLACK
+
+
+def whole(site: Site) -> Site:
+    """Return a server whose requests come whole from now on."""
+    site.is_whole = True
+    return site
+
+
+def test_whole_request_is_answered_like_one_in_pieces() -> None:
+    site = whole(Site())
+    session = site.open()
+    exchange, event = site.call(session)
+    site.answer(event)
+    assert (exchange.status, exchange.json["id"], exchange.is_over) == (200, 1, True)
+
+
+@pytest.mark.parametrize("size", [10, 2 * SLACK])
+def test_whole_body_of_any_size_is_taken(size: int) -> None:
+    site = whole(Site())
+    assert site.post(note("x", y="y" * size), site.open()).status == 202
+
+
+@pytest.mark.parametrize("limit", [100, 2 * SLACK])
+def test_whole_body_over_the_limit_is_refused(limit: int) -> None:
+    site = whole(Site(limits=Limits(message_bytes=limit)))
+    assert site.post(b"x" * (limit + 1)).status == 413
+
+
+def test_whole_request_that_fails_a_check_is_not_acted_on() -> None:
+    site = whole(Site())
+    assert site.ask("PUT", body=b"{}").status == 405
+    assert site.kinds() == []
+
+
+def test_whole_preflight_request_is_answered() -> None:
+    site = whole(Site(HttpOptions(cors=Cors())))
+    assert site.ask("OPTIONS", origin="https://x.example").status == 204
+
+
+def test_whole_request_waits_for_the_store_to_find_its_session() -> None:
+    site = KeptSite()
+    session = site.open()
+    assert whole(site.next_process()).post(note("x"), session).status == 202
+
+
+# Heads that are alike
+
+
+def known(site: Site) -> Any:
+    """Return what a server remembers of heads."""
+    return site.machine._admissions._known
+
+
+def test_alike_heads_are_checked_once() -> None:
+    site = Site()
+    session = site.open()
+    before = len(known(site))
+    for length in ("50", "51", "52"):
+        assert site.post(note("y"), session, content_length=length, mcp_protocol_version="2025-11-25").status == 202
+    assert len(known(site)) == before + 1
+
+
+def test_remembered_head_still_has_its_own_session_and_length() -> None:
+    site = Site()
+    session = site.open()
+    for named, length, status in (
+        (session, "50", 202),
+        ("0" * 32, "50", 404),
+        (session, "99999999", 413),
+        (session, "9" * 30, 413),
+        (session, "x", 202),
+        (session, "50", 202),
+    ):
+        assert site.post(note("x"), named, content_length=length).status == status
+
+
+def test_remembered_head_still_needs_its_principal() -> None:
+    site = Site()
+    session = site.open()
+    for principal, status in ((None, 202), (Denied(), 401), ("other", 404), (None, 202)):
+        assert site.post(note("x"), session, principal=principal).status == status
+
+
+def test_head_with_a_field_twice_is_not_taken_for_another() -> None:
+    site = Site()
+    session = site.open()
+    assert site.post(note("x"), session).status == 202
+    field = (b"mcp-session-id", session.encode())
+    fields = ((b"content-type", b"application/json"), (b"accept", BOTH.encode()), field, field)
+    site.machine.receive(RequestHead("twice", "POST", "/mcp", fields), site.now)
+    assert site.machine.responses_to_send("twice")[0].status == 404  # type: ignore[union-attr]  # it is a head
+
+
+def test_first_head_with_a_length_over_the_limit_is_not_remembered() -> None:
+    site = Site()
+    assert site.post(initialize(), content_length="99999999").status == 413
+    assert len(known(site)) == 0
+    assert site.post(initialize(), content_length="99").status == 200
+
+
+def test_remembered_heads_are_bounded() -> None:
+    site = Site()
+    for number in range(1000):
+        site.ask("POST", origin=f"https://{number}.example")
+        assert len(known(site)) <= 256
+    size = len(known(site))
+    site.ask("POST", origin="x" * 5000)
+    assert len(known(site)) == size
