@@ -272,3 +272,28 @@ def test_what_goes_by_another_exchange_keeps_its_turn() -> None:
         box.put(b"%d" % number, Kind.NOTIFICATION, via=number, lane=number)
     assert box.pop_by("another") is None
     assert drained(box) == [b"0", b"1", b"2"]
+
+
+def test_news_names_each_exchange_once_until_it_has_more() -> None:
+    box = Outbox(0)
+    assert list(box.take_news()) == []
+    for via in ("a", "b", "a", None):
+        box.put(b"x", Kind.NOTIFICATION, via=via, lane=via)
+    assert sorted(map(str, box.take_news())) == ["None", "a", "b"]
+    assert list(box.take_news()) == []
+    box.put(b"behind another", Kind.NOTIFICATION)
+    assert list(box.take_news()) == []
+    assert box.pop_by(None) is not None
+    assert list(box.take_news()) == [None]
+    assert (box.has("a"), box.has("c")) == (True, False)
+
+
+def test_message_behind_one_of_another_exchange_is_news_when_that_is_taken() -> None:
+    box = Outbox(0)
+    box.put(b"request", Kind.NOTIFICATION, via="a", lane=1)
+    box.put(b"cancelled", Kind.NOTIFICATION, lane=1)
+    assert list(box.take_news()) == ["a"]
+    assert box.pop_by(None) is None
+    assert box.pop_by("a") is not None
+    assert list(box.take_news()) == [None]
+    assert drained(box) == [b"cancelled"]

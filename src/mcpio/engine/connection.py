@@ -323,6 +323,17 @@ class Connection:
         """Return the exchanges that ``next_message`` has something for; ``None`` stands for messages without one."""
         return self._channel.outbox.vias()
 
+    def has_output(self, via: Hashable) -> bool:
+        """Return whether ``next_message`` has something for an exchange, or for none where ``via`` is ``None``."""
+        return self._channel.outbox.has(via)
+
+    def take_news(self) -> Iterable[Hashable]:
+        """Return the exchanges that got a message since the last call; ``None`` stands for messages without one.
+
+        For transports with many exchanges: those whose clients do not read need not be looked at again and again.
+        """
+        return self._channel.outbox.take_news()
+
     def set_unwritten(self, size: int) -> None:
         """Set how many bytes the transport has pulled and not written yet: they count as output.
 

@@ -44,7 +44,7 @@ _RESPONSE, _REQUEST, _LOG = Kind.RESPONSE, Kind.REQUEST, Kind.LOG
 class Outgoing:
     """One message for the wire, with what a transport needs to route it."""
 
-    __slots__ = ("asked", "behind", "key", "kind", "lane", "last", "live", "related", "text", "via")
+    __slots__ = ("asked", "behind", "key", "kind", "lane", "last", "live", "related", "text", "turn", "via")
 
     text: bytes
     """One JSON text in UTF-8, without a line end."""
@@ -66,6 +66,8 @@ class Outgoing:
     """The next one of its lane."""
     live: bool
     """Whether it still waits."""
+    turn: int
+    """When it became the first of its lane, as a count: lanes take turns in this order."""
 
     def __init__(
         self,
@@ -88,6 +90,7 @@ class Outgoing:
         self.lane = lane
         self.behind = None
         self.live = True
+        self.turn = 0
 
     def and_behind(self) -> Iterator[Outgoing]:
         """Take its lane apart: give it and those behind it."""
@@ -106,12 +109,15 @@ class Outbox:
 
     __slots__ = (
         "_dead",
+        "_has_general_news",
         "_held",
         "_keyed",
         "_lanes",
         "_live_logs",
         "_logs",
         "_logs_limit",
+        "_news",
+        "_turn",
         "_turns",
         "dropped_logs",
         "own_bytes",
@@ -130,9 +136,16 @@ class Outbox:
 
     def __init__(self, logs_limit: int) -> None:
         self._logs_limit = logs_limit
-        # Of each lane, the last message by name, and the first in the order of turns.
+        # The last message of each lane, by its name.
         self._lanes: dict[Hashable, Outgoing] | None = None
-        self._turns: deque[Outgoing] | None = None
+        # The first message of each lane in the order of turns, by the exchange of that message: an exchange whose
+        # client does not read costs the others nothing. A lane may pass from one exchange to another, as where a
+        # request is cancelled whose exchange is over.
+        self._turns: dict[Hashable, deque[Outgoing]] | None = None
+        # The exchanges that got a message since ``take_news``, and whether what goes by none did.
+        self._news: dict[Hashable, None] | None = None
+        self._has_general_news = False
+        self._turn = 0
         self._keyed: dict[Hashable, Outgoing] | None = None
         self._logs: deque[Outgoing] | None = None
         self._held = self._dead = self._live_logs = 0
@@ -187,15 +200,20 @@ class Outbox:
 
     def pop(self) -> Outgoing | None:
         """Take out the next message, or ``None``."""
-        if self._held == 1 and self._turns is not None and self._turns[0].live:
+        if self._held == 1 and self._turns is not None:
             # One alone, as most are: no turns to take.
-            message = self._turns[0]
-            self._lanes = self._turns = None
-            self._held = 0
-            self._leave(message)
-            return message
-        while self._turns is not None:
-            message = self._take_first()
+            ((message,),) = self._turns.values()
+            if message.live:
+                self._lanes = self._turns = self._news = None
+                self._has_general_news = False
+                self._turn = 0
+                self._held = 0
+                self._leave(message)
+                return message
+        while (turns := self._turns) is not None:
+            # Whatever the exchange. There is a single one, ``None``, on channels without.
+            via = next(iter(turns)) if len(turns) == 1 else min(turns, key=lambda via: turns[via][0].turn)
+            message = self._take_first(via, turns[via])
             if message.live:
                 self._leave(message)
                 return message
@@ -203,58 +221,78 @@ class Outbox:
 
     def pop_by(self, via: Hashable) -> Outgoing | None:
         """Take out the next message that goes by an exchange, or by none where ``via`` is ``None``."""
-        passed = 0
-        while (turns := self._turns) is not None and passed < len(turns):
-            if turns[0].via != via:
-                turns.rotate(-1)
-                passed += 1
-            elif (message := self._take_first()).live:
+        while (turns := self._turns) is not None and (queue := turns.get(via)) is not None:
+            message = self._take_first(via, queue)
+            if message.live:
                 self._leave(message)
                 return message
         return None
 
     def vias(self) -> list[Hashable]:
         """Return the exchanges that have something waiting, ``None`` among them for what goes by none."""
-        return [] if self._turns is None else list(dict.fromkeys([message.via for message in self._turns]))
+        return [] if self._turns is None else list(self._turns)
+
+    def has(self, via: Hashable) -> bool:
+        """Return whether something waits for an exchange."""
+        return self._turns is not None and via in self._turns
+
+    def take_news(self) -> Iterable[Hashable]:
+        """Return the exchanges that got something since the last call, ``None`` among them for what goes by none."""
+        news, has_general_news = self._news, self._has_general_news
+        self._news, self._has_general_news = None, False
+        if not has_general_news:
+            return news or ()
+        return (None, *news) if news else (None,)
 
     def join_lanes(self, lanes: Iterable[int], lane: int) -> None:
         """Let what waits in several lanes keep its place in one, so that a message behind it comes after all of it."""
         waiting = self._lanes or {}
         several = {each for each in lanes if each in waiting}
         if several - {lane}:
-            first = self._turns or ()
-            self._lanes = self._turns = None
-            for message in (each for one in first for each in one.and_behind()):
+            for message in self._take_apart():
                 if message.lane in several:
                     message.lane = lane
                 self._line_up(message)
 
     def clear(self) -> None:
         """Drop everything: nobody is there to read it."""
-        self._lanes = self._turns = self._keyed = self._logs = None
+        self._lanes = self._turns = self._news = self._keyed = self._logs = None
+        self._has_general_news = False
+        self._turn = 0
         self._held = self._dead = self._live_logs = self.size = self.own_bytes = self.response_bytes = 0
 
     def __bool__(self) -> bool:
         return self.size > 0
 
-    def _take_first(self) -> Outgoing:
-        """Take out the message whose turn it is, dead or alive; there is one."""
+    def _take_first(self, via: Hashable, queue: deque[Outgoing]) -> Outgoing:
+        """Take out the message of an exchange whose turn it is, dead or alive; there is one."""
         turns: Any = self._turns
         lanes: Any = self._lanes
-        message: Outgoing = turns.popleft()
+        message = queue.popleft()
         self._held -= 1
-        if message.behind is None:
+        if not queue:
+            del turns[via]
+        behind = message.behind
+        if behind is None:
             del lanes[message.lane]
             if not turns:
-                self._lanes = self._turns = None
-        elif message.live:
-            turns.append(message.behind)
+                self._lanes = self._turns = self._news = None
+                self._has_general_news = False
+                self._turn = 0
         else:
-            # One that was dropped takes no turn.
-            turns.appendleft(message.behind)
+            # A message that was dropped takes no turn.
+            self._take_turns(behind, None if message.live else message.turn)
         if not message.live:
             self._dead -= 1
         return message
+
+    def _take_apart(self) -> Iterator[Outgoing]:
+        """Empty all lanes; give their messages, to be lined up anew."""
+        turns = self._turns or {}
+        self._lanes = self._turns = None
+        for queue in turns.values():
+            for first in queue:
+                yield from first.and_behind()
 
     def _leave(self, message: Outgoing) -> None:
         message.live = False
@@ -298,18 +336,40 @@ class Outbox:
             self._sweep()
 
     def _sweep(self) -> None:
-        first = self._turns or ()
-        self._lanes = self._turns = None
-        for message in (each for lane in first for each in lane.and_behind() if each.live):
-            self._line_up(message)
+        for message in self._take_apart():
+            if message.live:
+                self._line_up(message)
         self._held -= self._dead
         self._dead = 0
 
     def _line_up(self, message: Outgoing) -> None:
         if self._lanes is None or self._turns is None:
-            self._lanes, self._turns = {}, deque()
+            self._lanes, self._turns = {}, {}
         if (others := self._lanes.get(message.lane)) is None:
-            self._turns.append(message)
+            self._take_turns(message)
         else:
             others.behind = message
         self._lanes[message.lane] = message
+
+    def _take_turns(self, message: Outgoing, turn: int | None = None) -> None:
+        """Line up the first message of a lane among those of its exchange: the last, or the first with that turn."""
+        turns: Any = self._turns
+        via = message.via
+        queue: deque[Outgoing] | None = turns.get(via)
+        if turn is None:
+            self._turn += 1
+            message.turn = self._turn
+        else:
+            message.turn = turn
+        if queue is None:
+            turns[via] = deque((message,))
+        elif turn is not None:
+            queue.appendleft(message)
+        else:
+            queue.append(message)
+        if via is None:
+            self._has_general_news = True
+        elif self._news is None:
+            self._news = {via: None}
+        else:
+            self._news[via] = None

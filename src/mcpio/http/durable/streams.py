@@ -22,7 +22,7 @@ class DurableStreams(Streams):
 
     def advance(self, session: HttpSession) -> None:
         """Move on what waits in the engine of a session, to the last message."""
-        if session.journal is not None and None in session.connection.pending_exchanges():
+        if session.journal is not None and session.connection.has_output(None):
             self._listening(session).is_resumable = True
         super().advance(session)
 

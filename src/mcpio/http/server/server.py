@@ -568,6 +568,7 @@ class HttpServer:
         session, stream = exchange.session, exchange.stream
         if session is not None:
             self.streams.detach(session, exchange)
+            self._touched[session] = None  # requests of ours that went by the exchange may have failed
         self._forget_exchange(exchange)
         if session is not None and session.is_legacy and stream is not None:
             # The channel of a session of 2024-11-05 broke, which is its end.
@@ -718,7 +719,7 @@ class HttpServer:
             self.assign_id(session)
         if faults and len(faults) == len(events):
             self._refuse(exchange, session, stream, faults[0])
-        elif not is_running(session, stream) and stream.via not in connection.pending_exchanges():
+        elif not is_running(session, stream) and not connection.has_output(stream.via):
             # Notifications and responses (HTTP-09).
             exchange.respond(202, session_headers(session, exchange))
             streams.close(session, stream)

@@ -106,6 +106,8 @@ class Streams:
             stream.exchange = None
         if stream.has_timer:
             self._disarm(session, stream)
+        if stream.via is not None and session.connection.has_output(stream.via):
+            self._discard(session, stream.via)
 
     def advance(self, session: HttpSession) -> None:
         """Move on the messages that wait in the engine of a session.
@@ -113,7 +115,7 @@ class Streams:
         Requests among them that can no longer reach the client fail, so there may be new events.
         """
         streams = session.streams
-        for via in session.connection.pending_exchanges():
+        for via in session.connection.take_news():
             stream = streams.get(LISTENING if via is None else via)  # type: ignore[call-overload]  # ours are integers
             if stream is not None:
                 self._advance(session, stream)
@@ -252,7 +254,7 @@ class Streams:
 
     def _has_more(self, session: HttpSession, stream: Stream) -> bool:
         """Return whether messages wait for a stream, and wake its exchange if so."""
-        is_waiting = stream.via in session.connection.pending_exchanges()
+        is_waiting = session.connection.has_output(stream.via)
         if is_waiting and stream.exchange is not None:
             stream.exchange.wake()
         return is_waiting
@@ -474,7 +476,6 @@ class Streams:
             return
         elif stream.exchange is None:
             self.close(session, stream)
-            self._discard(session, number)
         elif stream.exchange.response is _UNDECIDED:
             self.begin(session, stream)
         else:
