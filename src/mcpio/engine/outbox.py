@@ -178,15 +178,15 @@ class Outbox:
         cost = len(text) + MESSAGE_COST
         self.size += cost
         self._held += 1
-        lanes, turns = self._lanes, self._turns
-        if lanes is None or turns is None:
-            self._lanes, self._turns = {lane: message}, deque((message,))
-        elif lane in lanes:
-            self._line_up(message)
+        if self._lanes is None:
+            # Alone, as most are.
+            self._lanes, self._turns = {lane: message}, {via: deque((message,))}
+            if via is None:
+                self._has_general_news = True
+            else:
+                self._news = {via: None}
         else:
-            # A lane of its own, as most have.
-            lanes[lane] = message
-            turns.append(message)
+            self._line_up(message)
         if kind == _REQUEST:
             self.own_bytes += cost
         elif kind == _RESPONSE and related is not None:
