@@ -11,7 +11,7 @@ import pytest
 
 from mcpio.app.session_store import MemorySessionStore
 from mcpio.engine.task_records import StorePut
-from mcpio.http.durable.records import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
+from mcpio.http.session_records import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
 from mcpio.stores import SqliteStore
 
 

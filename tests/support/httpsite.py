@@ -14,12 +14,12 @@ from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.events import RequestReceived
 from mcpio.http.durable.queue import DurableHooks
-from mcpio.http.durable.records import SessionEffect, SessionLoad
 from mcpio.http.durable.sessions import DurableSessions
 from mcpio.http.model import Body, End, RequestHead, Reset
 from mcpio.http.options import HttpOptions
 from mcpio.http.server.server import HttpEvent, HttpServer
 from mcpio.http.server.sessions import HttpSession
+from mcpio.http.session_records import SessionEffect, SessionLoad
 from mcpio.types import CallToolResult, TextContent
 from mcpio.types.lifecycle import Implementation, ServerCapabilities, ToolsCapability
 

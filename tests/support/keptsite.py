@@ -15,11 +15,11 @@ from mcpio.engine.options import Options
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import LocalProtocolError
 from mcpio.http.durable.queue import DurableHooks
-from mcpio.http.durable.records import SessionEffect, SessionLoad
 from mcpio.http.durable.sessions import DurableSessions
 from mcpio.http.options import HttpOptions
 from mcpio.http.server.server import HttpServer
 from mcpio.http.server.sessions import HttpSession
+from mcpio.http.session_records import SessionEffect, SessionLoad
 from mcpio.types.lifecycle import ServerCapabilities, ToolsCapability
 
 DRAWN = count(1)

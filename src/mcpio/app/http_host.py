@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from mcpio.app.session_store import SessionStore, SessionStoreWorker
     from mcpio.engine.server import ServerConnection
     from mcpio.http.durable.queue import DurableHooks
-    from mcpio.http.durable.records import SessionEffect
     from mcpio.http.durable.sessions import DurableSessions
     from mcpio.http.model import RequestItem, ResponseItem
     from mcpio.http.options import HttpOptions
+    from mcpio.http.session_records import SessionEffect
 
 __all__ = ["HttpHost"]
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mcpio.app.store_effects import apply_effects
-from mcpio.http.durable.records import (
+from mcpio.http.session_records import (
     SessionChange,
     SessionDelete,
     SessionEffect,

@@ -9,7 +9,6 @@ from mcpio._lazy import lazy_names
 
 if TYPE_CHECKING:
     from mcpio.auth.authorization_code import OAuth as OAuth
-    from mcpio.auth.authorization_code import PendingAuthorization as PendingAuthorization
     from mcpio.auth.authorizer import AuthorizationEvent as AuthorizationEvent
     from mcpio.auth.authorizer import AuthorizationFailed as AuthorizationFailed
     from mcpio.auth.authorizer import Authorized as Authorized
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from mcpio.auth.challenges import parse_challenges as parse_challenges
     from mcpio.auth.credentials import Credentials as Credentials
     from mcpio.auth.credentials import MemoryCredentials as MemoryCredentials
-    from mcpio.auth.credentials import Registration as Registration
     from mcpio.auth.credentials import from_text as from_text
     from mcpio.auth.credentials import to_text as to_text
     from mcpio.auth.discovery import discover as discover
@@ -55,8 +53,10 @@ if TYPE_CHECKING:
     from mcpio.auth.metadata import ProtectedResourceMetadata as ProtectedResourceMetadata
     from mcpio.auth.metadata import client_metadata as client_metadata
     from mcpio.auth.options import AuthorizationOptions as AuthorizationOptions
+    from mcpio.auth.pending import PendingAuthorization as PendingAuthorization
     from mcpio.auth.pkce import Entropy as Entropy
     from mcpio.auth.reach import Reach as Reach
+    from mcpio.auth.registration import Registration as Registration
     from mcpio.auth.scopes import missing_scopes as missing_scopes
     from mcpio.auth.secret import Secret as Secret
     from mcpio.auth.signing import Signer as Signer
@@ -76,12 +76,14 @@ else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "authorization_code": "OAuth PendingAuthorization",
+            "authorization_code": "OAuth",
+            "pending": "PendingAuthorization",
+            "registration": "Registration",
             "authorizer": (
                 "AuthorizationEvent AuthorizationFailed Authorized Authorizer CredentialsNotSaved Ready Verdict"
             ),
             "challenges": "Challenge bearer_challenge parse_challenges",
-            "credentials": "Credentials MemoryCredentials Registration from_text to_text",
+            "credentials": "Credentials MemoryCredentials from_text to_text",
             "discovery": "discover",
             "effects": (
                 "AskUser BindRedirect CloseRedirect Effect Fetch Flow FlowContext Headers LoadCredentials "

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 
-from mcpio.auth.authorization_code import OAuth, PendingAuthorization
+from mcpio.auth.authorization_code import OAuth
 from mcpio.auth.challenges import Challenge, parse_challenges
 from mcpio.auth.credentials import Credentials
 from mcpio.auth.effects import (
@@ -38,6 +38,7 @@ from mcpio.auth.effects import (
 )
 from mcpio.auth.errors import AuthorizationError, EffectFailed
 from mcpio.auth.grants import ClientCredentials, Device, EnterpriseManaged, WorkloadIdentity
+from mcpio.auth.pending import PendingAuthorization
 from mcpio.auth.pkce import Entropy
 from mcpio.auth.reach import Reach
 from mcpio.auth.scopes import format_scopes, missing_scopes

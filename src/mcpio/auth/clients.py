@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote_plus
 
-from mcpio.auth.credentials import Registration
 from mcpio.auth.documents import read_document, text
 from mcpio.auth.effects import Fetch, Flow, FlowContext, NeedAssertion, Response
 from mcpio.auth.errors import AuthorizationError, quoted
 from mcpio.auth.metadata import AuthorizationServerMetadata
 from mcpio.auth.pkce import base64url
+from mcpio.auth.registration import Registration
 from mcpio.auth.secret import Secret
 from mcpio.auth.signing import Signer, signed_jwt
 from mcpio.auth.tokens import oauth_error

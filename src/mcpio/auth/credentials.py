@@ -11,6 +11,7 @@ import attrs
 
 from mcpio.auth.effects import Stored
 from mcpio.auth.metadata import AuthorizationServerMetadata
+from mcpio.auth.registration import Registration
 from mcpio.auth.secret import Secret
 from mcpio.auth.tokens import TokenSet
 from mcpio.framing.json import dumps, loads
@@ -18,32 +19,12 @@ from mcpio.framing.json import dumps, loads
 if TYPE_CHECKING:
     from cattrs import Converter
 
-__all__ = ["Credentials", "MemoryCredentials", "Registration", "from_text", "to_text"]
+__all__ = ["Credentials", "MemoryCredentials", "from_text", "to_text"]
 
 T = TypeVar("T")
 
 _VERSION: Final = 1
 """The version of the layout, in every text that is written."""
-
-
-@attrs.frozen
-class Registration:
-    """A client as an authorization server knows it. It is used with that server only (AUTH-23)."""
-
-    issuer: str
-    """The authorization server."""
-    client_id: str
-    """The id of the client at the authorization server."""
-    auth_method: str = "none"
-    """How the client authenticates at the token endpoint (AUTH-24)."""
-    client_secret: Secret | None = None
-    """The secret of the client; ``None`` for a public one."""
-    secret_expires_at: float | None = None
-    """In Unix seconds; ``None`` for never."""
-    redirect_uri: str | None = None
-    """The URI that was registered; ``None`` where any registered one will do, or none is needed."""
-    is_dynamic: bool = False
-    """Whether the client registered itself, and may do so again (RFC 7591)."""
 
 
 @attrs.frozen

@@ -18,7 +18,7 @@ from mcpio.auth.reach import Reach
 from mcpio.auth.secret import Secret
 
 if TYPE_CHECKING:
-    from mcpio.auth.authorization_code import PendingAuthorization
+    from mcpio.auth.pending import PendingAuthorization
 
 __all__ = [
     "AskUser",

@@ -9,13 +9,14 @@ import attrs
 from mcpio._printable import printable
 from mcpio.auth.challenges import Challenge
 from mcpio.auth.clients import authenticated, given_client, register_client
-from mcpio.auth.credentials import Credentials, Registration
+from mcpio.auth.credentials import Credentials
 from mcpio.auth.discovery import Discovered, discover, post_form
 from mcpio.auth.documents import read_document, text
 from mcpio.auth.effects import Flow, FlowContext, NeedAssertion, Pause, ShowCode
 from mcpio.auth.errors import AuthorizationError
 from mcpio.auth.metadata import AuthorizationServerMetadata
 from mcpio.auth.options import AuthorizationOptions
+from mcpio.auth.registration import Registration
 from mcpio.auth.scopes import format_scopes
 from mcpio.auth.secret import Secret, as_secret
 from mcpio.auth.signing import Signer

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 import attrs
 
 from mcpio.auth.clients import authenticated
-from mcpio.auth.credentials import Credentials, Registration
+from mcpio.auth.credentials import Credentials
 from mcpio.auth.discovery import post_form
 from mcpio.auth.documents import read_document
 from mcpio.auth.effects import Flow, FlowContext
 from mcpio.auth.metadata import AuthorizationServerMetadata
+from mcpio.auth.registration import Registration
 from mcpio.auth.scopes import format_scopes
 from mcpio.auth.secret import Secret
 from mcpio.auth.signing import Signer

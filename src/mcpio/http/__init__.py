@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from mcpio.http.client.events import MessageRefused as MessageRefused
     from mcpio.http.client.events import SessionLost as SessionLost
     from mcpio.http.client.options import HttpClientOptions as HttpClientOptions
-    from mcpio.http.durable.records import SessionDelete as SessionDelete
-    from mcpio.http.durable.records import SessionLoad as SessionLoad
-    from mcpio.http.durable.records import SessionSave as SessionSave
-    from mcpio.http.durable.records import SessionSweep as SessionSweep
-    from mcpio.http.durable.records import StoredEvent as StoredEvent
-    from mcpio.http.durable.records import StoredSession as StoredSession
     from mcpio.http.location import Location as Location
     from mcpio.http.model import Body as Body
     from mcpio.http.model import Denied as Denied
@@ -38,13 +32,19 @@ if TYPE_CHECKING:
     from mcpio.http.server.sessions import HttpSession as HttpSession
     from mcpio.http.server.sessions import SessionClosed as SessionClosed
     from mcpio.http.server.sessions import SessionOpened as SessionOpened
+    from mcpio.http.session_records import SessionDelete as SessionDelete
+    from mcpio.http.session_records import SessionLoad as SessionLoad
+    from mcpio.http.session_records import SessionSave as SessionSave
+    from mcpio.http.session_records import SessionSweep as SessionSweep
+    from mcpio.http.session_records import StoredEvent as StoredEvent
+    from mcpio.http.session_records import StoredSession as StoredSession
 
     __all__: list[str]
 else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "durable.records": "SessionDelete SessionLoad SessionSave SessionSweep StoredEvent StoredSession",
+            "session_records": "SessionDelete SessionLoad SessionSave SessionSweep StoredEvent StoredSession",
             "options": "Cors HostPolicy HttpOptions",
             "client.options": "HttpClientOptions",
             "client.client": "HttpClient",

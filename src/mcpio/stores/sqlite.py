@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias, assert_never
 
 from mcpio.engine.task_records import StoreDelete, StorePut
-from mcpio.http.durable.records import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
+from mcpio.http.session_records import SessionDelete, SessionSave, SessionSweep, StoredEvent, StoredSession
 
 __all__ = ["SqliteStore"]
 

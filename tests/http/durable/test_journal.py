@@ -9,9 +9,9 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import LocalProtocolError
 from mcpio.http.durable.journal import Journal
-from mcpio.http.durable.records import StoredEvent
 from mcpio.http.server.replay import EVENT_COST
 from mcpio.http.server.sessions import HttpSession, Stream
+from mcpio.http.session_records import StoredEvent
 from mcpio.types.lifecycle import Implementation
 
 SAVED = {"engine": {"phase": "OPERATING", "next_incoming": 1, "answered": []}, "state": 1}

@@ -10,8 +10,8 @@ from httpsite import initialize, note, tool_call
 from keptsite import KeptSite
 
 from mcpio.engine.limits import Limits
-from mcpio.http.durable.records import SessionDelete, SessionLoad, SessionSave, SessionSweep
 from mcpio.http.options import HttpOptions
+from mcpio.http.session_records import SessionDelete, SessionLoad, SessionSave, SessionSweep
 
 UNKNOWN = "ab" * 16
 FULL = OSError("the disk is full")

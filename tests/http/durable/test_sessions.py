@@ -19,8 +19,8 @@ from mcpio.app.session_store import MemorySessionStore
 from mcpio.engine.limits import Limits
 from mcpio.errors import RequestError
 from mcpio.framing.sse import ServerSentEvent
-from mcpio.http.durable.records import SessionSave
 from mcpio.http.options import HttpOptions
+from mcpio.http.session_records import SessionSave
 from mcpio.testing import ManualRuntime
 
 

@@ -7,14 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from math import isfinite
 from typing import Any, Final, Literal
 
-from mcpio.app.schema.faults import Fault, expected
+from mcpio.app.schema.faults import Family, Fault, expected
 from mcpio.app.schema.patterns import Matcher
 
-__all__ = ["FORMATS", "Constraints", "Family", "check_format", "collect", "description_of"]
-
-
-Family = Literal["number", "string", "bytes", "array", "object", "moment"]
-"""What constraints can apply to a type: bounds to numbers and to moments (dates and times), lengths to the others."""
+__all__ = ["FORMATS", "Constraints", "check_format", "collect", "description_of"]
 
 
 class Constraints:

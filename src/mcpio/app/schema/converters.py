@@ -10,7 +10,8 @@ from mcpio.app.schema.faults import Fault, expected, shown
 from mcpio.app.schema.plain import in_order
 
 if TYPE_CHECKING:
-    from mcpio.app.schema.constraints import Family, Rule
+    from mcpio.app.schema.constraints import Rule
+    from mcpio.app.schema.faults import Family
 
 __all__ = [
     "Converter",

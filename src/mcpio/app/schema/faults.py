@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from mcpio.errors import InvalidMessage
 
-__all__ = ["Fault", "expected", "path_text", "shown"]
+__all__ = ["Family", "Fault", "expected", "path_text", "shown"]
+
+Family = Literal["number", "string", "bytes", "array", "object", "moment"]
+"""The constraints that apply to a type: bounds to numbers and to moments (dates and times), lengths to the others."""
 
 
 class Fault(Exception):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mcpio.app.schema.faults import Fault, expected, shown
 
 if TYPE_CHECKING:
-    from mcpio.app.schema.constraints import Family
+    from mcpio.app.schema.faults import Family
 
 __all__ = ["Scalar", "scalar_for"]
 

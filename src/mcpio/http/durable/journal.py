@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from mcpio.http.durable.records import SessionRecord, StoredEvent, StreamRecord, dump_session
 from mcpio.http.server.replay import EVENT_COST
+from mcpio.http.session_records import SessionRecord, StoredEvent, StreamRecord, dump_session
 
 if TYPE_CHECKING:
     from mcpio.engine.limits import Limits

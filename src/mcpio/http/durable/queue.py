@@ -19,7 +19,9 @@ from mcpio.engine.table import Phase
 from mcpio.engine.timers import Timers
 from mcpio.errors import McpError
 from mcpio.http.durable.journal import Journal
-from mcpio.http.durable.records import (
+from mcpio.http.options import HttpOptions
+from mcpio.http.server.sessions import Exchange, HttpSession
+from mcpio.http.session_records import (
     SessionDelete,
     SessionEffect,
     SessionLoad,
@@ -29,8 +31,6 @@ from mcpio.http.durable.records import (
     StoredSession,
     load_session,
 )
-from mcpio.http.options import HttpOptions
-from mcpio.http.server.sessions import Exchange, HttpSession
 
 __all__ = ["DurableHooks", "StoreQueue"]
 

@@ -14,11 +14,11 @@ from mcpio.errors import ErrorCode, McpError, RequestError
 from mcpio.http.checks import Rejection
 from mcpio.http.durable.journal import Journal, journal_of
 from mcpio.http.durable.queue import DurableHooks, LoadedSession, StoreQueue
-from mcpio.http.durable.records import SessionEffect
 from mcpio.http.durable.streams import DurableStreams
 from mcpio.http.options import HttpOptions
 from mcpio.http.server.server import OVERLOADED, STORE_FAILED, TOO_MANY_SESSIONS, HttpServer
 from mcpio.http.server.sessions import LISTENING, Exchange, HttpSession, Lookup, SessionOpened, Stream
+from mcpio.http.session_records import SessionEffect
 
 __all__ = ["DurableSessions"]
 

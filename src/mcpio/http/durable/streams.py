@@ -9,10 +9,10 @@ from __future__ import annotations
 from mcpio.engine.outbox import Outgoing
 from mcpio.framing.sse import encode_event
 from mcpio.http.durable.journal import journal_of
-from mcpio.http.durable.records import StoredEvent
 from mcpio.http.server.replay import SentEvent, event_id, parse_event_id
 from mcpio.http.server.sessions import LISTENING, Exchange, HttpSession, Response, Stream
 from mcpio.http.server.streams import Streams
+from mcpio.http.session_records import StoredEvent
 
 __all__ = ["DurableStreams"]
 

@@ -60,7 +60,7 @@ from mcpio.revisions import REV_2025_03_26, Revision
 from mcpio.types.lifecycle import ServerCapabilities
 
 if TYPE_CHECKING:
-    from mcpio.http.durable.records import SessionEffect
+    from mcpio.http.session_records import SessionEffect
 
 __all__ = [
     "CLOSING",

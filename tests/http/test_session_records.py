@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mcpio.errors import InvalidMessage, LocalProtocolError
-from mcpio.http.durable.records import (
+from mcpio.http.session_records import (
     SessionRecord,
     StoredEvent,
     StoredSession,
