@@ -41,7 +41,7 @@ def echo(text: str) -> str:
 
 def main() -> None:
     """Measure and print."""
-    own = SchemaBuilder("items").plan(list[Item]).convert
+    own = SchemaBuilder("items").converter(list[Item]).convert
     theirs = strict_converter().get_structure_hook(list[Item])
     if own(VALUES) != theirs(VALUES, list[Item]):
         raise SystemExit("the two do not agree")
@@ -50,7 +50,7 @@ def main() -> None:
         "bind one text, own": (lambda: bind({"text": "x"}), 100_000),
         "20 items, own": (lambda: own(VALUES), 1000),
         "20 items, cattrs": (lambda: theirs(VALUES, list[Item]), 1000),
-        "prepare list[Item], own": (lambda: SchemaBuilder("items").plan(list[Item]), 200),
+        "prepare list[Item], own": (lambda: SchemaBuilder("items").converter(list[Item]), 200),
         "prepare list[Item], cattrs": (lambda: strict_converter().get_structure_hook(list[Item]), 20),
     }
     best = dict.fromkeys(measured, float("inf"))

@@ -95,7 +95,7 @@ CASES: list[tuple[str, Any, Any]] = [
 def ours(kind: Any, value: Any) -> Any:
     """Return the converted value, or the text of the error."""
     try:
-        return SchemaBuilder("x").plan(kind).convert(value)
+        return SchemaBuilder("x").converter(kind).convert(value)
     except Exception as error:  # compared as text
         return f"refused: {error}"
 
@@ -122,7 +122,7 @@ def main() -> None:
         if schema != json_schema(kind):
             print(f"    schema  {json_schema(kind)!s:.150}\n    msgspec {schema!s:.150}")
     items = [{"kind": "cat", "lives": 9}] * 20
-    convert = SchemaBuilder("x").plan(list[Cat]).convert
+    convert = SchemaBuilder("x").converter(list[Cat]).convert
     for text, call in {"ours": lambda: convert(items), "msgspec": lambda: msgspec.convert(items, list[Cat])}.items():
         print(f"20 objects, {text:8} {min(timeit.repeat(call, number=500, repeat=9)) / 500 * 1e6:6.1f} µs")
     code = "import {0}, time; t = time.perf_counter(); import msgspec, msgspec.json; print(time.perf_counter() - t)"

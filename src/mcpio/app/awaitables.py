@@ -1,4 +1,4 @@
-"""Values that may have to be waited for, from functions that may be plain or async."""
+"""Results of functions that may be plain or async, and callbacks that must be plain."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ __all__ = [
 
 
 def is_awaitable(value: Any) -> bool:
-    """Do what ``inspect.isawaitable`` does, without asking abstract classes: every result comes by here."""
+    """Do what ``inspect.isawaitable`` does, faster: every result of a handler is checked."""
     kind = value.__class__
     found = _AWAITABLE.get(kind)
     if found is None:
         found = hasattr(kind, "__await__")
         if len(_AWAITABLE) >= _MOST_CLASSES:
-            # Classes that are made on the run must not live on for the sake of this table.
+            # Classes made at run time must not be kept alive by this table.
             _AWAITABLE.clear()
         _AWAITABLE[kind] = found
     return found or (kind is GeneratorType and inspect.isawaitable(value))
 
 
 _AWAITABLE: Final[dict[type, bool]] = {}
-"""Whether the values of a class are awaitable: looking that up in the class costs more than half a microsecond."""
+"""Whether the values of a class are awaitable. A lookup in the class itself costs over half a microsecond."""
 _MOST_CLASSES: Final = 500
 
 
 def is_of_kind(kind: Callable[[Any], bool], function: Any) -> bool:
-    """Tell whether a function, or what is called by calling it, is of a kind that ``inspect`` knows."""
+    """Whether a function, or the ``__call__`` of an object, is of a kind that ``inspect`` tells."""
     function = without_partial(function)
     return kind(function) or (callable(function) and kind(type(function).__call__))
 
 
 def without_partial(function: Any) -> Any:
-    """Return the function that partial applications are made of."""
+    """Return the function inside of partial applications."""
     while isinstance(function, partial):
         function = function.func
     return function
 
 
 def cancellation_of(runtime: Runtime) -> tuple[type[BaseException], ...]:
-    """Return what plain functions of an event loop may raise when what they ask for a result was cancelled.
+    """Return the exceptions by which plain functions report that a future they asked was cancelled.
 
-    A runtime says so by a member ``cancellation``. Most have none: their loops cancel only what waits.
+    A runtime names one as ``cancellation``. Most event loops have none: they cancel only what waits.
     """
     kind = getattr(runtime, "cancellation", None)
     return () if kind is None else (kind,)
 
 
 async def is_stopping(runtime: Runtime) -> bool:
-    """Tell whether the task that asks is to stop at every wait: it was cancelled, and not only what it waited for."""
+    """Whether the current task itself was cancelled, rather than only what it awaited."""
     turn = runtime.one_shot()
     turn.set(None)
     try:
@@ -84,14 +84,14 @@ async def _settled(value: Any, convert: Callable[[Any], Any]) -> Any:
 
 
 def checked_callback(name: str, callback: Any) -> Any:
-    """Return a callback, or ``None``; ``TypeError`` for one that would have to be awaited."""
+    """Return a callback, or ``None``. Raises TypeError if it is async."""
     if callback is None or (callable(callback) and not inspect.iscoroutinefunction(callback)):
         return callback
     raise TypeError(f"{name} is a plain function, called without waiting, not {callback!r:.100}")
 
 
 def check_nothing_waits(result: Any) -> None:
-    """Raise ``TypeError`` for what a callback returned, where somebody would have to wait for it."""
+    """Raise TypeError if a callback returned an awaitable, which nothing would await."""
     if is_awaitable(result):
         if inspect.iscoroutine(result):
             result.close()

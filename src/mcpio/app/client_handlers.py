@@ -1,6 +1,6 @@
-"""How a client answers what its server asks: by callbacks, whose answers are checked.
+"""The client's handlers of its server's requests: they call the program's callbacks, and check the answers.
 
-The engine has refused what the client did not declare before a callback is called.
+The engine refuses requests that the client did not declare, before a handler is called.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
-from mcpio import types  # those of a feature are loaded when a server asks for it
+from mcpio import types  # the types of a feature are loaded when the server uses it
 from mcpio.app.awaitables import settle
 from mcpio.app.context import RequestScope
 from mcpio.errors import InvalidMessage
@@ -26,13 +26,13 @@ __all__ = ["Elicitor", "RootsProvider", "Sampler", "elicitation_handler", "roots
 Sampler: TypeAlias = (
     "Callable[[RequestScope, CreateMessageRequest], CreateMessageResult | Awaitable[CreateMessageResult]]"
 )
-"""Takes the scope of the request and what the server asks the model for, and returns the model's message."""
+"""Takes the scope of the request and the typed request, and returns the model's message."""
 Elicitor: TypeAlias = (
     "Callable[[RequestScope, ElicitFormRequest | ElicitURLRequest], ElicitResult | Awaitable[ElicitResult]]"
 )
-"""Takes the scope of the request and what the server asks the user for, and returns what the user did."""
+"""Takes the scope of the request and the typed request, and returns the user's answer."""
 RootsProvider: TypeAlias = "Callable[[], Iterable[Root] | Awaitable[Iterable[Root]]]"
-"""Returns the roots as they are now."""
+"""Returns the current roots."""
 
 
 def sampling_handler(sample: Sampler) -> Handler:
@@ -47,8 +47,8 @@ def sampling_handler(sample: Sampler) -> Handler:
 def elicitation_handler(elicit: Elicitor, visited: Callable[[str], object]) -> Handler:
     """Return the handler of ``elicitation/create``.
 
-    An accepted form goes out with the defaults of what is missing in it (ELIC-09), and only if it fits (ELIC-12).
-    ``visited`` hears the id of each web address before the user does.
+    An accepted form gets the defaults of missing fields (ELIC-09), and is only sent if it fits (ELIC-12). ``visited``
+    is called with the id of each elicitation at a web address before the user is asked.
     """
 
     def ask_user(scope: RequestScope, request: Any) -> Any:
@@ -60,7 +60,7 @@ def elicitation_handler(elicit: Elicitor, visited: Callable[[str], object]) -> H
 
 
 def roots_handler(roots: Collection[Root] | RootsProvider) -> Handler:
-    """Return what serves ``roots/list``. ``ValueError`` and ``TypeError`` for a list of what are no roots."""
+    """Return the handler of ``roots/list``. Raises ValueError or TypeError for a list of invalid roots."""
     if callable(roots):
         current = roots
         return lambda _, __: settle(current(), _roots_result)
@@ -81,7 +81,7 @@ def _sampled(result: Any, request: CreateMessageRequest) -> Any:
 
 def _elicited(result: Any, request: Any) -> Any:
     if not isinstance(result, types.ElicitResult):
-        return result  # the engine says what is wrong with it
+        return result  # the engine reports what is wrong with it
     from mcpio.app.elicitation import check_content, defaults_of, fault_in_elicited
 
     fault = fault_in_elicited(result, request)
@@ -98,7 +98,7 @@ def _elicited(result: Any, request: Any) -> Any:
 
 
 def _roots_result(roots: Iterable[Root]) -> ListRootsResult:
-    """Return the result for roots. ``ValueError`` for one that is no ``file://`` URI (ROOT-02)."""
+    """Return the result for roots. Raises ValueError if one is not a ``file://`` URI (ROOT-02)."""
     found = tuple(roots)
     for root in found:
         if not isinstance(root, types.Root):

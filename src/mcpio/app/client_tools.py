@@ -1,4 +1,4 @@
-"""What a client knows of its server's tools: listed when somebody asks for one, and again after they changed."""
+"""What a client knows of its server's tools: a cached list, and checks of results against output schemas."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["MOST_TOOLS", "CheckResults", "ResultChecks", "ToolCache"]
 
 
 MOST_TOOLS: Final = 10_000
-"""How many tools of one server are kept. Those behind them in its list are as good as unknown (P6)."""
+"""How many tools of one server are cached. Those after them in the list count as unknown (P6)."""
 _WALKS: Final = 3
-"""How often one caller asks anew because the list changed meanwhile, before it takes what it got."""
+"""How often one caller repeats the listing because the list changed, before it takes what it has."""
 
 
 class ToolCache:
-    """The server's tools by name. Calls that come while the list is asked for share the answer."""
+    """The server's tools by name. Concurrent calls share one listing."""
 
     def __init__(self, runtime: Runtime, walk: Callable[[], AsyncIterator[Tool]], *, announced: bool) -> None:
-        """``walk`` asks for the whole list. ``announced`` says whether the server tells when it changes."""
+        """``walk`` lists all tools. ``announced``: the server reports changes of the list."""
         self._runtime = runtime
         self._walk = walk
         self._announced = announced
@@ -34,10 +34,10 @@ class ToolCache:
         self._waiting: list[OneShot] | None = None
 
     async def tool(self, name: str) -> Tool | None:
-        """Return a tool as the server describes it now, ``None`` for one that it does not list.
+        """Return a tool as the server describes it now, or ``None`` if the server does not list it.
 
-        The list is asked for when there is none yet, when it has changed, and, of a server that does not tell of
-        changes, when the name is not in it. Raises what listing the tools raises.
+        The list is requested if there is none, if it has changed, and, of a server that does not report changes, if the
+        name is not in it. Raises what listing the tools raises.
         """
         if self._tools is not None and name not in self._tools and not self._announced:
             self.forget()
@@ -53,22 +53,22 @@ class ToolCache:
         return self._tools.get(name)
 
     def at_hand(self, name: str) -> Tool | None:
-        """Return a tool as the list that is at hand has it, without asking for one."""
+        """Return a tool from the cached list, without a request."""
         return None if self._tools is None else self._tools.get(name)
 
     def forget(self) -> None:
-        """Ask again at the next need. Who gets ``notifications/tools/list_changed`` calls this."""
+        """Drop the list. Called on ``notifications/tools/list_changed``."""
         self._tools = None
         self._version += 1
 
     async def _turn(self, waiting: list[OneShot]) -> None:
-        """Wait until whoever asks for the list has it, or has failed."""
+        """Wait until the task that requests the list has it, or has failed."""
         turn = self._runtime.one_shot()
         waiting.append(turn)
         await turn.wait()
 
     async def _fill(self) -> dict[str, Tool]:
-        """Ask for the list, and keep it unless it changed meanwhile."""
+        """Request the list, and cache it unless it changed in the meantime."""
         self._waiting = []
         version = self._version
         try:
@@ -91,26 +91,26 @@ class ToolCache:
 
 
 CheckResults: TypeAlias = Literal["raise", "report"]
-"""What to do about a result that breaks its tool's output schema: raise ``InvalidMessage``, or report it."""
+"""The policy for a result that breaks its output schema: raise ``InvalidMessage``, or report it."""
 
 
 class ResultChecks:
-    """Checks structured results against the output schemas of their tools, each looked at when it is first used.
+    """Checks structured results against the output schemas of their tools. A schema is compiled at its first use.
 
-    The schemas come from the server, so they are not trusted: see ``Validator``. One that cannot be used is reported
-    once, and what its tool returns is not checked (SCHEMA-03). ``ValidatorMissing`` without the package jsonschema.
+    The schemas are the server's, and so untrusted: see ``Validator``. An unusable schema is reported once, and its
+    tool's results are not checked (SCHEMA-03). Raises ValidatorMissing without the package jsonschema.
     """
 
     def __init__(self, policy: CheckResults, report: Callable[[str], object]) -> None:
         if policy not in ("raise", "report"):
             raise ValueError(f'check_results is "raise" or "report", not {policy!r:.100}')
-        Validator({})  # says what to install, before there is a result that nobody can check
+        Validator({})  # raises early, rather than at the first result
         self._policy = policy
         self._report = report
         self._validators: dict[str, tuple[Tool, Validator | None]] = {}
 
     def check(self, tool: Tool, result: CallToolResult) -> None:
-        """Check a result; one that tells of a failure has nothing to fulfil (TOOL-13)."""
+        """Check a result. A failure need not fit the schema (TOOL-13)."""
         if tool.output_schema is None or result.is_error:
             return
         try:

@@ -1,4 +1,4 @@
-"""What the user did with what a server asked: one class for each of the three actions (ELIC-11)."""
+"""Elicitation: asking the client's user by a form or at a web address, and checking the answers."""
 
 from __future__ import annotations
 
@@ -75,24 +75,24 @@ class Accepted(Generic[T]):
 
 @attrs.frozen
 class Declined:
-    """The user said no: do without, or offer something else."""
+    """The user refused: continue without, or offer an alternative."""
 
     action: ClassVar[Literal["decline"]] = "decline"
 
 
 @attrs.frozen
 class Cancelled:
-    """The user closed the question without an answer: they may be asked again later."""
+    """The user closed the question without an answer. They may be asked again later."""
 
     action: ClassVar[Literal["cancel"]] = "cancel"
 
 
 ElicitAnswer: TypeAlias = Accepted[T] | Declined | Cancelled
-"""Match on the class, or look at ``action``."""
+"""Match on the class, or compare ``action``."""
 
 
 def answer_of(result: ElicitResult, read: Callable[[Any], T]) -> ElicitAnswer[T]:
-    """Return what a result says; ``read`` makes the value of its content."""
+    """Return the answer that a result stands for; ``read`` makes the value from its content."""
     if result.action == "accept":
         return Accepted(read(result.content))
     return Declined() if result.action == "decline" else Cancelled()
@@ -105,9 +105,9 @@ Ask = Callable[[Any], Coroutine[Any, Any, Any]]
 def ask_user(
     request: ElicitFormRequest | ElicitURLRequest, ask: Ask, known: UrlElicitations, revision: Revision
 ) -> Coroutine[Any, Any, ElicitResult]:
-    """Ask with a request of the author's own; what comes back is checked against it (ELIC-12).
+    """Send a request of the author's own, and check the result against it (ELIC-12).
 
-    ``TypeError`` for what is no such request, ``ValueError`` for an address that leads nowhere (ELIC-14).
+    Raises TypeError if it is not such a request, and ValueError if its address is not a web address (ELIC-14).
     """
     if isinstance(request, ElicitURLRequest):
         _check_address(request.url)
@@ -127,7 +127,7 @@ def ask_user(
 def ask_by_form(
     message: str, kind: type[T] | Form[T], ask: Ask, revision: Revision
 ) -> Coroutine[Any, Any, ElicitAnswer[T]]:
-    """Ask by the form of a class. ``TypeError`` for a class that cannot be one."""
+    """Ask by the form of a class. Raises TypeError if the class cannot be a form."""
     from mcpio.app.forms import Form, form_of
 
     if not isinstance(kind, Form | type):
@@ -139,14 +139,14 @@ def ask_by_form(
 def ask_by_url(
     message: str, url: str | Callable[[str], str], id: str, ask: Ask, known: UrlElicitations
 ) -> Coroutine[Any, Any, ElicitAnswer[str]]:
-    """Ask to visit a web address, which may be made from the elicitation's id. ``ValueError`` for what is none."""
+    """Ask to visit a web address, or one made from the elicitation's id. Raises ValueError if it is not one."""
     address = required("url", url(id) if callable(url) else url, str)
     _check_address(address)
     return _agreed(_visited(ask(ElicitURLRequest(message, address, id)), id, known), id)
 
 
 def _check_address(url: str) -> None:
-    """Warn of what users should not be sent to (ELIC-19)."""
+    """Warn of an address that users should not be sent to (ELIC-19)."""
     if faults := lint_address(web_address(url)):
         warnings.warn(f"the web address {url!r:.100}: {', and '.join(faults)}", stacklevel=4)
 
@@ -163,7 +163,7 @@ async def _read(asked: Coroutine[Any, Any, ElicitResult], form: Form[T]) -> Elic
 
 
 async def _visited(asked: Coroutine[Any, Any, ElicitResult], id: str | None, known: UrlElicitations) -> ElicitResult:
-    # Recorded before it goes out: the user may be done there before their client has answered.
+    # Recorded before it is sent: the user may be done there before their client answers.
     is_news = id is not None and known.begin(id)
     try:
         result = await asked
@@ -179,12 +179,12 @@ async def _agreed(asked: Coroutine[Any, Any, ElicitResult], id: str) -> ElicitAn
 
 
 def _without_stray_content(result: ElicitResult) -> ElicitResult:
-    """Leave out what came with a refusal: nobody agreed to send it (ELIC-10)."""
+    """Drop content that came with a refusal: the user did not agree to send it (ELIC-10)."""
     return result if result.action == "accept" or result.content is None else attrs.evolve(result, content=None)
 
 
 def defaults_of(form: ElicitSchema) -> dict[str, ElicitValue]:
-    """Return what a form says its fields hold at first, by name: what to show in them (ELIC-09)."""
+    """Return the initial values of a form's fields, by name (ELIC-09)."""
     defaults = {}
     for name, field in form.properties.items():
         default = field.raw.get("default") if isinstance(field, UnknownSchema) else field.default
@@ -194,9 +194,9 @@ def defaults_of(form: ElicitSchema) -> dict[str, ElicitValue]:
 
 
 def check_content(form: ElicitSchema, content: Mapping[str, Any]) -> None:
-    """Return when a form may be filled in like this; ``InvalidMessage`` names the field that is wrong, and why.
+    """Check content against a form. Raises InvalidMessage with the field and the reason.
 
-    Members that the form does not have are not looked at.
+    Members that are not fields of the form are ignored.
     """
     missing = [name for name in form.required if name not in content]
     if missing:
@@ -211,7 +211,7 @@ def check_content(form: ElicitSchema, content: Mapping[str, Any]) -> None:
 
 
 def lowered(form: ElicitSchema, revision: Revision) -> ElicitSchema:
-    """Return a form in the words of a revision, as far as it has them: titles of choices as 2025-06-18 says them."""
+    """Return a form as a revision can express it: 2025-06-18 has titles of choices in its own way."""
     if revision >= REV_2025_11_25:
         return form
     fields = {name: _lowered(field) for name, field in form.properties.items()}
@@ -236,7 +236,7 @@ def _check(field: PrimitiveSchema, value: Any) -> None:
         case TitledMultiSelectEnumSchema():
             _check_choices(field, [choice.const for choice in field.items.any_of], value)
         case _:
-            pass  # a field of a kind that is not known may hold anything
+            pass  # a field of an unknown kind may hold anything
 
 
 def _check_text(field: StringSchema, value: Any) -> None:
@@ -297,11 +297,11 @@ def _lowered(field: PrimitiveSchema) -> PrimitiveSchema:
 
 
 MOST_URL_ELICITATIONS: Final = 1024
-"""How many elicitations by web address one session remembers. Beyond, the oldest that nobody waits for goes (P6)."""
+"""How many elicitations by web address a session remembers. Beyond, the oldest without a waiter is forgotten (P6)."""
 
 
 class UrlElicitations:
-    """Elicitations by id, each under way or done."""
+    """Elicitations at web addresses by id, each pending or complete."""
 
     __slots__ = ("_known",)
 
@@ -312,11 +312,11 @@ class UrlElicitations:
         return id in self._known
 
     def is_done(self, id: str) -> bool:
-        """Whether it is done. ``KeyError`` for what is not known."""
+        """Whether it is complete. Raises KeyError for an unknown id."""
         return self._known[id].is_done
 
     def begin(self, id: str) -> bool:
-        """Record that the user was asked; return whether that is news. A known elicitation stays as it is."""
+        """Record that the user was asked; return False if the id is known, which then stays as it is."""
         if id in self._known:
             return False
         if len(self._known) >= MOST_URL_ELICITATIONS:
@@ -329,7 +329,7 @@ class UrlElicitations:
         self._known.pop(id, None)
 
     def finish(self, id: str) -> bool:
-        """Note that it is done, and wake who waits; return whether that is news: it was under way (ELIC-16)."""
+        """Record that it is complete, and wake its waiters; return False if it was not pending (ELIC-16)."""
         each = self._known.get(id)
         if each is None or each.is_done:
             return False
@@ -339,7 +339,7 @@ class UrlElicitations:
         return True
 
     async def wait_for(self, id: str, waiter: OneShot) -> None:
-        """Return when it is done, or raise what ``fail_waiters`` says. ``KeyError`` for what is not known."""
+        """Wait until it is complete, or raise the error of ``fail_waiters``. Raises KeyError for an unknown id."""
         waiters = self._known[id].waiters
         waiters[waiter] = None
         try:
@@ -350,11 +350,11 @@ class UrlElicitations:
             raise error
 
     def save(self) -> dict[str, bool]:
-        """Return which ids are known, oldest first, and whether each is done."""
+        """Return the known ids, oldest first, and whether each is complete."""
         return {id: each.is_done for id, each in self._known.items()}
 
     def fail_waiters(self, error: Exception) -> None:
-        """Wake all who wait with an error: no word can come any more."""
+        """Wake all waiters with an error, since no report can come any more."""
         for each in self._known.values():
             for waiter in each.waiters:
                 waiter.set(error)
@@ -375,7 +375,7 @@ class _Elicitation:
 
 
 def lint_address(address: WebAddress) -> list[str]:
-    """Return the reasons not to send users to an address, in words (ELIC-19)."""
+    """Return the reasons not to send users to an address (ELIC-19)."""
     found = []
     if address.has_user_info:
         found.append("it carries credentials")
@@ -393,7 +393,7 @@ _GIVES_ACCESS: Final = frozenset(
 
 
 def fault_in_elicited(result: ElicitResult, request: Any) -> str | None:
-    """Return what is wrong with an answer of the user's, or ``None``: only an accepted form has content (ELIC-10)."""
+    """Return the fault of an answer, or ``None``. Only an accepted form has content (ELIC-10)."""
     if result.content is not None and (result.action != "accept" or request.mode != "form"):
         return "content comes with the action accept of a form, and with nothing else"
     return None

@@ -1,7 +1,7 @@
-"""Forms from classes: what the user is asked to fill in, and what they filled in as a value of the class.
+"""Forms from classes: the schema of the form, and its content as a value of the class.
 
-The schema comes from the same annotations as a tool's (``mcpio.app.schema.builder``), and is held to the small part of
-it that a form may use (SCHEMA-08, ELIC-04 to ELIC-08).
+The schema comes from the same annotations as that of a tool (``mcpio.app.schema.builder``), and is restricted to what a
+form may contain (SCHEMA-08, ELIC-04 to ELIC-08).
 """
 
 from __future__ import annotations
@@ -38,53 +38,53 @@ _ADVICE: Final = (
 
 
 class Form(Generic[T]):
-    """A form that a class describes: an attrs class, a dataclass, a TypedDict or a NamedTuple.
+    """The form of a class: an attrs class, a dataclass, a TypedDict or a NamedTuple.
 
-    ``Context.elicit`` takes the class as well, and makes this of it once. Make it beside the class to have what a form
-    cannot ask for found when the program starts: ``TypeError`` names the field, and says why. A field that seems to
-    ask for a secret gives a warning (ELIC-13).
+    ``Context.elicit`` takes the class as well, and makes the form once. Make it beside the class to find mistakes when
+    the program starts. Raises TypeError, with the field and the reason, if the class cannot be a form; warns about a
+    field that seems to ask for a secret (ELIC-13).
 
-    An Enum whose members have a ``title`` shows that, and gives the member. A field with a default, ``None`` included,
-    may be left empty.
+    An Enum whose members have a ``title`` shows the titles, and yields the member. A field with a default, ``None``
+    included, may be left empty.
     """
 
-    __slots__ = ("_plan", "kind", "schema")
+    __slots__ = ("_converter", "kind", "schema")
 
     kind: type[T]
     """The class."""
     schema: ElicitSchema
-    """The form as 2025-11-25 has it. What an older client gets is said in its own words, or refused."""
+    """The form as 2025-11-25 expresses it. For an older client it is translated, or refused."""
 
     def __init__(self, kind: type[T]) -> None:
         self.kind = kind
-        planner = SchemaBuilder("the form")
-        self._plan = planner.plan(kind)
-        self.schema = _schema_of(kind, planner.complete(self._plan.schema))
+        builder = SchemaBuilder("the form")
+        self._converter = builder.converter(kind)
+        self.schema = _schema_of(kind, builder.complete(self._converter.schema))
         warn_of_secrets(self.schema, level=3)
 
     def read(self, content: Mapping[str, ElicitValue] | None) -> T:
-        """Return a value of the class for what a form holds; ``InvalidMessage`` says what is wrong (ELIC-12)."""
+        """Return a value of the class from a form's content. Raises InvalidMessage if it does not fit (ELIC-12)."""
         known = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in (content or {}).items()
             if name in self.schema.properties
         }
         try:
-            value: T = self._plan.convert(known)
+            value: T = self._converter.convert(known)
         except Fault as fault:
             raise fault.as_invalid("content") from fault.__cause__
         return value
 
 
 def form_of(kind: type[T]) -> Form[T]:
-    """Return the form of a class, the same one as before, as far as that is remembered."""
+    """Return the form of a class, cached."""
     anything: Any = kind
     form: Form[T] = _made(anything)
     return form
 
 
 def warn_of_secrets(form: ElicitSchema, *, level: int) -> None:
-    """Warn of fields that seem to ask for secrets; ``level`` is the ``stacklevel`` (ELIC-13)."""
+    """Warn of fields that seem to ask for secrets (ELIC-13). ``level`` is the ``stacklevel``."""
     if names := secrets_in(form):
         text = f"a form must not ask for secrets: {', '.join(names)}; send the user to a web address (elicit_url)"
         warnings.warn(text, stacklevel=level)
@@ -94,7 +94,7 @@ _made: Any = lru_cache(maxsize=256)(Form)
 
 
 def _schema_of(kind: Any, schema: dict[str, Any]) -> ElicitSchema:
-    """Return the form for a class's JSON Schema. ``TypeError`` when there is more to it than a form has."""
+    """Return the form of a class's JSON Schema. Raises TypeError if a form cannot express it."""
     where = f"the form, {getattr(kind, '__name__', kind)}"
     if schema.get("type") != "object" or "properties" not in schema:
         raise TypeError(f"{where}: it has no fields; {_ADVICE}")
@@ -116,7 +116,7 @@ def _schema_of(kind: Any, schema: dict[str, Any]) -> ElicitSchema:
 
 
 def _too_much(field: Any) -> str | None:
-    """Return what no form has about a field, or ``None``."""
+    """Return what a form cannot express about a field, or ``None``."""
     if isinstance(field, UnknownSchema):
         kind = field.raw.get("type", "of several types")
         return "an object" if "$ref" in field.raw else f"a field that is {kind}"
@@ -126,25 +126,25 @@ def _too_much(field: Any) -> str | None:
 
 
 def _field(schema: Mapping[str, Any], titles: Mapping[str, str], *, optional: bool) -> dict[str, Any]:
-    """Return the schema of one field in the words that forms have for it."""
+    """Return the schema of one field as forms express it."""
     field = dict(schema)
     if optional:
         _without_null(field)
     if isinstance(items := field.get("items"), dict) and not items.keys().isdisjoint(("const", "enum")):
-        field.pop("uniqueItems", None)  # a choice is made once anyway
+        field.pop("uniqueItems", None)  # each choice can be selected only once anyway
         field["items"] = _choices(items, titles, "anyOf")
     return _choices(field, titles, "oneOf")
 
 
 def _without_null(field: dict[str, Any]) -> None:
-    """Leave null out of what a field may be, where it means that nothing was filled in."""
+    """Remove null from the values of a field, where it means that nothing was entered."""
     others = [part for part in field.get("anyOf", ()) if part.get("type") != "null"]
     if len(others) == 1:
         del field["anyOf"]
         for name, value in others[0].items():
             field.setdefault(name, value)
     elif None in (values := field.get("enum", ())):
-        # Literal["a", None]: the texts, and no type that would fit them all.
+        # Literal["a", None]: the schema has no type that fits all of them.
         field["enum"] = [value for value in values if value is not None]
         field["type"] = "string"
     if field.get("default", ()) is None:
@@ -152,7 +152,7 @@ def _without_null(field: dict[str, Any]) -> None:
 
 
 def _choices(schema: Mapping[str, Any], titles: Mapping[str, str], keyword: str) -> dict[str, Any]:
-    """Return a schema with its choices as forms say them, under ``keyword`` where each has a title."""
+    """Return a schema with its choices as forms express them, under ``keyword`` if they have titles."""
     field = dict(schema)
     if "const" in field:
         field["enum"] = [field.pop("const")]
@@ -164,17 +164,17 @@ def _choices(schema: Mapping[str, Any], titles: Mapping[str, str], keyword: str)
 
 
 def _titles_of(kind: Any) -> dict[str, dict[str, str]]:
-    """Return the titles of choices: by field, by value. No field of a class of another library's has any."""
+    """Return the titles of choices: by field, by value. Classes of other libraries have none."""
     record = record_for(typing.get_origin(kind) or kind, {})
     fields = () if record is None else record.fields
     return {field.name: _titles_in(field.annotation) for field in fields}
 
 
 def _titles_in(annotation: Any) -> dict[str, str]:
-    """Return the titles of the Enum in an annotation, where each of its members has one."""
+    """Return the titles of the Enum in an annotation, if all of its members have one."""
     if isinstance(annotation, EnumMeta):
         members: list[Any] = list(annotation)
-        # Every text has a method of this name.
+        # Every str has a method ``title``, so its type is checked.
         has_titles = all(isinstance(getattr(member, "title", None), str) for member in members)
         return {plain(member): member.title for member in members} if has_titles else {}
     for part in typing.get_args(annotation):
@@ -184,7 +184,7 @@ def _titles_in(annotation: Any) -> dict[str, str]:
 
 
 def secrets_in(form: ElicitSchema) -> list[str]:
-    """Return the names of the fields that seem to ask for what no form may ask for (ELIC-13)."""
+    """Return the names of the fields that seem to ask for secrets (ELIC-13)."""
     return [name for name, field in form.properties.items() if _SECRET.search(_words(name)) or _hides(field)]
 
 

@@ -1,4 +1,4 @@
-"""What to look at before an icon of a peer's is shown (ICON-03). Nothing is fetched here, nor anywhere in mcpio."""
+"""Checks for the icons of a peer before they are fetched and shown (ICON-03). mcpio itself fetches nothing."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from mcpio.types.content import Icon
 __all__ = ["ICON_TYPES", "MAX_DATA_ICON", "icon_fault", "icon_redirect_fault", "icon_type_of"]
 
 ICON_TYPES: Final = ("image/png", "image/jpeg", "image/webp", "image/gif")
-"""The types that ``icon_fault`` lets pass (ICON-02). Not among them: ``image/svg+xml``, which may hold scripts."""
+"""The image types that ``icon_fault`` accepts (ICON-02). Not ``image/svg+xml``, which may contain scripts."""
 MAX_DATA_ICON: Final = 262_144
-"""The longest ``data:`` address that ``icon_fault`` lets pass, in characters."""
+"""The longest ``data:`` URL that ``icon_fault`` accepts, in characters."""
 
 
 def icon_fault(icon: Icon, server_url: str | None = None, *, trusted: Iterable[str] = ()) -> str | None:
     """Return why an icon should not be fetched and shown, or ``None``.
 
-    It passes with an address that is ``data:`` with an image in base64, or ``https:`` of the same origin as
-    ``server_url``, where the server itself was reached, or as one of ``trusted``, which are URLs too. A server that
-    was not reached by HTTP has no origin: of its icons, only those pass that are of a trusted one.
+    Accepted are ``data:`` URLs with a base64 image, and ``https:`` URLs of the same origin as ``server_url``, the
+    address of the server itself, or as one of the URLs in ``trusted``. A server not reached by HTTP has no origin: only
+    trusted ones count.
 
-    Fetch it without cookies or credentials, with a limit of its size, follow a redirect only where
-    ``icon_redirect_fault`` says nothing, and look at what came with ``icon_type_of``.
+    Fetch the icon without cookies and credentials, with a size limit, follow a redirect only if ``icon_redirect_fault``
+    returns ``None``, and check the type of the data by ``icon_type_of``.
     """
     scheme = icon.src.partition(":")[0].lower()
     if scheme == "data":
@@ -40,13 +40,13 @@ def icon_fault(icon: Icon, server_url: str | None = None, *, trusted: Iterable[s
 
 
 def icon_redirect_fault(src: str, target: str) -> str | None:
-    """Return why a redirect from an icon's address should not be followed: to another scheme or origin; or ``None``."""
+    """Return why a redirect of an icon's URL should not be followed, or ``None`` if scheme and origin stay the same."""
     origin = _origin(src)
     return None if origin is not None and origin == _origin(target) else "it leads to another scheme or origin"
 
 
 def icon_type_of(data: bytes) -> str | None:
-    """Return the type that an image shows by its first bytes, whatever its server said, or ``None`` for others."""
+    """Return the image type that the first bytes show, whatever the server declared; ``None`` for others."""
     return next((type for pattern, type in _MAGIC if pattern.match(data)), None)
 
 
@@ -69,7 +69,7 @@ def _fault_in_data(src: str) -> str | None:
 
 
 def _origin(url: str) -> tuple[str, str, int] | None:
-    """Return scheme, host and port, ``None`` for what has none that one could trust."""
+    """Return scheme, host and port; ``None`` if the URL is ambiguous or has none."""
     try:
         parts: SplitResult = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -82,7 +82,7 @@ def _origin(url: str) -> tuple[str, str, int] | None:
 
 _PORTS: Final = {"https": 443, "http": 80}
 _ODD: Final = re.compile(r"[\x00-\x20\\\x7f]")
-"""What browsers and Python's ``urlsplit`` do not read alike."""
+"""Characters that browsers and ``urlsplit`` treat differently."""
 _DATA: Final = re.compile(r"data:(image/[\w.+-]+);base64,([A-Za-z0-9+/]+={0,2})", re.ASCII | re.IGNORECASE)
 _MAGIC: Final = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),

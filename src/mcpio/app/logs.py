@@ -1,4 +1,4 @@
-"""Log messages on their way to a client: what is secret stays here, and so does what is too much."""
+"""Outgoing log messages: redacted, and limited in number."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["LogOutlet", "redact_secrets"]
 
 
 def redact_secrets(session: Any, message: LoggingMessageNotification) -> LoggingMessageNotification:
-    """Return a log message without its secrets, as ``Redactor()`` finds them.
+    """Return a log message without secrets, as ``Redactor()`` finds them.
 
-    It goes by the names of members, such as ``password`` or ``api_key``, however deep, and by what tokens look like.
-    This is what servers do unless they have a filter of their own, which may well call it. A secret that has neither
-    a telling name nor a well-known form is for you to leave out.
+    Members with names such as ``password`` or ``api_key`` are redacted at any depth, and values that look like tokens.
+    This is the default filter of a server; a filter of your own may call it. Secrets without a telling name or a
+    well-known form are not found.
     """
     found = _redactor().message(message.data)
     return message if found is message.data else attrs.evolve(message, data=found)
@@ -50,7 +50,7 @@ class LoggingSession(PeerSession, Protocol):
 
 
 class LogOutlet:
-    """The log messages of one session."""
+    """Sends the log messages of one session."""
 
     __slots__ = ("_session", "_throttle")
 
@@ -60,7 +60,7 @@ class LogOutlet:
 
     @property
     def dropped(self) -> int:
-        """How many were more than may go out in a second."""
+        """The number of messages dropped beyond the rate."""
         return self._throttle.held_back
 
     def send(
@@ -72,7 +72,7 @@ class LogOutlet:
         related_to: IncomingId | None,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
-        """Send a message, unless it is one too many or the server's filter keeps it in."""
+        """Send a message, unless it exceeds the rate or the filter drops it."""
         session = self._session
         if not self._throttle.admits(session.driver.now()):
             return
@@ -84,13 +84,13 @@ class LogOutlet:
             return
         if message is None:
             return
-        # What a handler logs while it is being cancelled belongs to no request any more, but the client may want it.
+        # A handler that is being cancelled may still log; the request is over, but the client may want the message.
         is_over = related_to is not None and not session.connection.is_pending(related_to)
         session.tell(message, related_to=None if is_over else related_to)
 
 
 def _sayable(data: Any) -> Any:
-    """Return a value as plain JSON, or else its ``repr``: nobody is to fail for a log message."""
+    """Return a value as plain JSON, or else its ``repr``: logging must not fail."""
     try:
         return to_json(data)
     except InvalidMessage:
@@ -99,6 +99,6 @@ def _sayable(data: Any) -> Any:
 
 @cache
 def _redactor() -> Redactor:
-    from mcpio.observe.redaction import Redactor  # for those who log
+    from mcpio.observe.redaction import Redactor  # only servers that log need it
 
     return Redactor()

@@ -1,4 +1,4 @@
-"""Pagination: the server's cursors, and the client's guard against a list that never ends."""
+"""Pagination: cursors of a server, pages and their items for a client, and its guard against endless lists."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["MALFORMED_BYTES", "MAX_PAGES", "MOST_MALFORMED", "Items", "Page", "P
 T = TypeVar("T")
 
 MAX_PAGES: Final = 1000
-"""How many pages of one list a client asks for, unless told otherwise."""
+"""How many pages of one list a client requests, unless told otherwise."""
 
 
 class Page(Generic[T]):
-    """Some items of a list, and the cursor of the page after it: ``None`` when there is none."""
+    """Some items of a list, and the cursor of the next page; ``None`` at the end."""
 
     __slots__ = ("items", "next_cursor")
 
@@ -33,12 +33,18 @@ class Page(Generic[T]):
 
 
 def page_of(kind: str, entries: Sequence[tuple[int, T]], cursor: str | None, size: int | None) -> Page[T]:
-    """Return the page of a list that a cursor asks for; without one the first (PAGE-01).
+    """Return the page of a list that a cursor names; without a cursor the first (PAGE-01).
 
-    ``entries`` are (number, item) in rising order of numbers, which belong to the items for good: a cursor says after
-    which number to go on, so it stays right when items come and go (PAGE-04). ``size`` is at least 1; ``None`` puts
-    all items on one page. ``kind`` names the list, so that a cursor of another one is not taken for its own.
-    `RequestError` (-32602) for a cursor that was never given out; an empty one never is (PAGE-03).
+    Args:
+        kind: The name of the list, so that a cursor of another list is refused.
+        entries: (number, item) with rising numbers, which items keep. A cursor holds the last number given, so it stays
+            valid when items are added or removed (PAGE-04).
+        cursor: The cursor of the page.
+        size: How many items the page has, at least 1; ``None`` for all.
+
+    Raises:
+        RequestError: -32602 for a cursor that was not given out. An empty cursor never is (PAGE-03).
+
     """
     start = 0
     if cursor is not None:
@@ -52,7 +58,7 @@ def page_of(kind: str, entries: Sequence[tuple[int, T]], cursor: str | None, siz
 class PageGuard:
     """Follows the cursors of one list on the client's side (PAGE-02, PAGE-03).
 
-    Ask for the first page without a cursor, then, as long as `follow` returns one, for the page it names.
+    Request the first page without a cursor, and further pages with the cursors that ``follow`` returns.
     """
 
     __slots__ = ("_limit", "_method", "_seen")
@@ -64,9 +70,9 @@ class PageGuard:
         self._seen: set[int] = set()
 
     def follow(self, next_cursor: str | None) -> str | None:
-        """Return the cursor of the next page, or ``None`` at the end of the list; an empty one is not the end.
+        """Return the cursor of the next page, or ``None`` at the end of the list. An empty cursor is not the end.
 
-        `RemoteProtocolError` when a cursor comes a second time or there are too many pages (PAGE-05).
+        Raises RemoteProtocolError if a cursor is repeated, or there are too many pages (PAGE-05).
         """
         if next_cursor is None:
             return None
@@ -78,7 +84,7 @@ class PageGuard:
         return next_cursor
 
 
-# A cursor is the list's name and the number of the last item given, in a form that invites nobody to count on it.
+# A cursor is the number of the last item given, with a checksum over the list's name: opaque to clients.
 
 _CURSOR: Final = re.compile(r"(0|[1-9a-f][0-9a-f]{0,15})-([0-9a-f]{8})")
 
@@ -95,25 +101,25 @@ def _number(kind: str, cursor: str) -> int:
 
 
 def _checksum(kind: str, number: int) -> int:
-    """Return a number that a cursor of another list, or one made up, is unlikely to have; no secret."""
+    """Return a checksum that a made-up cursor, or one of another list, is unlikely to have. It is not a secret."""
     from binascii import crc32
 
     return crc32(f"{kind}:{number}".encode())
 
 
 MOST_MALFORMED: Final = 1000
-"""How many malformed items of one list are kept for the caller; of more, the first."""
+"""How many malformed items of one list are kept for the caller: the first ones."""
 
 MALFORMED_BYTES: Final = 1 << 20
-"""How many bytes of JSON they may have together; an item beyond that is not kept."""
+"""How many bytes of JSON the kept malformed items may have together."""
 
 
 class Items(AsyncIterator[T], Generic[T]):
-    """The items of a list, page by page (PAGE-01). No generator: one that is left early would have to be closed."""
+    """The items of a list, page by page (PAGE-01). Not a generator, which would have to be closed if left early."""
 
     malformed: list[MalformedItem]
-    """The malformed items so far: at most 1,000, and 1 MiB of JSON. Their ``index`` is that in their page. They are
-    left out of the iteration, and reported."""
+    """The malformed items so far: at most 1,000, and 1 MiB of JSON. Their ``index`` is that in their page. They are not
+    iterated over, and reported."""
 
     def __init__(
         self,
@@ -141,7 +147,7 @@ class Items(AsyncIterator[T], Generic[T]):
                 self._cursor = self._guard.follow(self._page.next_cursor)
                 if self._cursor is None:
                     raise StopAsyncIteration
-                self._page = None  # whoever asks again after a failure asks for the page that failed
+                self._page = None  # so that the next step after a failure requests the same page again
             self._page = await self._fetch(self._cursor)
             self._note(self._page.malformed)
             self._items = iter(self._items_of(self._page))

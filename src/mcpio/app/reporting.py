@@ -1,4 +1,4 @@
-"""Reports of failures that a peer can cause again and again: whole the first time, and then as lines and counts."""
+"""Reports to the operator: throttled, so that a peer that repeats a fault cannot flood the log."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ __all__ = [
 
 
 SLOW: Final = 0.05
-"""Seconds that a plain function may take in the loop's thread before it is reported."""
+"""Seconds that a plain function may block the event loop before it is reported."""
 _BURST: Final = 10
 _PER_SECOND: Final = 0.1
-"""After the first report of a kind: ten lines at once, and then one every ten seconds."""
+"""After the first report of a kind: ten lines at once, then one every ten seconds."""
 _MOST_KINDS: Final = 1000
-"""How many kinds are told apart. Beyond: all are forgotten, and each is told whole once more."""
+"""How many kinds are remembered. Beyond, all are forgotten, and each is reported in full once more."""
 
 
 class Operator(Protocol):
-    """Who is told, and the time."""
+    """The receiver of reports, with a clock."""
 
     def now(self) -> float:
         """Return the time, in seconds."""
 
     def report(self, message: str, error: BaseException | None) -> None:
-        """Tell the operator something, with the exception behind it."""
+        """Report something to the operator, with the exception behind it."""
 
 
 class FaultReports:
-    """Reports failures to an operator: a client that repeats a call that fails cannot flood the log.
+    """Reports failures to an operator.
 
-    The first failure of a kind is reported with its exception. Later ones are single lines, throttled, which count what
-    they left out. A kind is a message, a type of exception, and the line that raised it.
+    The first failure of a kind is reported with its exception. Later ones are single lines, throttled, with a count of
+    those left out. A kind is a message, a type of exception, and the line that raised it.
     """
 
     __slots__ = ("_kinds",)
@@ -65,7 +65,7 @@ class FaultReports:
     def report(
         self, operator: Operator, message: str, error: BaseException | None, kind: Hashable | None = None
     ) -> None:
-        """Report a failure. ``kind`` stands for the message where that quotes the peer."""
+        """Report a failure. ``kind`` replaces the message as a key if the message quotes the peer."""
         key = (message if kind is None else kind, type(error), _origin(error))
         throttle = self._kinds.get(key)
         if throttle is None:
@@ -81,7 +81,7 @@ class FaultReports:
 
 
 def _origin(error: BaseException | None) -> tuple[CodeType, int] | None:
-    """Return where an exception was raised."""
+    """Return the code and line where an exception was raised."""
     traceback = None if error is None else error.__traceback__
     if traceback is None:
         return None
@@ -91,12 +91,12 @@ def _origin(error: BaseException | None) -> tuple[CodeType, int] | None:
 
 
 class Throttle:
-    """Lets ``burst`` through at once and ``rate`` a second after that, and counts what it does not."""
+    """Token bucket: admits ``burst`` at once and ``rate`` a second after that, and counts the rest."""
 
     __slots__ = ("_at", "_burst", "_left", "_rate", "held_back")
 
     held_back: int
-    """How many were not let through. Whoever tells of them sets it back to 0."""
+    """How many were not admitted. Reset it to 0 after reporting it."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
@@ -106,7 +106,7 @@ class Throttle:
         self.held_back = 0
 
     def admits(self, now: float) -> bool:
-        """Whether one more may pass at a time, in seconds."""
+        """Whether one more is admitted at a time in seconds."""
         if self._at is not None and now > self._at:
             self._left = min(self._burst, self._left + (now - self._at) * self._rate)
         self._at = now
@@ -118,32 +118,32 @@ class Throttle:
 
     @property
     def seconds_to_next(self) -> float:
-        """How long after the last question one more would pass."""
+        """Seconds after the last call of ``admits`` until one more would be admitted."""
         return max(0.0, (1 - self._left) / self._rate)
 
 
 def alone(error: Exception) -> Exception:
-    """Return the one exception inside a group, as nurseries and task groups raise them; any other as it is (P10)."""
+    """Return the only exception in a group, as nurseries and task groups raise them; any other unchanged (P10)."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def said_by_author(error: Exception) -> RequestError | None:
-    """Return the answer that an exception stands for, ``None`` where its author meant no answer by it."""
+    """Return the answer that an exception of a handler stands for, or ``None`` for an unintended exception."""
     if isinstance(error, RequestError):
         return error
     return error.as_error() if isinstance(error, Refusal) else None
 
 
 def is_only_the_end(error: BaseException, connection: Connection) -> bool:
-    """Whether an error says no more than that the connection ends, and the request with it: no news to anybody."""
+    """Whether an error merely says that the connection ends, which is reported elsewhere."""
     is_ending = connection.phase in (Phase.CLOSING, Phase.CLOSED)
     return is_ending and isinstance(error, ConnectionLost | NoBackChannel)
 
 
 def loop_hint(error: BaseException) -> str | None:
-    """Return what to do about an error that says that a function needs another event loop, ``None`` for any other."""
+    """Return advice for an error that means "wrong event loop", ``None`` for any other."""
     text = str(error)
     for sign, loop in _OTHER_LOOPS.items():
         if sign in text and isinstance(error, RuntimeError | TypeError):
@@ -153,20 +153,20 @@ def loop_hint(error: BaseException) -> str | None:
 
 
 _OTHER_LOOPS: Final = {
-    "must be called from async context": "Trio",  # trio.sleep, outside of Trio
-    "no running event loop": "asyncio",  # asyncio.sleep, outside of asyncio
-    "unrecognized yield message": "asyncio",  # Trio, of what asyncio waits for
+    "must be called from async context": "Trio",  # trio.sleep, without Trio
+    "no running event loop": "asyncio",  # asyncio.sleep, without asyncio
+    "unrecognized yield message": "asyncio",  # Trio, when an asyncio future is awaited
 }
-"""What is in the texts of such errors, and the loop that is missing."""
+"""Parts of the texts of such errors, and the event loop that they need."""
 
 
 def internal_error() -> RequestError:
-    """Return the answer that tells a peer nothing but that it failed (RPC-19)."""
+    """Return the answer that tells the peer only that the request failed (RPC-19)."""
     return RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
 
 
 def named(message: Mapping[str, Any]) -> str:
-    """Return a request in words for its operator: its method, and the name or URI that it asks for."""
+    """Describe a request for the operator: its method, and the name or URI in it."""
     params = message.get("params")
     method = str(message["method"])
     for member in ("name", "uri"):
@@ -177,7 +177,7 @@ def named(message: Mapping[str, Any]) -> str:
 
 
 class PeerFaults:
-    """Reports the faults of one peer, and counts those that are left out."""
+    """Reports the faults of one peer, throttled."""
 
     __slots__ = ("_driver", "_throttle")
 
@@ -186,19 +186,19 @@ class PeerFaults:
         self._throttle = Throttle(_PER_SECOND, _BURST)
 
     def note(self, event: ProtocolViolated | NoiseReceived) -> None:
-        """Report what the engine found."""
+        """Report a fault that the engine found."""
         if isinstance(event, NoiseReceived):
             self.report(f"a line that is no message, {event.size} bytes: {event.text!r}")
         else:
             self.report(f"the peer broke a rule: {event.error}; it sent {reprlib.repr(event.raw)}")
 
     def report(self, text: str) -> None:
-        """Report something that the peer is to blame for, unless there have been too many of late."""
+        """Report a fault of the peer, unless there were too many lately."""
         if self._throttle.admits(self._driver.now()):
             self._driver.report(text + self._left_out(), None)
 
     def end(self) -> None:
-        """Say how many were left out since the last report."""
+        """Report how many were left out since the last report."""
         if self._throttle.held_back:
             self._driver.report(f"the peer is gone{self._left_out()}", None)
 

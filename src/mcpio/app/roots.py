@@ -1,6 +1,6 @@
-"""The client's roots, as its server has them: kept until the client says that they changed, and what lies in them.
+"""The client's roots, as its server caches them and compares paths with them.
 
-Nothing here looks at a file system: a path is compared as text. Resolve symbolic links before, and open what was
+The file system is not used: paths are compared as text. Resolve symbolic links first, and open the path that was
 compared (ROOT-05).
 """
 
@@ -18,11 +18,11 @@ __all__ = ["RootList", "root_of"]
 
 
 def root_of(target: str, roots: Iterable[Root]) -> Root | None:
-    """Return the root that a ``file://`` URI or an absolute path lies in, the innermost of several; else ``None``.
+    """Return the root that contains a ``file://`` URI or an absolute path, the innermost of several; else ``None``.
 
-    Percent signs are decoded, ``.`` and ``..`` followed, as text. What is no absolute path or no ``file://`` URI lies
-    in no root, nor does a URI that hides a ``/`` or a NUL behind percent signs, or has a query. Paths with a drive
-    letter are compared without regard to case.
+    Percent-encoding is decoded, and ``.`` and ``..`` are resolved, as text. No root contains a relative path, a URI of
+    another scheme, one with a query, or one that encodes ``/`` or NUL. Paths with a drive letter are compared without
+    regard to case.
     """
     wanted = _place(target) or ()
     found: Root | None = None
@@ -35,7 +35,7 @@ def root_of(target: str, roots: Iterable[Root]) -> Root | None:
 
 
 class RootList:
-    """The roots of one client that tells of changes."""
+    """The cached roots of a client that reports changes."""
 
     __slots__ = ("_roots", "_version")
 
@@ -45,16 +45,16 @@ class RootList:
 
     @property
     def current(self) -> tuple[Root, ...] | None:
-        """The roots, as far as is known; ``None`` when the client is to be asked."""
+        """The cached roots; ``None`` if the client has to be asked."""
         return self._roots
 
     def forget(self) -> None:
-        """Take note that they changed."""
+        """Drop the cache, since the roots changed."""
         self._roots = None
         self._version += 1
 
     async def fill(self, asked: Awaitable[ListRootsResult]) -> tuple[Root, ...]:
-        """Wait for the client's answer, and keep it unless it was overtaken by a change."""
+        """Await the client's answer, and cache it unless a change came in between."""
         version = self._version
         roots = (await asked).roots
         if version == self._version:
@@ -67,7 +67,7 @@ _DRIVE: Final = re.compile(r"/?([A-Za-z]):(?=[/\\]|$)")
 
 
 def _place(target: str) -> tuple[str, ...] | None:
-    """Return where a path or a URI leads: the host or drive, then each name on the way. ``None`` for nowhere."""
+    """Return the host or drive of a path or URI, then the names on the way; ``None`` if it is not absolute."""
     host, path = "", target
     if target.startswith(_SCHEME):
         try:
@@ -94,12 +94,12 @@ def _place(target: str) -> tuple[str, ...] | None:
 
 
 def _parts(uri: str) -> tuple[str, str]:
-    """Return the host and the path of a URI. ``ValueError`` for what two programs might read in two ways."""
+    """Return the host and path of a URI. Raises ValueError if two programs might read it differently."""
     parts = urlsplit(uri)
     if _AMBIGUOUS.search(uri) or parts.query or parts.fragment:
         raise ValueError("not one path")
     return parts.hostname or "", unquote_to_bytes(parts.path).decode()
 
 
-# Separators and NUL behind percent signs, and what is cut off or left out by some who read a URI.
+# Encoded separators and NUL, and characters that some URL parsers drop or cut at.
 _AMBIGUOUS: Final = re.compile(r"%(?:2[fF]|5[cC]|00)|[\x00-\x1f\x7f]")

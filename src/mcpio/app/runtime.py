@@ -1,7 +1,7 @@
-"""The whole seam between the application layer and an event loop, and between a session and what carries it.
+"""The interface of the application layer to an event loop, and of a session to what carries it.
 
-Trio's is in ``mcpio.trio``, asyncio's in ``mcpio.asyncio``, and one that needs no loop in ``mcpio.testing``. All pass
-the same tests. Everything but ``from_thread`` is called from the loop's own thread.
+Trio's runtime is in ``mcpio.trio``, asyncio's in ``mcpio.asyncio``, and one without a loop in ``mcpio.testing``; all
+pass the same tests. Everything but ``from_thread`` is called in the loop's thread.
 """
 
 from __future__ import annotations
@@ -18,88 +18,88 @@ T = TypeVar("T")
 
 
 class Spawned(Protocol):
-    """A coroutine that runs by itself."""
+    """A running task."""
 
     def cancel(self) -> None:
-        """Ask it to stop at its next wait. Legal at any time, any number of times, from the task itself too."""
+        """Cancel it at its next wait. May be called at any time, any number of times, and by the task itself."""
 
 
 class OneShot(Protocol):
-    """A value that one task waits for and another gives, once."""
+    """A value that one task waits for and another sets, once."""
 
     def set(self, value: Any) -> None:
-        """Give the value and wake the waiter. Later calls do nothing."""
+        """Set the value and wake the waiter. Further calls do nothing."""
 
     def wait(self) -> Awaitable[Any]:
-        """Wait for the value. One task may wait, once; a cancelled wait leaves nothing behind."""
+        """Wait for the value. One task may wait, once; cancelling the wait leaves nothing behind."""
 
 
 class Runtime(Protocol):
-    """What the application layer needs of an event loop."""
+    """An event loop, as the application layer uses it."""
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> Spawned:
-        """Run a coroutine as a task of its own. It must not raise anything but the loop's own cancellation.
+        """Run a coroutine as a task. It must not raise anything but the loop's cancellation.
 
-        It starts at a later turn of the loop, also when it was cancelled by then: it stops at its first wait, so its
-        ``finally`` blocks run in any case.
+        It starts at a later turn of the loop, even if it was cancelled by then: it stops at its first wait, so its
+        ``finally`` blocks always run.
         """
 
     def one_shot(self) -> OneShot:
-        """Return a value to wait for."""
+        """Return a new one-shot."""
 
     def sleep(self, seconds: float) -> Awaitable[None]:
-        """Wait for so long. With 0 or less others get a turn, and that is all."""
+        """Sleep. With 0 or less, only let other tasks run."""
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> Spawned:
-        """Run a function after so many seconds, unless what is returned is cancelled before. Nothing waits for it."""
+        """Call a function after some seconds, unless the returned handle is cancelled before."""
 
     def entropy(self, size: int) -> bytes:
-        """Return that many bytes that nobody can guess. Threads may call it too."""
+        """Return random bytes for secrets. May be called from any thread."""
 
     def wall_clock(self) -> float:
-        """Return the time of day, in seconds since 1970, which people may set back and forth."""
+        """Return the wall-clock time in seconds since 1970. It may be set back and forth."""
 
     def to_thread(self, function: Callable[[], T]) -> Awaitable[T]:
-        """Run a blocking function in a thread, without a bound: see ``mcpio.app.thread_pool`` for one.
+        """Run a blocking function in a thread, without a bound: for bounds see ``mcpio.app.thread_pool``.
 
-        A cancelled wait abandons the thread, or leaves the function out where it has not begun.
+        Cancelling the wait abandons the thread, or prevents a function that has not started.
         """
 
     def from_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in the loop's thread, from any other, and return what it returns."""
+        """Run a function in the loop's thread, from another thread, and return its result."""
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Run a function at the loop's next turn: from any thread, and from a signal handler.
+        """Call a function at the loop's next turn. May be called from any thread and from signal handlers.
 
-        Once the loop has ended, nothing happens.
+        Does nothing once the loop has ended.
         """
 
 
 class Driver(Protocol):
-    """What carries one session: it feeds the connection, calls ``Session.process``, and writes what there is."""
+    """What carries a session: feeds the connection, calls ``session.driving.process``, and writes the output."""
 
     @property
     def runtime(self) -> Runtime:
         """The event loop."""
 
     def now(self) -> float:
-        """Return the time, in seconds on the clock that the connection goes by."""
+        """Return the time in seconds, on the clock of the connection."""
 
     def wake(self) -> None:
-        """Take note: there may be something to write, another deadline, or the end. Does not wait."""
+        """Take notice that there may be output, another deadline, or the end. Does not wait."""
 
     def close(self, grace: float) -> None:
-        """Close the connection in order. Legal from any task, thread or signal handler, any number of times (P9)."""
+        """Close the connection gracefully. May be called at any time and place, signal handlers included (P9)."""
 
     async def wait_closed(self) -> None:
         """Wait until the connection has ended and its transport is closed."""
 
     def report(self, message: str, error: BaseException | None) -> None:
-        """Tell the operator something, with the exception behind it."""
+        """Report something to the operator, with the exception behind it."""
 
 
 def checked_grace(grace: float | None) -> float | None:
-    """Return a grace in seconds, ``None`` for no limit. ``LocalProtocolError`` for what is no number of 0 or more."""
+    """Return a grace in seconds, ``None`` for no limit. Raises LocalProtocolError if it is not a number >= 0."""
     try:
         return seconds(grace)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A model that works with tools: it is asked, what it wants is done, and it is asked again, up to a limit (SAMP-15)."""
+"""Sampling: a model that works with tools, the choice of a model, and checks of its messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def sample_with_tools(
     rounds: int,
     options: AskOptions,
 ) -> CreateMessageResult:
-    """Return the model's last word. See ``Context.sample_with_tools``."""
+    """Return the model's final message. See ``Context.sample_with_tools``."""
     if rounds < 1:
         raise ValueError(f"a model gets one round with its tools at least, not {rounds}")
     request = attrs.evolve(request, tools=tuple(tools.page(None, None).items))
@@ -61,13 +61,14 @@ async def sample_with_tools(
             return result
         results = tuple([await _used(scope, tools, use) for use in uses])
         said = (SamplingMessage("assistant", result.content), SamplingMessage("user", results))
-        # What the model must do once, it need not do for ever.
+        # A tool choice of "required" applies to the first request only; repeating it would force a tool call each
+        # round.
         request = attrs.evolve(request, messages=(*request.messages, *said), tool_choice=None)
         asked += 1
 
 
 async def _used(scope: SamplingScope, tools: ToolSet, use: ToolUseContent) -> ToolResultContent:
-    """Call a tool for the model, which learns of failures and goes on."""
+    """Call a tool for the model. A failure becomes a result that tells the model."""
     try:
         result = tools.call(scope, CallToolRequest(use.name, use.input))
         if is_awaitable(result):
@@ -79,10 +80,10 @@ async def _used(scope: SamplingScope, tools: ToolSet, use: ToolUseContent) -> To
 
 
 def choose_model(preferences: ModelPreferences | None, names: Iterable[str]) -> str | None:
-    """Return the name that the first hint to match any of them stands in, or ``None`` when no hint does (SAMP-18).
+    """Return the first model that matches a hint, by the order of the hints, or ``None`` if none does (SAMP-18).
 
-    ``names`` are the client's models, those it likes best first: of several that a hint matches the first is taken.
-    Case makes no difference. Without a match it is for the priorities to say, or for the client: all of it is advice.
+    ``names`` are the client's models, preferred ones first; the comparison ignores case, and a hint matches as a part
+    of a name. If none matches, the priorities or the client decide: hints are advice.
     """
     known = list(names)
     for hint in () if preferences is None else preferences.hints:
@@ -95,7 +96,7 @@ def choose_model(preferences: ModelPreferences | None, names: Iterable[str]) -> 
 
 
 def fault_in_sampled(result: CreateMessageResult, request: CreateMessageRequest) -> str | None:
-    """Return what is wrong with a model's message, or ``None``: tools are used as ``tool_choice`` says (SAMP-08)."""
+    """Return the fault of a model's message, or ``None``. Tools must be used as ``tool_choice`` says (SAMP-08)."""
     mode = (request.tool_choice.mode if request.tool_choice is not None else None) or "auto"
     uses = any(isinstance(block, ToolUseContent) for block in result.blocks)
     if any(isinstance(block, ToolResultContent) for block in result.blocks):

@@ -1,4 +1,4 @@
-"""A server: what it offers, registered by decorators, and served to any number of sessions by any driver."""
+"""A server: what it offers is registered by decorators, and any driver serves it to any number of sessions."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ __all__ = ["Lifespan", "NotificationHandler", "Server"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 Lifespan: TypeAlias = Callable[["Server"], AbstractAsyncContextManager[Any]]
-"""Opens what handlers need, around the serving; what it gives is ``Context.state``."""
+"""Async context manager around the serving; what it yields is ``Context.state``."""
 
 
 class Server:
-    """What a server offers. The same object may be served to any number of sessions at once, in one event loop.
+    """A server and what it offers. One object may serve any number of sessions at once, in one event loop.
 
     ::
 
@@ -88,43 +88,43 @@ class Server:
     """
 
     info: Implementation
-    """Who the server says it is."""
+    """The name and version of the server."""
     instructions: str | None
     """A hint for the client's model."""
     lifespan: Lifespan | None
-    """What drivers enter around the serving."""
+    """Entered by drivers around the serving."""
     log_level: LoggingLevel
-    """The least level of log messages that a client gets until it asks for another."""
+    """The least severe level of log messages that a client gets until it sets another."""
     log_filter: LogFilter | None
-    """What log messages go through on their way out."""
+    """The filter of outgoing log messages."""
     options: Options
-    """Revisions, limits and timeouts of its connections."""
+    """The revisions, limits and timeouts of its connections."""
     tools: Tools
-    """The tools. ``remove``, ``disable`` and ``enable`` take a name, and clients hear of the change."""
+    """The tools. ``remove``, ``disable`` and ``enable`` take a name, and notify the clients."""
     resources: Resources
-    """The resources: ``static`` by URI, ``templates`` by URI template. Changes are heard of as with tools."""
+    """The resources: ``static`` by URI, ``templates`` by URI template. Changes notify the clients, as with tools."""
     prompts: Prompts
-    """The prompts. Changes are heard of as with tools."""
+    """The prompts. Changes notify the clients, as with tools."""
     completions: Completions
-    """What suggests values for arguments of prompts and templates."""
+    """The functions that suggest values for arguments of prompts and templates."""
     handlers: dict[str, Handler]
-    """By method: what serves it. Takes the ``Context`` and the typed request, and returns the typed result, or a
-    coroutine that does. A method outside the protocol comes as a ``CustomRequest`` and is answered with a mapping; it
-    is served once it stands here, to clients that connect from then on."""
+    """The handler of each method. Takes the ``Context`` and the typed request, and returns the typed result or an
+    awaitable of it. A method outside the protocol comes as a ``CustomRequest`` and is answered with a mapping; it is
+    served to clients that connect after it was added here."""
     notification_handlers: dict[str, NotificationHandler]
-    """By method: what hears of a client's notifications."""
+    """The handlers of the clients' notifications, by method."""
     middlewares: tuple[Middleware, ...]
-    """What stands around every request, the outermost first. ``middleware`` adds to it."""
+    """The middleware around every request, the outermost first. Add to it by ``middleware``."""
     tasks: ToolTasks | None
-    """The tasks; ``None`` as long as no tool may be one and none were asked for."""
+    """The tasks; ``None`` until a tool may run as one, or ``tasks=`` is given."""
     ledger: Ledger
-    """What is held for all of its clients, within ``Limits.total_bytes``."""
+    """The memory held for all of its clients, within ``Limits.total_bytes``."""
     fault_reports: FaultReports
-    """What the operator is told of failures, over all sessions."""
+    """Reports failures of all sessions to the operator."""
     thread_pool: ThreadPool
-    """The threads of blocking handlers, for all sessions."""
+    """The threads of blocking handlers of all sessions."""
     undelivered: int
-    """How many notifications for everybody did not reach a client: ``ServerSession.undelivered`` of all sessions."""
+    """The number of broadcasts that did not reach a client: ``ServerSession.undelivered`` of all sessions."""
 
     def __init__(
         self,
@@ -146,16 +146,31 @@ class Server:
         tasks: TaskOptions | None = None,
         options: Options | None = None,
     ) -> None:
-        """Say who the server is.
+        """Describe the server.
 
-        ``instructions`` is a hint for the client's model. ``log_level`` is the least level that is sent until a client
-        asks for another. ``log_filter`` sees every log message before it goes out: without one, what is named like a
-        secret or looks like one is blanked out (``mcpio.app.redact_secrets``). ``page_size`` is how many entries one
-        answer to a list request has, ``None`` for all. ``mask_errors`` keeps the text of a tool's exceptions from the
-        client; that of ``ToolError`` is always sent. ``capabilities`` are declared beside those for what is registered:
-        for what is registered later only, and for extensions. ``TypeError`` and ``ValueError`` for a name that is no
-        text, and for a filter, a log level or a page size that there is not. ``tasks`` says how tasks are kept, of
-        tools with ``task_support``.
+        Args:
+            name: Its name.
+            version: Its version.
+            title: Its name for people.
+            description: What it is for.
+            icons: Pictures of it.
+            website_url: Its web site.
+            instructions: A hint for the client's model.
+            lifespan: Entered by drivers around the serving.
+            log_level: The least severe level of log messages that a client gets until it sets another.
+            log_filter: Called with every outgoing log message. By default values that are named like secrets, or look
+                like them, are redacted (``mcpio.app.redact_secrets``).
+            page_size: How many entries an answer to a list request has; ``None`` for all.
+            mask_errors: Whether to hide the text of a tool's exceptions from clients; ``ToolError`` is always sent.
+            capabilities: Declared beside those of what is registered: for what is registered later, and extensions.
+            middleware: Middleware around every request, the outermost first.
+            tasks: How tasks are kept, for tools with ``task_support``.
+            options: The revisions, limits and timeouts of its connections.
+
+        Raises:
+            TypeError: ``name`` is not a str, or ``log_filter`` not a plain function.
+            ValueError: ``log_level`` or ``page_size`` is invalid.
+
         """
         self.info = Implementation(
             required("name", name, str),
@@ -202,12 +217,12 @@ class Server:
     def tool(self, function: Any = None, **options: Unpack[ToolOptions]) -> Any:
         """Offer a function as a tool: name, description and schemas come from the function.
 
-        ``@server.tool``, ``@server.tool(title="…")`` and ``server.tool(function, name="…")`` all do. Arguments are
-        validated before the function runs. A parameter annotated with ``Context`` is filled in. ``ToolError`` tells
-        the model what went wrong, and so does any other exception unless errors are masked.
+        ``@server.tool``, ``@server.tool(title="…")`` and ``server.tool(function, name="…")`` are equivalent. Arguments
+        are validated before the function runs. A parameter annotated with ``Context`` is filled in. ``ToolError`` tells
+        the model what went wrong; so does any other exception, unless errors are masked.
 
-        ``TypeError`` and ``ValueError`` say what to do about a function that cannot be a tool, and a name that is
-        taken; a warning is given of a name that some clients refuse (TOOL-04).
+        Raises TypeError or ValueError, with advice, if the function cannot be a tool or its name is taken. Warns about
+        a name that some clients refuse (TOOL-04).
         """
         if function is None:
             return partial(self._add_tool, options=options, level=2)
@@ -216,14 +231,14 @@ class Server:
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
         """Offer what a function returns as a resource.
 
-        Text and bytes are its contents; ``TextResourceContents``, ``BlobResourceContents`` and lists of them go out as
-        they are; any other value goes out as JSON, and ``None`` means that there is no such resource.
+        Text and bytes become its contents; ``TextResourceContents``, ``BlobResourceContents`` and lists of them are
+        sent as they are; other values are sent as JSON. ``None`` means that the resource does not exist.
 
-        With variables in it, ``uri`` is a template (RFC 6570) and the function's parameters are its variables. Of
-        templates that fit a URI the first one that was registered is taken; a resource at just that URI comes before.
-        Decoded values may contain anything, ``/`` and ``..`` included: check what becomes part of a path.
+        With variables, ``uri`` is a template (RFC 6570), and the function's parameters are its variables. A URI is read
+        by the resource with exactly that URI, or else by the template that matches and was registered first. Decoded
+        values may contain any character, ``/`` and ``..`` included: check them before they become part of a path.
 
-        ``TypeError`` and ``ValueError`` as ``tool`` has them, and for what is no URI or template.
+        Raises as ``tool`` does, and ValueError if ``uri`` is neither a URI nor a template.
         """
         template = checked_uri(uri)
 
@@ -245,7 +260,7 @@ class Server:
     def prompt(self, function: Any = None, **options: Unpack[PromptOptions]) -> Any:
         """Offer a function as a prompt. It returns text, a content block, a ``PromptMessage``, or a list of them.
 
-        Arguments come as text (PROM-03); parameters of other types than ``str`` read it as JSON. Otherwise as
+        Arguments come as text (PROM-03); parameters of other types than ``str`` parse it as JSON. Otherwise as
         ``tool``.
         """
         if function is None:
@@ -257,12 +272,12 @@ class Server:
     ) -> Callable[[F], F]:
         """Suggest values for an argument of a prompt, or of a resource template (named by its URI template).
 
-        The function takes the text so far and, if it has a second parameter, a mapping of the arguments chosen
-        already; a parameter annotated with ``Context`` is filled in. It returns texts, the best first; of more than
-        100 the rest is cut off, and counted. The prompt or template must be registered before.
+        The function takes the text so far and, if it has a second parameter, a mapping of the arguments chosen already;
+        a parameter annotated with ``Context`` is filled in. It returns suggestions, the best first; beyond 100 they are
+        only counted. Register the prompt or template first.
 
-        ``TypeError`` and ``ValueError`` say what to do about one that is not, an argument that it does not have, and
-        a function that cannot be called like this.
+        Raises TypeError or ValueError, with advice, if the prompt or template does not exist, does not have the
+        argument, or the function cannot be called like this.
         """
         if (prompt is None) == (resource is None):
             raise TypeError("give either prompt= or resource=")
@@ -278,12 +293,11 @@ class Server:
         return register
 
     def middleware(self, function: F) -> F:
-        """Put an async function of (ctx, request, call_next) around every request, inside of those that are there.
+        """Put an async function of (ctx, request, call_next) around every request, inside of earlier middleware.
 
-        Every request means all but those that the engine answers by itself, such as ``ping``. Of a tool that runs as a
-        task it stands around the request, whose result is the task, and then around the work, where ``ctx.task`` is the
-        task. ``ctx`` is a ``Context``; ``mcpio.app.middleware`` says what the function may do. ``TypeError`` for what
-        is no async function.
+        The engine answers some requests itself, such as ``ping``; those do not pass through. A tool call that runs as a
+        task passes through twice: as the request, whose result is the task, and as the work, with ``ctx.task`` set.
+        ``ctx`` is a ``Context``; see ``mcpio.app.middleware``. Raises TypeError if the function is not async.
         """
         from mcpio.app.middleware import checked_middleware
 
@@ -291,9 +305,9 @@ class Server:
         return function
 
     def make_tools(self, functions: Iterable[Callable[..., Any]]) -> Tools:
-        """Return tools that no client is offered, such as those for a model alone (``Context.sample_with_tools``).
+        """Return tools that are not offered to clients, such as those for ``Context.sample_with_tools``.
 
-        ``TypeError`` and ``ValueError`` as ``tool`` has them.
+        Raises as ``tool`` does.
         """
         tools = Tools(lambda: None, mask_errors=self.tools.masks_errors)
         for function in functions:
@@ -326,7 +340,7 @@ class Server:
             self.tasks.attach(session.driver, session.state, session)
 
     def _work(self, call: Handler, scope: Context, request: Any) -> Any:
-        """Do the work of a call that runs as a task, with what stands around it."""
+        """Run a call that was started as a task, inside of the middleware."""
         if self.middlewares:
             from mcpio.app.middleware import wrapped
 
@@ -338,7 +352,7 @@ class Server:
         self.prompts.add(prompt.description.name, prompt)
         return function
 
-    # Changes at run time: in the loop's thread, as everything that touches a session
+    # Changes at run time: in the loop's thread, like everything that touches a session
 
     @property
     def sessions(self) -> tuple[ServerSession, ...]:
@@ -346,9 +360,9 @@ class Server:
         return tuple(self._sessions)
 
     def notify_resource_updated(self, uri: str, *, within: str | Iterable[str] = ()) -> int:
-        """Tell the sessions that subscribed to a resource that it changed; return how many were told (RES-07).
+        """Tell the subscribers of a resource that it changed; return how many were told (RES-07).
 
-        ``within`` are resources that it is a part of: who subscribed to one of those hears of ``uri`` too.
+        ``within`` are resources that contain it: their subscribers are told of ``uri`` too.
         """
         wanted = (uri, within) if isinstance(within, str) else (uri, *within)
         update = types.ResourceUpdatedNotification(uri)
@@ -357,10 +371,10 @@ class Server:
         )
 
     def notify_elicitation_complete(self, id: str) -> bool:
-        """Tell the client whose user was sent to a web address that it is done; return whether that was news (ELIC-16).
+        """Tell the client that its user is done at a web address; return whether that was news (ELIC-16).
 
-        The page at that address calls it, in the loop's thread, with the id that ``Context.elicit_url`` gave. Of an id
-        that no open session knows nobody is told.
+        Called by the page at that address, in the loop's thread, with the id of ``Context.elicit_url``. Does nothing if
+        no open session knows the id.
         """
         for session in self.sessions:
             if session.driving.has_elicitation(id):
@@ -371,7 +385,7 @@ class Server:
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What is declared to a client that connects now: what has been registered by now (CAP-03)."""
+        """The capabilities for a client that connects now: those of what is registered so far (CAP-03)."""
         return self._capabilities(told_apart=False)
 
     def _capabilities(self, *, told_apart: bool) -> ServerCapabilities:
@@ -385,7 +399,7 @@ class Server:
             logging={} if declared.logging is None else declared.logging,
             tasks=declared.tasks or (None if self.tasks is None else self.tasks.capability(told_apart=told_apart)),
         )
-        # Thousands of sessions share what is the same for all of them.
+        # Thousands of sessions share one equal object.
         if found != self._last_declared:
             self._last_declared = found
         return self._last_declared
@@ -395,8 +409,8 @@ class Server:
     ) -> ServerConnection:
         """Return an engine for one new client, or for one whose session was saved; ``now`` is on its driver's clock.
 
-        ``alone`` says that no other client can reach this server, as over standard input and output: it may list tasks
-        without having been authenticated (TASK-35).
+        ``alone`` says that no other client can reach this server, as over standard input and output: this one may list
+        tasks without being authenticated (TASK-35).
         """
         options = self.options
         custom = self.handlers.keys() - METHODS.keys() - options.custom_methods
@@ -413,7 +427,7 @@ class Server:
         )
 
     def session(self, connection: ServerConnection, driver: Driver, state: Any = None) -> ServerSession:
-        """Return the session of a connection, for the driver to call ``process`` of."""
+        """Return the session of a connection, for a driver."""
         session = ServerSession(self, connection, driver, state, new_scope=Context)
         self._sessions[session] = None
         if self.tasks is not None:
@@ -421,7 +435,7 @@ class Server:
         return session
 
     def forget(self, session: ServerSession) -> None:
-        """Tell nothing more to a session: it has ended."""
+        """Remove a session that has ended from those that broadcasts go to."""
         self._sessions.pop(session, None)
         if self.tasks is not None:
             self.tasks.detach(session.driver)
@@ -447,7 +461,7 @@ class Server:
         page = self.tools.page(request.cursor, self._page_size)
         items = page.items
         if scope.peer.revision is not REV_2025_11_25:
-            # Only that revision has tasks: nobody else could call a tool that must be one (TASK-06).
+            # Only that revision has tasks, so in others a tool that must run as one cannot be called (TASK-06).
             items = [tool for tool in items if tool.execution is None or tool.execution.task_support != "required"]
         return ListToolsResult(tuple(items), page.next_cursor)
 

@@ -1,4 +1,4 @@
-"""The threads that blocking calls may take: bounded for each account and over all, the same on every event loop."""
+"""Threads for blocking calls: bounded for each account and in total, the same on every event loop."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ T = TypeVar("T")
 
 
 class ThreadPool:
-    """Runs blocking functions in threads, and lets those beyond the bounds wait.
+    """Runs blocking functions in threads; those beyond the bounds wait.
 
-    A thread counts until its function returns, also when nobody waits for it any more: whoever abandons calls has fewer
-    threads left. Accounts that wait take turns.
+    A thread counts until its function returns, even after its caller was cancelled: accounts that abandon calls have
+    fewer threads left. Accounts that wait take turns.
     """
 
     def __init__(self, limits: Limits) -> None:
-        """``Limits.peer_threads`` is the bound for one account, ``Limits.total_threads`` that for all."""
+        """``Limits.peer_threads`` bounds one account, ``Limits.total_threads`` all of them."""
         self._limits = limits
         self._total = 0
         self._running: Counter[Hashable] = Counter()
         self._waiting: dict[Hashable, deque[OneShot]] = {}
-        # The accounts that wait and are below their own bound, in the order of their turns.
+        # Accounts that wait and are below their own bound, in the order of their turns.
         self._ready: dict[Hashable, None] = {}
-        # The accounts of threads that ended and still count. Threads append to it; nothing else here is theirs.
+        # Accounts of threads that have ended but still count. The only thing here that threads touch: they append to
+        # it.
         self._ended: deque[Hashable] = deque()
 
     async def run(self, runtime: Runtime, account: Hashable, function: Callable[[], T]) -> T:
-        """Run a function in a thread, as soon as there is one, and return what it returns.
+        """Run a function in a thread as soon as one is free, and return its result.
 
-        Cancelling the wait abandons the function where it runs, and leaves it out where it has not begun.
+        Cancelling the wait abandons a running function, and prevents one that has not started.
         """
         await self._enter(runtime, account)
-        # Taking the permit is atomic: the thread takes it to begin, or the cancelled wait takes it away.
+        # Popping the permit is atomic: either the thread takes it and runs, or the cancelled caller does.
         permit = [account]
 
         def work() -> T:
@@ -62,7 +63,7 @@ class ThreadPool:
 
     async def _enter(self, runtime: Runtime, account: Hashable) -> None:
         """Wait for a thread, and count it."""
-        self._settle()  # what ended when no loop was there to hear of it
+        self._settle()  # threads may have ended when no loop ran to notice
         is_below = self._running[account] < self._limits.peer_threads
         if is_below and self._total < self._limits.total_threads:
             self._count(account)
@@ -82,7 +83,7 @@ class ThreadPool:
         self._total += 1
 
     def _withdraw(self, account: Hashable, turn: OneShot) -> None:
-        """Stop waiting; give back a thread that was granted meanwhile."""
+        """Stop waiting, and return a thread that was granted in the meantime."""
         turns = self._waiting.get(account)
         if turns is not None and turn in turns:
             turns.remove(turn)
@@ -92,7 +93,7 @@ class ThreadPool:
             self._settle()
 
     def _settle(self) -> None:
-        """Stop counting threads that ended, and grant them to those that wait."""
+        """Stop counting threads that have ended, and grant them to waiting accounts."""
         while self._ended:
             account = self._ended.popleft()
             self._running[account] -= 1

@@ -166,11 +166,11 @@ def other_point() -> Any:
 
 
 def read(annotation: Any, value: Any) -> Any:
-    return SchemaBuilder("it").plan(annotation).convert(value)
+    return SchemaBuilder("it").converter(annotation).convert(value)
 
 
 def write(annotation: Any, value: Any) -> Any:
-    return SchemaBuilder("it", output=True).plan(annotation).convert(value)
+    return SchemaBuilder("it", output=True).converter(annotation).convert(value)
 
 
 STRING = {"type": "string"}
@@ -344,7 +344,7 @@ def test_default_is_included_only_if_it_fits_its_type() -> None:
         point: Point = Point(1)
 
     found = SchemaBuilder("it", namespace=globals())
-    schema = found.complete(found.plan(Defaults).schema)
+    schema = found.complete(found.converter(Defaults).schema)
     assert {name: each.get("default", "none") for name, each in schema["properties"].items()} == {
         "colour": "red",
         "text": "none",
@@ -377,7 +377,7 @@ def test_default_is_included_only_if_it_fits_its_type() -> None:
 )
 def test_type_without_json_form_is_refused_with_advice(annotation: Any, advice: str) -> None:
     with pytest.raises(TypeError) as caught:
-        SchemaBuilder("it").plan(annotation)
+        SchemaBuilder("it").converter(annotation)
     assert advice in str(caught.value)
     assert str(caught.value).startswith("it")
 

@@ -201,7 +201,7 @@ def test_repeated_constraint_becomes_an_all_of() -> None:
 def test_converter_with_another_schema_or_delegate() -> None:
     assert TEXT.with_schema({"x": 1}).schema == {"x": 1}
     assert TEXT.with_schema({}).convert("a") == "a"
-    plan = doubled(0)
-    plan.become(TEXT)
-    assert (plan.name, plan.schema, plan.as_is) == ("from 0", {}, frozenset([str]))
-    assert plan.convert("a") == "a"
+    converter = doubled(0)
+    converter.become(TEXT)
+    assert (converter.name, converter.schema, converter.as_is) == ("from 0", {}, frozenset([str]))
+    assert converter.convert("a") == "a"

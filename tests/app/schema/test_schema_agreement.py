@@ -82,22 +82,22 @@ VALUES = st.recursive(
 def test_converter_accepts_exactly_what_the_schema_allows(data: st.DataObject) -> None:
     annotation, fitting = data.draw(TYPES)
     value = data.draw(fitting | VALUES)
-    planner = SchemaBuilder("it")
-    plan = planner.plan(annotation)
-    allowed = Draft202012Validator(planner.complete(plan.schema)).is_valid(value)
+    builder = SchemaBuilder("it")
+    converter = builder.converter(annotation)
+    allowed = Draft202012Validator(builder.complete(converter.schema)).is_valid(value)
     try:
-        found = value if type(value) in plan.as_is else plan.convert(value)
+        found = value if type(value) in converter.as_is else converter.convert(value)
     except Fault:
         assert not allowed
         return
     assert allowed
     # And what was read can be written, fits the schema of what is written, and is read and written as the same again.
     writer = SchemaBuilder("it", output=True)
-    said = writer.plan(annotation).convert(found)
-    schema = writer.complete(writer.plan(annotation).schema)
+    said = writer.converter(annotation).convert(found)
+    schema = writer.complete(writer.converter(annotation).schema)
     if Point not in _parts(annotation):
         assert Draft202012Validator(schema).is_valid(said)
-        assert writer.plan(annotation).convert(plan.convert(said)) == said
+        assert writer.converter(annotation).convert(converter.convert(said)) == said
 
 
 def _parts(annotation: Any) -> set[Any]:

@@ -93,25 +93,25 @@ def test_error_of_a_single_alternative_keeps_its_path() -> None:
 
 
 def read(annotation: Any, value: Any) -> Any:
-    return SchemaBuilder("it").plan(annotation).convert(value)
+    return SchemaBuilder("it").converter(annotation).convert(value)
 
 
 def test_tag_selects_the_class() -> None:
     assert read(Cat | Dog, {"lives": "many", "kind": "dog"}) == Dog("dog", "many")
-    assert refused(SchemaBuilder("it").plan(Cat | Dog).convert, {"kind": "dog", "lives": 5}) == (
+    assert refused(SchemaBuilder("it").converter(Cat | Dog).convert, {"kind": "dog", "lives": 5}) == (
         "x.lives: expected a string, got 5"
     )
 
 
 def test_unknown_tag_error_gives_all_reasons() -> None:
-    assert refused(SchemaBuilder("it").plan(Cat | Dog).convert, {"kind": "cow", "lives": 5}) == (
+    assert refused(SchemaBuilder("it").converter(Cat | Dog).convert, {"kind": "cow", "lives": 5}) == (
         'x: fits no alternative: Cat: kind: expected "cat", got "cow"; Dog: kind: expected "dog", got "cow"'
     )
 
 
 def test_untagged_classes_are_all_tried() -> None:
     assert read(Cat | Numbers, {"below": None, "values": [1]}) == Numbers(None, [1])
-    assert refused(SchemaBuilder("it").plan(Cat | Numbers).convert, {"values": ["a"], "below": None}).startswith(
+    assert refused(SchemaBuilder("it").converter(Cat | Numbers).convert, {"values": ["a"], "below": None}).startswith(
         'x: fits no alternative: Cat: unknown member "values", "below"; the members are kind, lives; missing: kind'
     )
 
@@ -139,13 +139,13 @@ def test_late_tag_does_not_multiply_work(op: str) -> None:
 def test_similar_alternatives_do_not_multiply_work() -> None:
     """Each level of the value would be tried twice for every level around it, so 60 levels would take for ever."""
     assert type(read(Numbers | Words, deep(60, ["a"]))) is Words
-    error = refused(SchemaBuilder("it").plan(Numbers | Words).convert, deep(60, [None]))
+    error = refused(SchemaBuilder("it").converter(Numbers | Words).convert, deep(60, [None]))
     assert error.startswith("x: fits no alternative: Numbers: below: fits no alternative: ")
     assert len(error) < 1000
 
 
 def test_attempts_are_forgotten_afterwards() -> None:
-    convert = SchemaBuilder("it").plan(Numbers | Words).convert
+    convert = SchemaBuilder("it").converter(Numbers | Words).convert
     value = deep(3, ["a"])
     first = convert(value)
     value["values"] = [1]

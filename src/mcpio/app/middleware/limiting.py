@@ -1,7 +1,7 @@
-"""Middleware that refuses: rates, how many at once, and who may. Each answers with a refusal code (TOOL-19, P6).
+"""Middleware that refuses: rate limits, concurrency limits and access checks, with refusal codes (TOOL-19, P6).
 
-Every object of these is one set of counters: the same one in several servers limits all of them together. Pings count
-nowhere. A call that becomes a task counts once for its rate, and how many run at once counts its work.
+Each object has its own counters: one object in several servers limits all of them together. Pings do not count. A call
+that becomes a task counts once for its rate; for concurrency its work counts.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
 ]
 
 LimitKey: TypeAlias = Callable[[Any, Any], Hashable]
-"""Takes what middleware gets, ``ctx`` and the request, and returns what is counted by."""
+"""Takes ``ctx`` and the request, and returns the key that is counted."""
 
 MOST_KEYS: Final = 4096
-"""How many keys a rate limit remembers. Beyond: that which was idle for longest is forgotten (P6)."""
+"""How many keys a rate limit remembers. Beyond, the least recently used is forgotten (P6)."""
 _LONGEST_NAME: Final = 200
 
 
@@ -47,30 +47,30 @@ def for_all(ctx: Any, request: Any) -> Hashable:
 
 
 def per_session(ctx: Any, request: Any) -> Hashable:
-    """Count for each session by itself."""
+    """Count each session separately."""
     return ref(ctx.session)
 
 
 def per_principal(ctx: Any, request: Any) -> Hashable:
-    """Count for each authenticated principal by itself, and for each session without one."""
+    """Count each authenticated principal separately, and each session without one."""
     principal: Hashable = ctx.peer.principal
     return per_session(ctx, request) if principal is None else principal
 
 
 def per_method(ctx: Any, request: Any) -> Hashable:
-    """Count for each method by itself."""
+    """Count each method separately."""
     method: str = ctx.method
     return method
 
 
 def per_name(ctx: Any, request: Any) -> Hashable:
-    """Count for each tool, prompt and resource by itself, and for each method that has no names."""
+    """Count each tool, prompt and resource separately, and each method without names."""
     name = getattr(request, "name", None) or getattr(request, "uri", None)
     return ctx.method, name[:_LONGEST_NAME] if isinstance(name, str) else None
 
 
 class _Counted:
-    """What the limits have in common: which requests they count, and by what."""
+    """The requests that a limit counts, and their keys."""
 
     def __init__(self, per: LimitKey | Collection[LimitKey], methods: Collection[str] | None) -> None:
         self._keys: tuple[LimitKey, ...] = (per,) if callable(per) else tuple(per)
@@ -84,14 +84,22 @@ class _Counted:
 
 
 class RateLimit(_Counted):
-    """Middleware: at most so many calls in so many seconds, ``burst`` of them at once.
+    """Middleware: at most ``calls`` in ``seconds``, ``burst`` of them at once.
 
-    ``per`` says what is counted by itself: one of the functions of this module or of your own, or several, such as
-    ``(per_session, per_name)``. ``methods`` are counted, one or several; ``None`` for all.
+    Beyond the rate a request is refused, with ``retry_after``: the time until the next one would pass.
 
-    Beyond the rate a request is refused with 1057 where ``seconds`` is 1, 1058 where it is 60, and 1056 otherwise, or
-    with ``code``; ``retry_after`` says when the next one will pass. ``ValueError`` for numbers and codes that make no
-    sense.
+    Args:
+        calls: How many calls pass.
+        seconds: In which time.
+        burst: How many pass at once; by default ``calls``.
+        per: The key that is counted: a function of this module or of your own, or several, such as
+            ``(per_session, per_name)``.
+        methods: The counted methods, one or several; ``None`` for all.
+        code: The refusal code; by default 1057 per second, 1058 per minute, and 1056 otherwise.
+
+    Raises:
+        ValueError: A number or the code is invalid.
+
     """
 
     def __init__(
@@ -116,7 +124,7 @@ class RateLimit(_Counted):
         self._throttles: OrderedDict[Hashable, Throttle] = OrderedDict()
 
     async def __call__(self, ctx: Any, request: Any, call_next: CallNext) -> Any:
-        """Be the middleware."""
+        """Refuse the request, or pass it on."""
         if self.counts(ctx) and not _is_work(ctx):
             throttle = self._throttle(self.key(ctx, request))
             if not throttle.admits(ctx.now()):
@@ -134,9 +142,9 @@ class RateLimit(_Counted):
 
 
 class ConcurrencyLimit(_Counted):
-    """Middleware: at most so many at once. Beyond: refused with 1060, or with ``code``. Nobody is made to wait.
+    """Middleware: at most so many requests at once. Further ones are refused with 1060, or ``code``; none waits.
 
-    ``per`` and ``methods`` are as in ``RateLimit``. ``ValueError`` for a number or a code that makes no sense.
+    ``per`` and ``methods`` are as in ``RateLimit``. Raises ValueError if the number or the code is invalid.
     """
 
     def __init__(
@@ -156,7 +164,7 @@ class ConcurrencyLimit(_Counted):
         self._running: dict[Hashable, int] = {}
 
     async def __call__(self, ctx: Any, request: Any, call_next: CallNext) -> Any:
-        """Be the middleware."""
+        """Refuse the request, or pass it on."""
         if not self.counts(ctx):
             return await call_next(request)
         key = self.key(ctx, request)
@@ -179,11 +187,11 @@ def allow(
     code: int = RefusalCode.AUTHZ_FORBIDDEN,
     message: str | None = None,
 ) -> Middleware:
-    """Return middleware that lets through what the predicate says yes to, and refuses the rest.
+    """Return middleware that passes requests for which the predicate is true, and refuses others.
 
-    ``predicate`` takes ``ctx`` and the request, and may be async: it may ask a user. ``methods`` are asked about, one
-    or several; ``None`` for all. The answer is 1014, or ``code``, with ``message``. ``ValueError`` for a code that
-    there is not, or that has no meaning of its own and no message.
+    ``predicate`` takes ``ctx`` and the request, and may be async, so it may ask a user. ``methods`` are checked, one or
+    several; ``None`` for all. The refusal is 1014, or ``code``, with ``message``. Raises ValueError if the code is
+    unknown, or has no default message and ``message`` is missing.
     """
     Refusal(code, message)
     meant = _checked_methods(methods)
@@ -207,12 +215,12 @@ def _is_meant(method: str, methods: Collection[str] | None) -> bool:
 
 
 def _is_work(ctx: Any) -> bool:
-    """Tell whether this is the work of a task, whose request came by already."""
+    """Whether this is the work of a task, whose request passed before."""
     return getattr(ctx, "task", None) is not None
 
 
 def _rounded_up(seconds: float) -> float:
-    """Return the time in milliseconds, and a little more than it: who comes after just that long must get through."""
+    """Round up to milliseconds, so that a retry after exactly that time passes."""
     return math.floor(seconds * 1000 + 1) / 1000
 
 

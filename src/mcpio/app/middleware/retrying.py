@@ -1,4 +1,4 @@
-"""Trying again what failed, where that helps and does no harm: middleware for a client's own requests (A35 to A37)."""
+"""Retries of a client's own requests, where they help and do no harm (A35 to A37)."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ READING: Final = frozenset(
         "tasks/result",
     }
 )
-"""The methods that only read: asking twice changes nothing."""
+"""Methods that only read, and so can be repeated."""
 
 
 class Retry:
-    """Sends a client's request again after errors that are worth it, as often as the policy says.
+    """Retry policy for a client's requests.
 
-    Again are sent requests that only read, and those whose caller says ``retry=True``; never one whose caller says
-    ``retry=False``. With ``trust_annotations`` calls of tools are sent again too that the server calls read-only or
-    idempotent: what it says is not checked (TOOL-17), and its list of tools is asked for before.
+    Read-only requests are repeated, and those whose caller says ``retry=True``; never those with ``retry=False``. With
+    ``trust_annotations``, calls of tools that the server calls read-only or idempotent are repeated too: that is not
+    verified (TOOL-17), and lists the tools before.
 
-    Each try has the request's whole timeout. In the end the last error is raised.
+    Each attempt has the request's full timeout. The last error is raised.
     """
 
     def __init__(self, policy: Backoff, *, trust_annotations: bool = False) -> None:
@@ -74,7 +74,7 @@ class Retry:
         self.trust_annotations = trust_annotations
 
     async def __call__(self, call: RetriableCall, request: Any, call_next: CallNext) -> Any:
-        """Be the middleware."""
+        """Send the request, and repeat it as the policy says."""
         attempt = 0
         while True:
             try:
@@ -102,7 +102,7 @@ class Retry:
 
 
 async def _is_harmless(call: RetriableCall, request: CallToolRequest) -> bool:
-    """Tell whether the server says of a tool that calling it twice does no more than calling it once."""
+    """Whether the server says that calling a tool twice has the effect of calling it once."""
     try:
         tool = await call.session.tool(request.name)
     except McpError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from mcpio import types  # those of completion are loaded when a client asks for one
+from mcpio import types  # the types of completion are loaded when a client uses it
 from mcpio.app.awaitables import settle
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.registry.function import RegisteredFunction
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 __all__ = ["MOST_VALUES", "Completions", "best_matches"]
 
 MOST_VALUES: Final = 100
-"""How many values one answer may have (COMP-04)."""
+"""How many values an answer may have (COMP-04)."""
 
 Completed: TypeAlias = FunctionPrompt | FunctionTemplate
 
 
 def best_matches(text: str, candidates: Iterable[str]) -> list[str]:
-    """Return the candidates that a text may be meant for, the best first (COMP-06, COMP-07): for completion functions.
+    """Return the candidates that fit a text, the best first: for completion functions (COMP-06, COMP-07).
 
-    First come those that begin with it, then those that have it in them, then those that have its characters in their
-    order, as ``cfg`` is in ``config``; each group in the order given. Capitals make no difference.
+    First those that begin with the text, then those that contain it, then those that contain its characters in order,
+    as ``config`` does ``cfg``; each group in the given order. Case is ignored.
     """
     wanted = text.casefold()
     ranked: tuple[list[str], list[str], list[str]] = ([], [], [])
@@ -51,35 +51,35 @@ def _is_scattered(wanted: str, known: str) -> bool:
 
 
 class Completions:
-    """The functions that suggest values. Each belongs to its prompt or template, and goes with it."""
+    """The functions that suggest values. Each belongs to a prompt or template, and is removed with it."""
 
     def __init__(self, prompts: Prompts, resources: Resources) -> None:
         self._prompts = prompts
         self._resources = resources
 
     def __bool__(self) -> bool:
-        """Whether there are any, those of disabled prompts and templates included."""
+        """Whether there are any, including those of disabled prompts and templates."""
         owners: list[Completed] = [*self._prompts.everything(), *self._resources.templates.everything()]
         return any(owner.completions for owner in owners)
 
     def add_to_prompt(self, name: str, argument: str, endpoint: RegisteredFunction) -> None:
-        """Register what suggests values for an argument of a prompt. See ``Server.completion`` for what it raises."""
+        """Register the function for an argument of a prompt. Raises as ``Server.completion`` does."""
         prompt = self._prompts.find(name)
         if prompt is None:
             raise ValueError(f"there is no prompt {name!r} to complete: register it first")
         _add(prompt, f"prompt {name!r}", [known.name for known in prompt.description.arguments], argument, endpoint)
 
     def add_to_template(self, template: str, variable: str, endpoint: RegisteredFunction) -> None:
-        """Register what suggests values for a variable of a template. See ``Server.completion`` for what it raises."""
+        """Register the function for a variable of a template. Raises as ``Server.completion`` does."""
         entry = self._resources.templates.find(template)
         if entry is None:
             raise ValueError(f"there is no resource template {template!r} to complete: register it first")
         _add(entry, f"resource template {template!r}", entry.template.variables, variable, endpoint)
 
     def complete(self, scope: HandlerScope, request: CompleteRequest) -> Any:
-        """Serve ``completion/complete``. Nothing is suggested for an argument that nobody registered anything for.
+        """Serve ``completion/complete``. An argument without a function has no suggestions.
 
-        A prompt, template or resource that there is not is an error (COMP-05).
+        Raises RequestError if the prompt, template or resource does not exist (COMP-05).
         """
         endpoint = self._completed(request).get(request.argument.name)
         if endpoint is None:
@@ -113,7 +113,7 @@ def _add(owner: Completed, noun: str, known: Iterable[str], argument: str, endpo
 
 
 def _result(value: CompleteResult | Completion | Iterable[str], name: str) -> CompleteResult:
-    """Return the result for what a function returned: of a long list the best, and how many there are (COMP-04)."""
+    """Return the result for a function's suggestions: the first ones, and their number (COMP-04)."""
     if isinstance(value, types.CompleteResult):
         return attrs.evolve(value, completion=_cut(value.completion))
     if isinstance(value, types.Completion):

@@ -1,4 +1,4 @@
-"""What a function returns, as blocks of content."""
+"""Results of functions as content blocks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["block_of", "blocks_of", "json_text"]
 
 
 def blocks_of(value: Any) -> tuple[Any, ...]:
-    """Return the content for what a tool returned: blocks as they are, text as text, the rest as JSON.
+    """Return the content for a tool's result: blocks as they are, str as text, other values as JSON.
 
-    ``None`` is no content. The items of a list are blocks of their own if one of them is a block, or all are text.
-    ``TypeError`` for another part of the protocol, ``InvalidMessage`` for what has no form in JSON.
+    ``None`` is no content. A list becomes one block for each item if it contains a block, or only str. Raises TypeError
+    for other protocol objects, and InvalidMessage for values that JSON cannot express.
     """
     if value is None:
         return ()
@@ -36,12 +36,12 @@ def blocks_of(value: Any) -> tuple[Any, ...]:
 
 
 def block_of(value: Any) -> Any:
-    """Return the block for text, for the contents of a resource, and for a block itself; ``None`` for other data.
+    """Return the block for a str, for resource contents, and for a block itself; ``None`` for other values.
 
-    ``TypeError`` for another part of the protocol, which no content holds.
+    Raises TypeError for other protocol objects, which cannot be content.
     """
     if isinstance(value, str):
-        return TextContent(str.__str__(value))  # the text of an enumeration's member, too
+        return TextContent(str.__str__(value))  # a plain str, if it is the member of an enumeration
     if isinstance(value, _BLOCKS):
         return value
     if isinstance(value, _CONTENTS):
@@ -52,7 +52,7 @@ def block_of(value: Any) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON. ``InvalidMessage`` names the place of what has no form in it."""
+    """Return a value as JSON. Raises InvalidMessage with the place of a value that JSON cannot express."""
     return json.dumps(to_json(value)).decode()
 
 

@@ -1,4 +1,4 @@
-"""A function of the author's that serves requests: called here, in a thread, or as a coroutine."""
+"""A registered function: called in the loop's thread, in another thread, or as a coroutine."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ __all__ = ["RegisteredFunction"]
 
 
 class RegisteredFunction:
-    """One function, with what it takes.
+    """A function and its signature.
 
-    ``blocking`` runs a plain function in a thread. ``TypeError`` says what to do about what cannot serve a request: no
-    function, one that yields, one that cannot be called with named values, an async one that claims to block.
+    ``blocking`` runs a plain function in a thread; ``context`` is the class whose parameter is filled in. Raises
+    TypeError, with advice, if the function is a generator, cannot be called with named values, or is async and
+    ``blocking``.
     """
 
     __slots__ = ("_blocking", "binder", "function")
@@ -36,14 +37,14 @@ class RegisteredFunction:
 
     @property
     def name(self) -> str:
-        """The function's name. ``TypeError`` where it has none of its own."""
+        """The function's name. Raises TypeError if it has none."""
         name = getattr(self.function, "__name__", None)
         if not isinstance(name, str) or name == "<lambda>":
             raise TypeError(f"{self.function!r:.100} has no name of its own: give name=")
         return name
 
     def call(self, scope: HandlerScope, keywords: dict[str, Any]) -> Any:
-        """Call with what ``binder.bind`` or ``bind_text`` gave. Returns what it returns, or an awaitable of that."""
+        """Call the function with bound arguments. Returns its result, or an awaitable of it."""
         if self.binder.context_parameter is not None:
             keywords[self.binder.context_parameter] = scope.driving.for_thread() if self._blocking else scope
         if self._blocking:

@@ -1,4 +1,4 @@
-"""Relative paths that came from somebody else, taken apart so that they cannot lead astray (RES-10)."""
+"""Relative paths from untrusted sources, checked segment by segment (RES-10)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ __all__ = ["PathClimbs", "UnsafePath", "path_segments"]
 
 
 class UnsafePath(ValueError):
-    """A path is no plain relative path."""
+    """The path is not a plain relative path."""
 
 
 class PathClimbs(UnsafePath):
-    """A path leads upwards."""
+    """The path contains ``..``."""
 
 
 def path_segments(path: str, *, windows: bool = False) -> tuple[str, ...]:
-    """Return the names in a decoded relative path, with ``/`` between them; a last ``/`` makes no difference.
+    """Return the names in a decoded relative path, separated by ``/``; a trailing ``/`` is ignored.
 
-    None of them is empty, ``.`` or ``..``, none has a backslash or a control character in it, and with ``windows``
-    none means something else there: a drive, a stream, a device, or a file by its short name (``GIT~1``). What they
-    name may still be a symbolic link.
-    ``PathClimbs`` for one with ``..``, ``UnsafePath`` for others that are not like this. Decode once, before.
+    No name is empty, ``.`` or ``..``, or contains a backslash or a control character. With ``windows``, names with a
+    special meaning are refused too: drives, streams, devices, and short names (``GIT~1``). The path may still lead
+    through symbolic links. Decode percent-encoding once, before.
+
+    Raises PathClimbs for ``..``, and UnsafePath for other unsafe paths.
     """
     segments = tuple(path.removesuffix("/").split("/")) if path else ()
     if ".." in segments or ".." in path.replace("\\", "/").split("/"):

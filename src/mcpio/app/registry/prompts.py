@@ -1,4 +1,4 @@
-"""Prompts: messages that a server prepares for the user to start from."""
+"""Prompts: prepared messages for the user to start from."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["FunctionPrompt", "Prompts", "prompt_arguments"]
 
 
 class FunctionPrompt:
-    """A prompt, and the function that fills it in."""
+    """A prompt and its function."""
 
     __slots__ = ("completions", "description", "enabled", "endpoint")
 
     endpoint: RegisteredFunction
     """The function."""
     description: Prompt
-    """What clients see."""
+    """The description that clients get."""
     completions: dict[str, RegisteredFunction]
-    """What suggests values, by argument."""
+    """The functions that suggest values, by argument."""
     enabled: bool
     """Whether it is offered at the moment. Change it by ``server.prompts.enable`` and ``disable``."""
 
@@ -48,7 +48,7 @@ class Prompts(Registry[FunctionPrompt]):
         super().__init__("prompt", changed)
 
     def get(self, scope: HandlerScope, request: GetPromptRequest) -> Any:
-        """Serve ``prompts/get``. Unknown prompts and bad arguments are errors of the protocol (PROM-05)."""
+        """Serve ``prompts/get``. Unknown prompts and invalid arguments are protocol errors (PROM-05)."""
         prompt = self.find(request.name)
         if prompt is None:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {request.name:.100}")
@@ -61,7 +61,7 @@ class Prompts(Registry[FunctionPrompt]):
 
 
 def prompt_arguments(endpoint: RegisteredFunction) -> tuple[PromptArgument, ...]:
-    """Return what a prompt's function takes, as clients see it (PROM-02)."""
+    """Return the arguments of a prompt's function as clients see them (PROM-02)."""
     return tuple(
         types.PromptArgument(parameter.name, parameter.description, parameter.required)
         for parameter in endpoint.binder.parameters
@@ -76,7 +76,7 @@ def _result(value: Any, prompt: Prompt) -> GetPromptResult:
 
 
 def _message(item: Any, prompt: Prompt) -> PromptMessage:
-    """Return a message as it is; text or a content block as the user's."""
+    """Return a message as it is; text or a content block as a message of the user."""
     if isinstance(item, types.PromptMessage):
         message = item
     else:

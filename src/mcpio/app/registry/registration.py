@@ -1,4 +1,4 @@
-"""How a function becomes a tool, a resource or a prompt: what it says about itself, and what its author adds."""
+"""Registration: how a function becomes a tool, a resource or a prompt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypedDict, TypeVar, get_args
 
-from mcpio import types  # the types of a feature are loaded when there is one of it
+from mcpio import types  # the types of a feature are loaded when it is used
 from mcpio._checks import check_options
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.prompts import FunctionPrompt, prompt_arguments
@@ -40,61 +40,61 @@ P = TypeVar("P", bound=Payload)
 
 
 class RegistrationOptions(TypedDict, total=False):
-    """What may be said about everything that a server offers. ``None`` is the same as nothing said."""
+    """The options of everything that a server offers. ``None`` is the same as not given."""
 
     name: str | None
-    """Its name for the protocol, if not the function's."""
+    """The protocol's name for it; by default the function's name."""
     title: str | None
     """Its name for people."""
     description: str | None
-    """What clients read about it, if not the function's docstring up to the first section."""
+    """The description for clients; by default the function's docstring before its first section."""
     icons: tuple[Icon, ...] | None
     """Pictures of it."""
     meta: Mapping[str, Any] | None
     """Its ``_meta``."""
     blocking: bool
-    """Run the function, a plain one, in a thread. Otherwise it runs in the event loop, and must be quick."""
+    """Run the plain function in a thread. Otherwise it runs in the event loop's thread, and must be quick."""
 
 
 class ToolOptions(RegistrationOptions, total=False):
-    """What ``Server.tool`` takes."""
+    """The options of ``Server.tool``."""
 
     annotations: ToolAnnotations | None
-    """Hints on what the tool does."""
+    """Hints about the tool's effects."""
     input_schema: Mapping[str, Any] | None
-    """Replaces what the parameters' annotations say. Arguments are checked against both."""
+    """Replaces the schema of the parameters' annotations. Arguments are checked against both."""
     output_schema: Mapping[str, Any] | None
-    """Replaces what the result's annotation says. Results are checked against it."""
+    """Replaces the schema of the result's annotation. Results are checked against it."""
     structured: bool
-    """Whether the result is structured content too, where its annotation says what it is: so it is by default."""
+    """Whether an annotated result is sent as structured content too. True by default."""
     task_support: TaskSupport | None
-    """Whether a call may (``"optional"``) or must (``"required"``) be a task; by default it must not be."""
+    """Whether a call may (``"optional"``) or must (``"required"``) run as a task; by default it must not."""
     resume: bool
-    """Call the function again, with the same arguments, for a task that was cut off, as by the end of the process:
-    ``Context.task.is_resumed`` tells. Otherwise the task fails."""
+    """Whether a task that was interrupted, as by the end of the process, calls the function again with the same
+    arguments: see ``Context.task.is_resumed``. Otherwise the task fails."""
     immediate_response: str | None
-    """What the model may be told when a task has begun."""
+    """A text for the model when a task has begun."""
 
 
 class ResourceOptions(RegistrationOptions, total=False):
-    """What ``Server.resource`` takes."""
+    """The options of ``Server.resource``."""
 
     mime_type: str | None
-    """The MIME type of what the function returns; for a template, of everything that it gives."""
+    """The MIME type of the contents; for a template, of all that it gives."""
     size: int | None
-    """The size in bytes, of a resource at one URI."""
+    """The size in bytes of a resource at one URI."""
     annotations: Annotations | None
-    """For whom it is, and how important."""
+    """The audience and the priority."""
 
 
 class PromptOptions(RegistrationOptions, total=False):
-    """What ``Server.prompt`` takes."""
+    """The options of ``Server.prompt``."""
 
 
 def make_tool(function: Any, options: ToolOptions, *, context: type, level: int) -> FunctionTool:
-    """Return the tool of a function. ``level`` is the ``stacklevel`` of warnings: where the author is.
+    """Return the tool of a function. ``level`` is the ``stacklevel`` of warnings, for the author's line.
 
-    ``TypeError`` and ``ValueError`` say what to do about what cannot be a tool.
+    Raises TypeError or ValueError, with advice, if the function cannot be a tool.
     """
     endpoint = _endpoint(function, options, ToolOptions, context)
     binder = endpoint.binder
@@ -133,14 +133,14 @@ def make_tool(function: Any, options: ToolOptions, *, context: type, level: int)
 
 
 def make_resource(uri: str, function: Any, options: ResourceOptions, *, context: type) -> FunctionResource:
-    """Return the resource of a function. ``TypeError`` says what to do about what cannot be one."""
+    """Return the resource of a function. Raises TypeError, with advice, if it cannot be one."""
     endpoint = _resource_endpoint(function, options, (), context)
     shown = types.Resource(uri, size=options.get("size"), **_resource_members(endpoint, options))
     return FunctionResource(endpoint, _sayable(shown, options))
 
 
 def make_template(template: UriTemplate, function: Any, options: ResourceOptions, *, context: type) -> FunctionTemplate:
-    """Return the resource template of a function. ``TypeError`` says what to do about what cannot be one."""
+    """Return the resource template of a function. Raises TypeError, with advice, if it cannot be one."""
     if options.get("size") is not None:
         raise TypeError(f"{template.template}: a template has no size=; what it gives has sizes of its own")
     endpoint = _resource_endpoint(function, options, template.variables, context)
@@ -149,7 +149,7 @@ def make_template(template: UriTemplate, function: Any, options: ResourceOptions
 
 
 def make_prompt(function: Any, options: PromptOptions, *, context: type) -> FunctionPrompt:
-    """Return the prompt of a function. ``TypeError`` says what to do about what cannot be one."""
+    """Return the prompt of a function. Raises TypeError, with advice, if it cannot be one."""
     endpoint = _endpoint(function, options, PromptOptions, context)
     shown = types.Prompt(
         options.get("name") or endpoint.name,
@@ -163,7 +163,7 @@ def make_prompt(function: Any, options: PromptOptions, *, context: type) -> Func
 
 
 def checked_uri(uri: Any) -> UriTemplate:
-    """Return a URI as the template that matches it. ``ValueError`` for what is none, or cannot be told apart."""
+    """Return a URI as the template that matches it. Raises ValueError if it is invalid or ambiguous."""
     if not isinstance(uri, str):
         raise TypeError(f'give the URI: @server.resource("scheme://{{variable}}"), not {uri!r:.100}')
     if not _SCHEME.match(uri):
@@ -185,7 +185,7 @@ def _endpoint(function: Any, options: RegistrationOptions, known: type, context:
 def _resource_endpoint(
     function: Any, options: ResourceOptions, variables: tuple[str, ...], context: type
 ) -> RegisteredFunction:
-    """Return the endpoint of a resource, whose parameters are just the variables of its URI."""
+    """Return the function of a resource. Its parameters must be the variables of the URI."""
     endpoint = _endpoint(function, options, ResourceOptions, context)
     name, parameters = endpoint.binder.name, endpoint.binder.parameters
     for parameter in parameters:
@@ -225,7 +225,7 @@ def _execution(options: ToolOptions) -> ToolExecution | None:
 
 
 def _sayable(shown: P, options: Mapping[str, Any]) -> P:
-    """Return a description; ``ValueError`` for one that would spoil the whole list whenever a client asks for it."""
+    """Return a description. Raises ValueError if it cannot be encoded, which would break the whole list later."""
     if options.get("icons") or options.get("annotations"):
         from mcpio.codec import codec
 
@@ -242,7 +242,7 @@ def _meta(options: RegistrationOptions) -> dict[str, Any]:
 
 
 def _check_fit(schema: Mapping[str, Any], binder: Binder) -> None:
-    """Raise ``TypeError`` for a schema of arguments that the function cannot take, or without those it needs."""
+    """Raise TypeError for a schema with properties that the function does not take, or without required ones."""
     described = schema.get("properties")
     if not isinstance(described, Mapping):
         return

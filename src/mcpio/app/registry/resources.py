@@ -1,4 +1,4 @@
-"""Resources: what a server lets the client read, one by one or by a template of their URIs."""
+"""Resources: contents that clients read, at one URI or at all URIs that match a template."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["FunctionResource", "FunctionTemplate", "Resources", "not_found"]
 
 
 class FunctionResource:
-    """A resource at one URI, and the function that reads it."""
+    """A resource at one URI, and its function."""
 
     __slots__ = ("description", "enabled", "endpoint")
 
     endpoint: RegisteredFunction
     """The function."""
     description: Resource
-    """What clients see."""
+    """The description that clients get."""
     enabled: bool
     """Whether it is offered at the moment. Change it by ``server.resources.static.enable`` and ``disable``."""
 
@@ -43,18 +43,18 @@ class FunctionResource:
 
 
 class FunctionTemplate:
-    """Resources at every URI that fits a template, and the function that reads them."""
+    """The resources at all URIs that match a template, and their function."""
 
     __slots__ = ("completions", "description", "enabled", "endpoint", "template")
 
     endpoint: RegisteredFunction
     """The function."""
     description: ResourceTemplate
-    """What clients see."""
+    """The description that clients get."""
     template: UriTemplate
-    """What a URI is compared with."""
+    """The template that URIs are matched with."""
     completions: dict[str, RegisteredFunction]
-    """What suggests values, by variable."""
+    """The functions that suggest values, by variable."""
     enabled: bool
     """Whether it is offered at the moment. Change it by ``server.resources.templates.enable`` and ``disable``."""
 
@@ -67,12 +67,12 @@ class FunctionTemplate:
 
 
 class Resources:
-    """The resources of a server, and its templates."""
+    """The resources of a server, and its resource templates."""
 
     static: Registry[FunctionResource]
-    """The resources at one URI each, by that."""
+    """The resources, by URI."""
     templates: Registry[FunctionTemplate]
-    """The templates, by the text of the template."""
+    """The templates, by their text."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.static = Registry("resource", changed)
@@ -82,10 +82,10 @@ class Resources:
         return len(self.static) + len(self.templates)
 
     def find(self, uri: str) -> tuple[FunctionResource | FunctionTemplate, Mapping[str, str | list[str]]] | None:
-        """Return what reads a URI, and the values of the template's variables, or ``None``.
+        """Return the entry that reads a URI, and the values of the template's variables; ``None`` without one.
 
-        A resource of just that URI comes first, then the template that fits and was registered first. URIs are
-        compared as they are written (RES-12). Nothing reads a ``file:`` URI that climbs by ``..`` (RES-10).
+        A resource at exactly that URI comes first, then the matching template that was registered first. URIs are
+        compared as they are written (RES-12). A ``file:`` URI with ``..`` is not read (RES-10).
         """
         resource = self.static.find(uri)
         if resource is not None:
@@ -120,14 +120,14 @@ class Resources:
 
 
 def not_found(scope: HandlerScope, uri: str) -> RequestError:
-    """Return the error for a URI that nobody serves, in the peer's revision (RES-05)."""
+    """Return the error for an unknown URI, in the peer's revision (RES-05)."""
     modern = scope.peer.revision >= REV_2026_07_28
     code = ErrorCode.INVALID_PARAMS if modern else ErrorCode.RESOURCE_NOT_FOUND
     return RequestError(code, f"Resource not found: {uri:.200}", {"uri": uri})
 
 
 def _climbs(uri: str) -> bool:
-    """Tell whether a ``file:`` URI has a part ``..``, however it is written."""
+    """Whether a ``file:`` URI contains ``..``, in any encoding."""
     scheme, _, path = uri.partition(":")
     return scheme.lower() == "file" and ".." in unquote(path).replace("\\", "/").split("/")
 
@@ -144,7 +144,7 @@ def _are_contents(items: list[Any] | tuple[Any, ...]) -> bool:
 
 
 def _contents(value: Any, uri: str, mime_type: str | None) -> TextResourceContents | BlobResourceContents:
-    """Return contents as they are, text and bytes as contents of the URI, and anything else as JSON."""
+    """Return contents as they are, str and bytes as contents of the URI, and other values as JSON."""
     if isinstance(value, TextResourceContents | BlobResourceContents):
         return value
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What a tool returns: which results are structured, the schema of those, and their values on the way out."""
+"""Results of tools: which are structured, their schema, and their conversion to JSON."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["ResultEncoder", "result_encoder"]
 
 
 class ResultEncoder:
-    """Says results of one type. ``output_schema`` is ``None`` for a type whose results are not structured.
+    """Converts results of one type. ``output_schema`` is ``None`` if they are not structured.
 
-    An object is its own structured content (TOOL-06); ``is_wrapped`` says that any other value is sent as the only
+    An object is its own structured content (TOOL-06); ``is_wrapped`` says that another value is sent as the only
     member, ``result``, of one.
     """
 
@@ -34,10 +34,10 @@ class ResultEncoder:
         self._convert = convert
 
     def encode(self, value: Any) -> dict[str, Any] | None:
-        """Return the structured content for what a tool returned; ``None`` where results are not structured.
+        """Return the structured content for a result; ``None`` if results are not structured.
 
-        The value is checked against its type, and so against the schema (TOOL-13): `InvalidMessage` names the place,
-        its path starting with ``result``.
+        The value is checked against its type, and so against the schema (TOOL-13). Raises InvalidMessage with the
+        place; its path starts with ``result``.
         """
         if self.output_schema is None:
             return None
@@ -54,20 +54,20 @@ class ResultEncoder:
 def result_encoder(
     annotation: Any, *, where: str = "the result", namespace: Mapping[str, Any] | None = None
 ) -> ResultEncoder:
-    """Return how results of a type are said.
+    """Return the encoder for results of a type.
 
-    Text, content blocks and the protocol's own results, ``None``, and what has no annotation are not structured. Any
-    other type has a schema; ``TypeError`` says ``where`` a type stands that has no form in JSON.
+    Text, content blocks, the protocol's own results, ``None`` and unannotated results are not structured. Any other
+    type has a schema. Raises TypeError, with ``where``, if JSON cannot express the type.
     """
     if _is_unstructured(annotation):
         return ResultEncoder(None, plain, is_wrapped=False)
-    planner = SchemaBuilder(where, output=True, namespace=namespace)
-    plan = planner.plan(annotation)
-    schema = planner.complete(plan.schema)
+    builder = SchemaBuilder(where, output=True, namespace=namespace)
+    converter = builder.converter(annotation)
+    schema = builder.complete(converter.schema)
     if schema.get("type") == "object":
-        return ResultEncoder(schema, plan.convert, is_wrapped=False)
-    wrapped = {"type": "object", "properties": {_WRAPPER: plan.schema}, "required": [_WRAPPER]}
-    return ResultEncoder(planner.complete(wrapped), plan.convert, is_wrapped=True)
+        return ResultEncoder(schema, converter.convert, is_wrapped=False)
+    wrapped = {"type": "object", "properties": {_WRAPPER: converter.schema}, "required": [_WRAPPER]}
+    return ResultEncoder(builder.complete(wrapped), converter.convert, is_wrapped=True)
 
 
 _WRAPPER: Final = "result"
@@ -76,7 +76,7 @@ _LISTS: Final = (list, tuple, collections.abc.Sequence, collections.abc.Iterable
 
 
 def _is_unstructured(annotation: Any) -> bool:
-    """Tell whether a result is meant to be read: text, content, or anything at all; a list of text is data."""
+    """Whether a result is meant for reading: text, content, or anything. A list of text is data."""
     parts = list(_parts(annotation, in_list=False))
     items = [part for part, in_list in parts if in_list]
     return all(part in _TEXT or is_payload(part) for part, _ in parts) and (
@@ -85,7 +85,7 @@ def _is_unstructured(annotation: Any) -> bool:
 
 
 def _parts(annotation: Any, *, in_list: bool) -> Iterator[tuple[Any, bool]]:
-    """Yield the types that a type allows, looking into unions and lists, and whether each is in a list."""
+    """Yield the types in unions and lists, and whether each is in a list."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         yield from _parts(annotation.__origin__, in_list=in_list)

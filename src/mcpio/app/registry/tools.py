@@ -1,4 +1,4 @@
-"""Tools: functions that a server offers to the model."""
+"""Tools: functions for the model to call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["FunctionTool", "Tools"]
 
 
 class FunctionTool:
-    """A tool, and the function behind it."""
+    """A tool and its function."""
 
     __slots__ = (
         "_accepts",
@@ -39,13 +39,13 @@ class FunctionTool:
     endpoint: RegisteredFunction
     """The function."""
     description: Tool
-    """What clients see."""
+    """The description that clients get."""
     enabled: bool
     """Whether it is offered at the moment. Change it by ``server.tools.enable`` and ``disable``."""
     resumes: bool
-    """Whether a task of it that was cut off begins anew."""
+    """Whether an interrupted task of it runs again."""
     immediate_response: str | None
-    """What the model may be told when a task of it has begun."""
+    """A text for the model when a task has begun."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class FunctionTool:
         resumes: bool = False,
         immediate_response: str | None = None,
     ) -> None:
-        """Offer it. ``accepts`` and ``gives`` check arguments and structured results against hand-written schemas."""
+        """Check arguments by ``accepts`` and structured results by ``gives``: hand-written schemas."""
         self.endpoint = endpoint
         self.description = description
         self.enabled = True
@@ -69,16 +69,16 @@ class FunctionTool:
         self._gives = gives
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keywords for the function.
+        """Return the keyword arguments for the function.
 
-        ``InvalidMessage`` for arguments that do not fit; ``SchemaError`` for those that cannot be checked.
+        Raises InvalidMessage if the arguments do not fit, and SchemaError if they cannot be checked.
         """
         if self._accepts is not None:
             self._accepts(arguments)
         return self.endpoint.binder.bind(arguments)
 
     def result(self, value: Any) -> CallToolResult:
-        """Return the result for what the function returned. ``InvalidMessage`` when that breaks the tool's schema."""
+        """Return the result for the function's value. Raises InvalidMessage if it breaks the tool's schema."""
         if isinstance(value, CallToolResult):
             self._check(value)
             return value
@@ -91,11 +91,11 @@ class FunctionTool:
             structured = to_json(value)
             self._gives(structured)
             given = ("structured_content",)
-        # Clients that know no structured content read the same in a text block (TOOL-15).
+        # Clients without structured content read the same JSON in a text block (TOOL-15).
         return CallToolResult((TextContent(json.dumps(structured).decode()),), structured, given=given)
 
     def _check(self, result: CallToolResult) -> None:
-        """Check a result that the function made by itself: what a schema was promised for is there (TOOL-13)."""
+        """Check a result that the function made itself: a declared schema must be fulfilled (TOOL-13)."""
         if result.is_error or self.description.output_schema is None:
             return
         if not result.has_structured_content:
@@ -113,11 +113,11 @@ class Tools(Registry[FunctionTool]):
 
     @property
     def masks_errors(self) -> bool:
-        """Whether the texts of exceptions are kept from clients."""
+        """Whether the texts of exceptions are hidden from clients."""
         return self._mask_errors
 
     def call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
-        """Serve ``tools/call``. A failure of the tool's own is a result that says so, for the model (TOOL-10)."""
+        """Serve ``tools/call``. A failure of the tool itself is a result, for the model (TOOL-10)."""
         tool = self.find(request.name)
         if tool is None:
             raise RequestError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {request.name:.100}")
@@ -127,7 +127,7 @@ class Tools(Registry[FunctionTool]):
             # The model can correct itself (TOOL-11).
             return _failed(f"Invalid value in {request.name}: {error}")
         except SchemaError as error:
-            # The fault may be the schema's as well: the author learns of it too.
+            # The schema may be at fault as well, so its author is told too.
             scope.driving.report(f"the arguments for {request.name} could not be checked: {error}", None)
             return _failed(f"Invalid value in {request.name}: arguments: {error}")
         try:
@@ -145,7 +145,7 @@ class Tools(Registry[FunctionTool]):
             return self._failure(scope, tool, error)
 
     def _failure(self, scope: HandlerScope, tool: FunctionTool, error: Exception) -> CallToolResult:
-        """Return the result that tells the model of a failure; raise what is an error of the protocol."""
+        """Return the result that tells the model of a failure, or raise a protocol error."""
         found = alone(error)
         if said_by_author(found) is not None and not scope.driving.is_from_peer(found):
             raise found

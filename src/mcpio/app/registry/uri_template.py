@@ -1,6 +1,6 @@
-"""URI templates (RFC 6570, all four levels): expansion, and the way back from a URI to the values in it.
+"""URI templates (RFC 6570, all four levels): expansion, and matching of URIs.
 
-The way back is ours, as the RFC defines none. It takes time in proportion to the URI's length, whatever the template.
+The RFC does not define matching. Ours takes time in proportion to the URI's length, whatever the template.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any, Final
 __all__ = ["MAX_URI", "UriTemplate", "UriTemplateError"]
 
 MAX_URI: Final = 65_536
-"""The longest URI, in characters, that is compared with a template; a longer one fits none."""
+"""The longest URI, in characters, that is matched; longer ones match no template."""
 
 
 class UriTemplateError(ValueError):
-    """A text is no URI template, or no URI can be taken apart by it."""
+    """A text is not a URI template, or the template cannot be matched unambiguously."""
 
 
 class UriTemplate:
     """One template, such as ``notes://{id}``, ``file:///{+path}`` or ``search://{?q,lang}``.
 
-    `UriTemplateError` when the text is no template. ``variables`` are the names in it, in order.
+    ``variables`` are the names in it, in order. Raises UriTemplateError if the text is not a template.
     """
 
     __slots__ = ("_matcher", "_parts", "template", "variables")
@@ -38,26 +38,25 @@ class UriTemplate:
         return f"UriTemplate({self.template!r})"
 
     def expand(self, variables: Mapping[str, Any]) -> str:
-        """Return the URI for values: texts, numbers, booleans, lists of them, and mappings to them.
+        """Return the URI for values: str, numbers, bool, lists of them, and mappings to them.
 
-        What is missing, ``None``, or an empty list or mapping, is left out (RFC 6570, section 3.2.1).
-        `UriTemplateError` where a template cuts (``{name:3}``) what is no single value.
+        Missing values, ``None``, and empty lists and mappings are omitted (RFC 6570, section 3.2.1). Raises
+        UriTemplateError if a prefix (``{name:3}``) is applied to a list or a mapping.
         """
         return "".join(part if isinstance(part, str) else part.expanded(variables) for part in self._parts)
 
     def check_matching(self) -> None:
-        """Raise `UriTemplateError` when `match` cannot tell the template's values apart."""
+        """Raise UriTemplateError if ``match`` cannot tell the values of the template apart."""
         self._ready()
 
     def match(self, uri: str) -> dict[str, str | list[str]] | None:
-        """Return the values in a URI that the template fits, decoded, or ``None`` when it does not fit.
+        """Return the decoded values in a URI, or ``None`` if the template does not match.
 
-        The whole URI is compared, as it is written. ``{name}`` takes at least one character and none of ``/?#``;
-        ``{+name}`` takes at least one of any; where both sides of a text could take it, the earlier takes all it can.
-        An expression with a mark of its own (``{/name}``, ``{.name}``, ``{;name}``, ``{?name}``, ``{&name}``,
-        ``{#name}``) may be absent, and its names are then absent from the result. Parameters of ``{?a,b}`` may come
-        in any order. ``{name*}`` gives a list of texts, everything else one text. Decoded values may contain any
-        character, a slash included: what reads files by them checks them.
+        The whole URI is matched as it is written. ``{name}`` matches one or more characters other than ``/?#``;
+        ``{+name}`` one or more of any; the earlier of two expressions takes as much as possible. An expression with an
+        operator (``{/name}``, ``{.name}``, ``{;name}``, ``{?name}``, ``{&name}``, ``{#name}``) may be absent, and so
+        are its names in the result. Parameters of ``{?a,b}`` may come in any order. ``{name*}`` gives a list of str,
+        others one str. Decoded values may contain any character, ``/`` included: check them before using them as paths.
         """
         if len(uri) > MAX_URI:
             return None
@@ -69,11 +68,11 @@ class UriTemplate:
         return self._matcher
 
 
-# The parts of a template.
+# Parsing and expansion
 
 
 class _Operator:
-    """What the mark of an expression means (RFC 6570, appendix A): how its values are joined, named and encoded."""
+    """An operator (RFC 6570, appendix A): how values are joined, named and encoded."""
 
     __slots__ = ("empty", "first", "named", "reserved", "separator")
 
@@ -107,7 +106,7 @@ class _Variable:
 
 
 class _Expression:
-    """One pair of braces."""
+    """One expression in braces."""
 
     __slots__ = ("mark", "operator", "variables")
 
@@ -155,7 +154,7 @@ class _Expression:
         return _encoded(_NOT_RESERVED, text)
 
 
-# RFC 3986, sections 2.2 and 2.3; beside reserved characters, what is encoded already stays as it is.
+# RFC 3986, sections 2.2 and 2.3. With reserved characters allowed, percent-encoded ones are kept too.
 _NOT_UNRESERVED: Final = re.compile(r"[^A-Za-z0-9._~-]+")
 _NOT_RESERVED: Final = re.compile(r"(?:[^A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]|%(?![0-9A-Fa-f]{2}))+")
 
@@ -170,7 +169,7 @@ def _text(value: Any) -> str:
 
 _NAME: Final = re.compile(r"(?:\w|%[0-9A-Fa-f]{2})(?:\.?(?:\w|%[0-9A-Fa-f]{2}))*", re.ASCII)
 _LENGTH: Final = re.compile(r"[1-9][0-9]{0,3}")
-# RFC 6570, section 2.1, with the characters of other scripts allowed.
+# RFC 6570, section 2.1, with non-ASCII characters allowed.
 _NOT_LITERAL: Final = re.compile(r"[\x00-\x20\x7f\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
 
 
@@ -206,14 +205,13 @@ def _variable(template: str, text: str) -> _Variable:
     return _Variable(name, int(length) if colon else None, explode=explode)
 
 
-# The way back.
+# Matching
 
 
 class _Span:
-    """A piece of a URI that expressions take: where it may begin and end, and what is in it.
+    """The range of a URI that one or more expressions match.
 
-    ``marks`` are the characters it begins with, empty where it has none and is never absent; ``stops`` are those that
-    it cannot go beyond.
+    ``marks`` are the characters that it may begin with, empty if it has none and is never absent; ``stops`` end it.
     """
 
     __slots__ = ("marks", "operator", "stops", "variables")
@@ -226,7 +224,7 @@ class _Span:
         self.stops = {"+": "", "#": "", "?": "#", "&": "#", "/": "?#" if several else "/?#"}.get(expression.mark, "/?#")
 
     def values(self, text: str) -> dict[str, str | list[str]] | None:
-        """Return the decoded values in the text that the span took, ``None`` when they do not fit."""
+        """Return the decoded values in the matched text, or ``None`` if they do not fit."""
         if not text:
             return {}
         content = text[1:] if self.marks else text
@@ -256,12 +254,12 @@ class _Span:
             yield variables[0].name, content
             return
         for index, item in enumerate(content.split(self.operator.separator)):
-            # What is too much for all goes to the last, which only takes it when it is a list.
+            # Items beyond the variables belong to the last, which accepts them only as a list.
             yield variables[min(index, len(variables) - 1)].name, item
 
 
 class _Matcher:
-    """Finds which piece of a URI each expression takes."""
+    """Finds the range of each expression."""
 
     __slots__ = ("_pieces",)
 
@@ -279,7 +277,7 @@ class _Matcher:
             self._add(part)
 
     def match(self, uri: str) -> dict[str, str | list[str]] | None:
-        # Most URIs are of another template, and show it at once.
+        # Rejects most URIs of other templates at once.
         if self._pieces and isinstance(self._pieces[0], str) and not uri.startswith(self._pieces[0]):
             return None
         fits = self._fits(uri)
@@ -303,7 +301,7 @@ class _Matcher:
         last = self._pieces[-1] if self._pieces else None
         if isinstance(last, _Span):
             if expression.mark == "&" and last.marks in ("?", "&", "?&"):
-                # One query: its parameters may come in any order.
+                # ``{?a}{&b}`` is one query, whose parameters may come in any order.
                 last.variables |= {variable.name: variable for variable in expression.variables}
                 last.marks = "?&" if "?" in last.marks else "&"
                 return
@@ -312,9 +310,9 @@ class _Matcher:
         self._pieces.append(_Span(expression))
 
     def _fits(self, uri: str) -> list[bytearray]:
-        """Return for each piece, and for the end, the positions from which the rest of the template fits.
+        """Return for each piece, and for the end, the positions from which the rest of the template matches.
 
-        Worked out from the end, each piece in one sweep, so nothing is tried twice.
+        Computed from the end, in one sweep for each piece: there is no backtracking.
         """
         after = bytearray(len(uri) + 1)
         after[-1] = 1
@@ -338,11 +336,11 @@ def _sweep_span(span: _Span, uri: str, after: bytearray) -> bytearray:
     marks, stops = span.marks, span.stops
     size = len(uri)
     here = bytearray(size + 1)
-    # The nearest positions, at or behind the one in hand, where the rest fits and where the span has to stop.
+    # The nearest position at or after the current one where the rest matches, and where the range has to stop.
     fitting = size + 1
     stopping = size
     for position in range(size, -1, -1):
-        # What the span holds begins behind the mark, and one character at least where there is none.
+        # A range begins after its mark; without one it has at least one character.
         starts = position < size and (uri[position] in marks if marks else uri[position] not in stops)
         if starts and fitting <= stopping:
             here[position] = 1
@@ -356,7 +354,7 @@ def _sweep_span(span: _Span, uri: str, after: bytearray) -> bytearray:
 
 
 def _end_of(span: _Span, uri: str, start: int, after: bytearray) -> int:
-    """Return the last position where a span that begins here can end so that the rest fits."""
+    """Return the last possible end of a range that begins here."""
     if span.marks and (start == len(uri) or uri[start] not in span.marks):
         return start
     found = [uri.find(stop, start + 1) for stop in span.stops]
@@ -366,7 +364,7 @@ def _end_of(span: _Span, uri: str, start: int, after: bytearray) -> int:
 
 
 def _decoded(text: str) -> str | None:
-    """Return a text with its percent-encoding undone, ``None`` where that is no UTF-8."""
+    """Return a text percent-decoded, or ``None`` if that is not UTF-8."""
     if "%" not in text:
         return text
     if _BROKEN.search(text):

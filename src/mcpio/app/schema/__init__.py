@@ -1,1 +1,1 @@
-"""Values of annotated types: their JSON Schemas, the way in from JSON and out to it, and what does not fit."""
+"""Annotated types: their JSON Schemas, and the conversion and validation of their values."""

@@ -1,6 +1,6 @@
-"""From Python annotations to JSON Schema (2020-12) and to the conversion of values, in one pass (SCHEMA-01, SCHEMA-09).
+"""From Python annotations to JSON Schema (2020-12) and to the conversion of values (SCHEMA-01, SCHEMA-09).
 
-The schema of a type and the code that checks its values are made together, so that what a schema allows is what is
+The schema of a type and the code that checks its values are made together, so that exactly what the schema allows is
 accepted. The same annotation gives the same schema in every process.
 """
 
@@ -52,18 +52,18 @@ _ADVICE: Final = (
 def json_schema(annotation: Any, *, output: bool = False) -> dict[str, Any]:
     """Return the JSON Schema of a type.
 
-    ``output`` asks for what is written instead of what is read; they differ for models of other libraries and for
-    members that a class computes itself. ``TypeError`` for a type that has no form in JSON.
+    ``output`` selects the schema of written instead of read values; they differ for models of other libraries and for
+    members that a class computes. Raises TypeError if the type cannot be expressed in JSON.
     """
-    planner = SchemaBuilder("the type", output=output)
-    return planner.complete(planner.plan(annotation).schema)
+    builder = SchemaBuilder("the type", output=output)
+    return builder.complete(builder.converter(annotation).schema)
 
 
 class SchemaBuilder:
-    """Makes plans for annotations, and collects the definitions that their schemas refer to.
+    """Makes converters for annotations, and collects the definitions that their schemas refer to.
 
-    ``where`` names the place in errors, such as ``search(), parameter 'limit'``; it may be changed between plans.
-    ``namespace`` adds names for annotations that are text inside classes.
+    ``where`` is the place for error messages, such as ``search(), parameter 'limit'``; it may be changed between
+    annotations. ``namespace`` adds names for annotations that are strings.
     """
 
     def __init__(self, where: str, *, output: bool = False, namespace: Mapping[str, Any] | None = None) -> None:
@@ -71,13 +71,13 @@ class SchemaBuilder:
         self.output = output
         self.namespace: Mapping[str, Any] | dict[str, Any] = namespace or {}
         self._definitions: dict[str, dict[str, Any]] = {}
-        # As they were before references in them were renamed: the same model may come with two others.
+        # Definitions of other libraries before references in them were renamed, to recognize one that comes twice.
         self._foreign_definitions: dict[str, dict[str, Any]] = {}
         self._named: dict[Any, Converter] = {}
         self._variables: dict[Any, Any] = {}
 
-    def plan(self, annotation: Any) -> Converter:
-        """Return the plan for an annotation. ``TypeError`` names the place and says what to do."""
+    def converter(self, annotation: Any) -> Converter:
+        """Return the converter for an annotation. Raises TypeError with the place and advice."""
         annotation = self._substituted(annotation)
         origin = typing.get_origin(annotation)
         if annotation is Any or annotation is object or annotation is inspect.Parameter.empty:
@@ -95,22 +95,22 @@ class SchemaBuilder:
     def members(
         self, fields: Iterable[Field], *, noun: str = "member", extra: Any = NO_DEFAULT
     ) -> tuple[dict[str, Any], ObjectConverter]:
-        """Return the schema of an object with these members, and their plans.
+        """Return the schema of an object with these members, and its converter.
 
         ``extra`` is the annotation of all other members; without it there may be none.
         """
         place = self.where
         properties: dict[str, Any] = {}
-        plans: dict[str, Converter] = {}
+        converters: dict[str, Converter] = {}
         required = []
         for field in fields:
             self.where = f"{place}, {noun} {field.name!r}"
-            plan = plans[field.name] = self.plan(field.annotation)
-            properties[field.name] = self._member_schema(field, plan)
+            converter = converters[field.name] = self.converter(field.annotation)
+            properties[field.name] = self._member_schema(field, converter)
             if field.required:
                 required.append(field.name)
         self.where = place
-        others = None if extra is NO_DEFAULT else self.plan(extra)
+        others = None if extra is NO_DEFAULT else self.converter(extra)
         schema: dict[str, Any] = {"type": "object"}
         if properties:
             schema["properties"] = properties
@@ -118,10 +118,10 @@ class SchemaBuilder:
             schema["required"] = required
         if others is None or others.schema:
             schema["additionalProperties"] = False if others is None else others.schema
-        return schema, ObjectConverter(plans, required, extra=others, noun=noun)
+        return schema, ObjectConverter(converters, required, extra=others, noun=noun)
 
     def complete(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return a schema that stands for itself: with all definitions it needs, and not itself a reference."""
+        """Return a self-contained schema: with the definitions that it needs, and not a reference itself."""
         found = dict(schema)
         if (reference := found.pop("$ref", None)) is not None:
             found = self._definitions[reference.removeprefix(_DEFINITIONS)] | found
@@ -134,32 +134,32 @@ class SchemaBuilder:
                     waiting.append(needed[name])
         if needed:
             found["$defs"] = {name: needed[name] for name in sorted(needed)}
-        # A copy, all the way down: the parts are shared, and whoever gets a schema may add to it.
+        # Parts are shared between schemas, so a caller that adds to its schema gets a deep copy.
         copied: dict[str, Any] = _renamed(found, {})
         return copied
 
     # One method for each kind of annotation.
 
     def _special(self, annotation: Any, origin: Any) -> Converter | None:
-        """Return the plan of what is no class nor made from one."""
+        """Return the converter of a special form of ``typing``, or ``None`` for a class."""
         if origin is typing.Annotated:
             return self._annotated(annotation)
         if hasattr(annotation, "__supertype__"):
-            return self.plan(annotation.__supertype__)
+            return self.converter(annotation.__supertype__)
         if type(origin or annotation).__name__ == "TypeAliasType":
             return self._alias(annotation, origin)
         if origin is typing.Union or origin is types.UnionType:
-            return self._union([self.plan(member) for member in annotation.__args__])
+            return self._union([self.converter(member) for member in annotation.__args__])
         if origin is typing.Literal:
             return self._choice(annotation, annotation.__args__)
         if origin is typing.Final:
-            return self.plan(annotation.__args__[0])
+            return self.converter(annotation.__args__[0])
         if isinstance(annotation, TypeVar):
             raise self._unsupported(annotation, "say which type it stands for, as in Page[int]")
         return None
 
     def _substituted(self, annotation: Any) -> Any:
-        """Return an annotation with the type variables of the class around it replaced by its arguments."""
+        """Replace the type variables in an annotation by the arguments of the generic class around it."""
         if isinstance(annotation, typing.TypeVar):
             return self._variables.get(annotation, annotation)
         parameters = getattr(annotation, "__parameters__", ())
@@ -173,19 +173,19 @@ class SchemaBuilder:
         return Converter("any value", {}, lambda value: value, as_is=_JSON, kinds=_JSON)
 
     def _annotated(self, annotation: Any) -> Converter:
-        plan = self.plan(annotation.__origin__)
+        converter = self.converter(annotation.__origin__)
         metadata = annotation.__metadata__
         try:
-            plan = self._constrained(plan, collect(metadata))
+            converter = self._constrained(converter, collect(metadata))
         except ValueError as error:
             raise TypeError(f"{self.where}: {error}") from error
         if (description := description_of(metadata)) is not None:
-            return plan.with_schema({**plan.schema, "description": description})
-        return plan
+            return converter.with_schema({**converter.schema, "description": description})
+        return converter
 
-    def _constrained(self, plan: Converter, limits: list[tuple[str, Any]]) -> Converter:
-        """Return a plan with constraints; those of a union go to the alternatives that they apply to."""
-        parts = plan.alternatives or (plan,)
+    def _constrained(self, converter: Converter, limits: list[tuple[str, Any]]) -> Converter:
+        """Return a converter with constraints. Those of a union go to the alternatives that they apply to."""
+        parts = converter.alternatives or (converter,)
         found = []
         unused = dict.fromkeys(name for name, _ in limits)
         for part in parts:
@@ -196,26 +196,26 @@ class SchemaBuilder:
                     unused.pop(name, None)
             found.append(constrained(part, rules, output=self.output) if rules else part)
         if unused:
-            raise ValueError(f"{', '.join(unused)} cannot constrain {plan.name}")
-        return self._union(found) if plan.alternatives else found[0]
+            raise ValueError(f"{', '.join(unused)} cannot constrain {converter.name}")
+        return self._union(found) if converter.alternatives else found[0]
 
     def _alias(self, annotation: Any, origin: Any) -> Converter:
-        """Return the plan of what an alias stands for; one that names itself becomes a definition."""
+        """Return the converter of a type alias. A recursive alias becomes a definition."""
         if (known := self._named.get(annotation)) is not None:
             return known
         alias = origin or annotation
         named = self._begin(annotation, alias.__name__)
         name = named.name
-        # Written as text it means the names of its module; the statement of Python 3.12 has no text.
+        # A string alias is evaluated in its module; the type statement of Python 3.12 has no strings.
         names = getattr(sys.modules.get(alias.__module__), "__dict__", {})
         meant = evaluate({"it": alias.__value__}, names, self.namespace)["it"]
-        plan = self._with_variables(annotation, origin, lambda: self.plan(meant))
-        self._definitions[name] = plan.schema
-        if name in self.complete(plan.schema).get("$defs", {}):
-            named.become(plan)
+        converter = self._with_variables(annotation, origin, lambda: self.converter(meant))
+        self._definitions[name] = converter.schema
+        if name in self.complete(converter.schema).get("$defs", {}):
+            named.become(converter)
             return named
         del self._named[annotation], self._definitions[name]
-        return plan
+        return converter
 
     def _union(self, members: list[Converter]) -> Converter:
         flat = [part for member in members for part in member.alternatives or (member,)]
@@ -263,8 +263,8 @@ class SchemaBuilder:
         schema = self._adopted(foreign.schema(annotation, output=self.output))
         step = write_foreign if self.output else read_foreign
         name = getattr(annotation, "__name__", None) or _readable(annotation)
-        plan = self._named[annotation] = Converter(name, schema, partial(step, foreign, annotation))
-        return plan
+        converter = self._named[annotation] = Converter(name, schema, partial(step, foreign, annotation))
+        return converter
 
     def _array(self, annotation: Any, origin: Any) -> Converter | None:
         kind = origin or annotation
@@ -278,14 +278,14 @@ class SchemaBuilder:
         if make in (set, frozenset):
             schema["uniqueItems"] = True
             make = all_different(make)
-        item = self.plan(arguments[0]) if arguments else self._anything()
+        item = self.converter(arguments[0]) if arguments else self._anything()
         if item.schema:
             schema["items"] = item.schema
         convert = from_any_array(array(item), ordered=False) if self.output else array(item, make)
         return Converter("an array", schema, convert, kinds=self._kinds(list), family="array")
 
     def _fixed(self, arguments: tuple[Any, ...]) -> Converter:
-        items = [self.plan(argument) for argument in arguments]
+        items = [self.converter(argument) for argument in arguments]
         schema: dict[str, Any] = {"type": "array", "maxItems": len(items)}
         if items:
             schema |= {"prefixItems": [item.schema for item in items], "minItems": len(items)}
@@ -296,10 +296,10 @@ class SchemaBuilder:
         if (origin or annotation) not in _OBJECTS:
             return None
         key_type, item_type = typing.get_args(annotation) or (str, Any)
-        key = self.plan(str if key_type is Any else key_type)
+        key = self.converter(str if key_type is Any else key_type)
         if key.schema.get("type") != "string":
             raise self._unsupported(annotation, "the names of members are strings, so write dict[str, ...]")
-        item = self.plan(item_type)
+        item = self.converter(item_type)
         schema: dict[str, Any] = {"type": "object"}
         if len(key.schema) > 1:
             schema["propertyNames"] = key.schema
@@ -342,8 +342,8 @@ class SchemaBuilder:
         if record is None:
             raise self._unsupported(annotation)
         name = _readable(annotation) if origin else kind.__name__
-        plan = self._begin(annotation, re.sub(r"\W+", "_", name).strip("_"))
-        plan.kinds = self._kinds(dict)
+        converter = self._begin(annotation, re.sub(r"\W+", "_", name).strip("_"))
+        converter.kinds = self._kinds(dict)
         place, self.where = self.where, f"{self.where}, {name}"
         fields = [field for field in record.fields if self.output or not field.computed]
         if not self.output and record.make is kind:
@@ -352,17 +352,19 @@ class SchemaBuilder:
         self.where = place
         if record.description:
             schema["description"] = record.description
-        self._definitions[plan.name] = schema
-        plan.tags = {name: each for name, each in members.plans.items() if each.schema.keys() & {"const", "enum"}}
+        self._definitions[converter.name] = schema
+        converter.tags = {
+            name: each for name, each in members.converters.items() if each.schema.keys() & {"const", "enum"}
+        }
         if self.output:
             attributes = [(field.name, field.attribute) for field in fields]
-            plan.convert = record_writer(members, attributes, None if record.make is dict else kind)
+            converter.convert = record_writer(members, attributes, None if record.make is dict else kind)
         else:
-            plan.convert = record_reader(members, record.make)
-        return plan
+            converter.convert = record_reader(members, record.make)
+        return converter
 
     def _check_constructor(self, kind: Any, names: set[str]) -> None:
-        """Raise ``TypeError`` unless a class can be made from its members and nothing else."""
+        """Raise TypeError if the constructor of a class needs more than the members."""
         parameters = inspect.signature(kind).parameters.values()
         open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters)
         takes = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
@@ -380,16 +382,16 @@ class SchemaBuilder:
         return None if self.output else frozenset([kind])
 
     def _begin(self, annotation: Any, name: str) -> Converter:
-        """Return a plan for something that may name itself, to be filled in; its name is its definition's."""
+        """Return a converter for a type that may contain itself, to be filled in later, under a free name."""
         free = self._free_name(name)
         self._definitions[free] = {}
 
         def later(value: Any) -> Any:
-            return plan.convert(value)
+            return converter.convert(value)
 
-        plan = Converter(free, {"$ref": _DEFINITIONS + free}, later)
-        self._named[annotation] = plan
-        return plan
+        converter = Converter(free, {"$ref": _DEFINITIONS + free}, later)
+        self._named[annotation] = converter
+        return converter
 
     def _free_name(self, name: str) -> str:
         free = name
@@ -400,7 +402,7 @@ class SchemaBuilder:
         return free
 
     def _with_variables(self, annotation: Any, origin: Any, make: Callable[[], T]) -> T:
-        """Call ``make`` with the type variables of a generic class or alias bound to the annotation's arguments."""
+        """Call ``make`` with the type variables of a generic class or alias bound to its arguments."""
         outer = self._variables
         parameters = getattr(origin, "__parameters__", ()) or getattr(origin, "__type_params__", ())
         self._variables = dict(zip(parameters, typing.get_args(annotation), strict=False))
@@ -409,20 +411,20 @@ class SchemaBuilder:
         finally:
             self._variables = outer
 
-    def _member_schema(self, field: Field, plan: Converter) -> dict[str, Any]:
-        schema = dict(plan.schema)
+    def _member_schema(self, field: Field, converter: Converter) -> dict[str, Any]:
+        schema = dict(converter.schema)
         if field.description:
             schema.setdefault("description", field.description)
         if field.default is not NO_DEFAULT and not self.output:
-            # A default that does not fit the type (``text: str = None``) is the function's business, not the caller's.
+            # A default that does not fit the type (``text: str = None``) concerns the function, not the caller.
             with suppress(Fault):
                 said = plain(field.default)
-                plan.convert(said)
+                converter.convert(said)
                 schema["default"] = said
         return schema
 
     def _adopted(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return somebody else's schema with its definitions among ours, renamed where a name is taken."""
+        """Return a schema of another library with its definitions merged into ours, renamed on conflicts."""
         theirs = dict(schema)
         definitions: dict[str, Any] = theirs.pop("$defs", {})
         names = {name: name for name in definitions}
@@ -464,7 +466,7 @@ _OBJECTS: Final = (dict, collections.abc.Mapping, collections.abc.MutableMapping
 
 
 def _is_bare_tuple(annotation: Any) -> bool:
-    # typing.Tuple alone looks like Tuple[()] to get_origin and get_args.
+    # typing.Tuple looks like Tuple[()] to get_origin and get_args.
     return annotation is tuple or annotation is typing.Tuple  # noqa: UP006 - the old name, as somebody else wrote it
 
 
@@ -488,7 +490,7 @@ def _references(schema: Any) -> Iterator[str]:
 
 
 def _renamed(schema: Any, moved: Mapping[str, str]) -> Any:
-    """Return a schema with references replaced, those in the mapping of a discriminator included."""
+    """Return a schema with references replaced, including those in the mapping of a discriminator."""
     if isinstance(schema, dict):
         return {name: _renamed(part, moved) for name, part in schema.items()}
     if isinstance(schema, list):

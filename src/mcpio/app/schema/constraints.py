@@ -1,4 +1,4 @@
-"""Constraints that stand in ``Annotated``: `Constraints` of our own, and the attributes that other libraries use."""
+"""Constraints in ``Annotated``: ``Constraints``, and objects of other libraries with the same attributes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["FORMATS", "Constraints", "check_format", "collect", "description_of"
 
 
 class Constraints:
-    """Limits for a value, to be written as ``Annotated[int, Constraints(ge=1, le=10)]``.
+    """Limits for a value: ``Annotated[int, Constraints(ge=1, le=10)]``.
 
-    ``ge``, ``gt``, ``le`` and ``lt`` bound numbers, dates and times; ``multiple_of`` is for numbers; ``min_length``
-    and ``max_length`` count the characters of a string, the bytes of a ``bytes``, the items of an array and the
-    members of an object; ``pattern`` is a regular expression that is searched for in a string, and ``format`` is
-    ``"email"`` or ``"uri"``. They become keywords of the JSON Schema and are checked before a handler sees the value.
-    ``ValueError`` for limits that make no sense, and for a pattern that can take more than linear time.
+    ``ge``, ``gt``, ``le`` and ``lt`` bound numbers, dates and times; ``multiple_of`` is for numbers; ``min_length`` and
+    ``max_length`` count the characters of a str, the bytes of ``bytes``, the items of an array and the members of an
+    object; ``pattern`` is a regular expression that is searched for in a str, and ``format`` is ``"email"`` or
+    ``"uri"``. They become keywords of the JSON Schema, and are checked before a handler sees the value.
 
-    Objects of other libraries with attributes of these names, such as those of ``annotated_types``, serve as well.
+    Objects of other libraries with attributes of these names, such as those of ``annotated_types``, work as well.
+    Raises ValueError for an invalid limit, and for a pattern that may take more than linear time.
     """
 
     __slots__ = ("format", "ge", "gt", "le", "lt", "max_length", "min_length", "multiple_of", "pattern")
@@ -57,15 +57,15 @@ class Constraints:
 
 
 def collect(metadata: Iterable[Any]) -> list[tuple[str, Any]]:
-    """Return the constraints in an annotation's metadata, as names and limits; what is none is left out (PEP 593).
+    """Return the constraints in an annotation's metadata, as (name, limit). Other metadata is ignored (PEP 593).
 
-    Groups (an ``Interval``, a pydantic ``Field``) are looked into. ``ValueError`` for limits that make no sense.
+    Groups (an ``Interval``, a pydantic ``Field``) are expanded. Raises ValueError for an invalid limit.
     """
     return [limit for item in metadata for member in _members(item) for limit in _limits_of(member)]
 
 
 def description_of(metadata: Iterable[Any]) -> str | None:
-    """Return the description in an annotation's metadata: a plain string, or what a documenting object says."""
+    """Return the description in an annotation's metadata: a str, or that of a documenting object."""
     for item in metadata:
         if isinstance(item, str):
             return item
@@ -77,7 +77,7 @@ def description_of(metadata: Iterable[Any]) -> str | None:
 
 
 class Rule:
-    """One constraint on one family of types: its keywords in a JSON Schema, and its check on the Python value."""
+    """One constraint on one family of types: its JSON Schema keywords, and its check of the Python value."""
 
     __slots__ = ("check", "keywords")
 
@@ -87,9 +87,9 @@ class Rule:
 
 
 def rule(name: str, limit: Any, family: Family | None, kind: type | None) -> Rule | None:
-    """Return the rule that a constraint means for a family, or ``None`` where it does not apply.
+    """Return the rule of a constraint for a family, or ``None`` if it does not apply.
 
-    ``kind`` is the type of a moment: a date is only compared with a date. ``ValueError`` when the limit does not fit.
+    ``kind`` is the type of a moment: a date is compared with dates only. Raises ValueError if the limit does not fit.
     """
     if family is None:
         return None
@@ -118,7 +118,7 @@ _NAMES: Final = (*_BOUNDS, "multiple_of", "min_length", "max_length", "pattern")
 
 
 def _members(item: Any) -> Iterator[Any]:
-    """Yield what bears constraints: the item itself, or the members of a group."""
+    """Yield the item, and the members of a group."""
     if isinstance(item, str | type):
         return
     group = getattr(item, "metadata", None)
@@ -133,7 +133,7 @@ def _limits_of(item: Any) -> Iterator[tuple[str, Any]]:
         limit = getattr(item, name, None)
         if limit is not None and not callable(limit):
             yield name, _sensible(name, limit)
-    # An attribute of this name means something else to many libraries.
+    # In other libraries an attribute of this name has other meanings.
     if isinstance(item, Constraints) and item.format is not None:
         yield "format", _sensible("format", item.format)
 
@@ -174,7 +174,7 @@ def _bound(name: str, limit: Any, moment: type | None) -> Rule:
     what = f"a value {words} {limit.isoformat() if moment else limit}"
 
     def check(value: Any) -> None:
-        # Written so that NaN, which compares with nothing, fails.
+        # Not the opposite comparison: NaN must fail, and every comparison with it is false.
         if not _COMPARE[name](value, limit):
             raise expected(what, value if moment is None else value.isoformat())
 
@@ -194,7 +194,7 @@ def _multiple_check(divisor: float) -> Callable[[Any], None]:
         if isinstance(value, int) and isinstance(divisor, int):
             fits = value % divisor == 0
         else:
-            # As the numbers are written: 0.3 is a multiple of 0.1, although the nearest doubles are not.
+            # Compared as decimal fractions: 0.3 is a multiple of 0.1, although the nearest doubles are not.
             from fractions import Fraction
 
             fits = Fraction(str(value)) % Fraction(str(divisor)) == 0
@@ -214,7 +214,7 @@ _COUNTED: Final[dict[Family, tuple[str, str]]] = {
 
 def _length(name: str, limit: int, family: Family) -> Rule:
     suffix, unit = _COUNTED[family]
-    # Base64 says three bytes in four characters.
+    # Base64 encodes three bytes as four characters.
     said = -(-limit // 3) * 4 if family == "bytes" else limit
     least = name == "min_length"
     words = "at least" if least else "at most"
@@ -235,7 +235,7 @@ def _pattern_check(matcher: Matcher) -> Callable[[Any], None]:
 
 
 def check_format(name: str, text: str) -> None:
-    """Return when a text is of a format; a `Fault` when it is not. Formats that are not known check nothing."""
+    """Check a text against a format. Raises Fault if it does not fit; unknown formats are ignored."""
     check = FORMATS.get(name)
     if check is not None:
         check(text)
@@ -253,7 +253,7 @@ def _by_pattern(what: str, pattern: str) -> Callable[[Any], None]:
 
 def _by_class(name: str) -> Callable[[Any], None]:
     def check(text: Any) -> None:
-        # What reads the annotation of the same class knows the format best.
+        # The scalar of the class defines the format.
         import datetime as dt
 
         from mcpio.app.schema.scalars import scalar_for
@@ -265,7 +265,7 @@ def _by_class(name: str) -> Callable[[Any], None]:
 
 
 FORMATS: Final[dict[str, Callable[[Any], None]]] = {
-    # Whether mail arrives is known when it has arrived; more than this would refuse addresses that work.
+    # Anything stricter would refuse addresses that work.
     "email": _by_pattern("an e-mail address", r"[^@\s]+@[^@\s]+"),
     # RFC 3986, section 3: a scheme, and no spaces.
     "uri": _by_pattern("a URI such as https://example.com", r"[A-Za-z][A-Za-z0-9+.-]*:\S+"),

@@ -1,4 +1,4 @@
-"""How values of one type go in or come out, put together from the plans of the types that it is made of."""
+"""Converters: how values of one type are read or written, composed from those of the types that it contains."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ NOTHING: Final[frozenset[type]] = frozenset()
 
 
 class Converter:
-    """What to do with the values of one type, in one direction.
+    """Converts the values of one type in one direction.
 
-    ``schema`` describes the JSON value. ``convert`` turns a value into its other form, or raises `Fault`. Values whose
-    type is in ``as_is`` are their own other form, so a caller may skip ``convert``. ``kinds`` are the types of the
-    values that may fit at all, ``None`` where only trying tells. ``name`` is the type in words. Constraints that apply
-    to a ``family`` apply to the values, ``moment`` being the class of a date or time.
+    ``schema`` describes the JSON value. ``convert`` converts a value, or raises ``Fault``. A value whose type is in
+    ``as_is`` converts to itself, so the call can be skipped. ``kinds`` are the types of values that may fit, ``None``
+    if only trying tells. ``name`` describes the type. Constraints of a ``family`` apply to the values; ``moment`` is
+    the class of a date or time.
 
-    ``alternatives`` are the plans of a union. ``tags`` are the members of a class that have a fixed set of values, so
-    that they tell it from others.
+    ``alternatives`` are the converters of a union. ``tags`` are the members of a class with a fixed set of values,
+    which distinguish it from other classes.
 
-    A plan that refers to itself is filled in after it was handed out, so its parts are looked up when used.
+    A recursive converter is filled in after it was handed out, so look up its parts when they are used.
     """
 
     __slots__ = ("alternatives", "as_is", "convert", "family", "kinds", "moment", "name", "schema", "tags")
@@ -71,13 +71,13 @@ class Converter:
         self.tags: dict[str, Converter] = {}
 
     def with_schema(self, schema: dict[str, Any]) -> Converter:
-        """Return the same plan with another schema."""
-        plan = Converter(self.name, schema, self.convert)
-        plan.become(self)
-        return plan
+        """Return the same converter with another schema."""
+        converter = Converter(self.name, schema, self.convert)
+        converter.become(self)
+        return converter
 
     def become(self, other: Converter) -> None:
-        """Do what another plan does from now on, keeping one's own schema and name."""
+        """Take over the conversion of another converter, keeping the schema and the name."""
         self.convert = other.convert
         self.as_is = other.as_is
         self.kinds = other.kinds
@@ -88,40 +88,40 @@ class Converter:
 
 
 class ObjectConverter:
-    """The named members of an object, or the arguments of a function: which there are, and the plan of each.
+    """Converts the members of an object, or the arguments of a function.
 
-    ``extra`` is the plan of all members with other names, ``None`` when there may be none. ``noun`` is what a member
-    is called in an error: ``argument``, ``member``.
+    ``extra`` converts members with other names; ``None`` refuses them. ``noun`` describes a member in errors:
+    ``argument``, ``member``.
     """
 
-    __slots__ = ("extra", "noun", "plans", "required")
+    __slots__ = ("converters", "extra", "noun", "required")
 
     def __init__(
         self,
-        plans: dict[str, Converter],
+        converters: dict[str, Converter],
         required: Iterable[str],
         *,
         extra: Converter | None = None,
         noun: str = "member",
     ) -> None:
-        self.plans: dict[str, Converter] = plans
+        self.converters: dict[str, Converter] = converters
         self.required: tuple[str, ...] = tuple(required)
         self.extra: Converter | None = extra
         self.noun: str = noun
 
     def convert(self, members: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the members converted, in the order they came. `Fault` for unknown, missing and unfit ones."""
+        """Return the members converted, in their order. Raises Fault for unknown, missing and invalid ones."""
         found: dict[str, Any] = {}
-        get = self.plans.get
+        get = self.converters.get
         for name, value in members.items():
-            plan = get(name, self.extra)
-            if plan is None:
+            converter = get(name, self.extra)
+            if converter is None:
                 raise self._unknown(members)
-            if type(value) in plan.as_is:
+            if type(value) in converter.as_is:
                 found[name] = value
             else:
                 try:
-                    found[name] = plan.convert(value)
+                    found[name] = converter.convert(value)
                 except Fault as fault:
                     fault.steps.append(name)
                     raise
@@ -131,8 +131,8 @@ class ObjectConverter:
         return found
 
     def _unknown(self, members: Mapping[str, Any]) -> Fault:
-        names = _quoted([name for name in members if name not in self.plans])
-        known = f"the {self.noun}s are {_listed(self.plans)}" if self.plans else f"there are no {self.noun}s"
+        names = _quoted([name for name in members if name not in self.converters])
+        known = f"the {self.noun}s are {_listed(self.converters)}" if self.converters else f"there are no {self.noun}s"
         missing = _listed(name for name in self.required if name not in members)
         return Fault(f"unknown {self.noun} {names}; {known}" + (f"; missing: {missing}" if missing else ""))
 
@@ -142,7 +142,7 @@ class ObjectConverter:
 
 
 def array(item: Converter, make: Callable[[list[Any]], Any] | None = None) -> Callable[[Any], Any]:
-    """Return the conversion of lists, by ``make`` from the list of converted items."""
+    """Return the conversion of lists; ``make`` makes the result from the converted items."""
 
     def convert(value: Any) -> Any:
         if not isinstance(value, list):
@@ -155,7 +155,7 @@ def array(item: Converter, make: Callable[[list[Any]], Any] | None = None) -> Ca
 
 
 def from_any_array(convert: Callable[[list[Any]], Any], *, ordered: bool) -> Callable[[Any], Any]:
-    """Return a conversion of lists that takes other sequences too, and sets unless the order matters."""
+    """Extend the conversion of lists to other sequences, and to sets unless the order matters."""
 
     def convert_any(value: Any) -> Any:
         if isinstance(value, AbstractSet) and not ordered:
@@ -168,7 +168,7 @@ def from_any_array(convert: Callable[[list[Any]], Any], *, ordered: bool) -> Cal
 
 
 def all_different(make: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-    """Return how to make a set, with a `Fault` for items that are equal or cannot stand in one."""
+    """Return a function that makes a set, or raises Fault for equal or unhashable items."""
 
     def made(items: list[Any]) -> Any:
         try:
@@ -182,23 +182,23 @@ def all_different(make: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any
     return made
 
 
-def _item(plan: Converter, index: int, value: Any) -> Any:
+def _item(converter: Converter, index: int, value: Any) -> Any:
     try:
-        return plan.convert(value)
+        return converter.convert(value)
     except Fault as fault:
         fault.steps.append(index)
         raise
 
 
 def fixed_array(items: list[Converter], make: Callable[[list[Any]], Any]) -> Callable[[Any], Any]:
-    """Return the conversion of lists with one plan for each place."""
+    """Return the conversion of lists with one converter for each position."""
 
     def convert(value: Any) -> Any:
         if not isinstance(value, list):
             raise expected("an array", value)
         if len(value) != len(items):
             raise Fault(f"expected {len(items)} items, got {len(value)}")
-        return make([_item(plan, index, value[index]) for index, plan in enumerate(items)])
+        return make([_item(converter, index, value[index]) for index, converter in enumerate(items)])
 
     return convert
 
@@ -222,7 +222,7 @@ def mapping(key: Converter, item: Converter) -> Callable[[Any], dict[Any, Any]]:
 
 
 def record_reader(members: ObjectConverter, make: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Return the conversion of objects to values of a class. What the class itself refuses is a fault too."""
+    """Return the conversion of objects to instances of a class. An exception of its constructor is a fault."""
 
     def convert(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -239,7 +239,7 @@ def record_reader(members: ObjectConverter, make: Callable[..., Any]) -> Callabl
 def record_writer(
     members: ObjectConverter, attributes: list[tuple[str, str]], kind: type | None
 ) -> Callable[[Any], Any]:
-    """Return the conversion of values of a class to objects; a mapping with the same members will do as well."""
+    """Return the conversion of instances of a class, or mappings with the same members, to objects."""
 
     def convert(value: Any) -> Any:
         if kind is not None and isinstance(value, kind):
@@ -252,9 +252,9 @@ def record_writer(
 
 
 def choice(values: list[tuple[Any, Any]], *, output: bool) -> tuple[str, Callable[[Any], Any]]:
-    """Return a fixed set of values in words and their conversion; the values are (value in JSON, value in Python).
+    """Return the description and conversion of a fixed set of values, given as (value in JSON, value in Python).
 
-    On the way out either form is understood: an enumeration's member and its value.
+    For output both forms are accepted: a member of an enumeration, and its value.
     """
     table = {_distinct(said): (said if output else meant) for said, meant in values}
     if output:
@@ -272,14 +272,14 @@ def choice(values: list[tuple[Any, Any]], *, output: bool) -> tuple[str, Callabl
 
 
 def _distinct(value: Any) -> Any:
-    """Return a key that tells ``True`` from ``1`` and a member from its value, but not ``1.0`` from ``1`` (as JSON)."""
+    """Return a key that distinguishes ``True`` from ``1``, and a member from its value, but not ``1.0`` from ``1``."""
     kind = type(value)
     return value, float if kind is int else kind
 
 
-def constrained(plan: Converter, rules: list[Rule], *, output: bool) -> Converter:
-    """Return a plan with constraints, checked on the Python value, so after reading and before writing."""
-    inner = plan.convert
+def constrained(converter: Converter, rules: list[Rule], *, output: bool) -> Converter:
+    """Return a converter with constraints on the Python value: checked after reading and before writing."""
+    inner = converter.convert
     checks = [rule.check for rule in rules]
 
     def read(value: Any) -> Any:
@@ -294,14 +294,19 @@ def constrained(plan: Converter, rules: list[Rule], *, output: bool) -> Converte
             check(value)
         return found
 
-    schema = dict(plan.schema)
+    schema = dict(converter.schema)
     for rule in rules:
         if rule.keywords.keys() & schema.keys():
             schema["allOf"] = [*schema.get("allOf", ()), rule.keywords]
         else:
             schema.update(rule.keywords)
     return Converter(
-        plan.name, schema, write if output else read, kinds=plan.kinds, family=plan.family, moment=plan.moment
+        converter.name,
+        schema,
+        write if output else read,
+        kinds=converter.kinds,
+        family=converter.family,
+        moment=converter.moment,
     )
 
 
@@ -310,7 +315,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _quoted(names: list[Any]) -> str:
-    """Return names that somebody else chose, as many and as much of each as an error needs."""
+    """Return names chosen by the caller, shortened for an error message."""
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     return ", ".join(map(shown, names[:_NAMES])) + more
 
@@ -319,14 +324,16 @@ _NAMES: Final = 5
 
 
 def union(members: Sequence[Converter]) -> tuple[Callable[[Any], Any], frozenset[type], frozenset[type] | None]:
-    """Return the conversion of values that fit one of several plans, what it takes as it is, and the kinds that fit.
+    """Return the conversion of a union, the types that it leaves as they are, and the types that may fit.
 
-    Plans are tried in order, but a number goes to the plan that takes it unchanged: for ``float | int``, 5 is an
-    integer. Of classes with a member that tells them apart only those whose value is there are tried.
+    Converters are tried in order, but a number goes to the one that leaves it unchanged: for ``float | int``, 5 stays
+    an integer. Classes with tags are tried only if the tags fit.
     """
-    known: frozenset[type] = frozenset().union(*(plan.as_is | (plan.kinds or frozenset()) for plan in members))
+    known: frozenset[type] = frozenset().union(
+        *(converter.as_is | (converter.kinds or frozenset()) for converter in members)
+    )
     candidates = {kind: _candidates(members, kind) for kind in known}
-    others = tuple(plan for plan in members if plan.kinds is None)
+    others = tuple(converter for converter in members if converter.kinds is None)
     attempts = _Attempts()
 
     def convert(value: Any) -> Any:
@@ -342,39 +349,41 @@ def union(members: Sequence[Converter]) -> tuple[Callable[[Any], Any], frozenset
             return fitting[0].convert(value)
         return _first(fitting, value) if kind in _SCALARS else attempts.first(fitting, value)
 
-    as_is = frozenset(kind for kind, plans in candidates.items() if kind in plans[0].as_is)
+    as_is = frozenset(kind for kind, converters in candidates.items() if kind in converters[0].as_is)
     return convert, as_is, None if others else known
 
 
 def _candidates(members: Sequence[Converter], kind: type) -> tuple[Converter, ...]:
-    found = [plan for plan in members if plan.kinds is None or kind in plan.kinds]
+    found = [converter for converter in members if converter.kinds is None or kind in converter.kinds]
     if kind in (int, float):
-        found.sort(key=lambda plan: kind not in plan.as_is)
+        found.sort(key=lambda converter: kind not in converter.as_is)
     return tuple(found)
 
 
-def _tagged(plans: tuple[Converter, ...], value: dict[str, Any]) -> tuple[Converter, ...]:
-    """Return the plans that a value's tags do not rule out; all, when they rule out all."""
+def _tagged(converters: tuple[Converter, ...], value: dict[str, Any]) -> tuple[Converter, ...]:
+    """Return the converters whose tags fit the value; all of them if none does."""
     found = tuple(
-        plan for plan in plans if all(_takes(tag, value[name]) for name, tag in plan.tags.items() if name in value)
+        converter
+        for converter in converters
+        if all(_takes(tag, value[name]) for name, tag in converter.tags.items() if name in value)
     )
-    return found or plans
+    return found or converters
 
 
-def _takes(plan: Converter, value: Any) -> bool:
+def _takes(converter: Converter, value: Any) -> bool:
     try:
-        plan.convert(value)
+        converter.convert(value)
     except Fault:
         return False
     return True
 
 
 class _Attempts:
-    """Tries one alternative after another, and each value once.
+    """Tries alternatives in order, each value only once.
 
-    Where alternatives that are alike contain themselves, every level of a value would be tried once for each level
-    around it and each alternative: a billion times for thirty levels. So what became of a value is kept until the
-    outermost attempt is over. The value is kept with it, which makes its identity a safe key.
+    With recursive alternatives that are alike, every level of a value would be tried once for each level around it: a
+    billion times for thirty levels. So the outcome for a value is kept until the outermost attempt is over. The value
+    is kept too, so that its id stays a valid key.
     """
 
     __slots__ = ("_known", "_running")
@@ -383,8 +392,8 @@ class _Attempts:
         self._running = 0
         self._known: dict[int, tuple[Any, Any, Fault | None]] = {}
 
-    def first(self, plans: tuple[Converter, ...], value: Any) -> Any:
-        """Return what the first plan makes of the value that takes it; `Fault` when none does."""
+    def first(self, converters: tuple[Converter, ...], value: Any) -> Any:
+        """Return the conversion by the first converter that accepts the value, or raise Fault."""
         if (known := self._known.get(id(value))) is not None:
             _, found, fault = known
             if fault is not None:
@@ -392,7 +401,7 @@ class _Attempts:
             return found
         self._running += 1
         try:
-            found = _first(plans, value)
+            found = _first(converters, value)
         except Fault as fault:
             self._known[id(value)] = (value, None, Fault(fault.reason, *fault.steps))
             raise
@@ -405,28 +414,28 @@ class _Attempts:
                 self._known.clear()
 
 
-def _first(plans: tuple[Converter, ...], value: Any) -> Any:
+def _first(converters: tuple[Converter, ...], value: Any) -> Any:
     faults: list[tuple[Converter, Fault]] = []
-    for plan in plans:
-        if type(value) in plan.as_is:
+    for converter in converters:
+        if type(value) in converter.as_is:
             return value
         try:
-            return plan.convert(value)
+            return converter.convert(value)
         except Fault as fault:
-            faults.append((plan, fault))
-    # What merely is of another type gets one list of types.
-    if all(fault.reason == expected(plan.name, value).reason for plan, fault in faults):
-        raise expected(_names(plans), value)
-    reasons = "; ".join(dict.fromkeys(f"{plan.name}: {fault.as_invalid('')}" for plan, fault in faults))
+            faults.append((converter, fault))
+    # Values of the wrong type need no list of reasons, only one of types.
+    if all(fault.reason == expected(converter.name, value).reason for converter, fault in faults):
+        raise expected(_names(converters), value)
+    reasons = "; ".join(dict.fromkeys(f"{converter.name}: {fault.as_invalid('')}" for converter, fault in faults))
     raise Fault("fits no alternative: " + (reasons if len(reasons) <= _REASONS else reasons[:_REASONS] + "…"))
 
 
 _REASONS: Final = 500
-"""How many characters of all reasons together are kept: a reason may contain those of alternatives inside."""
+"""The length of all reasons together: each may contain those of nested alternatives."""
 
 
 _SCALARS: Final = frozenset([str, int, float, bool, type(None)])
 
 
-def _names(plans: Sequence[Converter]) -> str:
-    return " or ".join(dict.fromkeys(plan.name for plan in plans))
+def _names(converters: Sequence[Converter]) -> str:
+    return " or ".join(dict.fromkeys(converter.name for converter in converters))

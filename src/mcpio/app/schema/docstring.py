@@ -1,7 +1,7 @@
-"""What a docstring says: the description of a function, and of each parameter.
+"""Parsing of docstrings: the description of a function, and of each parameter.
 
-Three ways of writing parameters are understood: sections with a colon (``Args:``, Google's), sections underlined
-(``Parameters`` over ``----------``, NumPy's), and fields (``:param name:``, Sphinx's). What fits none of them is text.
+Three styles are understood: sections with a colon (``Args:``, Google's), underlined sections (``Parameters`` over
+``----------``, NumPy's), and fields (``:param name:``, Sphinx's). Anything else is text.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["Docstring", "parse_docstring"]
 
 
 class Docstring:
-    """What a docstring says.
+    """A parsed docstring.
 
-    ``description`` is all text before the first section and ``summary`` its first paragraph on one line, both ``None``
-    where there is none. ``parameters`` maps the names of parameters to their descriptions, each on one line.
+    ``description`` is the text before the first section, and ``summary`` its first paragraph on one line; ``None`` if
+    there is none. ``parameters`` maps parameter names to their descriptions, each on one line.
     """
 
     __slots__ = ("description", "parameters", "summary")
@@ -30,7 +30,7 @@ class Docstring:
 
 
 def parse_docstring(text: str | None) -> Docstring:
-    """Return what a docstring says. Any text will do: the worst that happens is that it is taken as description."""
+    """Parse a docstring. Any text is accepted; one that is not understood is a description."""
     lines = inspect.cleandoc(text).split("\n") if text else []
     first, *others = _sections(lines)
     parameters: dict[str, str] = {}
@@ -42,7 +42,7 @@ def parse_docstring(text: str | None) -> Docstring:
 
 
 class _Section:
-    """Some lines of a docstring: free text, a titled section of the style it is written in, or one field."""
+    """Lines of a docstring: free text, a titled section in one of the styles, or one field."""
 
     __slots__ = ("body", "style", "title")
 
@@ -52,7 +52,7 @@ class _Section:
         self.body: list[str] = []
 
     def ends_at(self, line: str) -> bool:
-        """Tell whether a line that starts no section ends this one: indentation holds Google's and Sphinx's."""
+        """Whether a line that starts no section ends this one: Google's and Sphinx's are indented."""
         return self.style in ("google", "sphinx") and line[:1].strip() != ""
 
     def entries(self) -> Iterator[tuple[str, str]]:
@@ -68,7 +68,7 @@ class _Section:
                         yield name.strip().lstrip("*"), _one_line(found[2])
 
     def _indented(self) -> Iterator[str]:
-        """Yield the lines at the section's margin, each with the deeper ones after it."""
+        """Yield the lines at the section's margin, each with the deeper lines after it."""
         margin = min((_indent(line) for line in self.body if line.strip()), default=0)
         entry: list[str] = []
         for line in self.body:
@@ -99,7 +99,7 @@ _ANY_FIELD: Final = re.compile(r":[a-zA-Z]+(?: [^:]*)?:")
 
 
 def _sections(lines: list[str]) -> Iterator[_Section]:
-    """Yield the parts of a docstring in order; the first is the free text at its head, perhaps empty."""
+    """Yield the parts of a docstring in order. The first is free text, perhaps empty."""
     section = _Section("text")
     index = 0
     while index < len(lines):
@@ -117,7 +117,7 @@ def _sections(lines: list[str]) -> Iterator[_Section]:
 
 
 def _start(line: str, following: str) -> _Section | None:
-    """Return the section that a line starts, if it starts one."""
+    """Return the section that a line starts, or ``None``."""
     if _ANY_FIELD.match(line):
         return _Section("sphinx")
     words = line.rstrip().lower()

@@ -1,4 +1,4 @@
-"""What is wrong with a value and where: said once at the place of the fault, completed on the way out."""
+"""Faults of values: raised at the place of the fault, with the path completed on the way out."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Family = Literal["number", "string", "bytes", "array", "object", "moment"]
 class Fault(Exception):
     """A value does not fit its type.
 
-    ``reason`` says what was expected and what was there. ``steps`` leads to the place, from the inside out: whoever
-    looks into a member or an item appends its name or index while the fault passes.
+    ``reason`` says what was expected and what was given. ``steps`` is the path from the inside out: each converter of a
+    member or an item appends its name or index.
     """
 
     def __init__(self, reason: str, *steps: str | int) -> None:
@@ -25,7 +25,7 @@ class Fault(Exception):
         self.steps: list[str | int] = list(steps)
 
     def as_invalid(self, root: str) -> InvalidMessage:
-        """Return the error for a caller, its path starting at ``root``."""
+        """Return the error for the caller; its path starts at ``root``."""
         return InvalidMessage(path_text(root, self.steps[::-1]), self.reason)
 
 
@@ -35,7 +35,7 @@ def expected(what: str, value: Any) -> Fault:
 
 
 def path_text(root: str, steps: list[str | int]) -> str:
-    """Return a path as text: ``arguments.items[0].size``; names that are no identifiers stand in brackets."""
+    """Return a path as text: ``arguments.items[0].size``. Names that are not identifiers are in brackets."""
     parts = [root]
     for step in steps:
         if isinstance(step, str) and len(step) <= _SHOWN_CHARACTERS and step.isidentifier():
@@ -49,14 +49,14 @@ _SHOWN_CHARACTERS: Final = 60
 
 
 def shown(value: Any) -> str:
-    """Return a value in the words of JSON and cut to a length for people: ``"abc"``, ``5``, ``null``, ``an array``."""
+    """Describe a value in terms of JSON, shortened: ``"abc"``, ``5``, ``null``, ``an array``."""
     if isinstance(value, str):
         cut = value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "…"
         return '"' + cut.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int):
-        # Python refuses to print the longest ones.
+        # Python refuses to format very long integers.
         return str(value) if value.bit_length() <= 200 else f"an integer of {value.bit_length()} bits"
     if isinstance(value, float):
         return repr(value)

@@ -1,4 +1,4 @@
-"""Types that somebody else describes: models of other libraries, and whatever a program registers."""
+"""Foreign types: models of other libraries, and types that a program registers."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ __all__ = ["ForeignType", "foreign_for", "read_foreign", "register_type", "write
 
 
 class ForeignType(Protocol):
-    """How to say the values of some types in JSON; see `register_type`."""
+    """Converts the values of some types: see ``register_type``."""
 
     def matches(self, kind: Any) -> bool:
-        """Tell whether an annotation, or the class of a value, is one of these types."""
+        """Whether an annotation, or the class of a value, is one of these types."""
 
     def schema(self, kind: Any, *, output: bool) -> dict[str, Any]:
-        """Return the JSON Schema (2020-12) of the values, read (``output`` false) or written.
+        """Return the JSON Schema (2020-12) of values read, or with ``output`` written.
 
-        It may have ``$defs`` of its own and refer to them as ``#/$defs/Name``.
+        It may contain ``$defs`` and refer to them as ``#/$defs/Name``.
         """
 
     def read(self, kind: Any, value: Any) -> Any:
-        """Return the Python value for a JSON value. ``ValueError`` says what is wrong with it."""
+        """Return the Python value for a JSON value. Raises ValueError with the reason if it does not fit."""
 
     def write(self, kind: Any, value: Any) -> Any:
-        """Return the JSON value for a Python value. ``ValueError`` says what is wrong with it."""
+        """Return the JSON value for a Python value. Raises ValueError with the reason if it does not fit."""
 
 
 def register_type(foreign: ForeignType) -> None:
-    """Let annotations name types that this package does not know. The one registered last is asked first.
+    """Register types that mcpio does not know, for use in annotations. The last one registered is asked first.
 
-    It counts for every server of the process, so register before the functions that use such types.
+    It applies to all servers of the process. Register types before the functions that use them.
     """
     _registered.insert(0, foreign)
 
 
 def foreign_for(kind: Any) -> ForeignType | None:
-    """Return who describes a type, or ``None``."""
+    """Return the converter of a foreign type, or ``None``."""
     return next((foreign for foreign in _registered if foreign.matches(kind)), None)
 
 
 def read_foreign(foreign: ForeignType, kind: Any, value: Any) -> Any:
-    """Read a value, with a `Fault` where the type's own code finds one."""
+    """Read a value, turning its ValueError into a Fault."""
     try:
         return foreign.read(kind, value)
     except ValueError as error:
@@ -50,7 +50,7 @@ def read_foreign(foreign: ForeignType, kind: Any, value: Any) -> Any:
 
 
 def write_foreign(foreign: ForeignType, kind: Any, value: Any) -> Any:
-    """Write a value, with a `Fault` where the type's own code finds one."""
+    """Write a value, turning its ValueError into a Fault."""
     try:
         return foreign.write(kind, value)
     except ValueError as error:
@@ -58,7 +58,7 @@ def write_foreign(foreign: ForeignType, kind: Any, value: Any) -> Any:
 
 
 class _Models:
-    """Classes with pydantic's methods, known by them, so that pydantic need not be there."""
+    """Classes with pydantic's methods, recognized by them, so that pydantic need not be installed."""
 
     def matches(self, kind: Any) -> bool:
         return isinstance(kind, type) and hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate")
@@ -74,7 +74,7 @@ class _Models:
             raise _first_of(error) from None
 
     def write(self, kind: Any, value: Any) -> Any:
-        # A dictionary where a model is declared is checked as one that came in.
+        # A dict where a model is declared is validated like input.
         model = value if isinstance(value, kind) else self.read(kind, value)
         return model.model_dump(mode="json", by_alias=True)
 

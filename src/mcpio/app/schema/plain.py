@@ -1,4 +1,4 @@
-"""Python values as plain JSON, by what they are: for results whose type says nothing, and for defaults in schemas."""
+"""Python values as plain JSON by their own type: for results without a declared type, and defaults in schemas."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["in_order", "plain", "to_json"]
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as plain JSON: dictionaries with string keys, lists, strings, numbers, booleans and ``None``.
+    """Return a value as plain JSON: dicts with str keys, lists, str, numbers, bool and ``None``.
 
-    Objects of attrs classes, dataclasses and NamedTuple become objects, sets become arrays, an enumeration's member
-    stands for its value, bytes are said in base64, dates, times, decimals and UUIDs as text. `InvalidMessage` names
-    the place of what has no form in JSON.
+    Instances of attrs classes, dataclasses and NamedTuples become objects, sets become arrays, members of enumerations
+    their values, bytes base64; dates, times, decimals and UUIDs become text. Raises InvalidMessage with the place of a
+    value that JSON cannot express.
     """
     try:
         return plain(value)
@@ -31,7 +31,7 @@ def to_json(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Do what `to_json` does, with a `Fault` for what has no form."""
+    """Convert as ``to_json``, but raise Fault."""
     kind = type(value)
     if isinstance(value, Enum):
         return plain(value.value)
@@ -55,7 +55,7 @@ def plain(value: Any) -> Any:
 
 
 def in_order(items: AbstractSet[Any]) -> list[Any]:
-    """Return the items of a set in one order for every process, if they have an order."""
+    """Return the items of a set, sorted if possible, so that every process has the same order."""
     try:
         return sorted(items)
     except TypeError:

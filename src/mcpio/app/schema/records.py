@@ -1,4 +1,4 @@
-"""Classes that are a JSON object with named members: attrs classes, dataclasses, TypedDict and NamedTuple."""
+"""Classes that are JSON objects with named members: attrs classes, dataclasses, TypedDict and NamedTuple."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mcpio.app.schema.docstring import parse_docstring
 __all__ = ["NO_DEFAULT", "Field", "Record", "attributes_of", "evaluate", "is_payload", "record_for"]
 
 NO_DEFAULT: Final = inspect.Parameter.empty
-"""In place of a default: there is none, or one that is made anew each time."""
+"""Marks a missing default, or one that is made anew each time."""
 
 
 class Field:
-    """One member: its name in JSON (and as an argument of the class), its attribute, its type and its default."""
+    """One member: its name in JSON (and in the constructor), its attribute, its type and its default."""
 
     __slots__ = ("annotation", "attribute", "computed", "default", "description", "name", "required")
 
@@ -27,12 +27,12 @@ class Field:
         self.required: bool = required
         self.default: Any = default
         self.description: str | None = None
-        # Set by the class itself: written, never read.
+        # Set by the class itself, so it is written and never read.
         self.computed: bool = False
 
 
 class Record:
-    """A class by its members. ``make`` builds a value from them by name; ``kind`` is what a value is an instance of."""
+    """A class as its members. ``make`` makes an instance from them; ``kind`` is the class of an instance."""
 
     __slots__ = ("description", "fields", "kind", "make")
 
@@ -47,9 +47,9 @@ class Record:
 
 
 def record_for(kind: Any, namespace: Mapping[str, Any]) -> Record | None:
-    """Return what a class is made of, or ``None`` when it is no such class.
+    """Return the members of a class, or ``None`` if it is not such a class.
 
-    ``namespace`` adds names for annotations that are text. ``NameError`` when a name in one is unknown.
+    ``namespace`` adds names for annotations that are strings. Raises NameError if a name is unknown.
     """
     if not isinstance(kind, type):
         return None
@@ -62,9 +62,9 @@ def record_for(kind: Any, namespace: Mapping[str, Any]) -> Record | None:
 
 
 def attributes_of(kind: type) -> list[tuple[str, str]] | None:
-    """Return (name in JSON, attribute) of each member of an attrs class, a dataclass or a NamedTuple, else ``None``.
+    """Return (name in JSON, attribute) of each member of an attrs class, dataclass or NamedTuple, else ``None``.
 
-    The types of the members are not looked at.
+    Types are not evaluated.
     """
     if (attributes := getattr(kind, "__attrs_attrs__", None)) is not None:
         return [(attribute.alias, attribute.name) for attribute in attributes]
@@ -78,23 +78,23 @@ def attributes_of(kind: type) -> list[tuple[str, str]] | None:
 
 
 def is_payload(kind: Any) -> bool:
-    """Tell whether a class is, or inherits from, one of the protocol's own: its form depends on the revision."""
+    """Whether a class is, or inherits from, a protocol type, whose form depends on the revision."""
     return isinstance(kind, type) and any(base.__module__.startswith("mcpio.types") for base in kind.__mro__)
 
 
 def evaluate(annotations: Mapping[str, Any], names: dict[str, Any], namespace: Mapping[str, Any]) -> dict[str, Any]:
-    """Return annotations with those that are text evaluated, ``names`` being the globals where they were written."""
+    """Return annotations with strings evaluated; ``names`` are the globals of their module."""
     holder = _Holder()
     holder.__annotations__ = dict(annotations)
     return typing.get_type_hints(holder, names, dict(namespace), include_extras=True)
 
 
 class _Holder:
-    """What ``typing.get_type_hints`` reads annotations from, being neither a class nor a function."""
+    """Carries annotations for ``typing.get_type_hints``."""
 
 
 def _hints(kind: type, namespace: Mapping[str, Any]) -> dict[str, Any]:
-    # A class in a function does not find itself in its module.
+    # A local class is not among the globals of its module.
     return typing.get_type_hints(kind, localns={kind.__name__: kind, **namespace}, include_extras=True)
 
 
@@ -105,7 +105,7 @@ def _attrs_fields(kind: type, namespace: Mapping[str, Any]) -> list[Field] | Non
     hints = _hints(kind, namespace)
     fields = []
     for attribute in attributes:
-        # NOTHING is attrs' word for no default; a Factory has the attribute that tells it.
+        # Recognized by name, so that attrs need not be imported: NOTHING means no default.
         has_default = type(attribute.default).__name__ != "_Nothing"
         fixed = has_default and not hasattr(attribute.default, "takes_self")
         field = Field(
@@ -139,13 +139,13 @@ def _dataclass_fields(kind: type, namespace: Mapping[str, Any]) -> list[Field] |
 
 
 def _typed_dict_fields(kind: type, namespace: Mapping[str, Any]) -> list[Field] | None:
-    # By its marks, because that of typing_extensions is another class.
+    # Recognized by its attributes, since that of typing_extensions is another class.
     if not (issubclass(kind, dict) and hasattr(kind, "__required_keys__") and hasattr(kind, "__total__")):
         return None
     fields = []
     for name, annotation in _hints(kind, namespace).items():
         required = name in kind.__required_keys__
-        # Where annotations are text the class did not see these marks, and its own list is wrong.
+        # If annotations are strings, the class did not see these marks when it was made.
         bare = annotation
         while (mark := _mark(bare)) is not None:
             required = {"Required": True, "NotRequired": False}.get(mark, required)
@@ -171,7 +171,7 @@ def _named_tuple_fields(kind: type, namespace: Mapping[str, Any]) -> list[Field]
 
 
 def _documentation(kind: type) -> str | None:
-    """Return the docstring that somebody wrote: not the one of a base class, nor the signature that stands for one."""
+    """Return the class's own docstring: not that of a base class, and not a generated one."""
     text = kind.__dict__.get("__doc__")
     generated = (f"{kind.__name__}(", "Method generated by attrs", "dict(")
     return None if not isinstance(text, str) or text.startswith(generated) else text

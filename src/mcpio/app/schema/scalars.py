@@ -1,8 +1,8 @@
-"""Types that are one JSON string, number, boolean or null: the form of each in a schema, and the way in and out.
+"""Types that are one JSON string, number, boolean or null.
 
-Conversion is strict in both directions: ``"5"`` is no integer, ``1`` is no boolean. A number is what JSON Schema says
-it is: ``1.0`` is an integer, and an integer is a number. Classes that cost an import are known by name, and only used
-through the class that an annotation brings along.
+Conversion is strict in both directions: ``"5"`` is not an integer, ``1`` is not a boolean. Numbers are as in JSON
+Schema: ``1.0`` is an integer, and an integer is a number. Classes whose import is expensive are recognized by name, and
+used only through the class in the annotation.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["Scalar", "scalar_for"]
 
 
 class Scalar:
-    """How one type is said in JSON.
+    """One type as a JSON scalar.
 
-    ``read`` turns a JSON value into the Python value and ``write`` the Python value into JSON; both raise `Fault`.
-    JSON values of the types ``as_is`` need no reading; ``read_kinds`` are the types of the JSON values that may fit.
+    ``read`` converts the JSON value to the Python value, and ``write`` the reverse; both raise Fault. JSON values of
+    the types ``as_is`` need no reading; ``read_kinds`` are the types of JSON values that may fit.
     """
 
     __slots__ = ("as_is", "family", "name", "read", "read_kinds", "schema", "write")
@@ -52,7 +52,7 @@ class Scalar:
 
 
 def scalar_for(kind: Any) -> Scalar | None:
-    """Return the scalar that a class is, or ``None``. Subclasses are not taken for it: JSON cannot bring them back."""
+    """Return the scalar of a class, or ``None``. Subclasses do not count: JSON cannot restore them."""
     if not isinstance(kind, type):
         return None
     if (known := _KNOWN.get(kind)) is not None:
@@ -168,7 +168,7 @@ def _date(kind: Any) -> Scalar:
         raise expected(what, value)
 
     def write(value: Any) -> str:
-        # A datetime is a date to Python, and would be said with a time.
+        # A datetime is a date to Python, but would be written with a time.
         if type(value) is kind:
             return str(value.isoformat())
         raise expected(what, value)
@@ -208,7 +208,7 @@ def _decimal(kind: Any) -> Scalar:
         elif isinstance(value, int) and not isinstance(value, bool):
             return kind(value)
         elif isinstance(value, float) and isfinite(value):
-            # As the number was written, not as the nearest double would be.
+            # As the number was written, not the nearest double.
             return kind(repr(value))
         raise expected(what, value)
 
@@ -221,7 +221,7 @@ def _decimal(kind: Any) -> Scalar:
     return Scalar(what, schema, read, write, (int, float, str), family="number")
 
 
-# Arithmetic with very many digits takes long, and Python refuses some of it.
+# Arithmetic with very many digits is slow, and Python limits the conversion of ints.
 _DECIMAL_LENGTH: Final = 1000
 # No exponent: a short text must not stand for a number of a billion digits.
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?")

@@ -1,4 +1,4 @@
-"""Functions as tools, prompts and resources: the schema of their arguments, and arguments from JSON bound to them."""
+"""Signatures of functions: the schema of their arguments, and JSON arguments bound to their parameters."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["Binder", "Parameter"]
 
 
 class Parameter:
-    """A parameter that callers give: its name, whether it must be there, its description and its JSON Schema.
+    """A parameter that callers see, with its description and JSON Schema.
 
-    ``description`` is ``None`` where there is none. The schema may refer to definitions of the `Binder`'s schema.
+    ``description`` is ``None`` if there is none. The schema may refer to definitions of the ``Binder``'s schema.
     """
 
     __slots__ = ("description", "name", "required", "schema")
@@ -36,16 +36,16 @@ class Parameter:
 
 
 class Binder:
-    """What a function takes, and arguments bound to it.
+    """The signature of a function, and arguments bound to it.
 
-    ``context`` is the class whose parameter the caller does not see; ``context_parameter`` is that parameter's name,
-    ``None`` where there is none, for whoever calls the function to fill in. ``namespace`` adds names for annotations
-    that are text and name what their module does not have, such as classes inside a function.
+    ``context`` is the class of the parameter that callers do not see; ``context_parameter`` is its name, or ``None``,
+    for the caller of the function to fill in. ``namespace`` adds names for annotations that are strings, such as local
+    classes.
 
     ``input_schema`` is the JSON Schema of the arguments (TOOL-05), ``parameters`` are the same one by one,
-    ``description`` is what the docstring says before its first section, ``summary`` its first paragraph, and
-    ``return_annotation`` the type of the result (`Any` where nothing is said). ``TypeError`` for what cannot be called
-    with named values from JSON names the function, the parameter, and what to do.
+    ``description`` is the docstring before its first section, ``summary`` its first paragraph, and
+    ``return_annotation`` the type of the result (``Any`` without one). Raises TypeError, with the function, the
+    parameter and advice, if the function cannot be called with named JSON values.
     """
 
     __slots__ = (
@@ -88,9 +88,9 @@ class Binder:
                 )
                 field.description = documented.parameters.get(parameter.name)
                 fields.append(field)
-        planner = SchemaBuilder(f"{self.name}()", namespace=namespace)
-        schema, self._members = planner.members(fields, noun="argument", extra=extra)
-        self.input_schema: dict[str, Any] = planner.complete(schema)
+        builder = SchemaBuilder(f"{self.name}()", namespace=namespace)
+        schema, self._members = builder.members(fields, noun="argument", extra=extra)
+        self.input_schema: dict[str, Any] = builder.complete(schema)
         properties = self.input_schema.get("properties", {})
         self.parameters: tuple[Parameter, ...] = tuple(
             Parameter(field.name, properties[field.name], required=field.required) for field in fields
@@ -98,10 +98,10 @@ class Binder:
         self.return_annotation: Any = source.return_annotation()
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments for the function, converted from JSON values to the annotated types.
+        """Return the keyword arguments for the function, converted from JSON to the annotated types.
 
-        Strict: no value is taken for one of another type, but an integer is a number and ``1.0`` is an integer.
-        Parameters that are not given are left to their defaults. `InvalidMessage` for unknown, missing and unfit
+        Conversion is strict: no value is converted from another type, but an integer is a number and ``1.0`` is an
+        integer. Omitted parameters keep their defaults. Raises InvalidMessage for unknown, missing and invalid
         arguments; its path starts with ``arguments`` (``arguments.items[0].size``).
         """
         try:
@@ -112,14 +112,14 @@ class Binder:
             raise Fault("nested too deeply").as_invalid("arguments") from None
 
     def bind_text(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Do what `bind` does for arguments that came as text: those of prompts, and variables of a URI (PROM-03).
+        """Bind arguments that came as text: those of prompts, and variables of a URI (PROM-03).
 
-        A text that the parameter does not take as it is, is read as JSON: ``"5"`` fits an ``int``, ``"[1, 2]"`` a
-        ``list[int]``.
+        A text that the parameter does not accept is parsed as JSON: ``"5"`` fits an ``int``, ``"[1, 2]"`` a
+        ``list[int]``. Otherwise as ``bind``.
         """
         try:
             return self._members.convert(
-                {name: _from_text(self._members.plans.get(name), name, value) for name, value in arguments.items()}
+                {name: _from_text(self._members.converters.get(name), name, value) for name, value in arguments.items()}
             )
         except Fault as fault:
             raise fault.as_invalid("arguments") from fault.__cause__
@@ -134,24 +134,24 @@ class Binder:
         self.context_parameter = name
 
 
-def _from_text(plan: Converter | None, name: str, value: Any) -> Any:
-    if plan is None or not isinstance(value, str) or plan.kinds is None or str in plan.kinds:
+def _from_text(converter: Converter | None, name: str, value: Any) -> Any:
+    if converter is None or not isinstance(value, str) or converter.kinds is None or str in converter.kinds:
         return value
     from mcpio.framing.json import JsonError, loads
 
     try:
         return loads(value)
     except JsonError:
-        fault = expected(plan.name, value)
+        fault = expected(converter.name, value)
         fault.steps.append(name)
         raise fault from None
 
 
-# Where a function's facts are found.
+# Inspecting a function
 
 
 class _Source:
-    """A function's signature, and the names that its annotations mean."""
+    """The signature of a function, with its annotations evaluated."""
 
     def __init__(self, function: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> None:
         self._name = name
@@ -164,7 +164,7 @@ class _Source:
         self.documentation: str | None = self._function.__doc__
 
     def parameters(self) -> list[inspect.Parameter]:
-        """Return the parameters, all of which can be given by name."""
+        """Return the parameters. Raises TypeError if one cannot be given by name."""
         found = list(self._signature.parameters.values())
         for parameter in found:
             place = f"{self._name}(), parameter {parameter.name!r}"
@@ -188,7 +188,7 @@ class _Source:
         return self._evaluated(annotation, f"{self._name}(), the result")
 
     def is_context(self, annotation: Any, context: type) -> bool:
-        """Tell whether a parameter asks for the context, also where its class is only imported for type checkers."""
+        """Whether a parameter takes the context, even if its class is imported only for type checkers."""
         try:
             found = self._evaluated(annotation, "")
         except TypeError:
@@ -201,7 +201,7 @@ class _Source:
         names = getattr(self._function, "__globals__", {})
         try:
             return evaluate({"it": annotation}, names, self._namespace)["it"]
-        except Exception as error:  # an annotation is any expression
+        except Exception as error:  # an annotation may be any expression
             raise TypeError(
                 f"{place}: cannot evaluate the annotation {annotation!r}: {error}; what it names is needed at run "
                 "time and in the module, so import it there and outside 'if TYPE_CHECKING'"
@@ -209,7 +209,7 @@ class _Source:
 
 
 def _innermost(function: Callable[..., Any]) -> Any:
-    """Return the function that was written: without partial(), wrappers, and the object whose ``__call__`` it is."""
+    """Return the function itself: without partial(), wrappers, and the object whose ``__call__`` it is."""
     found = _without_partial(function)
     if not inspect.isroutine(found):
         found = type(found).__call__
@@ -228,13 +228,13 @@ def _without_partial(function: Any) -> Any:
 
 
 def _names(annotation: str, name: str) -> bool:
-    """Tell whether an annotation that cannot be evaluated names a class, alone or beside ``None``."""
+    """Whether an annotation that cannot be evaluated names a class, alone or in a union."""
     parts = [part.strip().partition("[")[0].rpartition(".")[2] for part in annotation.split("|")]
     return name in parts
 
 
 def _parts(annotation: Any) -> list[Any]:
-    """Return the classes that an annotation is made of, as far as a context is concerned."""
+    """Return the classes in an annotation, to find the context among them."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return _parts(annotation.__origin__)

@@ -1,7 +1,7 @@
-"""Values checked against JSON Schemas that somebody wrote by hand, with the package ``jsonschema``.
+"""Validation against hand-written JSON Schemas, by the package jsonschema.
 
-It is imported by the first `Validator`. Nothing is ever fetched: a reference that leaves the schema is refused when
-the schema is looked at (SCHEMA-06). ``format`` is an annotation and checks nothing.
+The package is imported by the first ``Validator``. Nothing is fetched: a reference out of the schema is refused when
+the schema is compiled (SCHEMA-06). ``format`` is an annotation and is not checked.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ DIALECTS: Final = {
     "http://json-schema.org/draft-06/schema": "Draft6Validator",
     "http://json-schema.org/draft-04/schema": "Draft4Validator",
 }
-"""The dialects that ``$schema`` may name; the first is meant where it is absent (SCHEMA-01, SCHEMA-02, SCHEMA-05)."""
+"""The dialects that ``$schema`` may name; the first is the default (SCHEMA-01, SCHEMA-02, SCHEMA-05)."""
 
 MAX_DEPTH: Final = 64
-"""How deep objects and arrays may nest in a schema."""
+"""How deep objects and arrays may be nested in a schema."""
 MAX_NODES: Final = 20_000
 """How many objects and arrays a schema may have."""
 MAX_STEPS: Final = 10_000
-"""How many keywords may be applied to a value from a peer: about 0.1 s. A keyword that goes over the members or items
-of a value counts for more."""
+"""How many keywords may be applied to a value of a peer: about 0.1 s. A keyword that visits members or items counts for
+more."""
 OWN_STEPS: Final = 300_000
-"""What ``MAX_STEPS`` is for a value that the program makes: two or three seconds."""
+"""The same for a value that the program makes: two or three seconds."""
 
-# A peer's schema may be made to hurt (SCHEMA-06), and the program that checks by it does nothing else meanwhile.
+# A peer's schema may be malicious (SCHEMA-06), and checking blocks the event loop.
 UNTRUSTED_PARTS: Final = 5_000
-"""How many objects, arrays and members of theirs a schema from outside may have."""
+"""How many objects, arrays and members of objects a peer's schema may have."""
 UNTRUSTED_UNEVALUATED: Final = 10
-"""How often ``unevaluatedProperties`` and ``unevaluatedItems`` may stand in a schema from outside: within each other,
-each goes over all that the others went over."""
+"""How often ``unevaluatedProperties`` and ``unevaluatedItems`` may occur in a peer's schema: nested, each repeats the
+work of the others."""
 
 
 class SchemaError(McpError, ValueError):
-    """A schema cannot be used: it is not valid, of an unknown dialect, too large, or refers to something outside."""
+    """A schema is unusable: invalid, of an unknown dialect, too large, or with references out of it."""
 
 
 class ValidatorMissing(McpError, ImportError):
-    """The package ``jsonschema``, which hand-written schemas need, is not installed."""
+    """The package jsonschema, which hand-written schemas need, is not installed."""
 
 
 class Validator:
-    """Checks values against one schema.
+    """Checks values against one schema, which is copied.
 
-    The schema is copied. `SchemaError` when it cannot be used (SCHEMA-03, SCHEMA-04), `ValidatorMissing` without the
-    package. A check ends after ``max_steps``. A regular expression that may take more than linear time is refused; one
-    of ``patternProperties`` has to be one that ``re`` runs in linear time.
+    A check ends after ``max_steps``. Regular expressions that may take more than linear time are refused; those of
+    ``patternProperties`` must be ones that ``re`` runs in linear time. With ``trusted=False``, for a peer's schema, the
+    bounds are tighter and no regular expression is even compiled: ``pattern`` is ignored and ``patternProperties`` is
+    refused.
 
-    With ``trusted`` false, for a schema that a peer wrote, the bounds are tighter and no regular expression in it is
-    even compiled: ``pattern`` checks nothing and ``patternProperties`` is refused.
+    Raises SchemaError if the schema is unusable (SCHEMA-03, SCHEMA-04), and ValidatorMissing without the package.
     """
 
     __slots__ = ("_implementation", "_matchers", "_steps", "dialect")
@@ -83,18 +83,18 @@ class Validator:
         except RecursionError:
             raise SchemaError("the schema is nested too deeply") from None
         except Exception as error:
-            # Whatever the packages do not expect in a schema, such as a name that is no URI.
+            # The packages raise many exceptions for schemas that they do not expect, such as a name that is not a URI.
             raise SchemaError(f"the schema cannot be used: {error}") from error
 
     def validate(self, value: Any, root: str = "") -> None:
-        """Return when a JSON value fits; otherwise raise `InvalidMessage` with the path from ``root`` to the fault.
+        """Check a JSON value. Raises InvalidMessage with the path from ``root`` to the fault.
 
-        `SchemaError` when the schema takes too long, or refers to itself without end.
+        Raises SchemaError if the check takes too long, or the schema refers to itself without end.
         """
         from jsonschema.exceptions import best_match
 
         try:
-            # A format checker is what the package hands on to every part of the work, so it carries the budget too.
+            # The package hands the format checker to all of its functions, so it carries the budget too.
             running = self._implementation.evolve(format_checker=_Budget(self._steps, value, self._matchers))
             found = best_match(islice(running.iter_errors(value), _ERRORS))
         except SchemaError:
@@ -109,9 +109,9 @@ class Validator:
 
 
 _ERRORS: Final = 20
-"""How many faults are compared to find the one that says most."""
+"""How many faults are compared to find the most telling one."""
 _REASON: Final = 300
-"""How many characters of a reason are kept: it may quote the value."""
+"""The length of a reason, which may quote the value."""
 
 
 class _Matchers(dict[str, Matcher]):
@@ -123,10 +123,10 @@ class _Matchers(dict[str, Matcher]):
 
 
 _SHOWN: Final = 1000
-"""How many characters or parts of a value the package can quote in a reason, which it makes for each fault, in the time
-of one step."""
+"""How many characters or parts of a value the package can quote in a reason, which it formats for each fault, in the
+time of one step."""
 _AT_ONCE: Final = 20
-"""How many entries of a keyword, or of a value, are gone through in the time of one step."""
+"""How many entries of a keyword or a value are visited in the time of one step."""
 
 
 class _Budget:
@@ -140,16 +140,16 @@ class _Budget:
         self._weigh(value)
 
     def spend(self, keyword: Any, instance: Any, steps: int) -> None:
-        """Count one keyword, of so many steps, that is applied to one part of the value."""
+        """Count one keyword of so many steps, applied to one part of the value."""
         size = len(instance) if isinstance(instance, str) else self._weights.get(id(instance), 0)
         self.spend_steps(steps + size // _SHOWN + (len(keyword) // _AT_ONCE if isinstance(keyword, dict | list) else 0))
 
     def spend_on_members(self, instance: Any, halves: int) -> None:
-        """Count so many half steps for each member or item of a part of the value."""
+        """Count so many half steps for each member or item of a part."""
         self.spend_steps(len(instance) * halves // 2 if isinstance(instance, dict | list) else 0)
 
     def spend_on_all(self, instance: Any) -> None:
-        """Count that each part of a part of the value is looked at."""
+        """Count a visit of everything inside of a part."""
         self.spend_steps(self._weights.get(id(instance), 0) // _AT_ONCE)
 
     def spend_steps(self, steps: int) -> None:
@@ -158,7 +158,7 @@ class _Budget:
             raise SchemaError(f"the value takes more than {self._steps} steps to check")
 
     def is_one_of(self, instance: Any, choices: list[Any]) -> bool:
-        """Whether a part of the value is in a list, which is the same one each time."""
+        """Whether a part of the value is in a list of choices, the same list each time."""
         known = self._choices.get(id(choices))
         if known is None:
             plain = frozenset(_key(choice) for choice in choices if not isinstance(choice, dict | list))
@@ -174,7 +174,7 @@ class _Budget:
         """Accept any format."""
 
     def _weigh(self, part: Any) -> int:
-        """Return how much there is to show of a part of the value, and remember it where it matters."""
+        """Return the size of a part when quoted, and remember it if it matters."""
         if isinstance(part, dict):
             weight = len(part) + sum(map(self._weigh, part.values()))
         elif isinstance(part, list):
@@ -187,13 +187,13 @@ class _Budget:
         return weight
 
 
-# Looking at a schema.
+# Compiling a schema
 
 
 def _copied(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy that nobody else can change, of a schema within the bounds.
+    """Return a copy of a schema within the bounds.
 
-    What goes over the work of other keywords once more stands behind them, so that they have been counted.
+    Keywords that repeat the work of others come last, so that the others were counted before.
     """
     nodes = 0
 
@@ -219,7 +219,7 @@ _UNEVALUATED: Final = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 
 
 def _check_stranger(schema: dict[str, Any]) -> None:
-    """Refuse a schema from outside that is too large, or would take too long."""
+    """Refuse a peer's schema that is too large or too slow."""
     parts = unevaluated = 0
     for part in _containers(schema):
         parts += 1 + len(part)
@@ -240,7 +240,7 @@ def _dialect_of(schema: dict[str, Any]) -> str:
 
 
 def _implementation(schema: dict[str, Any], dialect: str, matchers: _Matchers | None) -> Implementation:
-    """Return the package's validator. ``matchers`` gets the regular expressions; without it none may be run."""
+    """Return the package's validator. ``matchers`` collects the regular expressions; without it none may run."""
     trusted = matchers is not None
     try:
         import jsonschema
@@ -251,18 +251,18 @@ def _implementation(schema: dict[str, Any], dialect: str, matchers: _Matchers | 
 
     standard = getattr(jsonschema, DIALECTS[dialect])
     try:
-        # Even to compile a stranger's regular expression can take seconds.
+        # Even compiling a malicious regular expression can take seconds.
         standard.check_schema(schema, **({} if trusted else {"format_checker": jsonschema.FormatChecker(())}))
     except jsonschema.SchemaError as error:
         raise SchemaError(f"not a valid schema: {path_text('', list(error.absolute_path))}: {error.message}") from None
     own = {id(part) for part in _containers(schema)}
     for part in _reachable(schema, dialect):
         if id(part) not in own:
-            # A published meta-schema, which everybody shares.
+            # a published meta-schema, which is shared
             continue
         if part.get("$schema", dialect).removesuffix("#") != dialect:
             raise SchemaError(f"a part of the schema has another dialect, {part['$schema']!r}")
-        # The package would take its own class for it, which counts no steps.
+        # The package would choose its own validator class, which does not count steps.
         part.pop("$schema", None)
         if matchers is not None:
             _check_patterns(part, matchers)
@@ -277,7 +277,7 @@ def _check_patterns(part: dict[str, Any], matchers: _Matchers) -> None:
     try:
         if "pattern" in part:
             matchers[part["pattern"]]
-        # The package searches for these itself, in more keywords than this one.
+        # The package uses these with ``re`` itself, in several keywords.
         for pattern in part.get("patternProperties", ()):
             check_linear(pattern)
     except ValueError as error:
@@ -293,7 +293,7 @@ def _containers(part: Any) -> Iterator[dict[str, Any] | list[Any]]:
 
 
 def _reachable(schema: dict[str, Any], dialect: str) -> Iterator[dict[str, Any]]:
-    """Yield the schema and every part of it that is a schema, those only references lead to included."""
+    """Yield the schema and every subschema, including those that only references lead to."""
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import specification_with
 
@@ -321,17 +321,17 @@ def _reachable(schema: dict[str, Any], dialect: str) -> Iterator[dict[str, Any]]
 
 
 def _registry() -> Any:
-    """Return the published meta-schemas, and nothing that could be fetched."""
+    """Return a registry with the published meta-schemas, which fetches nothing."""
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # the package brings no types
 
     return REGISTRY
 
 
-# Checking with a budget.
+# Checking with a budget
 
 
 def _extended(standard: Any, *, trusted: bool) -> Any:
-    """Return a package's validator class with every keyword counted, made once."""
+    """Return the package's validator class with every keyword counted, made once."""
     key = (standard, trusted)
     if key not in _extensions:
         from jsonschema.validators import extend
@@ -359,7 +359,7 @@ def _counted(name: str, keyword: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _STEPS: Final = {"$ref": 3, "$dynamicRef": 3, "$recursiveRef": 3, "anyOf": 3, "oneOf": 3}
-"""What the package does for a keyword, where that is more than one step, as measured."""
+"""The steps of keywords that take more than one, as measured."""
 _HALF_STEPS_FOR_MEMBERS: Final = {
     "additionalItems": 1,
     "additionalProperties": 1,
@@ -371,7 +371,7 @@ _HALF_STEPS_FOR_MEMBERS: Final = {
     "unevaluatedItems": 5,
     "unevaluatedProperties": 5,
 }
-"""What the package does for each member or item beside the keywords that it applies to it, as measured."""
+"""Half steps of a keyword for each member or item, beside the keywords applied to it, as measured."""
 
 
 def _pattern(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
@@ -387,7 +387,7 @@ def _nothing(validator: Any, value: Any, instance: Any, schema: Any) -> tuple[()
 
 
 def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Check ``uniqueItems`` in linear time; the package compares every pair of objects."""
+    """Check ``uniqueItems`` in linear time; the package compares all pairs of objects."""
     from jsonschema import ValidationError
 
     if not value or not isinstance(instance, list):
@@ -398,7 +398,7 @@ def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Ite
 
 
 def _enum(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Check ``enum`` in a time that does not grow with the list; the package compares with each of its entries."""
+    """Check ``enum`` in constant time; the package compares every entry."""
     from jsonschema import ValidationError
 
     if not validator.format_checker.is_one_of(instance, value):
@@ -406,7 +406,7 @@ def _enum(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[An
 
 
 def _key(value: Any) -> Any:
-    """Return what is equal for equal JSON values: ``1`` and ``1.0``, but not ``1`` and ``true``."""
+    """Return a key that is equal for equal JSON values: ``1`` and ``1.0``, but not ``1`` and ``true``."""
     if isinstance(value, list):
         return "[", *map(_key, value)
     if isinstance(value, dict):
@@ -415,7 +415,7 @@ def _key(value: Any) -> Any:
 
 
 def _are_same(one: Any, two: Any) -> bool:
-    """Whether two JSON values are equal, finding out no later than at the end of the smaller."""
+    """Whether two JSON values are equal, in a time bounded by the smaller one."""
     if isinstance(one, list):
         return isinstance(two, list) and len(one) == len(two) and all(map(_are_same, one, two))
     if isinstance(one, dict):

@@ -1,1 +1,1 @@
-"""Tasks that are kept here for the peer who asked for them (2025-11-25)."""
+"""Tasks (2025-11-25): those that this side keeps for its peers, and those that a peer keeps for this side."""

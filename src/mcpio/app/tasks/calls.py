@@ -1,4 +1,4 @@
-"""What either side does with tasks that its peer keeps (2025-11-25): the calls of a session for whoever asks."""
+"""The calls of a session about tasks that its peer keeps (2025-11-25)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class TaskCalls(ABC):
-    """The calls for tasks, the same for both sides: a client's tools run as tasks, a server's questions do."""
+    """The calls about tasks, the same for both sides: tool calls may be tasks, and so may a server's requests."""
 
     connection: Connection
     driver: Driver
@@ -43,11 +43,11 @@ class TaskCalls(ABC):
         on_progress: ProgressCallback | None = None,
         related_to: IncomingId | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """Ask the peer and return its typed result: see ``Session.request``."""
+        """Send a request and return its typed result: see ``Session.request``."""
 
     @abstractmethod
     def _call_back(self, noun: str, callback: Callable[..., Any], *arguments: Any) -> None:
-        """Call what wants to hear of something."""
+        """Call a program's callback."""
 
     @overload
     async def start_task(
@@ -95,15 +95,24 @@ class TaskCalls(ABC):
         on_progress: ProgressCallback | None = None,
         related_to: IncomingId | None = None,
     ) -> TaskHandle[Any]:
-        """Have the peer run a request as a task, and return a handle on it as soon as the task exists.
+        """Start a request as a task of the peer, and return a handle as soon as the task exists.
 
-        ``ttl`` is for how many seconds the peer is asked to keep the task; it may decide otherwise. ``on_status`` hears
-        of each new state that comes to be known. ``timeout`` is how long the peer may take to create the task;
-        ``on_progress`` hears of progress until the task is over. The rest, and what is raised, is as in
-        ``Session.request``; cancelling the wait cancels the task.
+        Cancelling the wait cancels the task.
 
-        ``LocalProtocolError`` where the peer did not declare that it runs such requests as tasks (TASK-02), and for a
-        tool that is no task (TASK-06); ``ValueError`` for a ``ttl`` that is not more than 0.
+        Args:
+            request: The request.
+            ttl: Seconds that the peer is asked to keep the task; it may decide otherwise.
+            on_status: Called with each new state that becomes known.
+            timeout: How long the peer may take to create the task.
+            on_progress: Called with progress until the task is over.
+            related_to: The peer's request on whose behalf this one is sent.
+
+        Raises:
+            LocalProtocolError: The peer did not declare tasks of such requests (TASK-02), or the tool must not be one
+                (TASK-06).
+            ValueError: ``ttl`` is not positive.
+            Exception: Otherwise as ``Session.request`` does.
+
         """
         from mcpio.app.tasks.requester import start_task
 
@@ -123,16 +132,15 @@ class TaskCalls(ABC):
     def task(
         self, id: str, result: type[Any] | None = None, *, on_status: StatusCallback | None = None
     ) -> TaskHandle[Any]:
-        """Return a handle on a task of which only the id is known, such as one that an earlier connection began.
+        """Return a handle on a task whose id is known, such as one that an earlier connection began.
 
-        ``result`` is the type of its result: without it, that of a tool's call for a client, and a
-        ``GetTaskPayloadResult`` for a server. Nothing is asked of the peer yet. The handle does not own the task: who
-        gives up waiting leaves it alone.
+        ``result`` is the type of its result: by default that of a tool call for a client, and ``GetTaskPayloadResult``
+        for a server. Nothing is sent. The handle does not own the task: cancelling a wait does not cancel it.
         """
         return self._watch_tasks().handle(id, result, on_status)
 
     async def get_task(self, id: str) -> Task:
-        """Return the state of a task. ``RequestError`` -32602 for one that the peer does not know (any more)."""
+        """Return the state of a task. Raises RequestError (-32602) if the peer does not know it."""
         return await self.task(id).status()
 
     @overload
@@ -148,11 +156,11 @@ class TaskCalls(ABC):
     async def task_result(
         self, id: str, result: type[Any] | None = None, *, timeout: Timeout | float | None | Default = DEFAULT
     ) -> Any:
-        """Wait for the result of a task and return it, as ``task(id, result).result()`` does."""
+        """Wait for the result of a task and return it: ``task(id, result).result()``."""
         return await self._watch_tasks().handle(id, result, None).result(timeout=timeout)
 
     async def cancel_task(self, id: str) -> Task:
-        """Cancel a task and return its state. ``RequestError`` -32602 for one that is over (TASK-26)."""
+        """Cancel a task and return its state. Raises RequestError (-32602) if it is over (TASK-26)."""
         return await self.task(id).cancel()
 
     async def list_tasks(
@@ -165,14 +173,14 @@ class TaskCalls(ABC):
         return result
 
     def tasks(self, *, timeout: Timeout | float | None | Default = DEFAULT) -> Items[Task]:
-        """Give all tasks that the peer keeps for this side, page by page as they are asked for."""
+        """Iterate over all tasks that the peer keeps for this side; pages are requested as needed."""
         from mcpio.app.pagination import Items
 
         fetch = partial(self.list_tasks, timeout=timeout)
         return Items("tasks/list", fetch, lambda page: page.tasks, lambda text: self.driver.report(text, None))
 
     def _sender(self, task: bool | float | None) -> Callable[..., Coroutine[Any, Any, Any]]:
-        """Return the call that sends a request: plain, or as a task that it waits for."""
+        """Return the call that sends a request: a plain one, or one that runs it as a task and waits."""
         if task is None or task is False:
             return self.request
         from mcpio.app.tasks.requester import run_task
@@ -180,7 +188,7 @@ class TaskCalls(ABC):
         return partial(run_task, self, task)
 
     async def _fault_in_task(self, request: Any) -> str | None:
-        """Return why a request must not be a task for reasons that the engine does not know, or ``None``."""
+        """Return why a request must not be a task, for reasons that the engine does not know, or ``None``."""
         del request
         return None
 

@@ -1,8 +1,8 @@
-"""Tasks as the application has them: requests that are answered at once, and whose work goes on (2025-11-25).
+"""The receiver of tasks: requests that are answered at once, and whose work goes on (2025-11-25).
 
-The rules are those of ``mcpio.engine.task_machine``. Here is what its effects and events lead to: a store that is
-written to, work that is run, asked for and stopped, and the requests about tasks that are served. It is the same on
-both sides: a server whose tools run as tasks, and a client that is asked for a message or a form (TASK-31).
+The rules are in ``mcpio.engine.task_machine``. This module carries out its effects and events: it writes to a store,
+runs and cancels the work, and serves the requests about tasks. Both sides use it: a server whose tools run as tasks,
+and a client that is asked for messages and forms (TASK-31).
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ __all__ = ["ClientTasks", "TaskOptions", "TaskReceiver", "ToolTasks", "client_ta
 T = TypeVar("T")
 
 Work: TypeAlias = Callable[[TaskRun], Any]
-"""Does a task: returns the typed result of its request, or something to await for it."""
+"""Runs a task: returns the typed result of its request, or an awaitable of it."""
 Resume: TypeAlias = Callable[[TaskOrphaned, TaskRun], tuple[Work, str] | None]
-"""Takes a task that was cut off, and returns its work and the method of its request; ``None`` when nobody knows how."""
+"""Takes an interrupted task, and returns its work and the method of its request; ``None`` if it cannot be resumed."""
 
 FINAL: Final = ("completed", "failed", "cancelled")
 """The statuses that never change (TASK-14)."""
@@ -83,25 +83,25 @@ _CODEC: Final = codec(REV_2025_11_25)
 
 @attrs.frozen(kw_only=True)
 class TaskOptions:
-    """How tasks are kept. The defaults keep them in memory, and fit a server that one user has for itself."""
+    """How tasks are kept. The defaults keep them in memory, and suit a server with one user."""
 
     store: TaskStore | None = None
-    """Where they are kept: in memory, or ``mcpio.stores.SqliteStore`` to outlive the process. A store is for one
-    server at a time."""
+    """The store: memory, or ``mcpio.stores.SqliteStore`` to outlive the process. A store belongs to one server at a
+    time."""
     limits: TaskLimits = attrs.field(factory=TaskLimits)
-    """How many, how large, how long."""
+    """Bounds for the number, size and lifetime of tasks."""
     poll_interval: float | None = 1.0
-    """How often requestors are asked to look, in seconds; ``None`` leaves it to them."""
+    """How often requestors are asked to poll, in seconds; ``None`` leaves it to them."""
     list: bool | None = None
-    """Whether ``tasks/list`` is served. By default it is where requestors can be told apart, by a principal or because
-    there is only one (TASK-35)."""
+    """Whether ``tasks/list`` is served. By default if requestors can be told apart, by a principal or because there is
+    only one (TASK-35)."""
     notify: bool = True
-    """Whether the session that began a task is told of its changes (TASK-30)."""
+    """Whether the session that began a task is notified of its changes (TASK-30)."""
     owner: Callable[[Any], Owner] | None = None
-    """Turns a principal into what a task is bound to: a string or an integer, ``None`` for nobody. Without it the
-    principal itself is that."""
+    """Turns a principal into the owner of a task: a str or an int, ``None`` for no owner. By default the principal
+    itself is the owner."""
     on_change: Callable[[TaskChanged], None] | None = attrs.field(default=None)
-    """Hears of every change of a task, for an audit log (TASK-38). A plain function, called without waiting."""
+    """Called with every change of a task, for an audit log (TASK-38). A plain function, called without waiting."""
 
     @on_change.validator
     def _check_on_change(self, attribute: object, value: Any) -> None:
@@ -109,10 +109,10 @@ class TaskOptions:
 
 
 class TaskReceiver:
-    """The tasks that one side keeps for its peers."""
+    """Keeps the tasks of this side's peers."""
 
     handlers: dict[str, Handler]
-    """What serves the requests about tasks, by method."""
+    """The handlers of the requests about tasks, by method."""
     fault_reports: FaultReports
     """Reports the failures of tasks to the operator."""
 
@@ -124,7 +124,7 @@ class TaskReceiver:
         page_size: int | None = None,
         resume: Resume | None = None,
     ) -> None:
-        """``resume`` says how to go on with a task that was cut off; without it, such tasks are lost."""
+        """``resume`` returns the work of an interrupted task; without it, interrupted tasks are lost."""
         self.options: TaskOptions = options
         self.thread_pool: ThreadPool = thread_pool
         self.fault_reports = FaultReports()
@@ -146,9 +146,9 @@ class TaskReceiver:
     # Where tasks run
 
     def attach(self, host: TaskHost, state: Any = None, session: PeerSession | None = None) -> None:
-        """Let tasks run at a host: those of a session at its driver; without ``session`` the host is a host for all.
+        """Let tasks run at a host: those of one session at its driver, or without ``session`` those of all.
 
-        ``state`` is what the lifespan around the host gave.
+        ``state`` is what the lifespan around the host yielded.
         """
         self._hosts[host] = (state, session)
         if session is None:
@@ -160,12 +160,12 @@ class TaskReceiver:
         self._keeping.pump()
 
     def detach(self, host: TaskHost) -> None:
-        """Let nothing run at a host any more. Its tasks are lost, or go on at another host. Twice does nothing."""
+        """Remove a host. Its tasks are lost, or resumed at another host. A second time does nothing."""
         self.stop(host)
         self._keeping.detach(host)
 
     def stop(self, host: TaskHost) -> None:
-        """Stop what runs at a host, and begin nothing there. Until it is detached, a store may be written from it."""
+        """Stop the tasks at a host, and start none there. The host may still write to the store until detached."""
         if self._hosts.pop(host, None) is None:
             return
         if self._host is host:
@@ -178,13 +178,13 @@ class TaskReceiver:
         self._keeping.pump()
 
     async def flush(self, host: TaskHost) -> None:
-        """Wait until all that is known is stored, or could not be."""
+        """Wait until everything known is stored, or failed to be."""
         await self._keeping.flush(host)
 
     def abandon(self, was_cut_off: Callable[[Any], bool]) -> None:
-        """Let the tasks fail whose work was cut off, though its host lives on.
+        """Fail the tasks whose work was cut off although their host still exists.
 
-        ``was_cut_off`` is asked of each ``TaskRun.handle``.
+        ``was_cut_off`` is called with each ``TaskRun.handle``.
         """
         for run in [run for run in self._runs.values() if not run.is_over and was_cut_off(run.handle)]:
             self._finish(run, TaskOutcome(error=internal_error()))
@@ -192,7 +192,7 @@ class TaskReceiver:
     # Beginning
 
     def wants_task(self, scope: HandlerScope, request: Any) -> bool:
-        """Whether a request is to become a task: it says so, and this side declared that it takes that (TASK-03)."""
+        """Whether a request becomes a task: it asks for one, and this side declared that it takes them (TASK-03)."""
         if getattr(request, "task", None) is None:
             return False
         return declares(scope.session.connection.capabilities, METHODS[scope.method].task_capability)
@@ -200,10 +200,10 @@ class TaskReceiver:
     async def begin(
         self, scope: HandlerScope, request: Any, work: Work, *, saved: Any = None, immediate: str | None = None
     ) -> CreateTaskResult:
-        """Make a task of a request, and return what answers it, once the task is stored (TASK-09).
+        """Make a task of a request, and return its answer once the task is stored (TASK-09).
 
-        ``work`` is done as a task of the event loop then. With ``saved``, any JSON object, it can be resumed.
-        ``immediate`` is what the model may be told meanwhile (TASK-13). ``RequestError`` beyond the limits.
+        ``work`` then runs as a task of the event loop. With ``saved``, a JSON object, it can be resumed. ``immediate``
+        is a text for the model in the meantime (TASK-13). Raises RequestError beyond the limits.
         """
         host, state, session = self._host_for(scope)
         await self._keeping.ready(host)
@@ -223,7 +223,7 @@ class TaskReceiver:
         try:
             replied: TaskReplied = await reply.wait()
         except BaseException:
-            # Nobody will ever learn its id.
+            # The requestor will never learn its id.
             self._machine.withdraw(id)
             self._keeping.pump()
             raise
@@ -241,17 +241,17 @@ class TaskReceiver:
         self._keeping.pump()
 
     def note_question(self, run: TaskRun) -> None:
-        """Note that the work waits for its requestor. ``LocalProtocolError`` when the task is over."""
+        """Record that the work waits for its requestor. Raises LocalProtocolError if the task is over."""
         self._machine.ask(run.id, now=self._keeping.now())
         self._keeping.pump()
 
     def note_answer(self, run: TaskRun) -> None:
-        """Note that it waits no more."""
+        """Record that the work no longer waits."""
         if not run.is_over:
             self._machine.answered(run.id, now=self._keeping.now())
             self._keeping.pump()
 
-    # Requests about tasks. Related-task metadata on them means nothing: their parameter says which task (TASK-29).
+    # Requests about tasks. Related-task metadata on them is ignored: their parameter names the task (TASK-29).
 
     async def _get(self, scope: HandlerScope, request: GetTaskRequest) -> GetTaskResult:
         await self._keeping.ready(scope.session.driver)
@@ -301,7 +301,7 @@ class TaskReceiver:
         run.handle = run.host.runtime.spawn(self._run(run, work, method))
 
     async def _run(self, run: TaskRun, work: Work, method: str) -> None:
-        """Do the work of a task, and end the task with what comes of it."""
+        """Run the work of a task, and finish the task with its outcome."""
         try:
             outcome = await self._outcome(run, work, method)
         except (SystemExit, KeyboardInterrupt, GeneratorExit):
@@ -336,7 +336,7 @@ class TaskReceiver:
         return TaskOutcome(error=answer or internal_error())
 
     def _finish(self, run: TaskRun, outcome: TaskOutcome) -> None:
-        """End a task, unless it is over already: then this comes too late, and counts for nothing (TASK-25)."""
+        """Finish a task. Does nothing if it is over: an outcome that comes too late is ignored (TASK-25)."""
         if run.is_over:
             return
         now = self._keeping.now()
@@ -384,7 +384,7 @@ class TaskReceiver:
     # Places
 
     def _adopt(self, event: TaskOrphaned) -> None:
-        """Go on with a task that nobody works on, here and now or at the next host that there is."""
+        """Resume an interrupted task now, or when the next host is attached."""
         host = self._host or next(iter(self._hosts), None)
         if host is None:
             self._orphans[event.id] = event
@@ -401,7 +401,7 @@ class TaskReceiver:
             self._start(run, *resumed)
 
     def _host_for(self, scope: HandlerScope) -> tuple[TaskHost, Any, PeerSession]:
-        """Return where a request becomes a task, the state there, and the session that it came in."""
+        """Return the host for the task of a request, the state there, and the session of the request."""
         session = scope.session
         host = self._host or session.driver
         if host not in self._hosts:
@@ -422,7 +422,7 @@ class TaskReceiver:
 
 
 def _said(result: Any, method: str) -> dict[str, Any]:
-    """Return a result as it would have gone out. ``TypeError`` and ``LocalProtocolError`` for what is none."""
+    """Return a result as it would have been sent. Raises TypeError or LocalProtocolError if it is invalid."""
     wanted = METHODS[method].result_type
     if not isinstance(result, wanted):
         raise TypeError(f"the result of {method} must be a {wanted.__name__}, not a {type(result).__name__}")
@@ -430,7 +430,7 @@ def _said(result: Any, method: str) -> dict[str, Any]:
 
 
 def _value(reply: TaskReplied) -> Any:
-    """Return what a reply brings. Raises the ``RequestError`` that it brings instead."""
+    """Return the value of a reply, or raise its error."""
     if reply.error is not None:
         raise reply.error
     return reply.value
@@ -450,7 +450,7 @@ def _flat(kind: Callable[..., T], task: Task) -> T:
 
 
 def _token(scope: HandlerScope) -> int | str | None:
-    """Return what progress is reported under, ``None`` where nobody asked for it."""
+    """Return the progress token of a request, ``None`` if it has none."""
     token: int | str | None = scope.meta.get(META_PROGRESS_TOKEN)
     return token
 
@@ -484,14 +484,14 @@ class ToolTasks(TaskReceiver):
         self._new_context = new_context
 
     def capability(self, *, told_apart: bool) -> ServerTasksCapability:
-        """Return what is declared (TASK-01). ``told_apart`` says that no client sees another's tasks (TASK-35)."""
+        """Return the capability to declare (TASK-01). ``told_apart``: no client sees another's tasks (TASK-35)."""
         lists = told_apart if self.options.list is None else self.options.list
         takes = any(_support(tool) != "forbidden" for tool in self._tools.everything())
         requests = ServerTaskRequestsCapability(ToolTasksCapability({})) if takes else None
         return ServerTasksCapability({} if lists else None, {}, requests)
 
     def _call(self, scope: HandlerScope, request: CallToolRequest) -> Any:
-        """Serve ``tools/call``: as a task where that is asked for, and as ever where it is not (TASK-07)."""
+        """Serve ``tools/call``: as a task if the request asks for one, otherwise as usual (TASK-07)."""
         tool = self._tools.find(request.name)
         support = "optional" if tool is None else _support(tool)
         if tool is None or not self.wants_task(scope, request):
@@ -512,7 +512,7 @@ class ToolTasks(TaskReceiver):
         return work
 
     def _resumed(self, orphan: TaskOrphaned, run: TaskRun) -> tuple[Work, str] | None:
-        """Return the work of a call that was cut off: the same function, with the same arguments."""
+        """Return the work of an interrupted call: the same function with the same arguments."""
         try:
             params = orphan.request["params"]
             request = _CODEC.decode(params, CallToolRequest)
@@ -541,7 +541,7 @@ def _support(tool: Any) -> str:
 
 
 def _saved(scope: HandlerScope) -> dict[str, Any]:
-    """Return what it takes to call again, as JSON."""
+    """Return what a call needs to run again, as JSON."""
     event = scope.driving.event
     return {
         "params": event.raw["params"],
@@ -554,7 +554,7 @@ _METHODS: Final = ("sampling/createMessage", "elicitation/create")
 
 
 def client_tasks_capability(options: TaskOptions, *, sampling: bool, elicitation: bool) -> ClientTasksCapability:
-    """Return what a client declares that answers such questions. It has one server, so that nothing is mixed up."""
+    """Return the tasks capability of a client. ``tasks/list`` is safe: a client has only one server."""
     requests = ClientTaskRequestsCapability(
         SamplingTasksCapability({}) if sampling else None,
         ElicitationTasksCapability({}) if elicitation else None,
@@ -585,7 +585,7 @@ class ClientTasks(TaskReceiver):
         self._new_scope = new_scope
 
     def _serve(self, handler: Handler, scope: HandlerScope, request: Any) -> Any:
-        """Serve a question: as a task where that is asked for."""
+        """Serve a request: as a task if it asks for one."""
         if not self.wants_task(scope, request):
             return handler(scope, request)
 

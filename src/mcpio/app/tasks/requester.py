@@ -1,7 +1,7 @@
-"""A task that the peer keeps, in the hands of whoever asked for it (2025-11-25).
+"""The requestor of tasks: starting them at the peer, following their states, fetching their results (2025-11-25).
 
-The state of a task is looked at as often as the peer wants it to be, and at once when the peer tells of a change, which
-nothing here relies on (TASK-30). The result is asked for when the task is over, or waits for input (TASK-17).
+A task is polled as often as the peer asks for, and at once when the peer reports a change; nothing relies on such
+reports (TASK-30). The result is requested when the task is over or waits for input (TASK-17).
 """
 
 from __future__ import annotations
@@ -100,32 +100,32 @@ class TaskClient(TaskSession, Protocol):
 
 
 LONGEST_WAIT: Final = 86400.0
-"""Seconds that the result of a task is waited for at most, unless the caller says for how long (TASK-37)."""
+"""The longest wait for the result of a task in seconds, unless the caller sets a timeout (TASK-37)."""
 _AFTERWARDS: Final = 10.0
-"""Seconds beyond the time that the peer keeps the task: its clock began before this side heard of it."""
+"""Seconds added to the lifetime that the peer states: its clock began before this side heard of the task."""
 _INTERVAL: Final = 1.0
-"""Seconds between two looks, where the peer does not say."""
+"""Seconds between two polls if the peer does not state them."""
 _SHORTEST: Final = 0.05
-"""Seconds between two looks at least, whatever the peer says."""
+"""The least time between two polls in seconds, whatever the peer states."""
 _OVER: Final = ("completed", "failed", "cancelled")
 
 
 class TaskHandle(Generic[R]):
     """One task at the peer. Iterate over it (``async for``) for its state now and each later one, to the last.
 
-    Sessions make handles: ``start_task`` for a new task, ``task`` for one of which the id is known.
+    Sessions make handles: ``start_task`` for a new task, ``task`` for one whose id is known.
     """
 
     id: str
-    """What the peer calls it; empty where the peer answered at once, and made no task of the request (TASK-03)."""
+    """The peer's id of the task; empty if the peer answered at once, without a task (TASK-03)."""
     last: Task | None
-    """The last known state; ``None`` before the first look."""
+    """The last known state; ``None`` before the first poll."""
     owned: bool
-    """Whether giving up the wait for its result cancels the task. True for the handle that began it."""
+    """Whether cancelling the wait for its result cancels the task. True for the handle that began it."""
     operation: str
-    """What the task does, in words for an operator: the method and what it is called with."""
+    """A description for the operator: the method and the name that it is called with."""
     immediate_response: str | None
-    """What the model may be told while the task runs, if the peer said something (TASK-13). Untrusted text."""
+    """A text for the model while the task runs, if the peer sent one (TASK-13). Untrusted."""
 
     def __init__(self, watch: TaskWatch, id: str, result_type: type[Any], on_status: StatusCallback | None) -> None:
         self.id = id
@@ -155,24 +155,25 @@ class TaskHandle(Generic[R]):
         return not self.id or self._payload is not None or _is_over(self.last)
 
     async def status(self, *, timeout: Timeout | float | None | Default = DEFAULT) -> Task:
-        """Ask for the state of the task and return it (TASK-19). Raises as ``Session.request`` does.
+        """Request the state of the task and return it (TASK-19). Raises as ``Session.request`` does.
 
-        ``RequestError`` -32602 when the peer no longer knows the task; ``LocalProtocolError`` when there never was one.
+        Raises RequestError (-32602) if the peer no longer knows the task, and LocalProtocolError if there never was
+        one.
         """
         return self._note(await self._ask(GetTaskRequest(self.id), timeout))
 
     async def result(self, *, timeout: Timeout | float | None | Default = DEFAULT, poll: bool = True) -> R:
-        """Wait until the task is over and return what the request would have returned without it (TASK-21).
+        """Wait until the task is over and return its result: what a plain request would have returned (TASK-21).
 
-        The state is looked at meanwhile, until the task is over or waits for input; then ``tasks/result`` is asked
-        for, whose answer comes when there is one. With ``poll=False`` it is asked for at once (TASK-20).
+        The task is polled until it is over or waits for input; then ``tasks/result`` is requested, whose answer comes
+        at the end. With ``poll=False`` it is requested at once (TASK-20). May be called again, and by several tasks.
 
-        ``timeout`` is in seconds, or the total of a ``Timeout``; ``None`` waits for ever. By default it is the time
-        that the peer keeps the task, and ``LONGEST_WAIT`` at most (TASK-37). When it passes, or the wait is cancelled,
-        a handle that owns the task cancels it.
+        ``timeout`` is in seconds, or the total of a ``Timeout``; ``None`` waits without limit. By default it is the
+        time that the peer keeps the task, and at most ``LONGEST_WAIT`` (TASK-37). When it passes, or the wait is
+        cancelled, a handle that owns the task cancels it.
 
-        Raises the task's error as a ``RequestError``, ``RequestCancelled`` for a task that was cancelled, and otherwise
-        as ``Session.request`` does. May be called again, by any number of tasks.
+        Raises the error of the task as a RequestError, RequestCancelled if the task was cancelled, and otherwise as
+        ``Session.request`` does.
         """
         if not self.id:
             answered: R = self._plain
@@ -185,7 +186,7 @@ class TaskHandle(Generic[R]):
                     self._give_up()
                 raise
             except BaseException:
-                # The wait was cancelled, in whatever way this event loop says so.
+                # The wait was cancelled. Event loops have different exceptions for that, so all are caught.
                 self._give_up()
                 raise
         return self._decoded()
@@ -193,7 +194,7 @@ class TaskHandle(Generic[R]):
     async def cancel(self, *, timeout: Timeout | float | None | Default = DEFAULT) -> Task:
         """Cancel the task and return its state (TASK-25). Raises as ``Session.request`` does.
 
-        ``RequestError`` -32602 for a task that is over (TASK-26); ``LocalProtocolError`` when the peer did not declare
+        Raises RequestError (-32602) if the task is over (TASK-26), and LocalProtocolError if the peer did not declare
         that it cancels tasks.
         """
         return self._note(await self._ask(CancelTaskRequest(self.id), timeout))
@@ -201,7 +202,7 @@ class TaskHandle(Generic[R]):
     # For this package
 
     def note(self, state: Task) -> None:
-        """Take in what the peer tells of the task. What is over stays as it ended (TASK-14)."""
+        """Record a state that the peer reported. A task that is over stays as it ended (TASK-14)."""
         before = self.last
         if _is_over(before):
             return
@@ -214,14 +215,14 @@ class TaskHandle(Generic[R]):
             self._watch.release(self)
 
     def settle(self, plain: Any) -> None:
-        """Note that the peer made no task of the request, and what it answered."""
+        """Record the answer of a peer that made no task of the request."""
         self._plain = plain
 
     async def next_state(self, seen: Task | None) -> Task:
-        """Wait for a state other than one that was seen, and return it."""
+        """Wait for a state that differs from ``seen``, and return it."""
         state = await self._next_state(seen, None)
         if state.status == "input_required" and not self._is_fetching and self._payload is None:
-            # The peer's questions may need the stream that this opens (TASK-17).
+            # The peer may send its requests on the stream that this opens (TASK-17).
             self._is_fetching = True
             self._watch.session.driver.runtime.spawn(self._fetch_alone())
         return state
@@ -251,7 +252,7 @@ class TaskHandle(Generic[R]):
         self._changed.notify_all()
 
     async def _fetch_alone(self) -> None:
-        """Keep the request for the result open beside an iteration. What comes of it shows in the state."""
+        """Keep the request for the result open during an iteration. Its outcome shows in the state."""
         try:
             with suppress(Exception):
                 await self._fetch(_Clock(self, self._watch.session, DEFAULT).left())
@@ -272,7 +273,7 @@ class TaskHandle(Generic[R]):
         return found
 
     def _give_up(self) -> None:
-        """Cancel the task, without waiting for the answer, if it is this handle's to cancel and the peer takes that."""
+        """Cancel the task without waiting for the answer, if this handle owns it and the peer takes that."""
         if self.owned and not self.done:
             session = self._watch.session
             with suppress(LocalProtocolError, NoBackChannel):
@@ -286,7 +287,7 @@ class TaskHandle(Generic[R]):
 
 
 def as_task(state: GetTaskResult | TaskStatusNotification) -> Task:
-    """Return a state whose members stand in the message itself as a task of its own."""
+    """Return a ``Task`` from a message that has its members."""
     return Task(
         state.task_id,
         state.status,
@@ -300,7 +301,7 @@ def as_task(state: GetTaskResult | TaskStatusNotification) -> Task:
 
 
 class _States(AsyncIterator[Task]):
-    """The states of a task, one after the other. No generator: one that is left early would have to be closed."""
+    """The successive states of a task. Not a generator, which would have to be closed if left early."""
 
     def __init__(self, handle: TaskHandle[Any]) -> None:
         self._handle = handle
@@ -314,7 +315,7 @@ class _States(AsyncIterator[Task]):
 
 
 class _Clock:
-    """How long a result is still waited for."""
+    """The time left to wait for a result."""
 
     def __init__(self, handle: TaskHandle[Any], session: Requester, timeout: Timeout | float | None | Default) -> None:
         self._operation = handle.operation
@@ -328,7 +329,7 @@ class _Clock:
         self._began = session.driver.now()
 
     def left(self) -> float | None:
-        """Return the seconds that are left, ``None`` without a limit. Raises ``RequestTimeout`` when there are none."""
+        """Return the seconds left, ``None`` without a limit. Raises RequestTimeout if none are left."""
         if self._limit is None:
             return None
         left = self._began + self._limit - self._session.driver.now()
@@ -337,7 +338,7 @@ class _Clock:
         return left
 
     def for_a_look(self) -> float | Default:
-        """Return the timeout for one look at the state: that of any request, or what is left."""
+        """Return the timeout of one poll: that of any request, or what is left."""
         left, usual = self.left(), self._session.connection.options.request_timeout.total
         return DEFAULT if left is None or (usual is not None and usual <= left) else left
 
@@ -350,19 +351,19 @@ def _seconds(timeout: Timeout | float | None) -> float | None:
 
 
 def _interval(state: Task, clock: _Clock | None) -> float:
-    """Return how long to wait for news before the next look, in seconds."""
+    """Return the time to wait before the next poll, in seconds."""
     interval = _INTERVAL if state.poll_interval is None else max(_in_seconds(state.poll_interval), _SHORTEST)
     left = None if clock is None else clock.left()
     return interval if left is None else min(interval, left)
 
 
 def _in_seconds(milliseconds: float) -> float:
-    """Return a time that the peer said: an integer may be too large for a division, and no time is that long."""
+    """Convert milliseconds of the peer: an integer may be too large to divide, so it is bounded first."""
     return min(milliseconds, LONGEST) / 1000
 
 
 def _looks(state: Task | None) -> tuple[str, str | None] | None:
-    """Return what makes a state another one to whoever watches."""
+    """Return what distinguishes a state from the one before, for a watcher."""
     return None if state is None else (state.status, state.status_message)
 
 
@@ -375,18 +376,18 @@ def _wants_input(state: Task | None) -> bool:
 
 
 _EARLY: Final = 64
-"""How many states of tasks without a handle are kept: that of a new task may come before its handle is made."""
+"""How many states of tasks without a handle are kept: a new task may report before its handle is made."""
 
 
 class TaskWatch:
-    """The handles of one session, which hear of what the peer tells of their tasks."""
+    """The handles of one session, and the states that the peer reports for their tasks."""
 
     def __init__(self, session: Requester, call_back: Callable[..., None]) -> None:
         self.session = session
         self.call_back = call_back
         self._handles: dict[str, WeakSet[TaskHandle[Any]]] = {}
         self._enough = _EARLY
-        # Callbacks are called though nobody else may keep their handles.
+        # Handles with callbacks are kept alive here, since the program may not keep them.
         self._kept: set[TaskHandle[Any]] = set()
         self._starting = 0
         self._early: dict[str, Task] = {}
@@ -405,7 +406,7 @@ class TaskWatch:
         return handle
 
     async def start(self, request: Any, ask: Callable[[Any], Awaitable[Any]]) -> tuple[Any, Task | None]:
-        """Send a request; return its answer, and what the peer told of the new task in the meantime."""
+        """Send a request; return its answer, and the state that the peer reported of the new task in the meantime."""
         self._starting += 1
         try:
             answer = await ask(request)
@@ -417,7 +418,7 @@ class TaskWatch:
         return answer, early
 
     def tell(self, notification: Any) -> None:
-        """Pass on what the peer tells of a task."""
+        """Record a state that the peer reported."""
         if not isinstance(notification, TaskStatusNotification):
             return
         state = as_task(notification)
@@ -433,7 +434,7 @@ class TaskWatch:
         self._kept.discard(handle)
 
     def _clear(self) -> None:
-        """Forget the tasks whose handles are gone, now and then."""
+        """Forget tasks whose handles are gone, now and then."""
         if len(self._handles) >= self._enough:
             self._handles = {id: handles for id, handles in self._handles.items() if handles}
             self._enough = _EARLY + 2 * len(self._handles)
@@ -447,7 +448,7 @@ async def start_task(
     on_status: StatusCallback | None,
     related_to: IncomingId | None,
 ) -> TaskHandle[Any]:
-    """Send a request that asks for a task, and return the handle on it."""
+    """Send a request that asks for a task, and return its handle."""
     checked_callback("on_status", on_status)
     method = _method(request)
     answer, early = await watch.start(_augmented(request, ttl), ask)
@@ -475,7 +476,7 @@ async def run_task(
     on_progress: ProgressCallback | None = None,
     related_to: IncomingId | None = None,
 ) -> Any:
-    """Have the peer run a request as a task, wait for its result and return it. A number is the ``ttl``."""
+    """Run a request as a task of the peer, and return its result. A number as ``task`` is the ``ttl``."""
     ttl = None if task is True else task
     handle = await session.start_task(request, ttl=ttl, timeout=timeout, on_progress=on_progress, related_to=related_to)
     return await handle.result(timeout=timeout)
@@ -496,7 +497,7 @@ def _augmented(request: Any, ttl: float | None) -> Any:
         return request if request.task is not None else attrs.evolve(request, task=TaskMetadata())
     if not 0 < ttl < math.inf:
         raise ValueError(f"a ttl is a number of seconds, more than 0, not {ttl!r}")
-    return attrs.evolve(request, task=TaskMetadata(math.ceil(ttl * 1000)))  # some readers take integers only
+    return attrs.evolve(request, task=TaskMetadata(math.ceil(ttl * 1000)))  # some peers accept integers only
 
 
 async def call_as_task(
@@ -506,9 +507,9 @@ async def call_as_task(
     call: Any,
     refusal: RequestError | CallToolResult | None,
 ) -> CallToolResult:
-    """Call a tool as a task and return its result. ``None`` for ``task`` asks for that only if the tool must be one.
+    """Call a tool as a task and return its result. With ``task=None`` only if the tool must be one.
 
-    ``refusal`` is what the server said to a plain call. If the tool need not be a task, it is raised or returned.
+    ``refusal`` is the answer to a plain call. If the tool need not be a task, it is raised or returned.
     """
     options: Any = {**call}
     meta = options.pop("meta", None)
@@ -527,7 +528,7 @@ async def call_as_task(
 async def fault_in_task(client: TaskClient, request: Any) -> str | None:
     """Return why a request must not be a task, or ``None``."""
     if not isinstance(request, CallToolRequest) or _unsupported(client):
-        return None  # the engine says what is wrong
+        return None  # the engine reports what is wrong
     tool = await client.tool(request.name)
     if tool is None:
         return f"tool {request.name!r:.100} must not be a task: the server does not list it"

@@ -1,4 +1,4 @@
-"""The work of one task, and what its handler sees: it outlives the request that began it, and maybe the session."""
+"""The work of one task: it outlives the request that began it, and perhaps the session."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ T = TypeVar("T")
 
 
 def related(id: str) -> dict[str, Any]:
-    """Return the ``_meta`` of what belongs to a task (TASK-28)."""
+    """Return the ``_meta`` of messages that belong to a task (TASK-28)."""
     return {META_RELATED_TASK: {"taskId": id}}
 
 
 class TaskHost(Protocol):
-    """Where tasks run: the driver of a session, or something that outlives all sessions."""
+    """Where tasks run: the driver of a session, or a host that outlives all sessions."""
 
     @property
     def runtime(self) -> Runtime:
         """The event loop."""
 
     def now(self) -> float:
-        """Return the time, in seconds on the clock that all places of one server share."""
+        """Return the time in seconds, on a clock that all hosts of one server share."""
 
     def report(self, message: str, error: BaseException | None) -> None:
-        """Tell the operator something, with the exception behind it."""
+        """Report something to the operator, with the exception behind it."""
 
 
 class TaskKeeper(Protocol):
@@ -65,7 +65,7 @@ class TaskKeeper(Protocol):
 
 
 class DisconnectedSession:
-    """Stands for the session of a task that was resumed while its requestor was away."""
+    """The session of a task that was resumed while its requestor was not connected. Using it raises NoBackChannel."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -74,7 +74,7 @@ class DisconnectedSession:
 
 
 class TaskRun:
-    """A task while its work goes on: ``Context.task``."""
+    """A running task. Handlers see it as ``Context.task``."""
 
     __slots__ = (
         "_progress",
@@ -95,13 +95,13 @@ class TaskRun:
     )
 
     id: str
-    """The task's id. Whoever knows it may be able to read the result (TASK-10)."""
+    """The task's id. A peer that knows it may be able to read the result (TASK-10)."""
     owner: Owner
-    """Whose it is, ``None`` where nobody was authenticated."""
+    """The owner of the task; ``None`` for an unauthenticated one."""
     is_resumed: bool
-    """Whether the work began before, and was cut off: by the end of the process, or of what it ran in."""
+    """Whether the work was interrupted before, by the end of its process or host, and runs again."""
     is_over: bool
-    """Whether the task has its final status, or its time is over: nothing that the work does matters any more."""
+    """Whether the task has reached its final status or expired; its work no longer matters."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class TaskRun:
         return related(self.id)
 
     def say(self, message: str) -> None:
-        """Set the status message, which people may see beside the status. In the loop's thread, as everything here.
+        """Set the status message, which people may see beside the status. Use it in the loop's thread.
 
         Does nothing once the task is over.
         """
@@ -148,17 +148,17 @@ class TaskRun:
     # For the scope of its handler
 
     def report(self, message: str, error: BaseException | None, *, kind: Hashable | None = None) -> None:
-        """Tell the operator of a failure. See ``Session.report``."""
+        """Report a failure to the operator. See ``FaultReports``."""
         self._receiver.fault_reports.report(self.host, message, error, kind)
 
     async def run_in_thread(self, function: Callable[[], T]) -> T:
-        """Run a blocking function in a thread, which counts for whoever began the task."""
+        """Run a blocking function in a thread, which counts for the requestor."""
         return await self._receiver.thread_pool.run(self.host.runtime, self.account, function)
 
     def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Report progress under the token of the request that became the task (PROG-07).
 
-        Left out when nobody asked for it, when it does not increase, and when the task or the session is over.
+        Dropped without a token, if it does not increase, and when the task or the session is over.
         """
         session = self.session
         if self.is_over or self.token is None or session is None or _is_ending(session):
@@ -171,10 +171,10 @@ class TaskRun:
         self._progress = progress
 
     async def ask(self, way: Callable[[PeerSession], Callable[..., Any]], request: Any, **call: Any) -> Any:
-        """Ask the requestor, once it waits for the result: that is what gives a way to it (TASK-16, TASK-17).
+        """Send a request to the requestor, once it waits for the result: before, there is no way to it (TASK-16).
 
-        ``way`` gives what sends the request in a session. Where the connection ends before the answer, the next one
-        that waits is asked again.
+        ``way`` returns the call that sends the request in a session. If the connection ends before the answer, the
+        request is sent again to the next one that waits (TASK-17).
         """
         request = attrs.evolve(request, meta={**request.meta, **related(self.id)})
         self._receiver.note_question(self)
@@ -193,18 +193,18 @@ class TaskRun:
     # For the receiver
 
     def join(self, scope: HandlerScope) -> None:
-        """Note that a ``tasks/result`` request waits: questions may go its way."""
+        """Record that a ``tasks/result`` request waits: requests of the work may go to its session."""
         self.waiting.append(scope)
         wanting, self._wanting = self._wanting, []
         for each in wanting:
             each.set(None)
 
     def leave(self, scope: HandlerScope) -> None:
-        """Note that it waits no more. A second time does nothing."""
+        """Record that it no longer waits. A second time does nothing."""
         self.waiting = [each for each in self.waiting if each is not scope]
 
     def stop(self) -> None:
-        """Have the work stop at its next wait: nothing that it does matters any more."""
+        """Cancel the work at its next wait."""
         self.is_over = True
         if self.scope is not None:
             self.scope.driving.abandon()

@@ -1,4 +1,4 @@
-"""The task machine at work: its effects carried out by a store, its deadlines kept, its events given to somebody."""
+"""Storage of tasks: runs the task machine's effects against a store, and its timers on an event loop."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 __all__ = ["MemoryTaskStore", "TaskStorage", "TaskStore"]
 
 BATCH: Final = 256
-"""How many changes are stored at once."""
+"""How many changes are written at once."""
 
 LONGEST_SLEEP: Final = 3600.0
-"""Seconds after which a sleeper looks again: loops have limits of their own for how long a sleep may be."""
+"""Seconds after which the timer looks again: event loops limit how long a timer may run."""
 
 
 class TaskStore(Protocol):
-    """Where tasks are kept: plain functions. Where they block they are called in a thread, mostly one at a time.
+    """A store of tasks: plain functions. Blocking ones are called in a thread, mostly one at a time.
 
-    A call that nobody waits for any more may still run when the next one begins.
+    A call whose caller was cancelled may still run when the next one begins.
     """
 
     @property
     def blocking(self) -> bool:
-        """Whether calls wait, for a disk or a network, and so belong in a thread."""
+        """Whether calls wait for a disk or a network, and so must run in a thread."""
 
     def records(self) -> Iterable[tuple[str, bytes]]:
         """Return all records, as (key, record)."""
 
     def payload(self, key: str) -> bytes | None:
-        """Return the payload under a key, ``None`` where there is none."""
+        """Return the payload under a key, or ``None``."""
 
     def write(self, changes: Sequence[StorePut | StoreDelete]) -> None:
-        """Make the changes, in order: all of them or, raising, none. What is back from here is safe."""
+        """Make the changes in order: all of them, or none if it raises. They are durable when it returns."""
 
 
 class MemoryTaskStore:
-    """Keeps tasks as long as the process lives. How many and how much is for ``TaskLimits`` to say."""
+    """Keeps tasks while the process lives. ``TaskLimits`` bounds their number and size."""
 
     blocking = False
 
@@ -75,7 +75,7 @@ class MemoryTaskStore:
 
 
 class TaskStorage:
-    """One machine and its store, for as long as there are hosts where something can run."""
+    """One task machine and its store, while there are hosts whose event loops can run them."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class TaskStorage:
         limits: TaskLimits,
         poll_interval: float | None,
     ) -> None:
-        """``act`` takes each event of the machine."""
+        """``act`` is called with each event of the machine."""
         self._store = store
         self._act = act
         self._machine: TaskMachine | None = None
@@ -102,20 +102,20 @@ class TaskStorage:
 
     @property
     def machine(self) -> TaskMachine:
-        """The tasks. ``NoBackChannel`` before there was a host."""
+        """The task machine. Raises NoBackChannel before the first host."""
         if self._machine is None:
             raise NoBackChannel("tasks begin where something can run")
         return self._machine
 
     @property
     def host(self) -> TaskHost | None:
-        """Where something can run now."""
+        """The host that does the work now."""
         return self._hosts[0] if self._hosts else None
 
     def attach(self, host: TaskHost) -> None:
-        """Use a host. The first of all brings in what the store has."""
+        """Add a host. The first one loads the store."""
         if not self._hosts:
-            # Another event loop may have another clock; what the machine goes by only ever moves on.
+            # Another event loop may have another clock, but the machine's time must never go back.
             wall = host.runtime.wall_clock()
             if self._machine is None:
                 self._epoch = wall - host.now()
@@ -126,7 +126,7 @@ class TaskStorage:
         self.pump()
 
     def detach(self, host: TaskHost) -> None:
-        """Use a host no more. What was being written is written again elsewhere, as soon as there is a host.
+        """Remove a host. A write that it was doing is repeated at the next host.
 
         A second time does nothing.
         """
@@ -141,13 +141,13 @@ class TaskStorage:
         self.pump()
 
     def now(self) -> float:
-        """Return the time on the machine's clock. Without a host it stands still."""
+        """Return the time on the machine's clock. It stands still without a host."""
         if self._hosts:
             self._now = self._hosts[0].now() + self._offset
         return self._now
 
     async def ready(self, host: TaskHost) -> None:
-        """Wait until what the store has is known, and let the deadlines that have come expire."""
+        """Wait until the store was loaded, and let due deadlines expire."""
         if not self.machine.loaded:
             loaded = host.runtime.one_shot()
             self._loading.append(loaded)
@@ -156,9 +156,9 @@ class TaskStorage:
         self.pump()
 
     async def flush(self, host: TaskHost) -> None:
-        """Store all that is known before a host ends, unless there is another from where that can be done.
+        """Store everything before a host ends, unless another host can do that.
 
-        It does it by itself: what was spawned at the host may be cancelled by now.
+        Runs in the calling task, since tasks spawned at the host may be cancelled by now.
         """
         if self._hosts in ([], [host]):
             if self._writer is not None:
@@ -167,7 +167,7 @@ class TaskStorage:
             await self._write(self._writer)
 
     def pump(self) -> None:
-        """Carry out what the machine wants, and hand on what it says. Due after every call to it."""
+        """Carry out the machine's effects and handle its events. Call it after every call of the machine."""
         if self._is_pumping:
             return
         self._is_pumping = True
@@ -187,7 +187,7 @@ class TaskStorage:
         return event is not None
 
     def _keep_time(self) -> None:
-        """Have somebody there when the next deadline comes. One who is there too early does no harm."""
+        """Set the timer for the next deadline. A timer that fires early does no harm."""
         host, deadline = self.host, self.machine.next_deadline()
         if host is None or deadline is None:
             return
@@ -211,7 +211,7 @@ class TaskStorage:
     # The store
 
     def _carry_on(self) -> bool:
-        """Have the store do something here and now; tell whether it did. Where it blocks, see that a task does it."""
+        """Let the store work here and now, and return whether it did; a blocking store works in a task."""
         if self._writer is not None:
             return False
         batch = self._take()
@@ -226,25 +226,25 @@ class TaskStorage:
         return False
 
     async def _write(self, writer: _Writer) -> None:
-        """Be the task that has the store work in a thread, until there is nothing more to do."""
+        """Let the store work in a thread until nothing is left to do."""
         try:
             while batch := self._take():
                 self._unwritten = batch
                 values = await writer.host.runtime.to_thread(partial(self._carry_out, batch))
                 if self._writer is not writer:
-                    return  # relieved meanwhile: whoever came writes the same again, and takes the answer
+                    return  # replaced in the meantime: the next writer repeats the batch, and takes the answer
                 self._unwritten = []
                 self._note(batch, values)
                 self.pump()
         finally:
-            # Cut off with its host, it leaves the batch to the next: to write it twice does no harm.
+            # Cut off with its host, it leaves the batch to the next writer; writing twice does no harm.
             if self._writer is writer:
                 self._writer = None
                 if self._unwritten and writer.host not in self._hosts:
                     self.pump()
 
     def _take(self) -> list[StoreEffect]:
-        """Return the effects that are next, those first that may not have been carried out."""
+        """Return the next effects, first those that may not have been carried out."""
         batch, self._unwritten = self._unwritten, []
         while len(batch) < BATCH and (effect := self.machine.next_effect()) is not None:
             batch.append(effect)
@@ -264,7 +264,7 @@ class TaskStorage:
 
 
 class _Writer:
-    """Who has the store work."""
+    """The task that writes at a host."""
 
     def __init__(self, host: TaskHost) -> None:
         self.host = host
@@ -276,7 +276,7 @@ class _Writer:
 
 
 def _set(waiting: list[OneShot]) -> list[OneShot]:
-    """Wake those that wait, and return that there are none any more."""
+    """Wake the waiting tasks, and return an empty list."""
     for each in waiting:
         each.set(None)
     return []
