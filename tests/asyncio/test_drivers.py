@@ -188,7 +188,7 @@ def test_a_block_cannot_be_entered_twice() -> None:
             with pytest.raises(AttributeError, match=r"^'ping' belongs to the client that the block yields"):
                 await opened.ping()
             async with opened as client:
-                with pytest.raises(RuntimeError, match="this block is open already"):
+                with pytest.raises(RuntimeError, match="this context manager is in use"):
                     await opened.__aenter__()
                 await client.ping()
 

@@ -327,7 +327,7 @@ def test_a_block_cannot_be_entered_twice() -> None:
         async with served(far):
             opened = open_transport(near)
             async with opened as client:
-                with pytest.raises(RuntimeError, match="this block is open already"):
+                with pytest.raises(RuntimeError, match="this context manager is in use"):
                     await opened.__aenter__()
                 await client.ping()
 

@@ -161,7 +161,7 @@ class AsyncioClientContext(ClientContext):
     async def __aenter__(self) -> Client:
         """Connect. Raises ``ConnectFailed``, and leaves nothing behind then."""
         if self._is_open:
-            raise RuntimeError("this block is open already: make another for a second client")
+            raise RuntimeError("this context manager is in use: make another for a second client")
         self._is_open = True
         try:
             self._client, self._task = await self._start()

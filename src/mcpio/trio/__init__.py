@@ -1,14 +1,13 @@
 """The Trio drivers: the only part of mcpio that waits.
 
-``open_stdio``, ``connect_stdio`` and ``serve_stdio`` are for standard input and output; the same with ``_tcp``,
-``_unix`` and ``_http`` for what their names say; ``open_transport``, ``connect``
-and ``serve`` take any ``trio.abc.Stream`` or ``trio.abc.Channel``; ``memory_client`` joins a client to a server in the
-same process.
+Each transport has an ``open_…``, a ``connect_…`` and a ``serve_…``: ``…_stdio``, ``…_tcp``, ``…_unix``, ``…_http`` and
+``…_websocket``. ``open_transport``, ``connect`` and ``serve`` take any ``trio.abc.Stream`` or ``trio.abc.Channel``;
+``memory_client`` joins a client to a server in the same process.
 
-The parts of the stdio drivers are for programs that want something between them: ``open_process_stream`` and
-``start_process`` give a child process and the stream to it, ``stdio_stream`` is this process's own standard input and
-output, and ``terminate_on_signals`` and ``run_until_signalled`` end a program at SIGINT or SIGTERM. A name is looked
-up, and its module imported, when it is first used: a server does not pay for what starts processes.
+Programs that want something in between use the parts of the stdio drivers: ``open_process_stream`` and
+``start_process`` start a child process and give a stream to it, ``stdio_stream`` is this process's own standard input
+and output, and ``terminate_on_signals`` and ``run_until_signalled`` end a program at SIGINT or SIGTERM. A name is
+looked up, and its module imported, on first use: a server does not pay for what starts processes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``connect``, ``open_transport`` and ``serve``: a client or a server over any transport.
+"""``connect``, ``open_transport`` and ``serve``: clients and servers over any transport.
 
-A client has two shapes of lifetime. ``async with open_…(…) as client`` ends with its block; ``await connect_…(…,
-nursery=n)`` is tied to no block and ends when it is closed, by whichever task, or with the nursery.
+A client has one of two lifetimes. ``async with open_…(…) as client`` ends with its block. ``await connect_…(…,
+nursery=n)`` is tied to no block: it ends when any task closes it, or with the nursery.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ C = TypeVar("C", bound=Client)
 
 for _kind in {*ClientConnection.__mro__, *ServerConnection.__mro__}:
     uninterruptible(_kind)
-# They call functions of users.
+# These call functions of users, in which a Ctrl-C must be raised at once.
 interruptible(Session._serve)  # noqa: SLF001  # users do not call it
 interruptible(Session._call_back)  # noqa: SLF001  # users do not call it
 interruptible(SessionReconnector.tell)
@@ -71,29 +71,29 @@ async def serve(
     task_status: trio.TaskStatus[Session] = trio.TASK_STATUS_IGNORED,
     **beginning: Unpack[ServerSetupOptions],
 ) -> None:
-    """Serve one client over a transport, until the conversation ends; then the transport is closed.
+    """Serve one client over a transport until the conversation ends; then close the transport.
 
-    ``principal`` is whoever was authenticated before; handlers see it. With ``nursery.start`` it returns the session.
-    See ``ServerSetupOptions`` for sessions that go on, for taps, and for clients that are gone. Nothing that the client
-    does raises here. What the server's lifespan raises leaves as it is, and so does a ``SystemExit`` of a handler.
-    ``LocalProtocolError`` for a connection or a snapshot that cannot go on.
+    ``principal`` is the authenticated caller, which handlers see. ``nursery.start`` returns the session. See
+    ``ServerSetupOptions`` for resumed sessions, taps, and clients that are gone. Nothing that the client does raises
+    here; what the server's lifespan raises, and a SystemExit of a handler, propagates unwrapped. Raises
+    LocalProtocolError if ``connection`` or ``snapshot`` cannot be continued.
     """
     check_in_trio("servers")
     check_options(beginning, ServerSetupOptions.__annotations__)
-    wire = adapter_for(transport)
+    adapter = adapter_for(transport)
     try:
         async with lifespan_of(server) as state:
             setup = prepare_server(server, principal, trio.current_time(), **beginning)
             connection: Any = setup.connection
             await carry(
                 setup,
-                wire,
+                adapter,
                 lambda driver: server.session(connection, driver, state),
                 partial(store_tasks, server, last_moment),
                 task_status=task_status,
             )
     except BaseException:
-        # The lifespan may have failed, or have been cancelled, before anybody held the transport.
+        # The lifespan may have failed, or have been cancelled, before an actor owned the transport.
         with contextlib.suppress(Exception):
             await trio.aclose_forcefully(transport)
         raise
@@ -106,38 +106,38 @@ async def connect(
     binary: bool = False,
     **options: Unpack[ConnectOptions],
 ) -> Client:
-    """Return a client that has shaken hands over a transport. Its tasks live in ``nursery`` and never raise.
+    """Return an initialized client over a transport. Its tasks run in ``nursery`` and never raise.
 
-    ``binary`` is for a channel of ``bytes``: what is sent before the server has sent anything is then bytes, and not
-    text. See ``ClientOptions``, and ``ClientSetupOptions`` for sessions that go on, and for taps.
+    ``binary`` is for a channel of bytes: messages are sent as bytes, and not str, until the server has sent one. See
+    ``ClientOptions``, and ``ClientSetupOptions`` for resumed sessions and taps.
 
-    Raises ``ConnectFailed``, with the transport closed.
+    Raises ConnectFailed, with the transport closed.
     """
-    wire = adapter_for(transport, binary=binary)
-    return await start_client(wire, nursery, options, Client)
+    adapter = adapter_for(transport, binary=binary)
+    return await start_client(adapter, nursery, options, Client)
 
 
 def open_transport(
     transport: Transport, *, binary: bool = False, **options: Unpack[ConnectOptions]
 ) -> TrioClientContext[Client]:
-    """Give a client for the length of a block: ``async with open_transport(stream) as client``. See ``connect``."""
+    """Async context manager that yields a client: ``async with open_transport(stream) as client``. See ``connect``."""
     return TrioClientContext(lambda nursery: connect(transport, nursery=nursery, binary=binary, **options))
 
 
 class TrioClientContext(ClientContext, Generic[C]):
-    """A client for the length of a block. What the body raises leaves the block as it is."""
+    """Async context manager that yields a client. An exception of the body propagates unwrapped."""
 
     def __init__(self, connect: Callable[[trio.Nursery], Awaitable[C]]) -> None:
         self._connect = connect
         self._manager: Any = None
 
-    # A Ctrl-C between entering the nursery and entering the block would leave the nursery open: Trio delivers it at the
-    # next checkpoint instead.
+    # A Ctrl-C between entering the nursery and entering the block would leave the nursery open. With this protection,
+    # Trio raises it at the next checkpoint instead.
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> C:
-        """Connect. Raises ``ConnectFailed``, and leaves nothing behind then."""
+        """Connect. Raises ConnectFailed, with nothing left behind."""
         if self._manager is not None:
-            raise RuntimeError("this block is open already: make another for a second client")
+            raise RuntimeError("this context manager is in use: make another for a second client")
         check_in_trio("clients")
         self._manager = trio.open_nursery()
         nursery = await self._manager.__aenter__()
@@ -152,19 +152,20 @@ class TrioClientContext(ClientContext, Generic[C]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the client and wait until nothing of it is left."""
+        """Close the client, and wait until nothing of it is left."""
         try:
             self._client.close()
             with trio.CancelScope(shield=True):
                 await self._client.driver.wait_closed()
         finally:
-            # A Ctrl-C ends the wait, shielded or not. The nursery is left all the same.
+            # A Ctrl-C ends even a shielded wait. The nursery must be left all the same.
             await self._leave(error)
 
     async def _leave(self, error: BaseException | None) -> None:
         """Leave the nursery without letting it wrap ``error``, which is about to leave the block.
 
-        Its tasks end by themselves, for the client is closed. Cancelled, they would not leave a lifespan in peace.
+        The client is closed, so the tasks of the nursery end. They are not cancelled, which would cut off the clean-up
+        of a lifespan.
         """
         manager, self._manager = self._manager, None
         try:
@@ -176,28 +177,28 @@ class TrioClientContext(ClientContext, Generic[C]):
 
 
 async def start_client(
-    wire: TransportAdapter,
+    adapter: TransportAdapter,
     nursery: trio.Nursery,
     options: Mapping[str, Any],
     make: Callable[..., C],
     after_close: Callable[[C], Awaitable[None]] | None = None,
 ) -> C:
-    """Return a client that ``make(connection, driver, **options)`` made and that has shaken hands. See ``connect``."""
+    """Return an initialized client, made by ``make(connection, driver, **options)``. See ``connect``."""
     try:
         of_client, how = split_options(options)
         setup = prepare_client(of_client, trio.current_time(), **how)
         client: C = await nursery.start(
-            carry, setup, wire, lambda driver: make(setup.connection, driver, **of_client), after_close
+            carry, setup, adapter, lambda driver: make(setup.connection, driver, **of_client), after_close
         )
     except BaseException:
-        # Of options that make no sense, for one. Nobody held the wire yet.
-        await close_forcefully(wire)
+        # Invalid options, for one: no actor owned the transport yet.
+        await close_forcefully(adapter)
         raise
     return client if setup.is_resumed else await shake_hands(client)
 
 
 async def shake_hands(client: C) -> C:
-    """Return the client when it has shaken hands; otherwise nothing of it is left. Raises ``ConnectFailed``."""
+    """Initialize a client and return it. Raises ConnectFailed, with nothing of the client left."""
     try:
         await client.initialize()
     except BaseException:
@@ -208,25 +209,25 @@ async def shake_hands(client: C) -> C:
     return client
 
 
-# With protection, a Ctrl-C cannot come between the start of the session and the block of ``run`` that marks its end.
+# With protection, no Ctrl-C is raised between the start of the session and the block of ``run`` that ends it.
 @trio.lowlevel.enable_ki_protection
 async def carry(
     setup: SessionSetup,
-    wire: TransportAdapter,
+    adapter: TransportAdapter,
     make_session: Callable[[Driver], S],
     after_close: Callable[[S], Awaitable[None]] | None = None,
     *,
     timekeeper: Timekeeper | None = None,
     task_status: trio.TaskStatus[S] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Carry one session, with its handlers, until it is over; ``timekeeper`` is one that runs already."""
+    """Run one session, with its handlers, until it is over; ``timekeeper`` is one that runs already."""
     with ungrouped():
         async with trio.open_nursery() as nursery:
             if timekeeper is None:
                 timekeeper = Timekeeper()
                 nursery.start_soon(timekeeper.run)
             runtime = TrioRuntime(nursery)
-            actor = TrioActor(setup.connection, wire, timekeeper, runtime, end_timeout=setup.end_timeout)
+            actor = TrioActor(setup.connection, adapter, timekeeper, runtime, end_timeout=setup.end_timeout)
             session = make_session(actor)
             actor.attach(session, None if after_close is None else partial(after_close, session))
             setup.resume(session)

@@ -1,6 +1,6 @@
-"""A client and a server in one process, joined without a transport: for tests of people's own servers.
+"""A client and a server in one process, joined without a transport: for tests of servers.
 
-Real bytes go through both engines, but nothing waits for them: what one side has to say is fed to the other at once.
+Real bytes pass both engines, but nothing waits for them: the output of one side is fed to the other at once.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = ["memory_client"]
 def memory_client(
     server: Server, *, tap: TapSource | None = None, **options: Unpack[ClientOptions]
 ) -> TrioClientContext[Client]:
-    """Give a client of a server in this process, for a block: ``async with memory_client(server) as client``.
+    """Async context manager that yields a client of a server in this process.
 
-    The server's lifespan is entered for the block. When the client is closed, the handlers that still run are
-    cancelled: nobody is left to read their answers. ``tap`` is put on the client's connection.
+    The server's lifespan is entered for the block. When the client is closed, handlers that still run are cancelled,
+    since no client is left to read their answers. ``tap`` is attached to the client's connection.
     """
     from mcpio.app.server import Server
 

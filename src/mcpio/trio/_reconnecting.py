@@ -1,4 +1,4 @@
-"""A transport of a client that is one wire after another: when one is lost, the next one is connected."""
+"""Reconnection: a client's transport adapter that replaces a lost connection by a new one."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ C = TypeVar("C", bound=Client)
 
 
 class Connector(Protocol):
-    """Where wires come from, one after another."""
+    """Makes connections to one server."""
 
     async def connect(self) -> TransportAdapter:
-        """Return the next wire, whose ``receive`` raises what a broken transport does when the peer ends it.
+        """Return the adapter of a new connection. Raises ConnectFailed.
 
-        Raises ``ConnectFailed``.
+        Its ``receive`` must raise, as for a broken transport, when the peer ends the connection.
         """
 
-    async def disconnect(self, wire: TransportAdapter) -> str:
-        """Leave nothing behind of a wire that is lost; return what is known of how that came."""
+    async def disconnect(self, adapter: TransportAdapter) -> str:
+        """Clean up after a lost connection, and return what is known of its end."""
 
 
 async def start_lasting_client(
@@ -52,36 +52,36 @@ async def start_lasting_client(
 ) -> C:
     """Return a client that outlives its connections. ``make`` and ``after_close`` are as for ``start_client``.
 
-    Of the options that are ``given``, ``on_session_lost`` is for here. ``TypeError`` for a ready-made connection.
+    ``given`` are the options of the client, and ``on_session_lost``. Raises TypeError for a ready-made connection.
     """
     if given.get("connection") is not None:
         raise TypeError("a client that connects again makes its connection itself: leave connection= out")
     given["options"] = attrs.evolve(chosen("options", given.get("options"), Options), reopens=True)
     on_lost = checked_callback("on_session_lost", given.pop("on_session_lost", None))
     restarts = Restarts(policy)
-    wire = ReconnectingAdapter(await connector.connect(), connector, restarts, on_lost)
-    return await start_client(wire, nursery, given, partial(wire.client, make), after_close)
+    adapter = ReconnectingAdapter(await connector.connect(), connector, restarts, on_lost)
+    return await start_client(adapter, nursery, given, partial(adapter.client, make), after_close)
 
 
 class ReconnectingAdapter:
-    """One wire after another. The connection is one that ``reopens``.
+    """Carries a connection that ``reopens`` over one transport after another.
 
-    The task that reads connects again too. What else happens to a wire that is lost only makes that task notice.
+    The task that reads also reconnects. Anything else that detects a loss only cancels its read.
     """
 
     def __init__(
-        self, wire: TransportAdapter, connector: Connector, restarts: Restarts, on_lost: Callable[[], None] | None
+        self, adapter: TransportAdapter, connector: Connector, restarts: Restarts, on_lost: Callable[[], None] | None
     ) -> None:
-        """``on_lost`` is called for each session that is lost."""
+        """``on_lost`` is called for each lost session."""
         self._connector = connector
         self._on_lost = on_lost
         self._restarts = restarts
         self._has_client = False
-        self._use(wire)
+        self._use(adapter)
         restarts.began(trio.current_time())
 
     def client(self, make: Callable[..., C], connection: Any, driver: Any, **options: Any) -> C:
-        """Return the client, which ``make`` makes with this wire. Call it once."""
+        """Make the client of this adapter. Call it once."""
         client = make(connection, driver, **options)
         self._client: Client = client
         self._renewal = SessionReconnector(client, self._on_lost)
@@ -89,7 +89,7 @@ class ReconnectingAdapter:
         self._has_client = True
         return client
 
-    # As a wire
+    # As an adapter
 
     @property
     def unsent(self) -> bool:
@@ -98,22 +98,22 @@ class ReconnectingAdapter:
 
     @property
     def ending(self) -> bool:
-        """Whether the end in order was pulled, and it or what comes before it is not written yet."""
+        """Whether the graceful end was pulled, and it or the output before it is not written yet."""
         return self._inner is not None and self._inner.ending
 
     async def receive(self, connection: Connection) -> None:
-        """Feed what arrives; when the stream is lost, connect again."""
+        """Feed input; when the stream is lost, reconnect."""
         if self._inner is None:
             await self._connect_again(connection)
             return
         self._reading = trio.CancelScope()
         try:
             with self._reading:
-                if not self._is_given_up:
+                if not self._is_abandoned:
                     await self._inner.receive(connection)
                     return
         except BROKEN as error:
-            # What the wire found says more than that it broke.
+            # The cause that the adapter found says more than that the stream broke.
             self._lose(connection, error.__cause__ if isinstance(error.__cause__, McpError) else error)
         await self._drop(connection)
 
@@ -123,10 +123,10 @@ class ReconnectingAdapter:
             self._inner.send_now(connection)
 
     async def send(self, connection: Connection) -> None:
-        """Write what there is. On a stream that is lost that means nothing: who reads finds out."""
+        """Write all output. A failure to write is left to the task that reads, which sees the loss too."""
         inner = self._inner
         if inner is None:
-            # Only the end has anything to say to nobody.
+            # Without a stream, only the end has output.
             connection.connection_lost(None, trio.current_time())
             return
         try:
@@ -138,44 +138,44 @@ class ReconnectingAdapter:
                 await self._lost.wait()
             if self._inner is inner:
                 self._lose(connection, None)
-                self._give_up()
+                self._abandon()
 
     def session_lost(self) -> None:
-        """Take note that the server does not answer, though the stream seems to work."""
+        """Drop the stream: the server does not answer, although the stream seems to work."""
         if self._inner is not None and self._has_begun:
-            self._give_up()
+            self._abandon()
 
     async def aclose(self) -> None:
-        """Close the stream; no other comes."""
+        """Close the stream, and do not reconnect."""
         if self._has_client:
             self._renewal.give_up()
         if self._inner is not None:
             await self._inner.aclose()
 
-    # One wire after another
+    # One connection after another
 
-    def _use(self, wire: TransportAdapter) -> None:
-        self._inner: TransportAdapter | None = wire
+    def _use(self, adapter: TransportAdapter) -> None:
+        self._inner: TransportAdapter | None = adapter
         self._reading = trio.CancelScope()
         self._lost = trio.Event()
-        self._is_given_up = False
+        self._is_abandoned = False
         self._has_begun = True
 
     def _lose(self, connection: Connection, error: Exception | None) -> None:
-        """Tell the connection that its session is lost. Before that has begun, the loss would be the end of all."""
+        """Tell the connection that its session is lost. Without a session, that would end the connection for good."""
         if self._has_begun:
             connection.connection_lost(error, trio.current_time())
 
-    def _give_up(self) -> None:
-        """Have whoever reads find that the stream is lost."""
-        self._is_given_up = True
+    def _abandon(self) -> None:
+        """Make the task that reads drop the stream."""
+        self._is_abandoned = True
         self._reading.cancel()
 
     async def _drop(self, connection: Connection) -> None:
-        """Be without a wire, unless that is the end."""
+        """Let go of the stream, and prepare to reconnect unless the client is at its end."""
         lost, self._inner = self._inner, None
         self._lost.set()
-        # Nobody is promised another before the first has worked.
+        # Without a first session that worked, there is nothing to reconnect.
         goes_on = connection.phase is Phase.NEW and connection.peer is not None
         if goes_on:
             self._renewal.lose()
@@ -188,17 +188,17 @@ class ReconnectingAdapter:
             self._client.driver.report(f"{words}: trying again", None)
 
     async def _connect_again(self, connection: Connection) -> None:
-        """Try until there is another wire, or the policy says to give up: that is the end of the connection."""
+        """Try to connect until it works, or until the policy gives up, which ends the connection."""
         while (deadline := self._restarts.next_deadline()) is not None:
             await trio.sleep_until(deadline)
             try:
-                wire = await self._connector.connect()
+                adapter = await self._connector.connect()
             except ConnectFailed as error:
                 self._fail(error)
                 continue
-            self._use(wire)
+            self._use(adapter)
             self._has_begun = False
-            self._client.driver.runtime.spawn(self._open(wire))
+            self._client.driver.runtime.spawn(self._open(adapter))
             return
         self._renewal.give_up(self._restarts.error)
         connection.connection_lost(self._restarts.error, trio.current_time())
@@ -207,14 +207,14 @@ class ReconnectingAdapter:
         drawn = int.from_bytes(self._client.driver.runtime.entropy(6), "big") / 2**48
         self._restarts.ended(error, trio.current_time(), chance=drawn)
 
-    async def _open(self, wire: TransportAdapter) -> None:
-        """Open a session on a new stream. Whoever reads finds out when that stream is lost too."""
-        if self._inner is not wire:
-            return  # It was lost at once.
+    async def _open(self, adapter: TransportAdapter) -> None:
+        """Open a session on a new stream. The task that reads sees if that stream is lost too."""
+        if self._inner is not adapter:
+            return  # It was lost before this task started.
         self._has_begun = True
         try:
             await self._renewal.open()
-            # Not before: what connects, and then hangs in the handshake for long, has not worked.
+            # Only now: a server that accepts connections and hangs in the handshake does not work.
             self._restarts.began(trio.current_time())
         except McpError as error:
             self._client.driver.report(f"no session on the new connection: {error}", None)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mcpio.app.session_snapshot import UnansweredPolicy
     from mcpio.app.session_store import SessionStore
     from mcpio.trio._http.http2.connection import Http2Connection
-    from mcpio.trio._websocket.handler import WebSocketHandler, WebSocketTerms
+    from mcpio.trio._websocket.handler import WebSocketConfig, WebSocketHandler
     from mcpio.websocket.options import WebSocketOptions
 
 __all__ = ["HttpConnectionConfig", "HttpConnectionHandler", "HttpListening", "bound_to", "run_http", "serve_http"]
@@ -181,7 +181,7 @@ class HttpConnectionConfig:
     tap: TapSource | None
     store: SessionStore | None = None
     unanswered: UnansweredPolicy = "fail"
-    websocket: WebSocketTerms | None = None
+    websocket: WebSocketConfig | None = None
 
 
 AnyConnection: TypeAlias = "HttpConnection | Http2Connection"
@@ -309,13 +309,13 @@ def _wake(exchange: Hashable) -> None:
         connection.abort()
 
 
-def _websocket_config(websocket: WebSocketOptions | None) -> WebSocketTerms | None:
+def _websocket_config(websocket: WebSocketOptions | None) -> WebSocketConfig | None:
     if websocket is None:
         return None
-    from mcpio.trio._websocket.handler import WebSocketTerms  # only servers with WebSocket pay for it
+    from mcpio.trio._websocket.handler import WebSocketConfig  # only servers with WebSocket pay for it
     from mcpio.websocket.options import WebSocketOptions
 
-    return WebSocketTerms(chosen("websocket", websocket, WebSocketOptions), is_alone=False, idle_timeout=None)
+    return WebSocketConfig(chosen("websocket", websocket, WebSocketOptions), is_alone=False, idle_timeout=None)
 
 
 def _http2_for(ssl_context: ssl.SSLContext | None) -> type[Http2Connection]:

@@ -1,4 +1,4 @@
-"""Clients and servers over TCP and over Unix sockets: one message a line, as over standard input and output."""
+"""Clients over TCP and Unix sockets: one message a line, as over standard input and output."""
 
 from __future__ import annotations
 
@@ -40,42 +40,42 @@ __all__ = [
 D = TypeVar("D")
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds for a connection, with the handshake of TLS."""
+"""Seconds to connect, including the TLS handshake."""
 
 
 class SocketOptions(ConnectOptions, total=False):
     """The keyword arguments of ``open_unix`` and ``connect_unix``: of the connection, and of all clients."""
 
     connect_timeout: float | None
-    """Seconds for a connection, with the handshake of TLS; 10 by default, ``None`` for no limit."""
+    """Seconds to connect, including the TLS handshake; 10 by default, ``None`` for no limit."""
     reconnect: Backoff | RestartPolicy | None
-    """When to connect again after a connection was lost, and when to give up; ``None`` does not. See the guide."""
+    """The policy for connecting again after the connection was lost; ``None`` does not. See the guide."""
     on_session_lost: Callable[[], None] | None
-    """With ``reconnect``, a plain function that is called for each session that is lost, before the next one begins.
-    Without one the log hears of it."""
+    """With ``reconnect``, a plain function that is called for each lost session, before the next one starts. Without
+    it, lost sessions are logged."""
 
 
 class TcpOptions(SocketOptions, total=False):
     """The keyword arguments of ``open_tcp`` and ``connect_tcp``."""
 
     ssl_context: ssl.SSLContext | None
-    """How TLS is done, with the client's certificate if it has one; ``None`` uses none."""
+    """The TLS context, with the client's certificate if it has one; ``None`` uses no TLS."""
     server_hostname: str | None
-    """The name that the server's certificate has to have, where it is not the host."""
+    """The name that the server's certificate must have, if it is not ``host``."""
     tcp_keep_alive: float | None
-    """Seconds of silence after which the system asks whether the server is there; 60 by default, ``None`` never."""
+    """Seconds of silence before the first TCP keep-alive probe; 60 by default, ``None`` sends none."""
 
 
 def open_tcp(host: str, port: int, **options: Unpack[TcpOptions]) -> TrioClientContext[Client]:
-    """Give a client of a server that listens on TCP, for the length of a block. See ``serve_tcp``.
+    """Async context manager that yields a client of a server on TCP. See ``serve_tcp``.
 
-    Raises ``ConnectFailed`` when there is no connection to be had, or the handshake fails.
+    Raises ConnectFailed if the connection or the handshake fails.
     """
     return TrioClientContext(lambda nursery: connect_tcp(host, port, nursery=nursery, **options))
 
 
 async def connect_tcp(host: str, port: int, *, nursery: trio.Nursery, **options: Unpack[TcpOptions]) -> Client:
-    """Return a client of a server that listens on TCP, tied to no block. See ``open_tcp``."""
+    """Return a client of a server on TCP, tied to no block. See ``open_tcp``."""
     check_options(options, TcpOptions.__annotations__)
     given: dict[str, Any] = dict(options)
     context = checked("ssl_context", given.pop("ssl_context", None), ssl.SSLContext)
@@ -87,9 +87,9 @@ async def connect_tcp(host: str, port: int, *, nursery: trio.Nursery, **options:
 
 
 def open_unix(path: str | os.PathLike[str], **options: Unpack[SocketOptions]) -> TrioClientContext[Client]:
-    """Give a client of a server that listens on a Unix socket, for the length of a block. See ``serve_unix``.
+    """Async context manager that yields a client of a server on a Unix socket. See ``serve_unix``.
 
-    Raises ``ConnectFailed`` when there is no connection to be had, or the handshake fails.
+    Raises ConnectFailed if the connection or the handshake fails.
     """
     return TrioClientContext(lambda nursery: connect_unix(path, nursery=nursery, **options))
 
@@ -97,7 +97,7 @@ def open_unix(path: str | os.PathLike[str], **options: Unpack[SocketOptions]) ->
 async def connect_unix(
     path: str | os.PathLike[str], *, nursery: trio.Nursery, **options: Unpack[SocketOptions]
 ) -> Client:
-    """Return a client of a server that listens on a Unix socket, tied to no block. See ``open_unix``."""
+    """Return a client of a server on a Unix socket, tied to no block. See ``open_unix``."""
     check_options(options, SocketOptions.__annotations__)
     return await _connect(partial(trio.open_unix_socket, path), os.fspath(path), nursery, dict(options))
 
@@ -105,15 +105,15 @@ async def connect_unix(
 async def connect_socket(
     host: str, port: int, context: ssl.SSLContext | None, name: str, keep_alive: float | None
 ) -> trio.abc.Stream:
-    """Return a new connection, secured where there is a context, by a server with that name in its certificate."""
-    with ungrouped():  # It tries several addresses at once.
+    """Return a new connection, with TLS if there is a ``context``; ``name`` must be in the server's certificate."""
+    with ungrouped():  # Trio tries several addresses at once.
         stream = await trio.open_tcp_stream(host, port)
     keep_tcp_alive(stream, keep_alive)
     return await secured(stream, context, name)
 
 
 async def secured(stream: trio.SocketStream, context: ssl.SSLContext | None, name: str) -> trio.abc.Stream:
-    """Return a connection with TLS on it, as it is without a context. Closed when the handshake fails."""
+    """Return a stream with TLS on top, or as it is without a context. Closes it if the handshake fails."""
     if context is None:
         return stream
     found = trio.SSLStream(stream, context, server_hostname=name)
@@ -132,36 +132,36 @@ async def _connect(
     return await connect_by(SocketConnector(open_stream, where, timeout, StreamAdapter), nursery, given)
 
 
-@trio.lowlevel.enable_ki_protection  # or there might be a connection that nothing closes
+@trio.lowlevel.enable_ki_protection  # or a connection might be left that nothing closes
 async def connect_by(connector: SocketConnector[Any], nursery: trio.Nursery, given: dict[str, Any]) -> Client:
-    """Return a client of what a connector connects to, which outlives its connections where ``reconnect`` is given."""
+    """Return a client of the connector's server, which outlives its connections if ``reconnect`` is given."""
     policy = given.pop("reconnect", None)
     if policy is None:
         given.pop("on_session_lost", None)
-        return await start_client(connector.wire(await connector.open()), nursery, given, Client)
+        return await start_client(connector.make_adapter(await connector.open()), nursery, given, Client)
     from mcpio.trio._reconnecting import start_lasting_client
 
     return await start_lasting_client(connector, policy, nursery, given, Client)
 
 
 class SocketConnector(Generic[D]):
-    """Where connections come from, one after another."""
+    """Makes connections to one server, and their transport adapters."""
 
     def __init__(
         self,
         open_stream: Callable[[], Awaitable[D]],
         where: str,
         timeout: float | None,
-        wire: Callable[..., TransportAdapter],
+        make_adapter: Callable[..., TransportAdapter],
     ) -> None:
-        """``wire`` makes the adapter for what ``open_stream`` returned; with ``end_is_loss`` its end is a loss."""
+        """``make_adapter`` takes the result of ``open_stream``; with ``end_is_loss`` the end of a stream is an error."""
         self._open_stream = open_stream
         self._where = where
         self._timeout = timeout
-        self.wire = wire
+        self.make_adapter = make_adapter
 
     async def open(self) -> D:
-        """Return a new connection. Raises ``ConnectFailed``."""
+        """Return a new stream. Raises ConnectFailed."""
         timeout, where = self._timeout, self._where
         try:
             if timeout is None:
@@ -171,15 +171,15 @@ class SocketConnector(Generic[D]):
         except trio.TooSlowError:
             said = f"no connection to {where} within {timeout:g} s"
             raise ConnectFailed(said) from TimeoutError(said)
-        except (*BROKEN, UnicodeError) as error:  # the latter for what is no name of a host
+        except (*BROKEN, UnicodeError) as error:  # UnicodeError is for an invalid host name
             cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) and error.__cause__ else error
             raise ConnectFailed(f"no connection to {where}: {reason_of(cause)}") from cause
 
     async def connect(self) -> TransportAdapter:
-        """Return the wire of a new connection. Raises ``ConnectFailed``."""
-        return self.wire(await self.open(), end_is_loss=True)
+        """Return the adapter of a new connection. Raises ConnectFailed."""
+        return self.make_adapter(await self.open(), end_is_loss=True)
 
-    async def disconnect(self, wire: TransportAdapter) -> str:
-        """Close a connection that is lost."""
-        await close_forcefully(wire)
+    async def disconnect(self, adapter: TransportAdapter) -> str:
+        """Close a lost connection, and return what is known of its end."""
+        await close_forcefully(adapter)
         return "the connection was lost"

@@ -1,4 +1,4 @@
-"""Listening for connections: who is let in, how many at once, over TLS or not, and what is known of each."""
+"""Listeners, and the acceptor: admission, limits and TLS of connections, and what is known of a client."""
 
 from __future__ import annotations
 
@@ -38,64 +38,63 @@ __all__ = [
 ]
 
 BACKLOG: Final = 1024
-"""How many clients the system lets wait to be accepted."""
+"""How many connections the system keeps waiting to be accepted."""
 
 ACCEPT_AGAIN: Final = 0.1
-"""Seconds to wait when the system cannot give another connection."""
+"""Seconds to wait after the system could not accept a connection."""
 
 OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE)
-"""What the system says at the limit of open files."""
+"""The errors at the limit of open files."""
 
 _ALTERNATIVES: Final = ("DNS", "URI", "email")
-"""The alternative names in a certificate that say who has it."""
+"""The kinds of alternative names in a certificate that identify its owner."""
 
 _INDIVIDUAL: Final = ("commonName", "emailAddress", "serialNumber", "userId", "x500UniqueIdentifier")
-"""The parts of a subject that say who has a certificate, and not only where they belong."""
+"""The parts of a subject that identify the owner of a certificate, and not only an organisation."""
 
 BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 LOCK_AGAIN: Final = 0.01
-"""Seconds between two looks at a directory in which another server is just beginning."""
+"""Seconds between two attempts to lock a directory in which another server is starting."""
 
-LOCK_PATIENCE: Final = 2.0
-"""Seconds after which whoever holds that directory is no server that is beginning."""
+LOCK_TIMEOUT: Final = 2.0
+"""Seconds after which the owner of the lock cannot be a server that is starting."""
 
 TCP_KEEP_ALIVE: Final = 60.0
-"""Seconds of silence after which the system asks whether the other end of a TCP connection is there, by default."""
+"""Seconds of silence before the first TCP keep-alive probe, by default."""
 
 KEEP_ALIVE_MOST: Final = 32767
-"""The longest silence that every system can be told, in seconds."""
+"""The longest time in seconds that every system accepts."""
 
 KEEP_ALIVE_INTERVAL: Final = 15.0
-"""Seconds between two questions of the system whether the other end is there; the fourth without an answer is the last.
-"""
+"""Seconds between two keep-alive probes; after four without an answer, the connection is lost."""
 
 Listener: TypeAlias = "trio.abc.Listener[Any]"
 
 
 @attrs.frozen
 class SocketPeer:
-    """Who a client is, as far as its connection tells."""
+    """What a connection tells about its client."""
 
     address: Any = None
-    """Where it calls from, as ``socket.getpeername`` has it: for TCP the host comes first. ``None`` where nothing is
-    known, and a string, mostly empty, for a Unix socket."""
+    """The client's address, as ``socket.getpeername`` returns it: for TCP the host comes first; for a Unix socket a
+    str, mostly empty. ``None`` if it is not known."""
     certificate: Any = None
-    """The certificate that it proved to have, as ``ssl.SSLSocket.getpeercert`` has it; ``None`` without one."""
+    """The client's verified certificate, as ``ssl.SSLSocket.getpeercert`` returns it; ``None`` without one."""
     user_id: int | None = None
-    """For Unix sockets, on Linux: the user that the client's process runs as. ``None`` where nothing is known."""
+    """For Unix sockets on Linux: the user id of the client's process. ``None`` if it is not known."""
 
     fingerprint: str | None = None
     """The SHA-256 of the certificate, in hexadecimal; ``None`` without one."""
 
     @property
     def identity(self) -> Hashable:
-        """Who the certificate says that the client is; ``None`` without one. It is the principal by default.
+        """The names in the client's certificate; ``None`` without one. It is the principal by default.
 
-        A tuple of the names in the subject, as ``ssl.SSLSocket.getpeercert`` has them, and then of the pairs of the
-        alternative names that are URIs, DNS names or email addresses. Where none of these names one client only, the
-        pair of ``"SHA-256"`` and the fingerprint comes last: otherwise all clients of an authority that leaves the
-        subject empty would be one principal. Raises ``PermissionError`` where that is not known either.
+        A tuple of the names in the subject, as ``ssl.SSLSocket.getpeercert`` returns them, followed by the alternative
+        names that are URIs, DNS names or email addresses. If none of these identifies a single client, the pair of
+        ``"SHA-256"`` and the fingerprint comes last; otherwise all clients of an authority that leaves the subject
+        empty would share a principal. Raises PermissionError if the fingerprint is not known either.
         """
         if not self.certificate:
             return None
@@ -110,9 +109,9 @@ class SocketPeer:
 
 
 class Acceptor:
-    """Accepts connections, so many at a time, secures them, and hands each over. What a client does costs only itself.
+    """Accepts connections up to a limit, adds TLS, and hands each to a handler. A client's faults cost only itself.
 
-    Those that are accepted go on when ``accept`` is cancelled.
+    Accepted connections continue when ``accept`` is cancelled.
     """
 
     def __init__(
@@ -124,11 +123,10 @@ class Acceptor:
         handshake_timeout: float | None = None,
         https_compatible: bool = False,
     ) -> None:
-        """Of clients without an address, such as those of a Unix socket, there may be any number.
+        """``max_per_address`` does not bound clients without an address, such as those of a Unix socket.
 
-        ``https_compatible`` is for protocols that say themselves where they end: see ``trio.SSLStream``.
-        ``max_connections`` is lowered to what the process may open, which is reported. ``TypeError`` and ``ValueError``
-        for what makes no sense.
+        ``https_compatible`` is for protocols that mark their own end: see ``trio.SSLStream``. ``max_connections`` is
+        lowered to what the process may open, which is logged. Raises TypeError or ValueError for invalid values.
         """
         self._room = trio.Semaphore(capped_connections(max_connections))
         self._max_per_address = checked("max_per_address", max_per_address, int)
@@ -145,11 +143,10 @@ class Acceptor:
         serve: Callable[[trio.abc.Stream, SocketPeer], Awaitable[None]],
         make_room: Callable[[], None],
     ) -> None:
-        """Accept until cancelled, or all listeners are closed; then close them.
+        """Accept until cancelled, or until all listeners are closed; then close them.
 
-        ``serve``, run in the nursery ``connections``, closes its stream. ``make_room`` is called when no connection
-        more may be had, and may end one that is at rest. An exception in any of these is reported and ends one
-        connection at most.
+        ``serve`` runs in the nursery ``connections``, and closes its stream. ``make_room`` is called at the limit of
+        connections, and may close an idle one. An exception in either is logged, and ends at most one connection.
         """
         try:
             async with trio.open_nursery() as nursery:
@@ -171,7 +168,7 @@ class Acceptor:
                 await trio.sleep(ACCEPT_AGAIN)
                 continue
             try:
-                # Not before it is accepted: a listener that nobody calls would keep the room from the others.
+                # Only after it is accepted: a listener without clients would otherwise hold a host that others need.
                 await self._find_room(make_room)
             except BaseException:
                 with self._faults.contained("a connection could not be closed"):
@@ -191,39 +188,39 @@ class Acceptor:
             make_room()
 
     async def _admit(self, stream: trio.abc.Stream, serve: Any) -> None:
-        """Secure and serve one connection. Whatever fails costs this connection only."""
+        """Add TLS to one connection and serve it. Any failure costs this connection only."""
         try:
             with self._faults.contained("a connection failed"):
                 try:
-                    await self._receive(stream, serve)
+                    await self._serve(stream, serve)
                 except BaseException:
-                    # Closing a stream twice does nothing.
+                    # Closing a stream a second time does nothing.
                     await trio.aclose_forcefully(stream)
                     raise
         finally:
             self._room.release()
 
-    async def _receive(self, stream: trio.abc.Stream, serve: Any) -> None:
+    async def _serve(self, stream: trio.abc.Stream, serve: Any) -> None:
         address = _peer_address(stream)
-        place = address[0] if isinstance(address, tuple) else None
-        self._addresses[place] += 1
+        host = address[0] if isinstance(address, tuple) else None
+        self._addresses[host] += 1
         try:
-            secured, peer = await self._look_at(stream, address, place)
+            secured, peer = await self._secure(stream, address, host)
             if secured is None:
                 await trio.aclose_forcefully(stream)
             else:
                 await serve(secured, peer)
         finally:
-            self._addresses[place] -= 1
-            if not self._addresses[place]:
-                del self._addresses[place]
+            self._addresses[host] -= 1
+            if not self._addresses[host]:
+                del self._addresses[host]
 
-    async def _look_at(
-        self, stream: trio.abc.Stream, address: Any, place: str | None
+    async def _secure(
+        self, stream: trio.abc.Stream, address: Any, host: str | None
     ) -> tuple[trio.abc.Stream | None, SocketPeer]:
-        """Return the stream to serve_session on, ``None`` for a client that may not, and who it is."""
+        """Return the stream to serve, ``None`` for a rejected client, and the peer."""
         most = self._max_per_address
-        if most is not None and place is not None and self._addresses[place] > most:
+        if most is not None and host is not None and self._addresses[host] > most:
             return None, SocketPeer(address)
         if self._ssl_context is None:
             return stream, SocketPeer(address, None, _user_id(stream))
@@ -236,7 +233,7 @@ class Acceptor:
 
 
 async def close_all(listeners: Sequence[Listener]) -> None:
-    """Close listeners, also where all else is cancelled. Twice does nothing. Failures are reported."""
+    """Close listeners, shielded from cancellation. A second call does nothing. Failures are logged."""
     with trio.CancelScope(shield=True):
         for listener in listeners:
             try:
@@ -246,7 +243,7 @@ async def close_all(listeners: Sequence[Listener]) -> None:
 
 
 def protocol_of(stream: trio.abc.Stream) -> str | None:
-    """Return which protocol was agreed on in the handshake of TLS (ALPN), such as ``"h2"``; ``None`` for none."""
+    """Return the protocol of the TLS handshake (ALPN), such as ``"h2"``, or ``None``."""
     if not isinstance(stream, trio.SSLStream):
         return None
     chosen: str | None = stream.selected_alpn_protocol()
@@ -254,7 +251,7 @@ def protocol_of(stream: trio.abc.Stream) -> str | None:
 
 
 async def _shake_hands(stream: trio.SSLStream[Any], timeout: float | None) -> bool:
-    """Whether the other end speaks TLS, and shows the certificate that is wanted, in so many seconds."""
+    """Return whether the TLS handshake succeeds within the timeout."""
     try:
         with trio.fail_after(inf if timeout is None else timeout):
             await stream.do_handshake()
@@ -264,9 +261,9 @@ async def _shake_hands(stream: trio.SSLStream[Any], timeout: float | None) -> bo
 
 
 async def listen_tcp(host: str | None, port: int) -> list[trio.SocketListener]:
-    """Listen at every address that a name has; with port 0, at one of them, for only one has the port that is found.
+    """Listen on every address of a host; with port 0 on one only, since each would get a port of its own.
 
-    Raises OSError if an address cannot be had; its ``filename`` is the address, so that the text names it.
+    Raises OSError if an address is not available; its ``filename`` is the address, so that the text names it.
     """
     try:
         listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
@@ -282,50 +279,49 @@ async def listen_tcp(host: str | None, port: int) -> list[trio.SocketListener]:
 
 @asynccontextmanager
 async def listen_unix(path: str | os.PathLike[str], mode: int) -> AsyncIterator[trio.SocketListener]:
-    """Listen on a Unix socket, for the length of a block; then its file is removed, unless another took its place.
+    """Listen on a Unix socket during a block; then remove its file, unless another took its host.
 
-    A socket file that nobody listens on any more is replaced. ``mode`` are the file's permissions, from the moment when
-    clients can connect. Raises ``OSError``: with ``EADDRINUSE`` where another server listens, with ``EEXIST`` for a
-    file that is no socket.
+    A stale socket file is replaced. ``mode`` are the file's permissions, from the moment when clients can connect.
+    Raises OSError with ``EADDRINUSE`` if another server listens on it, or ``EEXIST`` if the file is not a socket.
     """
-    place = os.fspath(path)
+    host = os.fspath(path)
     with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM) as made:
-        async with _alone_in(os.path.dirname(place) or "."):
-            await _remove_stale(place)
-            await made.bind(place)
-            found = _identity(place)
+        async with _locked(os.path.dirname(host) or "."):
+            await _remove_stale(host)
+            await made.bind(host)
+            found = _identity(host)
             try:
-                # Until it listens, nobody can connect.
-                os.chmod(place, mode)
+                # Before ``listen`` no client can connect, so none finds wider permissions.
+                os.chmod(host, mode)
                 made.listen(BACKLOG)
             except BaseException:
-                os.unlink(place)
+                os.unlink(host)
                 raise
         try:
             yield trio.SocketListener(made)
         finally:
-            # It listens still: no other server takes the file for a stale one.
+            # The socket still listens here, so no other server takes the file for a stale one.
             with suppress(OSError):
-                if _identity(place) == found:
-                    os.unlink(place)
+                if _identity(host) == found:
+                    os.unlink(host)
 
 
 def keep_tcp_alive(stream: trio.abc.Stream, seconds: float | None) -> None:
-    """Have the system look after a TCP connection that is silent for so many seconds, or not, with ``None``."""
+    """Turn on TCP keep-alive after that many seconds of silence; ``None`` does nothing."""
     if seconds is None or not isinstance(stream, trio.SocketStream):
         return
     if stream.socket.family not in (trio.socket.AF_INET, trio.socket.AF_INET6):
         return
     times = {"TCP_KEEPIDLE": seconds, "TCP_KEEPALIVE": seconds, "TCP_KEEPINTVL": KEEP_ALIVE_INTERVAL, "TCP_KEEPCNT": 4}
-    with suppress(OSError):  # It is gone already.
+    with suppress(OSError):  # The peer is gone already.
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in times.items():
-            if hasattr(socket, name):  # Which ones there are depends on the system.
+            if hasattr(socket, name):  # Which options exist depends on the system.
                 stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), int(min(max(1, value), KEEP_ALIVE_MOST)))
 
 
 def unix_path_of(listener: Listener) -> str | None:
-    """Return the path of a listener on a Unix socket."""
+    """Return the path of a listener on a Unix socket, or ``None`` for another listener."""
     if not isinstance(listener, trio.SocketListener) or not hasattr(socket, "AF_UNIX"):
         return None
     if listener.socket.family != socket.AF_UNIX:
@@ -334,7 +330,7 @@ def unix_path_of(listener: Listener) -> str | None:
 
 
 def address_of(listener: Listener) -> tuple[str, int] | None:
-    """Return the host and the port of a listener on TCP."""
+    """Return the host and port of a listener on TCP, or ``None`` for another listener."""
     if not isinstance(listener, trio.SocketListener):
         return None
     if listener.socket.family not in (trio.socket.AF_INET, trio.socket.AF_INET6):
@@ -344,20 +340,20 @@ def address_of(listener: Listener) -> tuple[str, int] | None:
 
 
 @asynccontextmanager
-async def _alone_in(directory: str) -> AsyncIterator[None]:
-    """Keep other servers out of a directory while a socket's file is looked at, removed and made anew.
+async def _locked(directory: str) -> AsyncIterator[None]:
+    """Lock a directory while a socket's file is checked, removed and made anew.
 
-    Between a look and a removal, another server that begins might have put its own file there. The lock ends with the
-    process, and leaves no file. Raises ``OSError``, with ``EAGAIN`` when another holds it for too long.
+    Between the check and the removal, another server that starts might put its own file there. The lock ends with the
+    process, and leaves no file. Raises OSError with ``EAGAIN`` if another process holds it for too long.
     """
-    import fcntl  # Only where there are Unix sockets.
+    import fcntl  # It exists only where there are Unix sockets.
 
-    place = os.open(directory, os.O_RDONLY)
+    host = os.open(directory, os.O_RDONLY)
     try:
-        deadline = trio.current_time() + LOCK_PATIENCE
+        deadline = trio.current_time() + LOCK_TIMEOUT
         while True:
             try:
-                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(host, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if trio.current_time() >= deadline:
@@ -365,32 +361,32 @@ async def _alone_in(directory: str) -> AsyncIterator[None]:
             await trio.sleep(LOCK_AGAIN)
         yield
     finally:
-        os.close(place)
+        os.close(host)
 
 
 async def _remove_stale(path: str) -> None:
-    """Make room for a Unix socket where only the file of one is left. Raises ``OSError`` where it is more than that."""
+    """Remove a stale socket file. Raises OSError if a server listens on it, or it is not a socket."""
     try:
         kind = os.lstat(path).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(kind):
-        raise FileExistsError(errno.EEXIST, "there is a file that is no socket", path)
+        raise FileExistsError(errno.EEXIST, "there is a file that is not a socket", path)
     with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM) as probe:
         try:
             await probe.connect(path)
         except ConnectionRefusedError:
             os.unlink(path)
         except FileNotFoundError:
-            return  # Its server ended in this moment.
+            return  # Its server has just ended.
         else:
             raise OSError(errno.EADDRINUSE, "another server listens on the socket", path)
 
 
 def _peer_address(stream: trio.abc.Stream) -> Any:
-    """Return where a client calls from, as ``socket.getpeername`` has it; ``None`` where nothing is known."""
+    """Return a client's address, as ``socket.getpeername`` does; ``None`` if it is not known."""
     if isinstance(stream, trio.SocketStream):
-        with suppress(OSError):  # It is gone already.
+        with suppress(OSError):  # The peer is gone already.
             return stream.socket.getpeername()
     return None
 

@@ -1,4 +1,4 @@
-"""``serve_tcp`` and ``serve_unix``: any number of clients, each with a connection and a session of its own."""
+"""``serve_tcp`` and ``serve_unix``: servers with one session per connection."""
 
 from __future__ import annotations
 
@@ -32,43 +32,43 @@ from mcpio.trio._transport import StreamAdapter
 __all__ = ["FindSocketPrincipal", "ServeSocketOptions", "SocketListening", "serve_tcp", "serve_unix"]
 
 END_TIMEOUT: Final = 60.0
-"""Seconds that requests which run have when a client has ended its side of the connection, by default."""
+"""The default of ``ServeSocketOptions.end_timeout``, in seconds."""
 
 FIRST_MESSAGE_TIMEOUT: Final = 10.0
-"""Seconds that a client has to send its first message, by default."""
+"""The default of ``ServeSocketOptions.first_message_timeout``, in seconds."""
 
 FindSocketPrincipal: TypeAlias = "Callable[[SocketPeer], Hashable | Awaitable[Hashable]]"
-"""Returns whose a connection is. ``PermissionError`` turns the client away."""
+"""Returns the principal of a connection. PermissionError rejects the client."""
 
 
 class ServeSocketOptions(TypedDict, total=False):
     """The keyword arguments of ``serve_tcp`` and ``serve_unix``."""
 
     principal: FindSocketPrincipal | None
-    """Says whose a connection is, a function or coroutine function of its ``SocketPeer``, which handlers then see;
-    ``PermissionError`` turns it away. Without one it is ``SocketPeer.identity``, where ``ssl_context`` asks for
-    a certificate and the client showed one, and otherwise ``None``."""
+    """Returns the principal of a connection, which handlers see: a function or coroutine function of its
+    ``SocketPeer``; PermissionError rejects the client. The default is ``SocketPeer.identity`` where ``ssl_context``
+    asks for a certificate and the client has shown one, and otherwise ``None``."""
     max_connections: int
-    """How many connections there may be at once, 768 by default, and at most three quarters of the files that the
-    process may open. Beyond, clients wait to be let in."""
+    """How many connections there may be at once: 768 by default, and at most three quarters of the files that the
+    process may open. Further clients wait to be accepted."""
     first_message_timeout: float | None
-    """Seconds that a client has to send its first message; 10 by default, ``None`` for ever."""
+    """Seconds for a client to send its first message; 10 by default, ``None`` for no limit."""
     idle_timeout: float | None
-    """After how many seconds a connection is closed by which nothing comes and for which nothing runs; ``None``, the
-    default, keeps it. A client that pings is not idle."""
+    """Seconds after which a connection is closed that receives nothing and has no running request; ``None``, the
+    default, keeps it open. A client that pings is not idle."""
     end_timeout: float | None
-    """Seconds that what runs has when a client ends its side of the connection: it may wait for the answers, or be
-    gone, which looks the same. 60 by default; ``None`` for ever."""
+    """Seconds that running requests have after a client ended its side of the connection. It may wait for the
+    answers, or be gone, which looks the same. 60 by default; ``None`` for no limit."""
     handshake_timeout: float | None
-    """Seconds that a client has for the handshake of TLS; 10 by default."""
+    """Seconds for the TLS handshake; 10 by default."""
     tcp_keep_alive: float | None
-    """Seconds of silence after which the system asks whether a client on TCP is there; 60 by default, or ``None``."""
+    """Seconds of silence before the first TCP keep-alive probe; 60 by default, ``None`` sends none."""
     tap: TapSource | None
     """Hears of each session. See ``mcpio.observe.Tap``."""
     grace: float
-    """Seconds that requests which run in the end have to be answered, 0.5 by default."""
+    """Seconds that running requests have at the end to be answered, 0.5 by default."""
     handle_signals: bool
-    """Whether SIGINT and SIGTERM begin the end, and then end the process: see ``terminate_on_signals``."""
+    """Whether SIGINT and SIGTERM start the end, and then end the process: see ``terminate_on_signals``."""
 
 
 @attrs.frozen
@@ -76,9 +76,9 @@ class SocketListening:
     """A server that listens."""
 
     host: str | None
-    """The address that it is bound to; ``None`` for what is no TCP socket."""
+    """The address it is bound to; ``None`` if it is not a TCP socket."""
     port: int | None
-    """The port, also where port 0 was asked for."""
+    """The port, also if port 0 was requested; ``None`` if it is not a TCP socket."""
 
 
 async def serve_tcp(
@@ -91,23 +91,23 @@ async def serve_tcp(
     task_status: trio.TaskStatus[SocketListening] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ServeSocketOptions],
 ) -> None:
-    """Serve any number of clients over TCP until cancelled. Then it ends in order: see ``ServeSocketOptions.grace``.
+    """Serve any number of clients over TCP until cancelled; then end gracefully.
 
-    In order means: nobody new is let in, requests that run are answered, and then the connections are closed. With
-    ``nursery.start`` it returns what listens; with port 0 the system finds a port. ``host=None`` listens on every
-    address of the machine: then have ``ssl_context`` ask for certificates, for there is no other authentication.
-    ``listeners`` are used in place of ``host`` and ``port``, and closed in the end; when all of them are closed before,
-    that is the end.
+    Gracefully means: no connection is accepted any more, running requests are answered within
+    ``ServeSocketOptions.grace``, and then the connections are closed. ``nursery.start`` returns a ``SocketListening``;
+    with port 0 the system chooses a port. ``host=None`` listens on every address of the machine: let ``ssl_context``
+    ask for certificates then, since there is no other authentication. ``listeners`` replace ``host`` and ``port``, and
+    are closed at the end; it also ends when all of them were closed.
 
-    A session that fails costs itself only. The server's lifespan is entered once, for all. Tasks of tools outlive the
-    sessions that began them, and end with this. Raises ``OSError`` when the address cannot be had. What the server's
-    lifespan raises leaves as it is.
+    A session that fails costs only itself. The server's lifespan is entered once, for all sessions. Tasks of tools
+    outlive the sessions that started them, and end with the server. Raises OSError if the address is not available;
+    what the server's lifespan raises propagates unwrapped.
     """
     check_options(options, ServeSocketOptions.__annotations__)
-    door, grace = _door(ssl_context, options), options.get("grace", 0.5)
+    acceptor, grace = _acceptor(ssl_context, options), options.get("grace", 0.5)
     with until_signalled(options.get("handle_signals", False), grace):
         bound = await listen_tcp(host, port) if listeners is None else listeners
-        await _run(server, bound, door, grace, options, task_status)
+        await _run(server, bound, acceptor, grace, options, task_status)
 
 
 async def serve_unix(
@@ -120,20 +120,20 @@ async def serve_unix(
 ) -> None:
     """Serve any number of clients on a Unix socket until cancelled, as ``serve_tcp`` does.
 
-    ``mode`` says who may connect: by default the user that this process runs as. The socket's file is removed in the
-    end; one that a server left behind which is gone is replaced. ``SocketPeer.user_id`` tells ``principal`` who a
-    client is, on Linux.
+    ``mode`` are the permissions of the socket's file, by default for the user of this process only. The file is removed
+    at the end; one that an earlier server left behind is replaced. On Linux, ``SocketPeer.user_id`` tells ``principal``
+    which user a client runs as.
 
-    Raises ``OSError`` when the path cannot be had: another server listens there, or there is a file that is no socket.
+    Raises OSError if another server listens on the path, or a file there is not a socket.
     """
     check_options(options, ServeSocketOptions.__annotations__)
-    door, grace = _door(None, options), options.get("grace", 0.5)
+    acceptor, grace = _acceptor(None, options), options.get("grace", 0.5)
     with until_signalled(options.get("handle_signals", False), grace):
         async with listen_unix(path, mode) as listener:
-            await _run(server, [listener], door, grace, options, task_status)
+            await _run(server, [listener], acceptor, grace, options, task_status)
 
 
-def _door(ssl_context: ssl.SSLContext | None, options: ServeSocketOptions) -> Acceptor:
+def _acceptor(ssl_context: ssl.SSLContext | None, options: ServeSocketOptions) -> Acceptor:
     return Acceptor(
         max_connections=options.get("max_connections", MAX_CONNECTIONS),
         ssl_context=ssl_context,
@@ -144,7 +144,7 @@ def _door(ssl_context: ssl.SSLContext | None, options: ServeSocketOptions) -> Ac
 async def _run(
     server: Server,
     listeners: Sequence[trio.abc.Listener[Any]],
-    door: Acceptor,
+    acceptor: Acceptor,
     grace: float,
     options: ServeSocketOptions,
     task_status: trio.TaskStatus[SocketListening],
@@ -152,8 +152,8 @@ async def _run(
     place = address_of(listeners[0]) or (None, None)
     await serve_listeners(
         server,
-        lambda ground: _StreamHandler(ground, options),
-        door,
+        lambda context: _StreamHandler(context, options),
+        acceptor,
         listeners,
         grace=grace,
         started=lambda _: task_status.started(SocketListening(*place)),
@@ -161,11 +161,11 @@ async def _run(
 
 
 class _StreamHandler:
-    """Connections that are streams, one message a line; each is a session."""
+    """Handles stream connections: one message a line, one session each."""
 
-    def __init__(self, ground: ServingContext, options: ServeSocketOptions) -> None:
+    def __init__(self, context: ServingContext, options: ServeSocketOptions) -> None:
         self._sessions = SessionHandler(
-            ground,
+            context,
             tap=options.get("tap"),
             first_message_timeout=seconds(options.get("first_message_timeout", FIRST_MESSAGE_TIMEOUT)),
             idle_timeout=seconds(options.get("idle_timeout")),
@@ -175,7 +175,7 @@ class _StreamHandler:
         self._tcp_keep_alive = seconds(options.get("tcp_keep_alive", TCP_KEEP_ALIVE))
 
     async def receive(self, stream: trio.abc.Stream, peer: SocketPeer) -> None:
-        """Carry a connection until it is over, and close its stream."""
+        """Handle a connection until it is over, and close its stream."""
         keep_tcp_alive(stream, self._tcp_keep_alive)
         try:
             principal = await self._principal(peer)
@@ -187,10 +187,10 @@ class _StreamHandler:
         await self._sessions.serve_session(StreamAdapter(stream), principal)
 
     def make_room(self) -> None:
-        """Nothing: whether a session is needed any more, only its client knows."""
+        """Do nothing: only its client knows whether a session is still needed."""
 
     def close(self, grace: float) -> None:
-        """Begin the end of all sessions."""
+        """Start closing all sessions."""
         self._sessions.close(grace)
 
     async def wait_empty(self) -> None:

@@ -1,4 +1,4 @@
-"""Serving many connections: until that is cancelled, and then to an end in order. The same for every transport."""
+"""Serving many connections until cancelled, with a graceful end; the same for every transport."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ from mcpio.trio._timekeeper import Timekeeper
 __all__ = ["LAST_WRITES", "ActiveSet", "ConnectionHandler", "ServingContext", "serve_listeners", "until_signalled"]
 
 LAST_WRITES: Final = 0.4
-"""Seconds, after the grace of the end, for what is left to say."""
+"""Seconds, after the grace of the end, to write what is left."""
 
 _LATE: Final = ("mcpio.trio._net.socket_stream",) if os.name == "posix" else ()
-"""What connections import late, besides what every session does."""
+"""The modules that connections import late, besides those of every session."""
 
 T = TypeVar("T")
 
 
 @attrs.frozen
 class ServingContext:
-    """What all the connections of a server that is being served share. It lasts until the last of them is over."""
+    """Shared by all connections of a server that is being served, until the last of them is over."""
 
     server: Server
     state: Any
-    """What the server's lifespan gave."""
+    """The value of the server's lifespan."""
     runtime: TrioRuntime
-    """For handlers that no connection has of its own."""
+    """Runs handlers that no single connection owns."""
     timekeeper: Timekeeper
 
 
 class ConnectionHandler(Protocol):
-    """What carries the connections of a server."""
+    """Handles the connections of a server."""
 
     async def receive(self, stream: trio.abc.Stream, peer: SocketPeer) -> None:
-        """Carry a connection until it is over, and close its stream. Nothing that the client does raises here."""
+        """Handle a connection until it is over, and close its stream. Nothing that the client does raises here."""
 
     def make_room(self) -> None:
-        """End a connection that is at rest, if there is one: another client waits."""
+        """Close an idle connection, if there is one, since another client waits."""
 
     def close(self, grace: float) -> None:
-        """Begin the end in order of all connections. What runs has so many seconds."""
+        """Start closing all connections gracefully. Running requests have ``grace`` seconds."""
 
     async def wait_empty(self) -> None:
         """Wait until no connection is left."""
@@ -65,28 +65,28 @@ S = TypeVar("S", bound=ConnectionHandler)
 
 
 class ActiveSet(Generic[T]):
-    """What there are many of, the oldest first, and a wait for the last to leave."""
+    """An ordered set, the oldest member first, that can be waited on to become empty."""
 
     def __init__(self) -> None:
         self._members: dict[T, None] = {}
         self._is_empty = trio.Event()
 
     def __iter__(self) -> Iterator[T]:
-        """Go through all that are there now; they may leave meanwhile."""
+        """Iterate over the present members; they may leave during that."""
         return iter(tuple(self._members))
 
     def enter(self, member: T) -> None:
-        """Add one."""
+        """Add a member."""
         self._members[member] = None
 
     def leave(self, member: T) -> None:
-        """Take one out, if it is there."""
+        """Remove a member, if it is in the set."""
         self._members.pop(member, None)
         if not self._members:
             self._is_empty.set()
 
     async def wait_empty(self) -> None:
-        """Wait until none is left."""
+        """Wait until the set is empty."""
         while self._members:
             self._is_empty = trio.Event()
             await self._is_empty.wait()
@@ -95,18 +95,17 @@ class ActiveSet(Generic[T]):
 async def serve_listeners(
     server: Server,
     make_handler: Callable[[ServingContext], S],
-    door: Acceptor,
+    acceptor: Acceptor,
     listeners: Sequence[trio.abc.Listener[Any]],
     *,
     grace: float,
     started: Callable[[S], None],
 ) -> None:
-    """Serve until cancelled; then end in order, for at most ``grace`` seconds and a moment. ``started`` is called.
+    """Serve until cancelled; then end gracefully, within ``grace`` seconds and a moment.
 
-    Nothing is imported while it serves: at the limit of open files, importing fails.
-
-    The server's lifespan is entered around it, and the listeners are closed. Tasks of tools end with it. What the
-    lifespan raises leaves as it is. ``ValueError`` for a grace that makes no sense.
+    ``started`` is called with the handler once clients can connect. Modules are imported before, since imports fail at
+    the limit of open files. The server's lifespan is entered around all of it; what it raises propagates unwrapped.
+    Tasks of tools end with it, and the listeners are closed. Raises ValueError for an invalid ``grace``.
     """
     try:
         limit = seconds(grace) or 0.0
@@ -114,15 +113,15 @@ async def serve_listeners(
         async with lifespan_of(server) as state:
             hold = partial(_hold, server, state, make_handler, limit)
             with ungrouped():
-                await _accept(hold, door, listeners, started)
+                await _accept(hold, acceptor, listeners, started)
     finally:
         await close_all(listeners)
 
 
 def until_signalled(handle_signals: bool, grace: float) -> contextlib.AbstractContextManager[object]:
-    """Have SIGINT and SIGTERM cancel a block in which a site is run, if that is wanted; then they end the process.
+    """Context manager in which SIGINT and SIGTERM cancel the block and then end the process, if that is wanted.
 
-    ``RuntimeError`` outside of Trio.
+    Raises RuntimeError outside Trio.
     """
     check_in_trio("servers")
     if not handle_signals:
@@ -132,19 +131,19 @@ def until_signalled(handle_signals: bool, grace: float) -> contextlib.AbstractCo
 
 async def _accept(
     hold: Callable[..., Awaitable[None]],
-    door: Acceptor,
+    acceptor: Acceptor,
     listeners: Sequence[trio.abc.Listener[Any]],
     started: Callable[[S], None],
 ) -> None:
-    """Let clients in until cancelled, and then have ``hold`` end."""
+    """Accept connections until cancelled, then let ``hold`` end."""
     async with trio.open_nursery() as nursery:
         closing, held = trio.Event(), TrioOneShot()
-        # ``nursery.start`` would wait for it, where that is cancelled, before it could be told to end.
+        # Not ``nursery.start``: cancelled, it would wait for the end of ``hold`` before ``closing`` could be set.
         nursery.start_soon(hold, held, closing)
         try:
-            site, connections = await held.wait()
-            started(site)
-            await door.accept(listeners, connections, site.receive, site.make_room)
+            handler, connections = await held.wait()
+            started(handler)
+            await acceptor.accept(listeners, connections, handler.receive, handler.make_room)
         finally:
             closing.set()
 
@@ -157,23 +156,23 @@ async def _hold(
     held: TrioOneShot,
     closing: trio.Event,
 ) -> None:
-    """Hold the tasks of all connections, which go on after the cancellation, and end them when it is time.
+    """Run the tasks of all connections, shielded, and end them after ``closing``.
 
-    ``held`` gets the site, and the nursery of the connections.
+    ``held`` gets the connection handler, and the nursery of the connections.
     """
     timekeeper = Timekeeper()
     with trio.CancelScope(shield=True):
         async with trio.open_nursery() as handlers:
             handlers.start_soon(timekeeper.run)
             runtime = TrioRuntime(handlers)
-            site = make_handler(ServingContext(server, state, runtime, timekeeper))
+            handler = make_handler(ServingContext(server, state, runtime, timekeeper))
             tasks = server.tasks
             shared = contextlib.nullcontext() if tasks is None else hosted_tasks(tasks, runtime, state)
             async with shared, trio.open_nursery() as connections:
-                held.set((site, connections))
+                held.set((handler, connections))
                 await closing.wait()
-                site.close(grace)
+                handler.close(grace)
                 with trio.move_on_after(grace + LAST_WRITES / 2):
-                    await site.wait_empty()
+                    await handler.wait_empty()
                 connections.cancel_scope.cancel()
             handlers.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""The sessions of one server, one to a connection, over any wire."""
+"""The sessions of a server that serves one session per connection."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ __all__ = ["SessionHandler"]
 
 
 class SessionHandler:
-    """The sessions of one server, one to a connection. What becomes of one costs that one only."""
+    """Serves one session per connection. A session that fails costs only itself."""
 
     def __init__(
         self,
-        ground: ServingContext,
+        context: ServingContext,
         *,
         tap: TapSource | None = None,
         first_message_timeout: float | None = None,
         idle_timeout: float | None = None,
         end_timeout: float | None = None,
     ) -> None:
-        """See ``ServeSocketOptions`` for the timeouts, in seconds. ``end_timeout`` is for wires that end by halves."""
-        self._ground = ground
+        """See ``ServeSocketOptions`` for the timeouts. ``end_timeout`` is for transports that can half-close."""
+        self._context = context
         self._beginning = ServerSetupOptions(tap=tap, end_timeout=end_timeout)
         self._timeouts = (first_message_timeout, idle_timeout)
         self._sessions: ActiveSet[ServerSession] = ActiveSet()
         self._is_closing = False
 
-    async def serve_session(self, wire: TransportAdapter, principal: Hashable) -> None:
-        """Serve one client until its session is over, and close the wire. Nothing that the client does raises here."""
-        ground = self._ground
+    async def serve_session(self, adapter: TransportAdapter, principal: Hashable) -> None:
+        """Serve one client until its session is over, and close the transport. Never raises for the client."""
+        context = self._context
         if self._is_closing:
-            await close_forcefully(wire)
+            await close_forcefully(adapter)
             return
         try:
-            setup = prepare_server(ground.server, principal, trio.current_time(), **self._beginning)
+            setup = prepare_server(context.server, principal, trio.current_time(), **self._beginning)
         except Exception as error:
             report("a session could not be started", error)
-            await close_forcefully(wire)
+            await close_forcefully(adapter)
             return
         connection: Any = setup.connection
         made: list[tuple[ServerSession, _SilenceTimer]] = []
 
         def make_session(driver: Any) -> ServerSession:
-            session = ground.server.session(connection, driver, ground.state)
-            made.append((session, _SilenceTimer(session, ground.timekeeper, *self._timeouts)))
+            session = context.server.session(connection, driver, context.state)
+            made.append((session, _SilenceTimer(session, context.timekeeper, *self._timeouts)))
             self._sessions.enter(session)
             return session
 
         try:
-            await carry(setup, wire, make_session, timekeeper=ground.timekeeper)
+            await carry(setup, adapter, make_session, timekeeper=context.timekeeper)
         finally:
             for session, timer in made:
                 self._sessions.leave(session)
                 timer.stop()
 
     def close(self, grace: float) -> None:
-        """Begin the end of all sessions, and no others. What runs is answered within so many seconds."""
+        """Start no further session, and close all. Running requests have ``grace`` seconds."""
         self._is_closing = True
         for session in self._sessions:
             session.close(grace)
@@ -79,7 +79,7 @@ class SessionHandler:
 
 
 class _SilenceTimer:
-    """Ends a session whose client says nothing: no first message, or nothing for too long. It looks now and then."""
+    """Closes a session whose client sends no first message, or nothing for too long. Checks at its own deadlines."""
 
     def __init__(self, session: ServerSession, timekeeper: Timekeeper, first: float | None, idle: float | None) -> None:
         self._session = session
@@ -90,12 +90,12 @@ class _SilenceTimer:
         self.handle_timeout()
 
     def handle_timeout(self) -> None:
-        """End the session if it is time, or else come back when it may be. The timekeeper calls this."""
+        """Close the session if it is time, or else check again when it may be. The timekeeper calls this."""
         connection, now = self._session.connection, trio.current_time()
         if connection.phase in (Phase.CLOSING, Phase.CLOSED):
             return
         due = []
-        if self._first is not None and not _has_heard_a_message(connection):
+        if self._first is not None and not _has_sent_a_message(connection):
             due.append(self._began + self._first)
         if self._idle is not None:
             is_busy = bool(connection.pending.outgoing or connection.pending.incoming)
@@ -106,11 +106,11 @@ class _SilenceTimer:
             self._timekeeper.arm(self, min(due))
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._timekeeper.arm(self, None)
 
 
-def _has_heard_a_message(connection: Connection) -> bool:
-    """Whether the client has begun a session, or asked something: bytes alone do not count."""
+def _has_sent_a_message(connection: Connection) -> bool:
+    """Whether the client has sent a whole message: bytes alone do not count."""
     has_answered = connection.stats.sent_bytes > 0 or connection.stats.queued_bytes > 0
     return connection.phase is not Phase.NEW or has_answered or bool(connection.pending.incoming)

@@ -1,4 +1,4 @@
-"""A socket as a stream, with fewer system calls and turns of the loop than Trio's own takes. For POSIX."""
+"""A socket stream with fewer system calls and turns of the loop than Trio's own. For POSIX."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ __all__ = ["QuickSocketStream"]
 
 
 class QuickSocketStream(FdStream):
-    """A plain ``trio.SocketStream``, which it owns from then on."""
+    """Wraps a plain ``trio.SocketStream``, which it owns from then on."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.socket = stream.socket
         fd = stream.socket.fileno()
-        # There is only one descriptor to close.
+        # Both directions share one descriptor, so only the reader closes it.
         super().__init__(PollReader(fd, close=lambda _: stream.socket.close()), PollWriter(fd, close=lambda _: None))
         self._stream = stream
         self._has_ended = False
 
     async def send_eof(self) -> None:
-        """Tell the peer that no more comes. A second call does nothing."""
+        """Half-close the connection. A second call does nothing."""
         super()._check_sending()
         await self._stream.send_eof()
         self._has_ended = True
 
     async def aclose(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._sink.close()
         self._source.close()
         await self._stream.aclose()

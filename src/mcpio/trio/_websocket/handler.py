@@ -1,4 +1,4 @@
-"""WebSocket on the connections of an HTTP server: who is let in, and the sessions, one to a connection."""
+"""WebSocket on the connections of an HTTP server: answers opening handshakes, and serves the sessions."""
 
 from __future__ import annotations
 
@@ -20,70 +20,72 @@ from mcpio.websocket.machine import WebSocket
 from mcpio.websocket.options import WebSocketOptions
 from mcpio.websocket.server_opening import AcceptedHandshake, answer_opening, asks_for_websocket
 
-__all__ = ["WebSocketHandler", "WebSocketTerms"]
+__all__ = ["WebSocketConfig", "WebSocketHandler"]
 
 
 @attrs.frozen
-class WebSocketTerms:
-    """What a server was told about WebSocket. See ``serve_http`` and ``serve_websocket``."""
+class WebSocketConfig:
+    """The server's configuration of WebSocket. See ``serve_http`` and ``serve_websocket``."""
 
     options: WebSocketOptions
     is_alone: bool
-    """Whether nothing else is served at the path."""
+    """Whether only WebSocket is served at the path."""
     idle_timeout: float | None
 
 
 class WebSocketHandler:
-    """The WebSockets of one server."""
+    """Handles the WebSockets of one server."""
 
-    def __init__(self, ground: ServingContext, http: HttpOptions, terms: WebSocketTerms, tap: TapSource | None) -> None:
+    def __init__(
+        self, context: ServingContext, http: HttpOptions, config: WebSocketConfig, tap: TapSource | None
+    ) -> None:
         self._http = http
-        self._terms = terms
-        engine = ground.server.options
+        self._config = config
+        engine = context.server.options
         self._max_bytes = engine.limits.message_bytes
-        self._subprotocols = terms.options.subprotocols_for(engine.profiles)
-        self._sessions = SessionHandler(ground, tap=tap, idle_timeout=terms.idle_timeout)
-        self._wires: ActiveSet[WebSocketAdapter] = ActiveSet()
+        self._subprotocols = config.options.subprotocols_for(engine.profiles)
+        self._sessions = SessionHandler(context, tap=tap, idle_timeout=config.idle_timeout)
+        self._adapters: ActiveSet[WebSocketAdapter] = ActiveSet()
         self._is_closing = False
 
     def answer(self, head: RequestHead, *, is_current: bool) -> AcceptedHandshake | Rejection | None:
-        """Return the answer to a request, or ``None`` for one that HTTP is to answer.
+        """Return the answer to an opening handshake, or ``None`` for a request that HTTP answers.
 
-        ``is_current`` says that it is of HTTP/1.1: an older client cannot ask for another protocol.
+        ``is_current`` tells that it came by HTTP/1.1: older versions have no upgrade to another protocol.
         """
         if ParsedRequest(head).path != self._http.path:
             return None
         if not is_current:
-            return Rejection(400, "Bad request: WebSocket begins with HTTP/1.1") if self._terms.is_alone else None
-        if not self._terms.is_alone and not asks_for_websocket(head):
+            return Rejection(400, "Bad request: WebSocket needs HTTP/1.1") if self._config.is_alone else None
+        if not self._config.is_alone and not asks_for_websocket(head):
             return None
         if self._is_closing:
-            return Rejection(503, "Service unavailable: the server ends")
-        return answer_opening(head, http=self._http, options=self._terms.options, subprotocols=self._subprotocols)
+            return Rejection(503, "Service unavailable: the server is shutting down")
+        return answer_opening(head, http=self._http, options=self._config.options, subprotocols=self._subprotocols)
 
     async def carry(
         self, stream: trio.abc.Stream, rest: bytes, accepted: AcceptedHandshake, principal: Hashable
     ) -> None:
-        """Serve the session on a stream that became a WebSocket, and close it. ``rest`` came after the handshake."""
+        """Serve the session on a stream that became a WebSocket, and close it. ``rest`` arrived after the handshake."""
         socket = WebSocket(
             Role.SERVER,
-            self._terms.options,
+            self._config.options,
             max_bytes=self._max_bytes,
             now=trio.current_time(),
             entropy=os.urandom,
             window_bits=accepted.window_bits,
         )
-        wire = WebSocketAdapter(stream, socket, rest)
-        self._wires.enter(wire)
+        adapter = WebSocketAdapter(stream, socket, rest)
+        self._adapters.enter(adapter)
         try:
-            await self._sessions.serve_session(wire, principal)
+            await self._sessions.serve_session(adapter, principal)
         finally:
-            self._wires.leave(wire)
+            self._adapters.leave(adapter)
 
     def close(self, grace: float) -> None:
-        """Begin the end of all sessions. What runs is answered within so many seconds."""
+        """Start closing all sessions. Running requests have ``grace`` seconds."""
         self._is_closing = True
         self._sessions.close(grace)
-        for wire in self._wires:
-            # A client that does not close too must not cost the server its own end in order.
-            wire.close_by(trio.current_time() + grace + LAST_WRITES / 2)
+        for adapter in self._adapters:
+            # A client that does not close its side must not hold up the end of the server.
+            adapter.close_by(trio.current_time() + grace + LAST_WRITES / 2)

@@ -21,7 +21,7 @@ from mcpio.trio._http.parsers import ParserName, new_parser
 from mcpio.trio._http.server import HttpConnectionConfig, HttpListening, bound_to, run_http
 from mcpio.trio._net.listening import Acceptor
 from mcpio.trio._net.serving import until_signalled
-from mcpio.trio._websocket.handler import WebSocketTerms
+from mcpio.trio._websocket.handler import WebSocketConfig
 from mcpio.websocket.options import WebSocketOptions
 
 __all__ = ["WebSocketListening", "serve_websocket"]
@@ -81,11 +81,11 @@ async def serve_websocket(
     """
     new_parser(parser, head_bytes)  # To fail now, and not at the first client.
     times, choices = chosen("timeouts", timeouts, HttpTimeouts), chosen("options", options, WebSocketOptions)
-    terms = WebSocketTerms(choices, is_alone=True, idle_timeout=seconds(idle_timeout))
+    terms = WebSocketConfig(choices, is_alone=True, idle_timeout=seconds(idle_timeout))
     config = HttpConnectionConfig(
         timeouts=times, head_bytes=head_bytes, parser=parser, find_principal=principal, tap=tap, websocket=terms
     )
-    door = Acceptor(
+    acceptor = Acceptor(
         max_connections=max_connections,
         max_per_address=max_per_address,
         ssl_context=ssl_context,
@@ -101,4 +101,4 @@ async def serve_websocket(
         async with bound_to(host, port, unix, unix_mode, listeners) as bound:
             name = None if listeners is not None else host
             scheme = "ws" if ssl_context is None else "wss"
-            await run_http(server, bound, name, http, config, door, scheme, grace, started)
+            await run_http(server, bound, name, http, config, acceptor, scheme, grace, started)
