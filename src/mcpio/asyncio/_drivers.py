@@ -313,5 +313,5 @@ async def _carry(
                 started.set_result(session)
             group.create_task(actor.run())
             # From here on the group waits, and cancels both the actor and the handlers when it is cancelled: the actor
-            # has setup by then, so that it ends in order.
+            # has started by then, so that it ends gracefully.
             await asyncio.sleep(0)

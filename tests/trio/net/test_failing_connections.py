@@ -253,10 +253,10 @@ async def by_websocket(near: trio.abc.Stream) -> None:
 
 @attrs.frozen
 class Way:
-    """How to serve, and how to serve_session to what is served."""
+    """How to serve, and how to talk to the server."""
 
     serve: Callable[..., Awaitable[None]]
-    serve_session: Callable[[trio.abc.Stream], Awaitable[None]]
+    talk: Callable[[trio.abc.Stream], Awaitable[None]]
     secured: bool = False
 
 
@@ -297,7 +297,7 @@ def test_an_exception_in_an_operation_on_a_stream_ends_that_connection_only(
                 near, faulty = connect(count)
                 try:
                     with trio.move_on_after(200) as scope:
-                        await way.serve_session(near)
+                        await way.talk(near)
                 except Exception:
                     assert faulty.has_raised
                 await trio.aclose_forcefully(near)
@@ -305,7 +305,7 @@ def test_an_exception_in_an_operation_on_a_stream_ends_that_connection_only(
                 count, has_raised = count + 1, faulty.has_raised
             assert count > 5
             assert not scope.cancelled_caught
-            assert not [session for session in server.sessions if way.serve_session in (by_lines, by_websocket)]
+            assert not [session for session in server.sessions if way.talk in (by_lines, by_websocket)]
             nursery.cancel_scope.cancel()
 
     in_virtual_time(main)

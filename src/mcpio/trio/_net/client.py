@@ -154,7 +154,7 @@ class SocketConnector(Generic[D]):
         timeout: float | None,
         make_adapter: Callable[..., TransportAdapter],
     ) -> None:
-        """``make_adapter`` takes the result of ``open_stream``; with ``end_is_loss`` the end of a stream is an error."""
+        """``make_adapter`` takes the result of ``open_stream``; with ``end_is_loss``, its end is an error."""
         self._open_stream = open_stream
         self._where = where
         self._timeout = timeout
