@@ -151,7 +151,7 @@ def test_texts_of_messages() -> None:
 
 
 def test_a_pattern_is_a_regular_expression() -> None:
-    with pytest.raises(ValueError, match="'\\(' is no regular expression"):
+    with pytest.raises(ValueError, match="'\\(' is not a regular expression"):
         Redactor(patterns=("(",))
 
 

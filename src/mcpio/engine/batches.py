@@ -1,4 +1,4 @@
-"""Batches (2025-03-26): what one of our own is made of, and the answers to received ones that go out together."""
+"""Batches (2025-03-26): the items of an outgoing one, and the joined answers to incoming ones."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["BatchItem", "Batches", "JoinedAnswers", "as_item"]
 
 @attrs.frozen
 class BatchItem:
-    """One request of a batch, where it needs more than ``Connection.send_batch`` gives by itself."""
+    """One request of a batch with options; a bare payload has the defaults."""
 
     payload: Any
-    """The request, or a notification, which has no use for the rest."""
+    """The request, or a notification, to which the options do not apply."""
     timeout: Timeout | float | Default | None = DEFAULT
     """Seconds, a ``Timeout``, or ``None`` for no limit."""
     cookie: Any = None
@@ -47,7 +47,7 @@ class JoinedAnswers:
 
 
 class _Open:
-    """A received batch that has not all of its answers yet."""
+    """A received batch without all of its answers."""
 
     __slots__ = ("answers", "ids", "running", "via")
 
@@ -64,7 +64,7 @@ class Batches:
     __slots__ = ("_by_request", "_receiving", "size")
 
     size: int
-    """Bytes that wait."""
+    """Bytes of the answers that wait."""
 
     def __init__(self) -> None:
         self._by_request: dict[int, _Open] = {}
@@ -79,7 +79,7 @@ class Batches:
         self._receiving = _Open(via)
 
     def admit(self, ids: Iterable[int]) -> None:
-        """Note requests that came with the batch that is being received."""
+        """Add requests of the batch that is being received."""
         batch = self._receiving
         if batch is not None:
             for id in ids:
@@ -88,14 +88,14 @@ class Batches:
                 batch.running.add(id)
 
     def collect(self, text: bytes) -> bool:
-        """Keep an answer that no handler gives; tell whether a batch is being received that it belongs to."""
+        """Keep an automatic answer if a batch is being received; return whether one is."""
         if self._receiving is None:
             return False
         self._keep(self._receiving, text)
         return True
 
     def end(self) -> JoinedAnswers | None:
-        """Note that the batch is received. Returns its answers if they are all there."""
+        """Finish receiving the batch. Returns its answers if they are complete."""
         batch, self._receiving = self._receiving, None
         return None if batch is None else self._finished(batch)
 
@@ -103,7 +103,7 @@ class Batches:
         return id in self._by_request
 
     def settle(self, id: int, text: bytes | None) -> JoinedAnswers | None:
-        """Note the answer to one of the requests, ``None`` for none. Returns the answers if they are all there."""
+        """Record the answer to a request, ``None`` if it gets none. Returns the answers if they are complete."""
         batch = self._by_request.pop(id)
         batch.running.discard(id)
         if text is not None:

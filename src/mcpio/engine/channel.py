@@ -25,7 +25,7 @@ STALL: Final = 30.0
 """Seconds that a peer has to read some of an output beyond ``Limits.queued_bytes``."""
 
 READ_RATE: Final = 4096
-"""Bytes a second that a peer has to read of what the transport is writing."""
+"""Bytes a second that a peer must read while the transport is writing."""
 
 # Looked up once: before Python 3.12 an enumeration finds its members by a slow path.
 _OPEN, _CLOSING, _CLOSED = Life.OPEN, Life.CLOSING, Life.CLOSED
@@ -63,7 +63,7 @@ class Channel:
     sent_bytes: int
     """How many bytes of messages were pulled."""
     end_received: bool
-    """Whether the end of the input was acted on, after all that came before it."""
+    """Whether the end of the input was acted on, after all input before it."""
     reason: CloseReason
     """Why the channel closes or closed."""
     cause: BaseException | None
@@ -154,7 +154,7 @@ class Channel:
         return chunks
 
     def waiting_to_ask(self) -> int:
-        """Return how many bytes of requests of our own wait to be written."""
+        """Return how many bytes of outgoing requests wait to be written."""
         return self.outbox.own_bytes + self.held.own + self.held.unwritten
 
     @property
@@ -201,11 +201,11 @@ class Channel:
     # The end
 
     def step(self, what: Input) -> None:
-        """Move to the next state of life. The caller has made sure that there is a row."""
+        """Move to the next state of life. The caller has checked that a row exists."""
         self.life = LIFE_TABLE[self.life, what]
 
     def begin_closing(self, what: Input, grace: float | None) -> None:
-        """Stop beginning anything; end after ``grace`` seconds at the latest. ``None`` sets no limit."""
+        """Begin nothing new; end after ``grace`` seconds at the latest. ``None`` sets no limit."""
         self.step(what)
         if grace is not None:
             due = self.timers.get(CLOSE_TIMER)

@@ -92,10 +92,10 @@ class ClientConnection(Connection):
     def reset_session(self, now: float) -> None:
         """Forget the session: the server does not know it any more (SESS-06). ``send_initialize`` may follow.
 
-        For transports whose sessions end on their own. Requests of our own fail as lost; those of the peer's are given
-        up, each with a ``CancelReceived``, and what is sent for them is dropped quietly; so is output that waits. Ids
-        go on counting. Until the next handshake ``revision`` and ``peer`` are those of the last one. Does nothing
-        before ``send_initialize``, and once the connection is closing. Drain the events, re-arm the deadline.
+        For transports whose sessions can end before their channel. Outgoing requests fail as lost. Incoming ones end,
+        each with a ``CancelReceived``; answers to them and waiting output are dropped quietly. Ids go on counting.
+        Until the next handshake ``revision`` and ``peer`` are those of the last one. Does nothing before
+        ``send_initialize``, and once the connection is closing. Drain the events, re-arm the deadline.
         """
         self._advance(now)
         self._receive_all()

@@ -1,4 +1,4 @@
-"""A connection: the verbs that both roles have, and what happens to each message that comes in.
+"""A connection: the verbs that both roles have, and the dispatch of incoming messages.
 
 Every verb validates first, then mutates, then emits: after a ``LocalProtocolError`` nothing has changed (P3). Input is
 parsed one message at a time, when the caller pulls an event, so that everything before a fault is delivered (P2).
@@ -169,7 +169,7 @@ class Connection:
     instructions: str | None
     """For servers: a hint for the client's model, sent with the answer to ``initialize``."""
     can_reach: Callable[[Hashable], bool] | None
-    """For transports with exchanges: tells whether a message of our own can get out by an exchange (its ``via``), or by
+    """For transports with exchanges: tells whether an outgoing message can get out by an exchange (its ``via``), or by
     none (``None``), now or later (P11). No part of a snapshot."""
 
     def __init__(
@@ -234,7 +234,7 @@ class Connection:
             self._tell_call("receive_message", text=text, via=via)
 
     def connection_lost(self, cause: BaseException | None, now: float) -> None:
-        """Report that the channel broke. What was fed before still counts; nothing more goes out.
+        """Report that the channel broke. Input fed before still counts; nothing more goes out.
 
         With ``Options.reopens`` a client loses only the session with it, as ``reset_session`` says, and goes on: with
         another channel, or by this verb once more, to end. Drain the events, re-arm the deadline.
@@ -256,7 +256,7 @@ class Connection:
         if not ready:
             events = self._events
             while not events:
-                # A request that is put aside has no event yet.
+                # A deferred request has no event yet.
                 if not self._receive_next():
                     if self._observers:
                         self._tell_call("next_event")
@@ -352,7 +352,7 @@ class Connection:
         return self._channel.timers.next()
 
     def handle_timeout(self, now: float) -> None:
-        """Let deadlines up to ``now`` expire, after parsing what was fed before. Early or repeated calls do nothing.
+        """Let deadlines up to ``now`` expire, after parsing the input fed before. Early or repeated calls do nothing.
 
         Drain the events, write the chunks, re-arm the deadline.
         """
@@ -378,7 +378,7 @@ class Connection:
     def close(self, now: float, *, grace: float | None = 5.0) -> None:
         """Close gracefully: no new requests; pending answers go out, for at most ``grace`` seconds.
 
-        ``None`` sets no limit. Requests of our own fail as lost at once. Legal in every phase, any number of times.
+        ``None`` sets no limit. Outgoing requests fail as lost at once. Legal in every phase, any number of times.
         Raises ``LocalProtocolError`` only for a ``grace`` that is not a number of 0 or more.
         Drain the events, write the chunks, re-arm the deadline.
         """
@@ -397,7 +397,7 @@ class Connection:
         if self._observers:
             self._tell_call("abort", cause=cause, close_reason=reason.name)
 
-    # Requests of our own
+    # Outgoing requests
 
     def send_request(
         self,
@@ -494,7 +494,7 @@ class Connection:
         return tuple(ids)
 
     def cancel_request(self, id: OutgoingId, reason: str | None = None) -> bool:
-        """Cancel a request of our own: it fails with ``RequestCancelled``, and the peer is told.
+        """Cancel an outgoing request: it fails with ``RequestCancelled``, and the peer is told.
 
         One that asks for a task is cancelled with the task, by ``tasks/cancel``, where the peer takes that, as soon as
         the task has an id (CANC-04): also after its outcome, which was that id, if the task goes on.
@@ -508,7 +508,7 @@ class Connection:
         return was_running
 
     def fail_request(self, id: OutgoingId, error: McpError, now: float) -> bool:
-        """Fail a request of our own with ``error``: for transports that know that no answer to it can come any more.
+        """Fail an outgoing request with ``error``: for transports that know that no answer to it can come any more.
 
         The peer is not told. Returns whether it was still running. Drain the events, re-arm the deadline.
         """
@@ -523,7 +523,7 @@ class Connection:
     # Answers
 
     def send_result(self, id: IncomingId, result: Any) -> None:
-        """Answer a request of the peer's with its typed result, or with a mapping for a ``CustomRequest``.
+        """Answer an incoming request with its typed result, or with a mapping for a ``CustomRequest``.
 
         One that asked to become a task may be answered with a ``CreateTaskResult`` instead (TASK-09).
         Dropped quietly when the peer cancelled the request, or the connection ended, in the meantime. Raises
@@ -548,7 +548,7 @@ class Connection:
             self._respond(request, _SEND_RESULT, text)
 
     def send_error(self, id: IncomingId, error: RequestError) -> None:
-        """Answer a request of the peer's with an error. Otherwise like ``send_result``.
+        """Answer an incoming request with an error. Otherwise like ``send_result``.
 
         Error -32042 needs a peer that declared ``elicitation.url``, and data that names addresses (ELIC-17).
         """
@@ -560,7 +560,7 @@ class Connection:
     def send_progress(
         self, id: IncomingId, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress of a request of the peer's. Does nothing when the peer did not ask, or wants no answer.
+        """Report progress of an incoming request. Does nothing when the peer did not ask, or wants no answer.
 
         ``message`` is text for people; it is left out in 2024-11-05, which has none (PROG-02). Raises
         ``LocalProtocolError`` for arguments of the wrong type, when ``progress`` does not increase (PROG-04), and when
@@ -623,7 +623,7 @@ class Connection:
 
     @property
     def capabilities(self) -> Any:
-        """What this side declares: ``ClientCapabilities`` or ``ServerCapabilities``. A change holds from then on."""
+        """The capabilities of this side: ``ClientCapabilities`` or ``ServerCapabilities``. A change holds at once."""
         return self._capabilities
 
     @capabilities.setter
@@ -668,7 +668,7 @@ class Connection:
 
     @property
     def input_ended(self) -> bool:
-        """Whether the peer sends nothing more. What it sent before may still wait to be acted on."""
+        """Whether the input has ended. Messages from before may still wait to be parsed."""
         return self._channel.inbox.ended
 
     @property
@@ -691,7 +691,7 @@ class Connection:
     def has_room(self) -> bool:
         """Whether more output may be made.
 
-        Requests of our own may while no more than half of ``Limits.queued_bytes`` of them waits, and anything while no
+        Outgoing requests may while no more than half of ``Limits.queued_bytes`` of them waits, and anything while no
         more than half of ``Limits.peer_bytes`` does.
         """
         return self._channel.has_room
@@ -703,7 +703,7 @@ class Connection:
 
     @property
     def end(self) -> ConnectionClosed | None:
-        """How the connection ended, as the last event says; ``None`` before that."""
+        """The last event, which says how the connection ended; ``None`` before that."""
         channel = self._channel
         return ConnectionClosed(channel.reason, channel.cause) if channel.life is _CLOSED else None
 
@@ -765,7 +765,7 @@ class Connection:
     ) -> Self:
         """Return a connection that goes on where ``snapshot`` left off; ``now`` is on the new caller's clock.
 
-        Requests of our own keep their ids, cookies and remaining time; those of the peer are in ``unanswered``.
+        Outgoing requests keep their ids, cookies and remaining time; those of the peer are in ``unanswered``.
         Raises ``LocalProtocolError`` for a snapshot that is malformed, of the other role, or from a newer version.
         """
         from mcpio.engine.snapshot import load  # few connections are ever written out
@@ -917,12 +917,12 @@ class Connection:
         return (self.role, phase, what) in TABLE
 
     def _step(self, what: Input) -> None:
-        """Move the handshake to its next phase. The caller has made sure that there is one."""
+        """Move the handshake to its next phase. The caller has checked that there is one."""
         self._dialogue.step(what)
         self._admission = self._admitted()
 
     def _settle(self, context: RequestContext) -> None:
-        """Enter the handshake session that the two sides agreed on."""
+        """Enter the negotiated handshake session."""
         self._dialogue.settle(context)
         self._admission = self._admitted()
         silence = self._silence
@@ -955,7 +955,7 @@ class Connection:
         self._admission = self._admitted()
 
     def _finish(self, what: Input, reason: CloseReason, cause: BaseException | None) -> None:
-        """Close now, whatever is unsent or unanswered. The event of this is the last one: report the others before."""
+        """Close now, with output unsent and requests unanswered. This appends the last event: report others first."""
         channel = self._channel
         if channel.life is _CLOSED:
             return
@@ -966,20 +966,20 @@ class Connection:
         self._events.append(ConnectionClosed(reason, cause))
 
     def _give_up(self, reason: CloseReason, cause: RequestTimeout) -> None:
-        """End, since the peer does not answer (LIFE-19, PING-05)."""
+        """End because the peer does not answer (LIFE-19, PING-05)."""
         self._finish(Input.SEND_ABORT, reason, cause)
 
     def _lose_channel(self, cause: BaseException | None) -> None:
         self._finish(Input.RECV_LOSS, CloseReason.LOST, cause)
 
     def _end_is_due(self) -> bool:
-        """Return whether everything that a closing connection owes is out."""
+        """Return whether a closing connection has answered and written everything."""
         channel = self._channel
         owes_nothing = not len(self._incoming) and not channel.inbox.deferred_bytes
         return not channel.outbox.size and owes_nothing
 
     def _end_if_due(self) -> bool:
-        """Close once everything owed is out; return whether that happened now."""
+        """Close once everything is answered and written; return whether that happened now."""
         if self._channel.life is not _CLOSING or not self._end_is_due():
             return False
         self._finish(Input.SEND_END, self._channel.reason, self._channel.cause)
@@ -992,7 +992,7 @@ class Connection:
             self._finish(Input.SEND_ABORT, CloseReason.SLOW_CONSUMER, None)
 
     def _lose_outgoing(self, reason: CloseReason, cause: BaseException | None) -> None:
-        """Fail every request of our own as lost."""
+        """Fail every outgoing request as lost."""
         for request in self._outgoing:
             error = ConnectionLost(f"{request.name}: the connection ended ({reason.value})")
             error.__cause__ = cause
@@ -1002,7 +1002,7 @@ class Connection:
         self._tasks = None
 
     def _drop_incoming(self) -> None:
-        """Forget the peer's requests: no answer can reach it."""
+        """Forget the incoming requests: no answer can reach the peer."""
         for request in self._incoming:
             self._incoming.finish(request, RequestInput.RECV_LOSS)
         self._batches = None
@@ -1010,7 +1010,7 @@ class Connection:
     # Deadlines
 
     def _expire(self, id: int) -> None:
-        """Time out a request of our own."""
+        """Time out an outgoing request."""
         request = self._outgoing.get(id)
         if request is None:
             return  # it was lost a moment ago, with a peer that was given up
@@ -1044,7 +1044,7 @@ class Connection:
                 ping, text = self._new_request(id, name, method, params, KEEP_ALIVE, None, progress=False)
                 self._send_request(ping, text, limit, channel.now)
 
-    # What comes in
+    # Incoming messages
 
     def _receive_all(self) -> None:
         while self._receive_next():
@@ -1179,7 +1179,7 @@ class Connection:
             self._begin_closing(Input.RECV_END, CloseReason.MESSAGE_TOO_LARGE, grace=5.0)
 
     def _request_of(self, id: object) -> OutgoingRequest | None:
-        """Return our running request of that id on the wire. ``1``, ``"1"`` and ``1.0`` differ (RPC-08)."""
+        """Return the outgoing request of that id on the wire. ``1``, ``"1"`` and ``1.0`` differ (RPC-08)."""
         return self._outgoing.get(id) if id.__class__ is int else None
 
     def _name_of(self, id: object) -> str | None:
@@ -1187,10 +1187,10 @@ class Connection:
         return None if request is None else request.name
 
     def _fail_unreadable(self, request: OutgoingRequest, error: InvalidMessage, raw: Any) -> None:
-        """Fail a request of our own whose answer came, but cannot be read: no other will come."""
+        """Fail an outgoing request whose answer came, but cannot be read: no other will come."""
         self._fail(request, RequestInput.RECV_ERROR, error, raw)
 
-    # Requests of the peer's
+    # Incoming requests
 
     def _receive_request(self, message: jsonrpc.Request, text: bytes | str, via: Hashable) -> None:
         name, params, incoming = message.method, message.params, self._incoming
@@ -1520,7 +1520,7 @@ class Connection:
     # Reports and automatic answers
 
     def _answer(self, text: bytes, via: Hashable) -> None:
-        """Send a response that no handler gives. Report first: this may be the end."""
+        """Send an automatic response. Report first: this may be the end."""
         if self._batches is not None and self._batches.collect(text):
             return
         # What goes by one exchange must not wait for what goes by another.
@@ -1557,7 +1557,7 @@ class Connection:
         self._events.append(MessageIgnored(reason, message.raw, via))
 
     def _fail(self, request: OutgoingRequest, what: RequestInput, error: McpError, raw: Any = None) -> None:
-        """Give one of our own requests its one outcome: a failure."""
+        """Fail an outgoing request: its one outcome."""
         self._outgoing.finish(request, what)
         self._events.append(RequestFailed(request.id, error, request.cookie, raw))
 
@@ -1569,7 +1569,7 @@ class Connection:
         era, revision, peer = context.era, context.revision, context.capabilities
         return RequestContext(era, revision, peer, context.info, context.log_level, context.principal, via)
 
-    # What goes out. Checks: none of them changes anything
+    # Outgoing messages: checks, which change nothing
 
     def _checked_request(self, request: Any, waiting: int = 0) -> tuple[Method | None, str, dict[str, Any]]:
         """Return method, name and params of a request that may be sent now, after ``waiting`` others."""
@@ -1615,7 +1615,7 @@ class Connection:
             raise NoBackChannel(f"the transport has no way to the peer for {what}, and none can come")
 
     def _check_room(self) -> None:
-        """Refuse a request of our own while many wait to be written."""
+        """Refuse an outgoing request while many wait to be written."""
         waiting, limit = self._channel.waiting_to_ask(), self._channel.limits.queued_bytes // 2
         if waiting > limit:
             raise OutputFull(waiting, limit)
@@ -1687,7 +1687,7 @@ class Connection:
             request.related, request.via = parent.id, parent.via
         return request, text
 
-    # What goes out. Changes: all checks are behind
+    # Outgoing messages: changes, after all checks
 
     def _send_request(self, request: OutgoingRequest, text: bytes, timeout: Timeout, now: float) -> None:
         self._advance(now)
@@ -1734,7 +1734,7 @@ class Connection:
         return True
 
     def _cancel_task(self, task_id: str) -> None:
-        """Ask for the end of a task that is not wanted here (CANC-04), if the peer takes that. No event follows."""
+        """Cancel a task at the peer, if it takes that (CANC-04). No event follows."""
         context = self._context
         if context is None or not declares(context.capabilities, ("tasks", "cancel")):
             return

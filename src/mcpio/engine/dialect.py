@@ -1,4 +1,4 @@
-"""Messages of other dialects, taken for those of the protocol, and the way back: see ``mcpio.profiles``.
+"""Translation of dialects to the protocol and back: see ``mcpio.profiles``.
 
 ``DialectDecoder`` reads what comes in, ``DialectEncoder`` writes what goes out. A connection has neither unless its
 options ask for it.
@@ -19,18 +19,18 @@ from mcpio.profiles import DIALECTS, Alias, Profile
 __all__ = ["DialectDecoder", "DialectEncoder", "Step", "TasksHook"]
 
 TasksHook: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
-"""Takes the params of ``tasks/create`` and returns those of ``tools/call``, or ``None``: there is no such method."""
+"""Takes the params of ``tasks/create`` and returns those of ``tools/call``; ``None`` refuses the request."""
 
 Step: TypeAlias = jsonrpc.Message | tuple[jsonrpc.Request, RequestError] | None
-"""What a message leads to: a message to act on, a request to refuse, or ``None``: the peer wants the end."""
+"""The meaning of a message: a message to act on, a request to refuse, or ``None``, which asks to close."""
 
 NameOf: TypeAlias = Callable[[Any], str | None]
-"""Returns the method of our own running request with that id on the wire."""
+"""Returns the method of the outgoing request with that id on the wire."""
 
 
 @attrs.frozen
 class DialectDecoder:
-    """Understands some dialects. ``raw`` of what it returns is the message as it came."""
+    """Reads messages of some dialects. ``raw`` of a translated message is the original."""
 
     profiles: frozenset[Profile]
     to_server: bool
@@ -40,7 +40,7 @@ class DialectDecoder:
     """How many messages one line may hold."""
 
     def read(self, text: bytes | str, name_of: NameOf) -> list[Step]:
-        """Return what a text leads to."""
+        """Return the steps that a text stands for."""
         message = jsonrpc.parse(text)
         if isinstance(message, jsonrpc.Malformed) and self._has("run_together"):
             pieces = _pieces(text, self.most)
@@ -49,7 +49,7 @@ class DialectDecoder:
         return self.translate(message, name_of)
 
     def translate(self, message: jsonrpc.Message, name_of: NameOf) -> list[Step]:
-        """Return what a message leads to, for messages that need no translation the message itself."""
+        """Return the steps that a message stands for: the message, if it needs no translation."""
         match message:
             case jsonrpc.Notification():
                 return [self._notification(message)]
@@ -127,14 +127,14 @@ class DialectDecoder:
         for name, value in declared.items():
             if not (can_disable and isinstance(value, dict) and value.get("enabled") is False):
                 official = _first(DIALECTS[profile].capabilities.get(name) for profile in self.profiles)
-                # Where a peer says both, it says the official one.
+                # The official name wins where a peer declares both.
                 if official is None or official not in declared:
                     found[official or name] = value
         return {**members, "capabilities": found}
 
 
 class DialectEncoder:
-    """Says what goes out in a dialect."""
+    """Writes messages in a dialect."""
 
     __slots__ = ("_names", "_types")
 
@@ -144,16 +144,16 @@ class DialectEncoder:
         self._types = {official: name for name, official in dialect.content_types.items()}
 
     def name(self, method: str) -> str:
-        """Return what the dialect calls a notification."""
+        """Return the dialect's name of a notification."""
         return self._names.get(method, method)
 
     def result(self, method: str, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a result to a request of the peer's, its content in the types of the dialect."""
+        """Return a result with its content in the types of the dialect."""
         return _with_types(result, self._types) if method in _WITH_CONTENT else result
 
 
 _WITH_CONTENT = ("tools/call", "prompts/get", "tasks/result")
-"""Requests whose results have blocks of content that may be links to resources."""
+"""Requests whose results may contain links to resources."""
 
 
 def _first(values: Iterable[Any]) -> Any:
@@ -161,7 +161,7 @@ def _first(values: Iterable[Any]) -> Any:
 
 
 def _as_alias_says(alias: Alias, params: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the params of the notification that is meant, or ``None`` where something is missing."""
+    """Return the params of the official notification, or ``None`` if one is missing."""
     if not alias.members:
         return params
     found = {name: value for name, path in alias.members.items() if (value := _at(params, path)) is not None}
@@ -183,7 +183,7 @@ def _tool_call(message: jsonrpc.Request, hook: TasksHook) -> Step:
             return message
         return jsonrpc.Request(message.id, "tools/call", dict(params), message.raw)
     except Exception as error:
-        # The hook is this side's own: its faults are not the peer's business.
+        # The hook belongs to this side: the peer learns nothing of its faults.
         failure = RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
         failure.__cause__ = error
         return message, failure
@@ -198,7 +198,7 @@ def _with_token_in_place(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_types(members: Mapping[str, Any], types: Mapping[str, str]) -> Any:
-    """Return a result with the types of its blocks renamed: itself, where none is."""
+    """Return a result with the types of its blocks renamed: itself, if none is."""
     changed = {}
     for name in ("content", "messages"):
         value = members.get(name)
@@ -209,7 +209,7 @@ def _with_types(members: Mapping[str, Any], types: Mapping[str, str]) -> Any:
 
 
 def _renamed(value: Any, types: Mapping[str, str]) -> Any:
-    """Return a block, a message around one, or a list of either, renamed where there is something to rename."""
+    """Return a block, a message with one, or a list of either, with types renamed."""
     if isinstance(value, list):
         items = [_renamed(item, types) for item in value]
         return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
@@ -225,12 +225,12 @@ def _renamed(value: Any, types: Mapping[str, str]) -> Any:
     return value
 
 
-# A string that does not end is taken to the end at once: looking for its end from every quote would take forever.
+# An unterminated string matches to the end of the text: a new attempt from each quote would take quadratic time.
 _MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 def _pieces(text: bytes | str, most: int) -> list[bytes]:
-    """Return the objects that follow each other in a text, or nothing where it is not just two or more of them."""
+    """Return the objects of a text that is nothing but two or more of them; otherwise an empty list."""
     data = text if isinstance(text, bytes) else text.encode(errors="replace")
     found: list[bytes] = []
     depth = start = 0

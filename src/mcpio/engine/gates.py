@@ -1,4 +1,4 @@
-"""What may be sent: direction, revision, capabilities, and the errors that answer requests (CAP-05, LIFE-14).
+"""Gates: the rules of direction, revision and capabilities (CAP-05, LIFE-14), and the errors that answer requests.
 
 The capability of a method stands in its row of ``METHODS``. What a request needs beyond that depends on its params and
 is checked here, by the same rules for incoming and outgoing requests. The checks read params in their wire form, so a
@@ -41,7 +41,7 @@ __all__ = [
 Capabilities: TypeAlias = ClientCapabilities | ServerCapabilities
 
 Rule: TypeAlias = Callable[[Mapping[str, Any], Revision, Capabilities | None], str | None]
-"""Returns what forbids a client of these capabilities to serve these params in a revision, or ``None``."""
+"""Returns the fault in params that a client of these capabilities is to serve, or ``None``."""
 
 UNKNOWN_CLIENT: Final = ClientCapabilities()
 """The capabilities of a client whose handshake this engine never saw. It is asked for nothing; but error -32042 may
@@ -51,7 +51,7 @@ answer its requests, since that needs no way back. Compared by identity: a clien
 def why_not_sent(
     method: Method, role: Role, revision: Revision, own: Capabilities, peer: Capabilities | None
 ) -> str | None:
-    """Return what forbids a message of our own, or ``None``. ``peer`` is ``None`` before the peer declared anything."""
+    """Return the fault in an outgoing message, or ``None``. ``peer`` is ``None`` before the handshake."""
     if not addressed_to(method, Role.SERVER if role is Role.CLIENT else Role.CLIENT):
         return f"{method.name} is not for a {role.value} to send"
     if not method.exists_in(revision):
@@ -65,7 +65,7 @@ def why_not_sent(
 
 
 def why_no_task(method: Method, revision: Revision, peer: Capabilities | None) -> str | None:
-    """Return what forbids a request of our own to ask for a task, or ``None`` (TASK-02, TASK-05)."""
+    """Return the fault in an outgoing request that asks for a task, or ``None`` (TASK-02, TASK-05)."""
     if revision is not REV_2025_11_25:
         return f"{method.name} can be a task in revision {REV_2025_11_25} only, not in {revision}"
     if peer is None or not declares(peer, method.task_capability):
@@ -75,7 +75,7 @@ def why_no_task(method: Method, revision: Revision, peer: Capabilities | None) -
 
 
 def why_not_asked(name: str, params: Mapping[str, Any], revision: Revision, client: Capabilities | None) -> str | None:
-    """Return what forbids a server to send a client this request, or ``None``.
+    """Return the fault in a request from a server to a client of these capabilities, or ``None``.
 
     ``includeContext`` is refused here and not in ``why_not_served``: servers SHOULD NOT ask for it undeclared, but a
     client may ignore it, and many servers of earlier revisions send it to every client (SAMP-07).
@@ -87,7 +87,7 @@ def why_not_asked(name: str, params: Mapping[str, Any], revision: Revision, clie
 
 
 def why_not_served(name: str, params: Mapping[str, Any], revision: Revision, client: Capabilities | None) -> str | None:
-    """Return what forbids a client of these capabilities to serve a request, or ``None``; it is answered with -32602.
+    """Return why a client of these capabilities must not serve a request, or ``None``; the answer is then -32602.
 
     Neither peer may send such a request, so this holds for what goes out as well.
     """
@@ -96,7 +96,7 @@ def why_not_served(name: str, params: Mapping[str, Any], revision: Revision, cli
 
 
 def addressed_to(method: Method, role: Role) -> bool:
-    """Whether a message of that method is for this role to receive."""
+    """Return whether ``role`` receives messages of that method."""
     return method.direction is Direction.BOTH or (method.direction is Direction.TO_SERVER) == (role is Role.SERVER)
 
 
@@ -165,9 +165,9 @@ def _fault_in_elicitation(params: Mapping[str, Any], _: Revision, client: Capabi
 
 
 def _fault_in_sampling(params: Mapping[str, Any], revision: Revision, client: Capabilities | None) -> str | None:
-    """Check that tools were declared (SAMP-05, SAMP-06), and that their results stand in their places."""
+    """Check that tools were declared (SAMP-05, SAMP-06), and that their results follow their uses."""
     if revision < REV_2025_11_25:
-        return None  # there these members are unknown ones, and mean nothing
+        return None  # earlier revisions ignore these members
     for member in ("tools", "toolChoice"):
         if params.get(member) is not None and not declares(client, ("sampling", "tools")):
             return _undeclared(member, "sampling.tools")
@@ -175,7 +175,7 @@ def _fault_in_sampling(params: Mapping[str, Any], revision: Revision, client: Ca
 
 
 def _fault_in_messages(messages: Any) -> str | None:
-    """Check that each use of a tool is answered by the next message, and that message holds nothing else.
+    """Check that the next message answers each use of a tool, and contains nothing else.
 
     (SAMP-09, SAMP-10, TOOL-24.) The first two reasons are worded as the specification's examples are.
     """
@@ -194,7 +194,7 @@ def _fault_in_messages(messages: Any) -> str | None:
 
 
 def _objects(items: Any) -> list[Mapping[str, Any]]:
-    """Return the objects of a list. A request that is passed on as it is may hold anything."""
+    """Return the objects of a list. A raw request may contain anything."""
     return [item for item in items if isinstance(item, Mapping)] if isinstance(items, (list, tuple)) else []
 
 
@@ -202,4 +202,4 @@ RULES: Final[Mapping[str, Rule]] = {
     "elicitation/create": _fault_in_elicitation,
     "sampling/createMessage": _fault_in_sampling,
 }
-"""By method, the check of what a request needs beyond the capability of its method: it returns the fault, if any."""
+"""Method -> the rule for its params, beyond the capability of the method."""

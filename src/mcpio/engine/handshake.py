@@ -1,4 +1,4 @@
-"""The handshake session of a connection: its phase, what both sides agreed on, and how its messages are written."""
+"""The handshake session of a connection: its phase, its outcome, and the form of its messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Handshake:
     phase: Phase
     """Assigned by ``step`` and by a snapshot, and nowhere else. The life of the connection is not its business."""
     context: RequestContext | None
-    """What the two sides agreed on; ``None`` before that."""
+    """The outcome of the handshake; ``None`` before that."""
     codec: Codec
     """That of the negotiated revision; before that, of our newest."""
     instructions: str | None
@@ -49,33 +49,33 @@ class Handshake:
         self.codec = codec(LATEST_HANDSHAKE)
 
     def step(self, what: Input) -> None:
-        """Move to the next phase. The caller has made sure that there is a row."""
+        """Move to the next phase. The caller has checked that a row exists."""
         self.phase = TABLE[self._role, self.phase, what]
 
     def settle(self, context: RequestContext) -> None:
-        """Enter the session that the two sides agreed on."""
+        """Enter the negotiated session."""
         self.context = context
         self.codec = codec(context.revision)
         self.declare(self._capabilities)
 
     def declare(self, capabilities: Capabilities) -> None:
-        """Set what this side declares."""
+        """Set the capabilities of this side."""
         self._capabilities = capabilities
         self._offered = offered(self._role, self.codec.revision, capabilities)
 
     @property
     def peer_capabilities(self) -> Any:
-        """What the peer declared; ``None`` before the handshake."""
+        """The capabilities of the peer; ``None`` before the handshake."""
         return None if self.context is None else self.context.capabilities
 
     def admission(self, custom: frozenset[str], refusal: str | None) -> Mapping[str, Admission]:
         """Return the table of the requests that the peer may send now."""
         return admission(self._role, (self.codec.revision,), self._offered, custom, refusal)
 
-    # What goes out
+    # Outgoing messages
 
     def check_sent(self, method: Method) -> None:
-        """Raise ``LocalProtocolError`` if the revision or the capabilities forbid a message of our own."""
+        """Raise ``LocalProtocolError`` if the revision or the capabilities forbid an outgoing message."""
         fault = why_not_sent(method, self._role, self.codec.revision, self._capabilities, self.peer_capabilities)
         if fault is not None:
             raise LocalProtocolError(fault)
@@ -92,7 +92,7 @@ class Handshake:
                 raise LocalProtocolError(fault)
 
     def write_result(self, request: IncomingRequest, result: Any) -> Mapping[str, Any]:
-        """Return the result of a request of the peer's as an object. Raises ``LocalProtocolError`` for a wrong one."""
+        """Return the result of an incoming request as an object. Raises ``LocalProtocolError`` for a wrong one."""
         method = request.method
         if method is None:
             if not isinstance(result, Mapping):
@@ -109,13 +109,13 @@ class Handshake:
         return members if self.encoder is None else self.encoder.result(request.name, members)
 
     def check_error(self, request: IncomingRequest, error: RequestError) -> None:
-        """Raise ``LocalProtocolError`` for an error that must not answer a request of the peer's."""
+        """Raise ``LocalProtocolError`` for an error that must not answer an incoming request."""
         check_error(error, request.context.capabilities, self.codec)
 
-    # What comes in
+    # Incoming messages
 
     def read_result(self, request: OutgoingRequest, result: dict[str, Any], odd: list[str]) -> Any:
-        """Return the typed result of a request of our own. Raises and adds to ``odd`` as ``Codec.decode``."""
+        """Return the typed result of an outgoing request. Raises and adds to ``odd`` as ``Codec.decode``."""
         method = request.method
         if method is None:
             return result
@@ -128,7 +128,7 @@ class Handshake:
         return self.codec.decode(result, wanted, odd)
 
     def read_error(self, request: OutgoingRequest, message: jsonrpc.Error) -> RequestError:
-        """Return the error that answers a request of our own, as the class that its code stands for."""
+        """Return the error that answers an outgoing request, as the class that its code stands for."""
         return decoded_error(message.code, message.message, message.data, request.name, self.codec)
 
 

@@ -1,4 +1,4 @@
-"""What was fed and not yet parsed, for byte channels and message channels alike."""
+"""Input that was fed and not yet parsed, of byte channels and of message channels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcpio.framing.lines import LineFramer, Overlong
 __all__ = ["QUOTE", "Inbox", "head"]
 
 QUOTE = 200
-"""How much of an unreadable text an event quotes."""
+"""How many characters of an unreadable text an event quotes."""
 
 
 class Deferred(NamedTuple):
@@ -33,13 +33,13 @@ class Inbox:
     __slots__ = ("_deferred", "_deferred_by", "_framer", "_limits", "_messages", "deferred_bytes", "ended")
 
     deferred_bytes: int
-    """Bytes of the requests that were put aside."""
+    """Bytes of the requests that were put aside; 0 where there are none."""
 
     ended: bool
     """The peer will send no more."""
 
     def __init__(self, limits: Limits) -> None:
-        # There is none while only whole messages come, as on HTTP.
+        # Made with the first bytes: channels with message boundaries, as HTTP, need none.
         self._framer: LineFramer | None = None
         self._limits = limits
         self._messages: deque[tuple[bytes | str | Overlong, Hashable]] | None = None
@@ -142,12 +142,12 @@ class Inbox:
         self.deferred_bytes = 0
 
     def restart(self) -> None:
-        """Begin with another channel: nothing of what came by the last one is left."""
+        """Drop everything and begin with another channel."""
         self.clear()
         self.ended = False
 
     def load(self, unfinished: bytes, *, skipping: bool) -> None:
-        """Begin in the middle of a line, where ``unfinished`` was left; ``skipping`` says that it is too long."""
+        """Begin in the middle of a line, after ``unfinished``; ``skipping`` says that the line is too long."""
         if unfinished or skipping:
             self._framer = self._new_framer(skipping=skipping)
             self._framer.receive(unfinished)
@@ -159,7 +159,7 @@ class Inbox:
 
     @property
     def skipping(self) -> bool:
-        """Whether the line that has not ended yet is too long, and its bytes are thrown away."""
+        """Whether the unfinished line is too long, so that its bytes are dropped."""
         return self._framer is not None and self._framer.skipping
 
     @property

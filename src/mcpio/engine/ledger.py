@@ -1,4 +1,4 @@
-"""What is held for peers, counted by its size in memory: for one peer, and for all of them together (P6)."""
+"""Accounting of the memory held for peers: for each peer, and for all of them together (P6)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def parsed_size(text: bytes | bytearray | str) -> int:
 
 
 class Held:
-    """Bytes held for one peer, by what they are. Whoever holds something keeps its own count up to date."""
+    """Bytes held for one peer, by purpose. Each holder keeps its own count up to date."""
 
     __slots__ = ("bodies", "input", "output", "own", "replay", "requests", "subscriptions", "unwritten")
 
@@ -50,11 +50,11 @@ class Held:
     output: int
     """Messages that wait to be pulled."""
     unwritten: int
-    """What the transport has pulled and not written yet."""
+    """Output that the transport has pulled and not written yet."""
     own: int
-    """Requests of our own that the transport has pulled, and that wait for their turn to be sent."""
+    """Outgoing requests that the transport has pulled, and that wait for their turn to be sent."""
     replay: int
-    """What was sent and is kept for a client that comes back for it."""
+    """Events that were sent and are kept for a client that resumes its stream."""
     subscriptions: int
     """The resources that the peer is subscribed to."""
 
@@ -76,7 +76,7 @@ class Held:
 class Ledger:
     """Bytes held for all peers of one server, or of one program, with a bound.
 
-    A holder is a session, an HTTP exchange that belongs to none, or the tasks of one client. After each turn with a
+    A holder is a session, an HTTP exchange without a session, or the tasks of one client. After each turn with a
     peer its driver calls ``settle`` with what the holder holds now. Above the bound, ``settle`` makes the holders
     with the most give it up, until the rest fits: a peer that holds little is never ended for one that holds much.
     """
@@ -86,7 +86,7 @@ class Ledger:
     limit: int
     """How much may be held in all."""
     total: int
-    """How much is."""
+    """How much is held now."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -110,7 +110,7 @@ class Ledger:
 
     @property
     def is_nearly_full(self) -> bool:
-        """Whether seven eighths of the bound are in use: time to refuse whoever is new."""
+        """Whether seven eighths of the bound are in use: time to refuse new peers."""
         return self.total > self.limit - self.limit // 8
 
     def _relieve(self) -> None:

@@ -1,4 +1,4 @@
-"""The one table of limits (P6): every bound, the same on every transport, with what happens beyond it."""
+"""Limits (P6): one table for every transport; each bound says what happens beyond it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIB = 1024 * 1024
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """Bounds of one connection. Sizes are bytes, the rest are counts. ``ValueError`` for what is not 0 or more."""
+    """Bounds of one connection. Sizes are in bytes, all others are counts. Raises ValueError for a negative bound."""
 
     message_bytes: int = 16 * MIB
     """The longest message taken in. Beyond: answered with -32600, then the connection closes (``message-too-large``),
@@ -27,9 +27,9 @@ class Limits:
     incoming_requests: int = 4096
     """How many requests of the peer may run at once. Beyond: the request is refused with -32603 and not run."""
     outgoing_requests: int = 65536
-    """How many requests of our own may wait at once. Beyond: ``LocalProtocolError``."""
+    """How many outgoing requests may wait at once. Beyond: ``LocalProtocolError``."""
     outgoing_tasks: int = 1024
-    """How many requests of our own that became tasks are kept in mind until they are over (2025-11-25). Beyond: the
+    """How many outgoing requests that became tasks are remembered until they are over (2025-11-25). Beyond: the
     oldest is forgotten; its progress is ignored, and ``cancel_request`` has no effect on it."""
     batch_items: int = 1024
     """The longest batch (2025-03-26 only). Beyond: the whole batch is refused with -32600."""
@@ -39,12 +39,12 @@ class Limits:
     that alone would take more is refused as too long. Tasks have a limit of their own (``TaskLimits.stored_bytes``)."""
     total_bytes: int = 1024 * MIB
     """How much may be held for all peers of one server. Above seven eighths of it, new sessions are refused (over HTTP
-    with status 503). Beyond: the peer for which most is held is ended (``overloaded``)."""
+    with status 503). Beyond: the peer that holds most is ended (``overloaded``)."""
     queued_bytes: int = 64 * MIB
-    """How much output may wait. Beyond half of it: requests of our own are ``OutputFull``. Beyond: a peer that reads
+    """How much output may wait. Beyond half of it: outgoing requests are ``OutputFull``. Beyond: a peer that reads
     nothing for 30 seconds is ended (``slow-consumer``); at once where so much waits beside responses of handlers."""
     high_water: int = 4 * MIB
-    """Above this much waiting output, other than our own requests, the peer's requests wait too: ``next_event`` gives
+    """Above this much waiting output, other than outgoing requests, the peer's requests wait too: ``next_event`` gives
     out none, and ``wants_read`` is false unless an answer is awaited. A peer that reads loses nothing."""
     queued_logs: int = 1024
     """How many log messages may wait. Beyond: the oldest is dropped and counted."""
@@ -61,8 +61,8 @@ class Limits:
     """How many sessions an HTTP server keeps. Beyond: the one that was idle for longest ends, and where none is idle
     the new client is refused with status 503."""
     streams: int = 1024
-    """How many requests of one HTTP session may be open at once, of whatever method, and how many of its streams, with
-    those that broke off and may be resumed. Beyond: status 503."""
+    """How many requests of one HTTP session may be open at once, of any method, and how many of its streams,
+    including broken ones that may be resumed. Beyond: status 503."""
     exchanges: int = 20_000
     """How many HTTP requests a server works on at once, over all sessions; without sessions, those too whose clients
     are gone. Beyond: status 503."""
@@ -95,9 +95,9 @@ class Limits:
 
 
 def seconds(value: Any) -> float | None:
-    """Return a length of time as a deadline can be made of it: ``None`` for ever, which infinity means too.
+    """Return a length of time in seconds; ``None`` and infinity mean no limit.
 
-    ``ValueError`` for what is no number of 0 or more.
+    Raises ValueError if ``value`` is not a number of 0 or more.
     """
     if value is None or value == math.inf:
         return None
@@ -108,9 +108,9 @@ def seconds(value: Any) -> float | None:
 
 @attrs.frozen
 class Timeout:
-    """How long to wait for one answer, in seconds; ``None`` waits for ever (TIME-02, TIME-03).
+    """How long to wait for one answer, in seconds; ``None`` sets no limit (TIME-02, TIME-03).
 
-    ``ValueError`` for what is no number of 0 or more.
+    Raises ValueError for a time that is not a number of 0 or more.
     """
 
     total: float | None = attrs.field(default=60.0, converter=seconds)

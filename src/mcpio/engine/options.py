@@ -1,4 +1,4 @@
-"""What a caller may choose for a connection, beyond who it is and what it can do."""
+"""Options of a connection."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def _sayable(_: object, __: object, profile: Profile | None) -> None:
         from mcpio.profiles import DIALECTS
 
         if not DIALECTS[profile].spoken():
-            raise ValueError(f"{profile.name} is understood, where asked for, and never sent")
+            raise ValueError(f"{profile.name} can be understood, but never sent")
 
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """Choices of one side. The defaults are the official protocol in full."""
+    """Options of one side of a connection. The defaults are the official protocol in full."""
 
     revisions: tuple[Revision, ...] = attrs.field(default=HANDSHAKE_REVISIONS, validator=_handshake_only)
-    """The revisions to speak. A client asks for the newest; a server answers with what was asked, or its newest."""
+    """The revisions to speak. A client requests the newest; a server takes the requested one, or offers its newest."""
     limits: Limits = attrs.field(default=Limits(), validator=of_kind(Limits))
     """The bounds of the connection."""
     request_timeout: Timeout = attrs.field(default=Timeout(), validator=of_kind(Timeout))
@@ -69,15 +69,15 @@ class Options:
     Transports with exchanges, as HTTP, do so in any case. Answers that wait for others count against
     ``Limits.queued_bytes``."""
     profiles: frozenset[Profile] = attrs.field(default=frozenset(), converter=_as_set)
-    """Dialects beside the protocol that are understood, for peers that speak them. See ``mcpio.profiles``."""
+    """Dialects to understand beside the protocol. See ``mcpio.profiles``."""
     emit_profile: Profile | None = attrs.field(default=None, validator=_sayable)
-    """The dialect to send notifications and contents in, ``None`` for the protocol's own."""
+    """The dialect to send notifications and contents in, ``None`` for the official one."""
     on_tasks_create: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] | None = None
     """For servers with ``Profile.ERLMCP``: turns the params of a ``tasks/create`` into those of the ``tools/call`` that
     it stands for, or returns ``None`` to refuse it. A plain function that depends on nothing but its argument."""
 
     def with_erlmcp_timeouts(self) -> Options:
-        """Return the same with the times that erlmcp documents: 5 s for a request, 30 s for the handshake (A34)."""
+        """Return a copy with the times that erlmcp documents: 5 s for a request, 30 s for the handshake (A34)."""
         return attrs.evolve(self, request_timeout=Timeout(5.0), initialize_timeout=30.0)
 
     @property

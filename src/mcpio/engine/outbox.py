@@ -1,9 +1,8 @@
-"""Messages on their way out: fair between requests, in order within each, bounded, with a policy for each kind.
+"""The queue of outgoing messages: fair between requests, in order within each, with a policy for each kind.
 
-Every request that is being answered has a lane. There is one lane for what belongs to no request, and one for answers
-that no handler gives: a pong must not wait behind a thousand log messages. Lanes take turns, one message each, so a
-response waits for at most one message of every other lane, while a request's notifications and its response never
-change places (P14).
+Every running incoming request has a lane. Messages without a request share one lane, and automatic answers have
+another: a pong must not wait behind a thousand log messages. Lanes take turns, one message each, so a response waits
+for at most one message of every other lane, while a request's notifications and its response never change places (P14).
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from mcpio.events import IncomingId, OutgoingId
 __all__ = ["ANSWERS", "BACKLOG", "Kind", "Outbox", "Outgoing"]
 
 ANSWERS: Final = 0
-"""The lane of answers that no handler gives. The peer's requests have positive numbers."""
+"""The lane of automatic answers. Incoming requests have positive numbers."""
 
 
 BACKLOG: Final = 64 * 1024
-"""How many bytes wait before what comes is held in no more memory than it needs."""
+"""How many bytes may wait before texts are copied into buffers of their exact size."""
 
 
 class Kind:
-    """What may happen to a waiting message."""
+    """The policy for a waiting message."""
 
     RESPONSE: Final = 0
     """Never dropped; counts against the high-water mark."""
@@ -42,7 +41,7 @@ _RESPONSE, _REQUEST, _LOG = Kind.RESPONSE, Kind.REQUEST, Kind.LOG
 
 
 class Outgoing:
-    """One message for the wire, with what a transport needs to route it."""
+    """One message for the wire, with the data that a transport needs to route it."""
 
     __slots__ = ("asked", "behind", "key", "kind", "lane", "last", "live", "related", "text", "turn", "via")
 
@@ -51,19 +50,19 @@ class Outgoing:
     via: Hashable
     """The exchange of the request that it belongs to; ``None`` when it belongs to none, or the transport has none."""
     related: IncomingId | None
-    """The peer's request that it belongs to."""
+    """The incoming request that it belongs to."""
     last: bool
     """Whether it ends that request: its result or its error."""
     asked: tuple[OutgoingId, ...]
-    """The requests of our own that it is: one, or those of a batch; none for anything else."""
+    """The outgoing requests in it: one, or those of a batch; empty for any other message."""
     kind: int
     """One of ``Kind``."""
     key: Hashable
-    """What it coalesces by, ``None`` where each one counts."""
+    """It replaces a waiting message of the same key; ``None`` where each one counts."""
     lane: Hashable
-    """What it keeps its place among."""
+    """The lane that keeps its order."""
     behind: Outgoing | None
-    """The next one of its lane."""
+    """The next message of its lane."""
     live: bool
     """Whether it still waits."""
     turn: int
@@ -93,7 +92,7 @@ class Outgoing:
         self.turn = 0
 
     def and_behind(self) -> Iterator[Outgoing]:
-        """Take its lane apart: give it and those behind it."""
+        """Unlink the lane that begins here; yield its messages."""
         message: Outgoing | None = self
         while message is not None:
             behind, message.behind = message.behind, None
@@ -105,7 +104,7 @@ class Outgoing:
 
 
 class Outbox:
-    """The queue of ``Outgoing``. It holds containers only while something waits."""
+    """The queue of ``Outgoing``. Its containers exist only while messages wait."""
 
     __slots__ = (
         "_dead",
@@ -128,9 +127,9 @@ class Outbox:
     size: int
     """Bytes that wait, by their size in memory: the texts, and ``MESSAGE_COST`` for each."""
     own_bytes: int
-    """Those of them that are requests of our own."""
+    """Bytes of the outgoing requests among them."""
     response_bytes: int
-    """Those of them that are responses of handlers."""
+    """Bytes of the responses of handlers among them."""
     dropped_logs: int
     """How many log messages were dropped so far."""
 
@@ -201,7 +200,7 @@ class Outbox:
     def pop(self) -> Outgoing | None:
         """Take out the next message, or ``None``."""
         if self._held == 1 and self._turns is not None:
-            # One alone, as most are: no turns to take.
+            # A single message, the usual case, takes no turns.
             ((message,),) = self._turns.values()
             if message.live:
                 self._lanes = self._turns = self._news = None
@@ -211,7 +210,7 @@ class Outbox:
                 self._leave(message)
                 return message
         while (turns := self._turns) is not None:
-            # Whatever the exchange. There is a single one, ``None``, on channels without.
+            # Of any exchange. Channels without exchanges have a single one, ``None``.
             via = next(iter(turns)) if len(turns) == 1 else min(turns, key=lambda via: turns[via][0].turn)
             message = self._take_first(via, turns[via])
             if message.live:
@@ -229,15 +228,15 @@ class Outbox:
         return None
 
     def vias(self) -> list[Hashable]:
-        """Return the exchanges that have something waiting, ``None`` among them for what goes by none."""
+        """Return the exchanges that messages wait for; ``None`` stands for messages without one."""
         return [] if self._turns is None else list(self._turns)
 
     def has(self, via: Hashable) -> bool:
-        """Return whether something waits for an exchange."""
+        """Return whether a message waits for an exchange."""
         return self._turns is not None and via in self._turns
 
     def take_news(self) -> Iterable[Hashable]:
-        """Return the exchanges that got something since the last call, ``None`` among them for what goes by none."""
+        """Return the exchanges that got messages since the last call; ``None`` stands for messages without one."""
         news, has_general_news = self._news, self._has_general_news
         self._news, self._has_general_news = None, False
         if not has_general_news:
@@ -245,7 +244,7 @@ class Outbox:
         return (None, *news) if news else (None,)
 
     def join_lanes(self, lanes: Iterable[int], lane: int) -> None:
-        """Let what waits in several lanes keep its place in one, so that a message behind it comes after all of it."""
+        """Merge the messages of several lanes into one, so that a later message there comes after all of them."""
         waiting = self._lanes or {}
         several = {each for each in lanes if each in waiting}
         if several - {lane}:
@@ -255,7 +254,7 @@ class Outbox:
                 self._line_up(message)
 
     def clear(self) -> None:
-        """Drop everything: nobody is there to read it."""
+        """Drop everything: the peer is gone."""
         self._lanes = self._turns = self._news = self._keyed = self._logs = None
         self._has_general_news = False
         self._turn = 0
@@ -265,7 +264,7 @@ class Outbox:
         return self.size > 0
 
     def _take_first(self, via: Hashable, queue: deque[Outgoing]) -> Outgoing:
-        """Take out the message of an exchange whose turn it is, dead or alive; there is one."""
+        """Take out the first message of an exchange, dropped or not. There must be one."""
         turns: Any = self._turns
         lanes: Any = self._lanes
         message = queue.popleft()
@@ -287,7 +286,7 @@ class Outbox:
         return message
 
     def _take_apart(self) -> Iterator[Outgoing]:
-        """Empty all lanes; give their messages, to be lined up anew."""
+        """Empty all lanes; yield their messages, to be queued again."""
         turns = self._turns or {}
         self._lanes = self._turns = None
         for queue in turns.values():
@@ -312,7 +311,7 @@ class Outbox:
                 self._keyed = None
 
     def _supersede(self, key: Hashable) -> None:
-        """Drop the waiting message of that key: the newer one goes to the end, so that no order changes."""
+        """Drop the waiting message of that key. The newer one goes to the end, so that no order changes."""
         if self._keyed is not None and (old := self._keyed.get(key)) is not None:
             self._bury(old)
 

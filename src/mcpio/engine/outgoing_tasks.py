@@ -1,4 +1,4 @@
-"""The requests of our own that became tasks at the peer: answered, but not over (2025-11-25)."""
+"""Outgoing requests that became tasks at the peer: answered, but not over (2025-11-25)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _OVER = ("completed", "failed", "cancelled")
 
 
 class OutgoingTasks:
-    """Tasks by the request that each began as, until one of the peer's messages says that it is over.
+    """Tasks by the request that created each, until the peer reports that it is over.
 
-    Their progress tokens stay good until then (PROG-07). At most ``limit`` are kept: beyond, the oldest is forgotten,
-    as one that the peer itself never speaks of again would be kept for ever.
+    Their progress tokens stay valid until then (PROG-07). At most ``limit`` are kept, and beyond that the oldest is
+    forgotten: a task that the peer never mentions again would be kept for ever.
     """
 
     __slots__ = ("_by_request", "_limit", "_requests")
@@ -42,7 +42,7 @@ class OutgoingTasks:
         return self._by_request.get(id)
 
     def add(self, request: OutgoingRequest, task_id: str) -> None:
-        """Note that a request became a task. A task that two requests are said to have become is the later one's."""
+        """Record that a request became a task. If two requests name the same task, it belongs to the later one."""
         self._forget(task_id)
         if len(self._by_request) >= self._limit:
             oldest = next(iter(self._by_request.values()), None)
@@ -50,21 +50,21 @@ class OutgoingTasks:
                 return
             self.pop(oldest.id)
         request.task = task_id
-        # It has had its answer: no clock runs, and how it was sent says nothing about what is still to come.
+        # It is answered, so no timeout runs, and its route says nothing about the messages still to come.
         request.total = request.total_at = request.idle = None
         request.related = request.via = None
         self._by_request[int(request.id)] = request
         self._requests[task_id] = int(request.id)
 
     def pop(self, id: int) -> OutgoingRequest | None:
-        """Forget the task of a request, and return the request, or ``None`` where there is none."""
+        """Forget the task of a request; return the request, or ``None`` if it has no task."""
         request = self._by_request.pop(id, None)
         if request is not None and request.task is not None:
             self._requests.pop(request.task, None)
         return request
 
     def observe(self, payload: Any) -> None:
-        """Forget the tasks that a result or notification of the peer's tells to be over."""
+        """Forget the tasks that a result or notification of the peer reports as over."""
         if isinstance(payload, GetTaskResult | TaskStatusNotification):
             if payload.status in _OVER:
                 self._forget(payload.task_id)

@@ -1,6 +1,6 @@
-"""What a caller hands over to be sent: which method it is, and its JSON. No function here touches a connection.
+"""Payloads to send: their method, their wire form and their JSON. No function here touches a connection.
 
-Each raises ``LocalProtocolError`` for what must not, or cannot, be sent.
+Each raises ``LocalProtocolError`` for a payload that must not, or cannot, be sent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ P = TypeVar("P")
 
 
 def method_to_send(payload: Any, kind: Kind) -> Method | None:
-    """Return the method that a payload belongs to; ``None`` when it names one of its own, outside the protocol."""
+    """Return the method of a payload; ``None`` for a custom one, outside the protocol."""
     if isinstance(payload, CustomRequest if kind is Kind.REQUEST else CustomNotification):
         _check_custom(payload)
         return None
@@ -54,14 +54,14 @@ def method_to_send(payload: Any, kind: Kind) -> Method | None:
 
 
 def is_created_task(result: Any) -> bool:
-    """Whether a result says that the request became a task (TASK-09)."""
+    """Return whether a result says that the request became a task (TASK-09)."""
     from mcpio.types.tasks import CreateTaskResult
 
     return isinstance(result, CreateTaskResult)
 
 
 def is_notification(payload: Any) -> bool:
-    """Whether a payload is a notification. What is neither that nor a request is none."""
+    """Return whether a payload is a notification. Values that are not payloads are not."""
     if isinstance(payload, CustomNotification | RawNotification):
         return True
     try:
@@ -71,7 +71,7 @@ def is_notification(payload: Any) -> bool:
 
 
 def payload_of(cls: type[P], *members: Any) -> P:
-    """Return a payload of members that the caller gave. ``LocalProtocolError`` for one of the wrong kind."""
+    """Return a payload of the caller's members. Raises ``LocalProtocolError`` for one of the wrong type."""
     try:
         return cls(*members)
     except TypeError as error:
@@ -79,7 +79,7 @@ def payload_of(cls: type[P], *members: Any) -> P:
 
 
 def encode(codec: Codec, payload: Any) -> dict[str, Any]:
-    """Return params or a result as an object of its own, in the revision of ``codec``."""
+    """Return params or a result as a new object, in the revision of ``codec``."""
     try:
         members = codec.encode(payload)
     except InvalidMessage as error:
@@ -90,14 +90,14 @@ def encode(codec: Codec, payload: Any) -> dict[str, Any]:
 
 
 def check_meta(members: Mapping[str, Any]) -> None:
-    """Check the keys of ``_meta`` (META-07). Those that are reserved pass: extensions of the protocol define some."""
+    """Check the keys of ``_meta`` (META-07). Reserved ones pass: extensions of the protocol define some."""
     meta = members.get("_meta")
     if meta is None:
         return
     if not isinstance(meta, Mapping):
         raise LocalProtocolError(f"_meta is an object, not {meta!r:.100}")
     if meta:
-        # Few messages have any, and the others need not wait for the rules to load.
+        # The rules are loaded by the first message that has any.
         from mcpio.types.meta import fault_in_meta
 
         fault = fault_in_meta(meta)
@@ -106,9 +106,9 @@ def check_meta(members: Mapping[str, Any]) -> None:
 
 
 def with_progress_token(params: dict[str, Any], token: int | None) -> dict[str, Any]:
-    """Return the params of a request that wants progress under ``token``, or wants none.
+    """Return the params with ``token`` as their progress token; with ``None``, check that they have none.
 
-    A token of the caller's own could be that of another request (PROG-01).
+    A token that the caller chose could be that of another request (PROG-01).
     """
     meta = params.get("_meta") or {}
     if token is not None:
@@ -140,7 +140,7 @@ def encode_error(wire_id: int | str, error: RequestError) -> bytes:
 
 
 def to_json(write: Callable[..., bytes], *parts: Any) -> bytes:
-    """Return what one of the encoders of ``framing.jsonrpc`` makes of the parts."""
+    """Return the text that an encoder of ``framing.jsonrpc`` writes."""
     try:
         return write(*parts)
     except (TypeError, ValueError) as error:
@@ -153,7 +153,7 @@ def not_json(error: Exception) -> LocalProtocolError:
 
 
 def coalescing_key(method: Method | None, params: Mapping[str, Any]) -> Hashable:
-    """Return what a waiting notification of the same meaning is found by, or ``None`` where each one counts."""
+    """Return the key that equal notifications coalesce by, or ``None`` where each one counts."""
     if method is None:
         return None
     if method.name.endswith("/list_changed"):
@@ -174,7 +174,7 @@ _OWN_VERBS = {
 
 
 def _check_custom(payload: CustomRequest | CustomNotification) -> None:
-    """Keep methods of the protocol out: they have types, and gates that a name alone would pass by (CAP-05)."""
+    """Refuse methods of the protocol: they have types, and gates that a bare name would bypass (CAP-05)."""
     _check_named(payload)
     if payload.method in METHODS:
         raise LocalProtocolError(f"{payload.method} is a method of the protocol: send its own type")
@@ -189,12 +189,12 @@ def _check_named(payload: Any) -> None:
 
 
 def _is_progress_of_task(payload: Any) -> bool:
-    """Whether it reports progress of what was answered with a task, and is no request any more (PROG-07)."""
+    """Return whether it reports progress of a request that was answered with a task (PROG-07)."""
     return isinstance(payload, ProgressNotification) and META_RELATED_TASK in payload.meta
 
 
 def _raw_method(payload: RawRequest | RawNotification, kind: Kind) -> Method | None:
-    """Return the method of what is passed on. What its members say is for whoever wrote it to answer for."""
+    """Return the method of a raw payload that is passed on. Its members are not checked."""
     _check_named(payload)
     method = METHODS.get(payload.method)
     if method is not None and method.kind is not kind:

@@ -1,4 +1,4 @@
-"""The requests that wait for an outcome, in both directions, and what is remembered of those that are over."""
+"""Pending requests in both directions, and the memory of those that are over."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 _FINISHED = 6
-"""How many finished ids of the peer are remembered, to report reuse. Small: an idle engine keeps them."""
+"""How many finished ids of the peer are remembered, to report reuse. Few, since an idle engine keeps them."""
 _ID_SIZE = 40
 _ID_BITS = 8 * _ID_SIZE
-"""The longest of the peer's ids that is remembered, in bytes: it may be as long as a message."""
+"""The longest id of the peer that is remembered, in bytes: an id may be as long as a message."""
 _REMEMBERED = 64
 """For how many of the peer's latest requests a second answer is told from an answer to a cancelled request."""
 
@@ -51,31 +51,31 @@ _UNANSWERED = {
 }
 
 NOT_YET = float("-inf")
-"""The progress of a request that wants progress and had none."""
+"""The progress of a request that wants progress and got none yet."""
 
 
 class Dialogue(Protocol):
-    """How the messages of one request are written and read.
+    """Writes and reads the messages of a request.
 
-    A request remembers its dialogue, so requests of several can run on one connection. ``Handshake`` is the dialogue of
-    the handshake era.
+    A request remembers its dialogue, so requests of several eras can run on one connection. ``Handshake`` is the
+    dialogue of the handshake era.
     """
 
     def write_result(self, request: IncomingRequest, result: Any) -> Mapping[str, Any]:
-        """Return the result of a request of the peer's as an object. Raises ``LocalProtocolError`` for a wrong one."""
+        """Return the result of an incoming request as an object. Raises ``LocalProtocolError`` for a wrong one."""
 
     def check_error(self, request: IncomingRequest, error: RequestError) -> None:
-        """Raise ``LocalProtocolError`` for an error that must not answer a request of the peer's."""
+        """Raise ``LocalProtocolError`` for an error that must not answer an incoming request."""
 
     def read_result(self, request: OutgoingRequest, result: dict[str, Any], odd: list[str]) -> Any:
-        """Return the typed result of a request of our own. Raises and adds to ``odd`` as ``Codec.decode``."""
+        """Return the typed result of an outgoing request. Raises and adds to ``odd`` as ``Codec.decode``."""
 
     def read_error(self, request: OutgoingRequest, message: jsonrpc.Error) -> RequestError:
-        """Return the error that answers a request of our own."""
+        """Return the error that answers an outgoing request."""
 
 
 class OutgoingRequest:
-    """One request of our own that has no outcome yet."""
+    """One outgoing request that has no outcome yet."""
 
     __slots__ = (
         "belongs_to",
@@ -94,7 +94,7 @@ class OutgoingRequest:
     )
 
     dialogue: Dialogue
-    """How the request was meant, and how its answer is to be read."""
+    """Reads the answer."""
 
     def __init__(self, id: OutgoingId, name: str, method: Method | None, cookie: Any, dialogue: Dialogue) -> None:
         self.dialogue = dialogue
@@ -113,7 +113,7 @@ class OutgoingRequest:
 
 
 class OutgoingRequests:
-    """Our own requests: ids, deadlines, and the retired ids that may still be answered late."""
+    """The outgoing requests: ids, deadlines, and retired ids whose answer may still come."""
 
     __slots__ = ("_next", "_retired", "_retired_limit", "_running", "_timers")
 
@@ -140,11 +140,11 @@ class OutgoingRequests:
         return None if self._running is None else self._running.get(id)
 
     def __getitem__(self, id: int) -> OutgoingRequest:
-        """Return the request of that id, which has a clock and therefore runs."""
+        """Return the request of that id, which has a deadline and therefore runs."""
         return (self._running or {})[id]
 
     def add(self, request: OutgoingRequest, timeout: Timeout, now: float) -> None:
-        """Begin a request under ``next_id``, and its clocks."""
+        """Add a request under ``next_id``, and start its timeouts."""
         if self._running is None:
             self._running = {}
         self._running[request.id] = request
@@ -155,7 +155,7 @@ class OutgoingRequests:
         self.touch(request, now)
 
     def touch(self, request: OutgoingRequest, now: float) -> None:
-        """Start the idle clock of a request anew: it was sent, or shows a sign of life. The total stays (TIME-03)."""
+        """Restart the idle timeout of a request: it was sent, or made progress. The total stays (TIME-03)."""
         deadline = request.total_at
         if request.idle is not None and (deadline is None or now + request.idle < deadline):
             deadline = now + request.idle
@@ -163,7 +163,7 @@ class OutgoingRequests:
             self._timers.set(request.id, deadline)
 
     def finish(self, request: OutgoingRequest, cause: RequestInput) -> None:
-        """End a request. Where its answer may still be under way, remember why it is not wanted."""
+        """End a request. If its answer may still be under way, remember why it is not wanted."""
         running = self._running or {}
         running.pop(request.id, None)
         self._running = running or None
@@ -173,14 +173,14 @@ class OutgoingRequests:
             self._retire(request.id, state)
 
     def use_up(self) -> OutgoingId:
-        """Return the id of a request whose answer nobody waits for: given up before it is sent."""
+        """Return an id for a request whose answer is ignored: it is cancelled before it is sent."""
         id = self.next_id
         self._next = id + 1
         self._retire(id, RequestState.CANCELLED)
         return id
 
     def forget(self, id: int) -> None:
-        """Expect no late answer to a request any more."""
+        """Forget that an answer may come late."""
         if self._retired is not None:
             self._retired.pop(id, None)
             self._retired = self._retired or None
@@ -193,9 +193,9 @@ class OutgoingRequests:
             del self._retired[next(iter(self._retired))]
 
     def state_of(self, id: int) -> RequestState | None:
-        """Return how a request stands, or ``None`` for an id that was never used.
+        """Return the state of a request, or ``None`` for an id that was never used.
 
-        ``ANSWERED`` is what every request is called whose end left nothing to expect.
+        Every request whose answer cannot come any more counts as ``ANSWERED``.
         """
         if not 1 <= id < self._next:
             return None
@@ -224,7 +224,7 @@ class OutgoingRequests:
 
 
 def outgoing_state(request: OutgoingRequest, now: float, due: float | None) -> OutgoingState:
-    """Return a request of our own as a snapshot has it."""
+    """Return an outgoing request as a snapshot has it."""
     from mcpio.engine.snapshot import OutgoingState  # few connections are ever written out
 
     return OutgoingState(
@@ -245,7 +245,7 @@ def outgoing_state(request: OutgoingRequest, now: float, due: float | None) -> O
 
 
 def outgoing_request(state: OutgoingState, now: float, dialogue: Dialogue) -> OutgoingRequest:
-    """Return a request of our own from a snapshot."""
+    """Return an outgoing request from a snapshot."""
     request = OutgoingRequest(OutgoingId(state.id), state.name, METHODS.get(state.name), state.cookie, dialogue)
     request.related = None if state.related is None else IncomingId(state.related)
     request.via = state.via
@@ -258,7 +258,7 @@ def outgoing_request(state: OutgoingState, now: float, dialogue: Dialogue) -> Ou
 
 
 class IncomingRequest:
-    """One request of the peer's that was not answered yet."""
+    """One incoming request without an answer yet."""
 
     __slots__ = (
         "context",
@@ -277,9 +277,9 @@ class IncomingRequest:
     )
 
     context: RequestContext
-    """What held when it came: its answer is checked against this, not against the connection."""
+    """The context in which it came: its answer is checked against this, not against the connection."""
     dialogue: Dialogue
-    """How it was meant, and how its answer is written."""
+    """Writes the answer."""
     key: Hashable
     """Its id at the peer, within the exchange where the transport has exchanges (P7)."""
     size: int
@@ -313,7 +313,7 @@ class IncomingRequest:
 
 
 class IncomingRequests:
-    """The peer's requests, under keys of ours."""
+    """The incoming requests, under our own keys."""
 
     __slots__ = ("_by_key", "_by_wire_id", "_held", "_unanswered", "finished", "next", "running")
 
@@ -329,7 +329,7 @@ class IncomingRequests:
         self._held = held
         self.running = None
         self._by_key: dict[Hashable, IncomingRequest] | None = None
-        # Those that came by an exchange, since the same id may have come by several.
+        # Those that came by an exchange: the same id may have come by several.
         self._by_wire_id: dict[int | str, dict[int, IncomingRequest]] | None = None
         self.finished = None
         # The exceptions among the latest, one bit for each remainder of an id: nearly every request is answered, so
@@ -419,10 +419,10 @@ class IncomingRequests:
         self.finished.append(wire_id)
 
     def was_answered(self, id: int) -> bool:
-        """Whether this side answered that request not long ago.
+        """Return whether this side answered that request recently.
 
-        False, too, for one that ran long before the latest: a second answer to it cannot be told from an answer to a
-        request that the peer cancelled.
+        False for older requests too: a second answer to one cannot be told from an answer to a request that the peer
+        cancelled.
         """
         return self._in_reach(id) and not self._unanswered >> id % _REMEMBERED & 1 and self.get(id) is None
 
@@ -447,7 +447,7 @@ class IncomingRequests:
         ]
 
     def save_finished(self) -> list[int | str]:
-        """Return what the peer called its recently finished requests."""
+        """Return the peer's ids of its recently finished requests."""
         return list(self.finished or ())
 
     def save_answered(self) -> list[int]:
@@ -479,21 +479,21 @@ class Pending:
     """The requests without an outcome, oldest first."""
 
     outgoing: tuple[OutgoingId, ...]
-    """Requests of our own."""
+    """Outgoing requests."""
     incoming: tuple[IncomingId, ...]
     """Requests of the peer's."""
     tasks: tuple[OutgoingId, ...] = ()
-    """Requests of our own that have their outcome, a ``CreateTaskResult``, and whose task goes on as far as is known:
+    """Outgoing requests that have their outcome, a ``CreateTaskResult``, and whose task goes on as far as is known:
     their progress still comes, and ``cancel_request`` cancels the task (2025-11-25)."""
 
 
 @attrs.frozen
 class Unanswered:
-    """One request of the peer's that a restored connection still owes an answer."""
+    """One incoming request that a restored connection still owes an answer."""
 
     id: IncomingId
     """Answer with this."""
     method: str
-    """What was asked for."""
+    """Its method."""
     via: Hashable
     """The exchange that brought it."""

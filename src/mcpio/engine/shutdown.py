@@ -1,11 +1,11 @@
-"""How a child process is brought to its end (STDIO-08), as a machine: it signals nobody and reads no clock.
+"""Shutdown of a child process (STDIO-08), as a pure machine: it sends no signals and reads no clock.
 
 The order is the specification's: close the child's standard input and wait; ask its process group to terminate and
 wait; kill the group and wait; give up. A child that exits earlier ends the sequence, unless it leaves others behind in
 its group: then the sequence goes on for them. A child that exits unasked and leaves others begins it.
 
-*After every call that takes* ``now``, *carry out what* ``next_action()`` *gives until it gives* ``None``, *and re-arm
-the deadline.*
+*After every call that takes* ``now``, *carry out the actions that* ``next_action()`` *returns, until* ``None``, *and
+re-arm the deadline.*
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Final
 __all__ = ["PROBE_INTERVAL", "Shutdown", "ShutdownAction", "ShutdownPhase"]
 
 PROBE_INTERVAL: Final = 0.02
-"""Seconds between two looks at a group whose leader is gone: nothing tells when its last member goes."""
+"""Seconds between two probes of a group without its leader: the system does not report when its last member exits."""
 
 
 class ShutdownAction(enum.Enum):
-    """What the caller is to do."""
+    """An action for the caller to carry out."""
 
     CLOSE_STDIN = "close-stdin"
     """Close this side's end of the child's standard input."""
@@ -29,11 +29,11 @@ class ShutdownAction(enum.Enum):
     KILL = "kill"
     """End every process of the child's group: ``SIGKILL``."""
     PROBE = "probe"
-    """Look whether the group still has a member, and call ``group_ended`` if it has none."""
+    """Check whether the group still has a member, and call ``group_ended`` if it has none."""
 
 
 class ShutdownPhase(enum.Enum):
-    """How far the sequence has come."""
+    """Progress of the sequence."""
 
     RUNNING = "running"
     CLOSING = "closing"
@@ -46,11 +46,11 @@ class ShutdownPhase(enum.Enum):
 
 
 class Shutdown:
-    """One child's end.
+    """Shutdown sequence of one child.
 
     ``close_grace`` is how many seconds the child has after its input closed, ``terminate_grace`` how many after it was
     asked to terminate, and ``kill_grace`` how many seconds to wait for a killed child before it is given up. Zero
-    leaves no time, ``math.inf`` waits for ever.
+    leaves no time, ``math.inf`` sets no limit.
     """
 
     __slots__ = ("_actions", "_deadline", "_graces", "_leader_gone", "_phase", "_probe_at")
@@ -58,7 +58,7 @@ class Shutdown:
     def __init__(self, *, close_grace: float = 2.0, terminate_grace: float = 2.0, kill_grace: float = 2.0) -> None:
         for seconds in (close_grace, terminate_grace, kill_grace):
             if not seconds >= 0:
-                raise ValueError(f"a grace is a number of seconds from 0 up, not {seconds}")
+                raise ValueError(f"a grace is a number of seconds of 0 or more, not {seconds}")
         self._graces = {
             ShutdownPhase.CLOSING: close_grace,
             ShutdownPhase.TERMINATING: terminate_grace,
@@ -81,13 +81,13 @@ class Shutdown:
         return self._phase in (ShutdownPhase.ENDED, ShutdownPhase.ABANDONED)
 
     def close(self, now: float) -> None:
-        """Begin. Only the first call does something."""
+        """Begin the sequence. Repeated calls do nothing."""
         if self._phase is ShutdownPhase.RUNNING:
             self._actions.append(ShutdownAction.CLOSE_STDIN)
             self._enter(ShutdownPhase.CLOSING, now)
 
     def child_exited(self, now: float, *, group_left: bool) -> None:
-        """Note that the child exited and is reaped; ``group_left`` says whether its group still has a member."""
+        """Record that the child exited and was reaped; ``group_left`` says whether its group still has a member."""
         if self.finished or self._leader_gone:
             return
         self._leader_gone = True
@@ -98,12 +98,12 @@ class Shutdown:
         self.close(now)
 
     def group_ended(self) -> None:
-        """Note that the group of the exited child has no member left: the sequence is over."""
+        """Record that the group of the exited child has no member left: the sequence is over."""
         if self._leader_gone and not self.finished:
             self._finish(ShutdownPhase.ENDED)
 
     def handle_timeout(self, now: float) -> None:
-        """Time has passed. An early call does nothing; a late one takes one step, so every grace is a full one."""
+        """Act on an expired deadline. Early calls do nothing; a late one takes one step: every grace is a full one."""
         if self._deadline is not None and now >= self._deadline:
             self._step(now)
         elif self._probe_at is not None and now >= self._probe_at:
@@ -111,13 +111,13 @@ class Shutdown:
             self._actions.append(ShutdownAction.PROBE)
 
     def next_deadline(self) -> float | None:
-        """When ``handle_timeout`` is next of use, in seconds on the caller's clock; ``None`` when never."""
+        """Return when ``handle_timeout`` is due, in seconds on the caller's clock, or ``None``."""
         if self._deadline is None or self._probe_at is None:
             return self._deadline
         return min(self._deadline, self._probe_at)
 
     def next_action(self) -> ShutdownAction | None:
-        """Give the next thing to do, each once; ``None`` when there is none."""
+        """Return the next action, each once, or ``None``."""
         return self._actions.pop(0) if self._actions else None
 
     def _step(self, now: float) -> None:
@@ -138,5 +138,5 @@ class Shutdown:
     def _finish(self, phase: ShutdownPhase) -> None:
         self._phase = phase
         self._deadline = self._probe_at = None
-        # A signal that was asked for and not yet sent would reach nobody, or a stranger with the same number.
+        # A signal not sent yet would reach no process, or an unrelated one with the same number.
         self._actions.clear()

@@ -1,7 +1,7 @@
-"""A session as a value (P12): what a connection must remember between two messages, in JSON's own types.
+"""Snapshots: the state of a session between two messages, as JSON values (P12).
 
-The layout has a version of its own. A snapshot from a newer version, or a malformed one, is refused with the place that
-is wrong. What a program chooses (``Options``, the principal) is not in it and is given again.
+The layout has its own version. A snapshot of a newer version, or a malformed one, is refused with the path of the
+fault. ``Options`` and the principal are not in it: the program gives them again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Scalar: TypeAlias = int | str | None
 
 @attrs.frozen(kw_only=True)
 class OutgoingState:
-    """One request of our own. The ``…_left`` are seconds that remain."""
+    """One outgoing request. The ``…_left`` are seconds that remain."""
 
     id: int
     name: str
@@ -46,7 +46,7 @@ class OutgoingState:
 
 @attrs.frozen(kw_only=True)
 class IncomingState:
-    """One request of the peer's."""
+    """One incoming request."""
 
     id: int
     wire_id: int | str
@@ -59,7 +59,7 @@ class IncomingState:
 
 @attrs.frozen(kw_only=True)
 class BatchState:
-    """One batch whose answers wait for each other. ``answers`` are those that are there, as JSON text."""
+    """One batch whose answers are joined. ``answers`` are the ones so far, as JSON text."""
 
     via: Scalar
     ids: list[int]
@@ -99,11 +99,11 @@ class SessionState:
 
     @property
     def cookies(self) -> list[Any]:
-        """What stands for the cookies of our own requests."""
+        """The cookies of the outgoing requests."""
         return [request.cookie for request in (*self.outgoing, *self.tasks)]
 
     def with_cookies(self, said: Callable[[Any], Any]) -> SessionState:
-        """Return the same with what ``said`` returns in place of each cookie."""
+        """Return a copy in which ``said(cookie)`` replaces each cookie."""
         outgoing, tasks = (
             [attrs.evolve(request, cookie=said(request.cookie)) for request in requests]
             for requests in (self.outgoing, self.tasks)
@@ -117,7 +117,7 @@ def dump(state: SessionState) -> dict[str, Any]:
 
 
 def load(snapshot: Any) -> SessionState:
-    """Return what a snapshot says. Raises ``LocalProtocolError`` for a newer version or a malformed snapshot."""
+    """Return the state in a snapshot. Raises ``LocalProtocolError`` for a newer version or a malformed snapshot."""
     values = dict(snapshot) if isinstance(snapshot, Mapping) else {}
     version = values.pop("version", None)
     if version.__class__ is not int or version < 1:
@@ -125,7 +125,7 @@ def load(snapshot: Any) -> SessionState:
     if version > VERSION:
         raise LocalProtocolError(f"the snapshot has version {version}; this library reads up to {VERSION}")
     for name, kind in _CONTAINERS.items():
-        # cattrs takes anything that it can iterate over.
+        # cattrs accepts any iterable for a list.
         if name in values and values[name].__class__ is not kind:
             raise LocalProtocolError(f"malformed snapshot: expected {kind.__name__} @ snapshot.{name}")
     try:
@@ -151,7 +151,7 @@ _CONTAINERS = {
 
 
 def _contradiction(state: SessionState) -> str | None:
-    """Return what no connection ever writes although each value has its type, or ``None``."""
+    """Return the contradiction in a state whose values all have their types, or ``None``."""
     settled = state.revision is not None
     if settled != (state.peer_info is not None) or settled != (state.peer_capabilities is not None):
         return "a revision and a peer belong together"
@@ -186,14 +186,14 @@ def _contradiction(state: SessionState) -> str | None:
 
 @cache
 def _converter() -> Converter:
-    """Return a converter that takes every value for what it is, and refuses members that it does not know."""
+    """Return a converter that coerces nothing and refuses unknown members."""
     converter = Converter(forbid_extra_keys=True)
     composed: dict[Any, tuple[type, ...]] = {
         int | str: (int, str),
         Scalar: (int, str, type(None)),
         dict[str, Any]: (dict,),
     }
-    # What a class has a hook of its own for is looked up before what a factory offers.
+    # cattrs prefers the hook of a class to a factory, so simple classes are registered one by one.
     for simple in (int, str, bool):
         converter.register_structure_hook(simple, _exactly((simple,)))
     converter.register_structure_hook(float, _exactly((float, int)))

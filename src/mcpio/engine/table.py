@@ -38,7 +38,7 @@ class Role(_Word):
 
 
 class Life(_Word):
-    """Whether a connection still begins anything, whatever is said on it."""
+    """How far a connection is from its end, in either era."""
 
     OPEN = "open"
     CLOSING = "closing"
@@ -155,7 +155,7 @@ class RequestState(_Word):
 
 
 class RequestInput(_Word):
-    """What can end one request."""
+    """An event that ends one request."""
 
     SEND_RESULT = "send the result"
     SEND_ERROR = "send an error"

@@ -1,8 +1,8 @@
-"""Tasks as whoever receives the requests keeps them: a machine without clock, chance or storage of its own.
+"""Tasks of a receiver: a pure machine, without clock, randomness or storage.
 
-Time is an argument, ids come from ``entropy``, and what is kept goes out as effects (``next_effect``), each of which is
-answered with ``store_done``. A state of a task is shown to nobody before it is stored. It knows no connection: the same
-tasks are reached through every connection of their owner, and either role may be the receiver (TASK-31).
+Time is an argument, ids come from ``entropy``, and storage is reached by effects (``next_effect``), each answered with
+``store_done``. A state of a task is visible only once it is stored. The machine knows no connection: an owner reaches
+its tasks through every connection, and either role may be the receiver (TASK-31).
 
 The obligation after every call: *carry out the effects, drain the events, re-arm the deadline.*
 """
@@ -46,14 +46,14 @@ from mcpio.types.tasks import Task
 __all__ = ["TaskMachine"]
 
 ID_BYTES = 16
-"""How much chance is in an id: without owners it is all that protects a task (TASK-10)."""
+"""Random bytes in an id: without owners they are all that protects a task (TASK-10)."""
 
 _ENDED = frozenset(state for state in TaskState if not any(row[1] is state for row in TASK_TABLE))
 
 
 @attrs.frozen
 class _Put:
-    """A state on its way into the store."""
+    """A state that is being stored."""
 
     record: TaskRecord
     view: Task
@@ -64,7 +64,7 @@ class _Put:
 
 @attrs.frozen
 class _Fetch:
-    """An outcome on its way out of the store."""
+    """An outcome that is being loaded."""
 
     id: str
     cookie: Any
@@ -74,7 +74,7 @@ class TaskMachine:
     """The tasks of one receiver, for all their owners."""
 
     loaded: bool
-    """Whether ``load`` is done. Before, there are no tasks."""
+    """Whether ``load`` is done. Before that the machine has no tasks."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class TaskMachine:
         limits: TaskLimits | None = None,
         poll_interval: float | None = 1.0,
     ) -> None:
-        """``entropy(n)`` gives n bytes that nobody can guess. ``epoch`` is Unix time, in seconds, at ``now == 0``.
+        """``entropy(n)`` returns n unpredictable bytes. ``epoch`` is Unix time, in seconds, at ``now == 0``.
 
-        ``poll_interval`` is how often requestors are asked to look, in seconds; ``None`` leaves it to them.
+        ``poll_interval`` is how often requestors should poll, in seconds; ``None`` leaves it to them.
         """
         self.loaded = False
         self._entropy = entropy
@@ -105,25 +105,25 @@ class TaskMachine:
         self._events: deque[TaskEvent] = deque()
         self._timers = Timers()
 
-    # For requestors. ``RequestError`` is the answer that they get.
+    # For requestors. A ``RequestError`` is the answer to their request.
 
     def create(
         self,
         owner: Owner,
         operation: str,
-        *,
         now: float,
+        *,
         cookie: Any,
         ttl: float | None = None,
         request: Mapping[str, Any] | None = None,
         requestor: Hashable = None,
     ) -> str:
-        """Begin a task and return its id. ``TaskReplied`` brings the task, which may be told then (TASK-09).
+        """Create a task and return its id. ``TaskReplied`` brings the task, once it may be announced (TASK-09).
 
-        ``operation`` says in words what it does. ``ttl`` is for how long the requestor wants it kept, in milliseconds.
-        With a ``request``, any JSON object, the task is resumed by ``TaskOrphaned`` when nobody works on it.
-        ``requestor`` is what the task is counted for when it has no owner: the session, say.
-        Raises ``RequestError`` beyond the limits and for a ``ttl`` that is none.
+        ``operation`` describes it. ``ttl`` is for how long the requestor wants it kept, in milliseconds. With a
+        ``request``, any JSON object, ``TaskOrphaned`` asks to resume the task when its work is lost. A task without an
+        owner counts for its ``requestor``, such as the session. Raises ``RequestError`` beyond the limits and for an
+        invalid ``ttl``.
         """
         if owner is not None and owner.__class__ not in (str, int):
             raise LocalProtocolError(f"an owner is a string, an integer or None, not {owner!r:.100}")
@@ -155,19 +155,19 @@ class TaskMachine:
         return id
 
     def get(self, owner: Owner, id: str) -> Task:
-        """Return a task (TASK-19). ``RequestError`` for one that is not there, or another's (TASK-33, TASK-34)."""
+        """Return a task (TASK-19). Raises ``RequestError`` if the owner has no such task (TASK-33, TASK-34)."""
         return self._find(owner, id)[1]
 
     def tasks_of(self, owner: Owner) -> list[tuple[int, Task]]:
-        """Return an owner's tasks, the oldest first, each with a number that is its own for good (TASK-24)."""
+        """Return an owner's tasks, the oldest first, each with its permanent number (TASK-24)."""
         owned = self._owned.get(owner, {})
         return [(record.number, record.shown) for record in owned.values() if record.shown is not None]
 
     def result(self, owner: Owner, id: str, *, cookie: Any) -> None:
-        """Ask for the outcome: ``TaskReplied`` brings it, once the task is over (TASK-20, TASK-21).
+        """Request the outcome: ``TaskReplied`` brings it, once the task is over (TASK-20, TASK-21).
 
-        Any number may wait. An owner whose task expires meanwhile hears that it is not there. ``RequestError`` as with
-        ``get``.
+        Any number of calls may wait. If the task expires first, the reply is the error for an unknown task. Raises
+        ``RequestError`` as ``get`` does.
         """
         record, shown = self._find(owner, id)
         if TaskState(shown.status) not in _ENDED:
@@ -179,15 +179,15 @@ class TaskMachine:
             self._effects[token] = StoreLoad(token, id)
 
     def forget_waiter(self, id: str, cookie: Any) -> None:
-        """Drop a wait for an outcome: nobody wants the answer. One that is answered, or never waited, is no fault."""
+        """Drop a call that waits for an outcome, if it still waits."""
         record = self._records.get(id)
         if record is not None:
             record.waiters = [each for each in record.waiters if each is not cookie]
 
-    def cancel(self, owner: Owner, id: str, *, now: float, cookie: Any) -> None:
-        """Cancel a task for good; ``TaskReplied`` brings it (TASK-25).
+    def cancel(self, owner: Owner, id: str, now: float, *, cookie: Any) -> None:
+        """Cancel a task; ``TaskReplied`` brings it (TASK-25).
 
-        ``RequestError`` as with ``get``, and for a task that is over (TASK-26).
+        Raises ``RequestError`` as ``get`` does, and for a task that is over (TASK-26).
         """
         record, _ = self._find(owner, id)
         if record.state in _ENDED:
@@ -199,26 +199,26 @@ class TaskMachine:
         self._touch(record, now)
         self._put(record, "status", None, cookie, wants_reply=True)
 
-    # For whoever does the work
+    # For the code that does the work
 
-    def ask(self, id: str, *, now: float) -> None:
-        """Note that the work waits for an answer of the requestor's (TASK-16). ``LocalProtocolError`` when it is over.
+    def ask(self, id: str, now: float) -> None:
+        """Record that the work waits for input of the requestor (TASK-16). Each call needs one of ``answered``.
 
-        Each call wants one of ``answered``.
+        Raises ``LocalProtocolError`` if the task is over.
         """
         record = self._records.get(id)
         if record is None or record.state in _ENDED:
-            raise LocalProtocolError("the task is over: it can ask nobody any more")
+            raise LocalProtocolError("the task is over: it can ask no more")
         record.questions += 1
         if record.state is TaskState.WORKING:
             self._step(record, TaskInput.SEND_QUESTION)
             self._touch(record, now)
             self._put(record, "status")
 
-    def answered(self, id: str, *, now: float) -> None:
-        """Note that a question of the work's is settled. Does nothing when the task is over.
+    def answered(self, id: str, now: float) -> None:
+        """Record that the input came. Does nothing if the task is over.
 
-        ``LocalProtocolError`` where there was no question.
+        Raises ``LocalProtocolError`` if the task waits for no input.
         """
         record = self._records.get(id)
         if record is None or record.state in _ENDED:
@@ -231,8 +231,8 @@ class TaskMachine:
             self._touch(record, now)
             self._put(record, "status")
 
-    def say(self, id: str, message: str, *, now: float) -> bool:
-        """Set the status message of a task, for people; return whether it still runs."""
+    def say(self, id: str, message: str, now: float) -> bool:
+        """Set the status message of a task; return whether the task still runs."""
         record = self._records.get(id)
         if record is None or record.state in _ENDED:
             return False
@@ -241,20 +241,20 @@ class TaskMachine:
         self._put(record, "status")
         return True
 
-    def finish(self, id: str, outcome: TaskOutcome, *, now: float) -> bool:
-        """End a task with its outcome; return whether that had an effect: a task that is over stays as it is (TASK-25).
+    def finish(self, id: str, outcome: TaskOutcome, now: float) -> bool:
+        """End a task with its outcome; return whether it still ran. A task that is over stays as it is (TASK-25).
 
-        Raises ``LocalProtocolError``, and changes nothing, for an outcome that JSON cannot say. One that is beyond the
-        limits is replaced by an error.
+        Raises ``LocalProtocolError``, and changes nothing, for an outcome that JSON cannot express. An outcome beyond
+        the limits is replaced by an error.
         """
         return self._end(id, outcome, TaskInput.SEND_ERROR if outcome.is_failure else TaskInput.SEND_RESULT, now)
 
-    def lose(self, id: str, reason: str, *, now: float) -> bool:
-        """End a task whose work was lost, as failed, ``reason`` for people; return whether it still ran."""
+    def lose(self, id: str, reason: str, now: float) -> bool:
+        """Fail a task whose work was lost, with ``reason`` as its message; return whether it still ran."""
         return self._end(id, _lost(id, reason), TaskInput.RECV_LOSS, now)
 
-    def orphan(self, id: str, reason: str, *, now: float) -> None:
-        """Note that nobody works on a task any more: it is lost, or else ``TaskOrphaned`` asks for it to be resumed."""
+    def orphan(self, id: str, reason: str, now: float) -> None:
+        """Record that a task lost its work: it fails, or ``TaskOrphaned`` asks to resume it."""
         record = self._records.get(id)
         if record is None or record.state in _ENDED:
             return
@@ -269,7 +269,7 @@ class TaskMachine:
         self._events.append(TaskOrphaned(id, record.owner, record.operation, record.request))
 
     def withdraw(self, id: str) -> None:
-        """Forget a task that its requestor never heard of. One that is not there is no fault."""
+        """Forget a task that was never announced to its requestor, if it is known."""
         record = self._records.get(id)
         if record is not None:
             self._drop(record)
@@ -277,12 +277,12 @@ class TaskMachine:
     # The store
 
     def load(self) -> None:
-        """Ask the store for what it has, once, before anything else."""
+        """Load all tasks from the store. Call it once, first."""
         token = self._ask(None)
         self._effects[token] = StoreLoad(token, None)
 
     def next_effect(self) -> StoreEffect | None:
-        """Return the next thing for the store to do, or ``None``. Those of one key must take effect in this order.
+        """Return the next effect for the store, or ``None``. Effects on one key must be applied in this order.
 
         What is not pulled is still the machine's: a state that waits to be stored gives way to the next one, so pull
         only when the store has time.
@@ -290,9 +290,9 @@ class TaskMachine:
         return self._effects.popitem(last=False)[1] if self._effects else None
 
     def store_done(self, token: int, value: Any, now: float) -> None:
-        """Take the store's answer: what it found, ``None`` where nothing is to be found, or the exception that it met.
+        """Take the store's answer: the value that it loaded, ``None``, or the exception that it raised.
 
-        ``LocalProtocolError`` for a token that waits for nothing.
+        Raises ``LocalProtocolError`` for a token without a pending effect.
         """
         if token not in self._asked:
             raise LocalProtocolError(f"no effect waits for an answer under {token!r:.100}")
@@ -311,7 +311,7 @@ class TaskMachine:
     # Pull, and time
 
     def next_event(self) -> TaskEvent | None:
-        """Return the next event, or ``None`` when there is no more."""
+        """Return the next event, or ``None``."""
         return self._events.popleft() if self._events else None
 
     def next_deadline(self) -> float | None:
@@ -319,7 +319,7 @@ class TaskMachine:
         return self._timers.next()
 
     def handle_timeout(self, now: float) -> None:
-        """Forget the tasks whose time is over, whatever their status (TASK-32). Early or repeated calls do nothing."""
+        """Forget expired tasks, in every status (TASK-32). Early or repeated calls do nothing."""
         for number in self._timers.pop_expired(now):
             record = self._by_number[number]
             self._drop(record)
@@ -377,7 +377,7 @@ class TaskMachine:
             self._count(record, -1)
 
     def _count(self, record: TaskRecord, change: int) -> None:
-        """Count a task that runs, or runs no longer."""
+        """Add a task to the count of running ones, or remove it."""
         for account in (_ALL, record.account, *((_STRANGERS,) if record.owner is None else ())):
             self._running[account] += change
             if not self._running[account]:
@@ -449,7 +449,7 @@ class TaskMachine:
             self._events.append(TaskStoreFailed(record.id, value))
         is_there = self._records.get(record.id) is record
         if put.change == "created" and (failed or not is_there):
-            # Its requestor knows no id yet. What cannot be kept is no task.
+            # Its requestor does not know its id yet, so a task that cannot be stored is not created.
             if is_there:
                 self._drop(record)
             error = RequestError(ErrorCode.INTERNAL_ERROR, "The task could not be stored")
@@ -510,7 +510,7 @@ _STRANGERS: Final = "without an owner"
 
 
 def _account(owner: Owner, requestor: Hashable) -> Hashable:
-    """Return what a task is counted for: its owner, or without one whoever asked for it."""
+    """Return the account that a task counts for: its owner, or else its requestor."""
     return ("owner", owner) if owner is not None else ("requestor", requestor)
 
 
@@ -523,5 +523,5 @@ def _lost(id: str, reason: str) -> TaskOutcome:
 
 
 def _cancelled(id: str) -> RequestError:
-    """Return the outcome of a task that was cancelled: the specification has no result for it (TASK-23)."""
+    """Return the outcome of a cancelled task: the specification defines no result for it (TASK-23)."""
     return RequestError(ErrorCode.INTERNAL_ERROR, "Task was cancelled", {"taskId": id, "status": "cancelled"})

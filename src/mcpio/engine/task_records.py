@@ -90,22 +90,22 @@ LONGEST: Final = 1e15
 """The longest time that a requestor can ask for, in milliseconds: some 30,000 years."""
 
 FORMAT: Final = 1
-"""The version of what is written down."""
+"""The version of the stored form."""
 
 Owner: TypeAlias = str | int | None
-"""Whoever a task belongs to, in a form that can be written down; ``None`` where nobody was authenticated."""
+"""The owner of a task, in a form that can be stored; ``None`` without authentication."""
 
 
 @attrs.frozen(kw_only=True)
 class TaskLimits:
-    """Bounds of a receiver's tasks (TASK-36). Times are in seconds, ``None`` is without limit; sizes are bytes."""
+    """Bounds of a receiver's tasks (TASK-36). Times are in seconds, ``None`` sets no limit; sizes are in bytes."""
 
     running: int = 1024
     """How many tasks may be unfinished at once. Beyond: the request is refused with -32603, ``too many tasks``."""
     running_per_owner: int = 64
     """How many of them one owner may have; without an owner, one session. Beyond: likewise."""
     running_without_owner: int = 512
-    """How many of them may be bound to nobody, so that strangers leave room for others. Beyond: likewise."""
+    """How many of them may have no owner, so that strangers leave room for others. Beyond: likewise."""
     tasks: int = 4096
     """How many tasks may be kept, finished ones too. Beyond: likewise."""
     stored_bytes: int = 256 * MIB
@@ -114,11 +114,11 @@ class TaskLimits:
     result_bytes: int = 16 * MIB
     """The longest result. Beyond: the task fails with -32603, ``result too large``."""
     default_ttl: float | None = attrs.field(default=3600.0, converter=seconds)
-    """For how long to keep a task whose requestor does not say, from its creation."""
+    """For how long to keep a task if its requestor gives no time, from its creation."""
     max_ttl: float | None = attrs.field(default=86400.0, converter=seconds)
-    """The longest that a task is kept. Beyond: this is what the requestor is told."""
+    """The longest time that a task is kept. Beyond: the requestor is given this time."""
     max_ttl_without_owner: float | None = attrs.field(default=3600.0, converter=seconds)
-    """The same for tasks that are bound to nobody, where their id is all it takes to get at them (TASK-35)."""
+    """The same for tasks without an owner, which the id alone gives access to (TASK-35)."""
 
     def __attrs_post_init__(self) -> None:
         for name in ("running", "running_per_owner", "running_without_owner", "tasks", "stored_bytes", "result_bytes"):
@@ -127,9 +127,9 @@ class TaskLimits:
                 raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
 
     def ttl(self, asked: float | None, owner: Owner) -> float | None:
-        """Return for how many milliseconds a task is kept when its requestor asks for ``asked``, ``None``: for ever."""
+        """Return how many milliseconds a task is kept if its requestor asks for ``asked``; ``None`` sets no limit."""
         cap = self.max_ttl if owner is not None else _least(self.max_ttl, self.max_ttl_without_owner)
-        # Before any arithmetic: an integer of the peer's may be too large for a float.
+        # Before any arithmetic: the peer's integer may be too large for a float.
         wanted = _milliseconds(self.default_ttl) if asked is None else min(asked, LONGEST)
         granted = _least(_milliseconds(cap), wanted)
         return None if granted is None else math.ceil(granted)  # some readers take integers only
@@ -137,7 +137,7 @@ class TaskLimits:
 
 @attrs.frozen
 class TaskOutcome:
-    """What the request would have been answered with, had it not been a task (TASK-21): one of the two is ``None``."""
+    """The answer that the request would have had without a task (TASK-21): either a result or an error."""
 
     result: Mapping[str, Any] | None = None
     """The result, as it goes on the wire."""
@@ -146,12 +146,12 @@ class TaskOutcome:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the task counts as failed: an error, or a tool's result that says so (TASK-15)."""
+        """Whether the task failed: with an error, or with a tool's result that says so (TASK-15)."""
         return self.result is None or self.result.get("isError") is True
 
     @property
     def text(self) -> str | None:
-        """What a failure says of itself, ``None`` for a success or a failure without words."""
+        """The message of a failure; ``None`` for a success or a failure without a message."""
         if not self.is_failure:
             return None
         if self.error is not None:
@@ -180,19 +180,19 @@ class TaskRecord:
     state: TaskState = TaskState.WORKING
     message: str | None = None
     size: int = 0
-    """How much of it is stored, in bytes."""
+    """Its size in the store, in bytes."""
     questions: int = 0
     """How many answers of the requestor it waits for."""
     waiters: list[Any] = attrs.field(factory=list)
-    """The cookies of those that wait for its outcome."""
+    """The cookies of the calls that wait for its outcome."""
     outcome: TaskOutcome | None = None
-    """As long as it is not in the store."""
+    """The outcome, until it is stored."""
     waiting: int = 0
-    """The token of the state that waits to be stored, where the next one may take its place."""
+    """The token of a waiting state that the next one may replace."""
     shown: Task | None = None
-    """What the requestor may see: the state that was stored last, ``None`` before the first was."""
+    """The state that was stored last, which the requestor may see; ``None`` before that."""
     account: Hashable = None
-    """What it is counted for while it runs."""
+    """The account that it counts for while it runs."""
 
     def view(self) -> Task:
         """Return the task as it stands, for the wire (TASK-12)."""
@@ -207,21 +207,21 @@ class TaskRecord:
         )
 
 
-# What the machine wants of its store
+# Effects: what the store is to do
 
 
 @attrs.frozen
 class StorePut:
-    """Keep a task under its key, in place of what is there. Answer with ``store_done(token, None, now)``."""
+    """Store a task under its key, replacing an earlier one. Answer with ``store_done(token, None, now)``."""
 
     token: int
-    """What the answer names."""
+    """The token for ``store_done``."""
     key: str
     """The task's id."""
     record: bytes
-    """What is known of the task, without its result."""
+    """The record of the task, without its result."""
     payload: bytes | None
-    """Its result; ``None`` leaves the one that is there as it is."""
+    """Its result; ``None`` keeps the stored one."""
 
 
 @attrs.frozen
@@ -232,17 +232,17 @@ class StoreLoad:
     """
 
     token: int
-    """What the answer names."""
+    """The token for ``store_done``."""
     key: str | None
     """The task's id, ``None`` for all tasks."""
 
 
 @attrs.frozen
 class StoreDelete:
-    """Forget a task; one that is not there is no fault. Answer with ``store_done(token, None, now)``."""
+    """Delete a task, if it is stored. Answer with ``store_done(token, None, now)``."""
 
     token: int
-    """What the answer names."""
+    """The token for ``store_done``."""
     key: str
     """The task's id."""
 
@@ -251,19 +251,19 @@ StoreEffect: TypeAlias = StorePut | StoreLoad | StoreDelete
 """In the order in which the machine gives them, those of one key must take effect."""
 
 
-# What the machine reports
+# Events
 
 
 @attrs.frozen
 class TaskReplied:
-    """What a caller waits for is there. It comes once for each cookie that was taken."""
+    """The answer to a call. There is one for each cookie."""
 
     cookie: Any
-    """What was given with the call."""
+    """The cookie of the call."""
     value: Task | TaskOutcome | None
     """The task that was created or cancelled, or the outcome that was asked for; ``None`` with an ``error``."""
     error: RequestError | None
-    """Why there is none."""
+    """The error, if the call failed."""
 
 
 @attrs.frozen
@@ -271,48 +271,48 @@ class TaskChanged:
     """A task changed, and the change is stored (TASK-30, TASK-38)."""
 
     change: Literal["created", "status", "expired"]
-    """What happened: it began, its status or status message is another, or its time was over and it is gone."""
+    """The kind of change: it was created, its status or status message changed, or it expired and is gone."""
     task: Task
-    """The task, after that."""
+    """The task after the change."""
     owner: Owner
-    """Whose it is."""
+    """Its owner."""
     operation: str
-    """What it does, in the words given at its creation."""
+    """Its operation, as given at its creation."""
 
 
 @attrs.frozen
 class TaskOrphaned:
-    """Nobody works on this task any more, and its author wants it resumed: do its request again."""
+    """A task lost its work and is to be resumed: run its request again."""
 
     id: str
     """The task."""
     owner: Owner
-    """Whose it is."""
+    """Its owner."""
     operation: str
-    """What it does."""
+    """Its operation."""
     request: Mapping[str, Any]
-    """What was given at its creation."""
+    """The request that was given at its creation."""
 
 
 @attrs.frozen
 class TaskStoreFailed:
-    """The store failed. What is known of the task is kept in memory, and is lost with the process."""
+    """The store failed. The task is kept in memory, and is lost with the process."""
 
     key: str | None
     """The task's id, ``None`` where all were asked for."""
     error: BaseException
-    """How."""
+    """The exception, or the fault in the stored value."""
 
 
 TaskEvent: TypeAlias = TaskReplied | TaskChanged | TaskOrphaned | TaskStoreFailed
 """Everything that a task machine reports."""
 
 
-# Writing down
+# Stored form
 
 
 def dump_outcome(outcome: TaskOutcome) -> bytes:
-    """Return an outcome as JSON. ``LocalProtocolError`` for one that JSON cannot say."""
+    """Return an outcome as JSON. Raises ``LocalProtocolError`` if JSON cannot express it."""
     error = outcome.error
     said: dict[str, Any] = {"result": outcome.result}
     if error is not None:
@@ -324,7 +324,7 @@ def dump_outcome(outcome: TaskOutcome) -> bytes:
 
 
 def load_outcome(payload: bytes) -> TaskOutcome:
-    """Return what ``dump_outcome`` wrote. ``InvalidMessage`` for anything else."""
+    """Return the outcome that ``dump_outcome`` wrote. Raises ``InvalidMessage`` for any other value."""
     try:
         said = json.loads(payload)
         if "error" in said:
@@ -345,7 +345,7 @@ def dump_record(record: TaskRecord) -> bytes:
 
 
 def load_record(key: str, text: bytes) -> TaskRecord:
-    """Return what ``dump_record`` wrote, shown as it stands. ``InvalidMessage`` for anything else."""
+    """Return the record that ``dump_record`` wrote. Raises ``InvalidMessage`` for any other value."""
     try:
         said = _members(text, key)
         record = TaskRecord(**{name: said[name] for name in _STORED if name != "size"})

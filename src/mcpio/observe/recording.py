@@ -1,9 +1,9 @@
-"""A conversation written down, so that it can be held again: the same calls give the same events (P5, P15).
+"""Recordings of conversations, to be replayed: the same calls give the same events (P5, P15).
 
-A recording is JSON, one value on each line. The first line is the header: the version of the layout, the role, the
-options, and the connection's snapshot where the recording begins. Each further line is one call on the connection, by
-the name of the verb, with the time ``at`` and what the call took: what was fed, what was pulled and came out, what the
-program did. Of an event only the name is written: ``mcpio.observe.replayer`` makes the events again.
+A recording has one JSON value on each line. The first line is the header: the version of the layout, the role, the
+options, and the connection's snapshot where the recording begins. Each further line is one call on the connection: the
+name of the verb, the time ``at``, its arguments, and the output that it returned. Of an event only the name is written:
+``mcpio.observe.replayer`` makes the events again.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ VERSION: Final = 1
 class Recorder(Tap):
     """A tap that writes a recording.
 
-    ``write`` takes each line, with its end: a file's ``write``, for instance; what that raises ends the recording, and
-    not the connection. ``redactor`` takes secrets out first: what was fed is then written line by line, not in the
-    pieces in which it came. A recording cannot begin where a snapshot is refused.
+    ``write`` takes each line, with its newline; a file's ``write`` will do. If it raises, the recording ends and the
+    connection goes on. ``redactor`` removes secrets first: input is then written in whole lines, not in the pieces in
+    which it came. A recording cannot begin where a snapshot is refused.
 
     Cookies that are neither strings nor integers are left out, and so are the principal and options that are functions.
     A ``via`` of another type is written as its ``repr``.
@@ -53,7 +53,7 @@ class Recorder(Tap):
         self._awaits_end = False
 
     def opened(self, connection: Connection, now: float) -> None:
-        """Write the header. ``LocalProtocolError`` where a snapshot is refused, or begins in the middle of a line."""
+        """Write the header. Raises ``LocalProtocolError`` if a snapshot is refused, or a redactor meets half a line."""
         snapshot = connection.snapshot(now, cookies=_scalar)
         if self._redactor is not None:
             if snapshot["unfinished"] or snapshot["skipping"]:
@@ -66,7 +66,7 @@ class Recorder(Tap):
         self._put({**header, "options": said_options(connection.options), "snapshot": snapshot})
 
     def event(self, event: Event, now: float) -> None:
-        """Write that an event was pulled, by its name."""
+        """Write the name of a pulled event."""
         self._entry("next_event", {"event": type(event).__name__}, now)
 
     def called(self, verb: str, arguments: Mapping[str, Any], now: float) -> None:
@@ -79,14 +79,14 @@ class Recorder(Tap):
         if verb == "receive_message":
             self._awaits_end = self._awaits_end or arguments["text"] is None
         elif verb == "next_event":
-            # One that gives nothing changes nothing, unless it finds the end.
+            # A pull without an event changes nothing, unless it finds the end.
             if not self._awaits_end:
                 return
             self._awaits_end = False
         self._entry(verb, self._said(arguments), now)
 
     def _fed(self, data: bytes | None) -> Iterator[dict[str, Any]]:
-        """Yield what was fed as it is to be written: whole lines, where secrets are to be found in them."""
+        """Yield input as it is written: in whole lines if secrets must be found in it."""
         if self._redactor is None:
             yield {"data": said_bytes(data)}
             return
@@ -115,7 +115,7 @@ class Recorder(Tap):
 
 
 def _redacted(redactor: Redactor, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that may hold secrets, without them. Paths lead from the message that they are part of."""
+    """Return the arguments that may contain secrets, redacted. Paths start at the message that they are part of."""
     found: dict[str, Any] = {}
     for name, value in arguments.items():
         if name == "text" and value is not None:
@@ -132,7 +132,7 @@ def _redacted(redactor: Redactor, arguments: Mapping[str, Any]) -> dict[str, Any
 
 
 def said_options(options: Options) -> dict[str, Any]:
-    """Return the options that are not at their defaults, as JSON. Functions are left out."""
+    """Return the options that differ from their defaults, as JSON. Functions are left out."""
     default = Options()
     values = {field.name: getattr(options, field.name) for field in attrs.fields(Options)}
     return {
@@ -143,7 +143,7 @@ def said_options(options: Options) -> dict[str, Any]:
 
 
 def said_bytes(data: bytes | None) -> Any:
-    """Return bytes as JSON has room for them: their text, or ``{"hex": …}`` where they are none."""
+    """Return bytes in JSON: as text, or ``{"hex": …}`` if they are not UTF-8."""
     if data is None:
         return None
     try:
@@ -172,7 +172,7 @@ def _said_text(text: bytes | str | None) -> Any:
         said = said_bytes(text)
         return {"bytes": said} if isinstance(said, str) else said
     if text is not None and any("\ud800" <= character <= "\udfff" for character in text):
-        # No message, and no text that JSON can hold; but a caller may feed it.
+        # JSON cannot hold lone surrogates, but a caller may feed them.
         return {"utf-16": text.encode("utf-16-le", "surrogatepass").hex()}
     return text
 

@@ -18,7 +18,7 @@ from mcpio.observe.tap import Tap
 __all__ = ["MARK", "SECRET_NAMES", "SECRET_PATTERNS", "Redacting", "Redactor"]
 
 MARK: Final = "[redacted]"
-"""What stands in place of a secret text."""
+"""Replaces a secret text."""
 
 SECRET_NAMES: Final = (
     "password",
@@ -39,13 +39,13 @@ SECRET_NAMES: Final = (
     "set cookie",
     "session id",
 )
-"""Members that hold a secret: those whose names end in these words, or their plurals, however written and joined."""
+"""Words of secret members: those whose names end in these, or in their plurals, in any spelling."""
 
 _PARAMETERS: Final = (
     *("token", "password", "passwd", "pwd", "secret", "credential", "signature", r"\bsig", "sessionid"),
     *("session[-_]id", "apikey", "api[-_]key", "accesskey", "access[-_]key", "private[-_]key", "signing[-_]key"),
 )
-"""How the names of secret parameters end, each a pattern of fixed width."""
+"""Endings of the names of secret parameters, each a pattern of fixed width."""
 
 SECRET_PATTERNS: Final = (
     r"(?i)\b(?:bearer|basic)\s+[a-z0-9._~+/=-]{8,}",
@@ -61,23 +61,23 @@ SECRET_PATTERNS: Final = (
     # The "=" comes first because a literal is found fast.
     rf"(?i)(?P<kept>=(?:{'|'.join(f'(?<={name}=)' for name in _PARAMETERS)})[\"']?)[^\s&;#\"'<>]+",
 )
-"""What a secret in a text looks like: tokens of well-known kinds, private keys, passwords and parameters of URLs."""
+"""Patterns of secrets in texts: well-known tokens, private keys, passwords and parameters of URLs."""
 
 _NOT_SECRET: Final = ("progress token",)
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _TEXTS_WITHIN: Final = 3
-"""How many times JSON in a text in JSON in a text is looked into: servers send structured results as text, too."""
+"""How deeply JSON inside of texts is searched: servers send structured results as text, too."""
 
 
 class Redactor:
-    """A policy of what is secret. The same message always gives the same result.
+    """Redaction policy. The same message always gives the same result.
 
-    ``names`` are those of members: ``api key`` means ``apiKey``, ``api_key``, ``X-API-Key``, ``openai_api_key`` and
-    their plurals. A number under a plural stays, since it is a count: ``maxTokens``.
-    ``paths`` lead from the message to what is secret as a whole, in steps joined by dots, ``*`` for any one of them:
+    ``names`` are those of secret members: ``api key`` means ``apiKey``, ``api_key``, ``X-API-Key``, ``openai_api_key``
+    and their plurals. A number under a plural stays, since it is a count: ``maxTokens``.
+    ``paths`` lead from the message to secret values, in steps joined by dots, ``*`` for any one step:
     ``params.arguments.pin``, ``result.structuredContent.accounts.*.iban``.
-    ``patterns`` are regular expressions for what is cut out of texts; of a match, a group named ``kept`` stays. They
-    run over whatever a peer sends, so each must take linear time. Raises ValueError if a pattern does not compile.
+    ``patterns`` are regular expressions of secrets in texts; of a match, a group named ``kept`` stays. They run over
+    all input, so each must take linear time. Raises ValueError if a pattern does not compile.
     """
 
     __slots__ = ("_names", "_paths", "_patterns")
@@ -94,11 +94,11 @@ class Redactor:
         self._patterns = tuple(_compiled(pattern) for pattern in patterns)
 
     def message(self, message: Any) -> Any:
-        """Return a parsed message without its secrets: a new value, or the same where there are none."""
+        """Return a parsed message without its secrets: the same object if it has none."""
         return self._within(message, self._paths, _TEXTS_WITHIN)
 
     def text(self, text: str) -> str:
-        """Return a message as JSON without its secrets; what is no JSON has only its patterns taken out."""
+        """Return the JSON text of a message without its secrets; other text has only its patterns removed."""
         try:
             value = loads(text)
         except JsonError:
@@ -107,7 +107,7 @@ class Redactor:
         return text if redacted is value else dumps(redacted).decode()
 
     def data(self, data: bytes) -> bytes:
-        """Return a message as ``text`` does; bytes that are no text become a mark."""
+        """Return a message as ``text`` does; bytes that are not UTF-8 become a mark."""
         try:
             text = data.decode()
         except UnicodeDecodeError:
@@ -168,11 +168,11 @@ class Redactor:
 
 
 class Redacting(Tap):
-    """Lets another tap hear of messages without their secrets.
+    """Passes messages on to another tap, without their secrets.
 
-    It hears of whole messages and of the ends. Of bytes it does not hear, since they come in any pieces, nor of calls
-    and of events but ``ConnectionClosed``, since they hold typed payloads. A recording without secrets is made by
-    ``Recorder(…, redactor=…)``.
+    The other tap hears of whole messages and of the ends. It hears neither of bytes, which come in any pieces, nor of
+    calls and other events than ``ConnectionClosed``, which contain typed payloads. ``Recorder(…, redactor=…)`` makes a
+    recording without secrets.
     """
 
     def __init__(self, tap: Tap, redactor: Redactor | None = None) -> None:
@@ -218,12 +218,12 @@ def _compiled(pattern: str) -> tuple[re.Pattern[str], str]:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{pattern!r:.100} is no regular expression: {error}") from None
+        raise ValueError(f"{pattern!r:.100} is not a regular expression: {error}") from None
     return compiled, rf"\g<kept>{MARK}" if "kept" in compiled.groupindex else MARK
 
 
 def _blank(value: Any) -> Any:
-    """Return a secret's place-holder: of its type, so that whoever reads the message reads it in the same way."""
+    """Return the placeholder of a secret: of the same type, so that the message can be read in the same way."""
     if isinstance(value, Mapping):
         return {name: _blank(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""A recording held again: a fresh engine gets the same calls and gives the same events (P5, P15)."""
+"""Replay of recordings: a fresh engine gets the same calls and gives the same events (P5, P15)."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ __all__ = ["Replay", "ReplayedCall", "replay"]
 
 @attrs.frozen
 class ReplayedCall:
-    """One call of a recording, and what came of it this time."""
+    """One replayed call and its outcome."""
 
     line: int
-    """Where it stands in the recording; the header is line 1."""
+    """Its line in the recording; the header is line 1."""
     at: float
-    """When, in seconds on the recorded clock."""
+    """Its time, in seconds on the recorded clock."""
     verb: str
-    """What was called."""
+    """The name of the verb."""
     arguments: Mapping[str, Any]
-    """What is written of the call."""
+    """The recorded arguments and output."""
     event: Event | None
-    """The event that it gave, if it pulled one."""
+    """The event that it returned, if any."""
     sent: tuple[bytes | None, ...]
-    """What it gave to be written; ``None`` is the half-close."""
+    """The output that it returned; ``None`` is the half-close."""
     phase: Phase
     """The connection's phase after it."""
     differs: str | None
-    """What came out differently from what is written, ``None`` where all is the same."""
+    """The difference from the recording, or ``None``."""
 
 
 class Replay:
-    """A recording, and the connection that holds it again as the steps are taken: iterate over it, once."""
+    """Replays a recording on a fresh connection, call by call. Iterate over it, once."""
 
     connection: Connection
-    """The engine, where the last step left it."""
+    """The engine, as the last call left it."""
     role: Role
-    """Whose conversation it is."""
+    """The recorded side."""
 
     def __init__(self, lines: Iterable[str], *, options: Options | None = None, principal: Hashable = None) -> None:
-        """Read the header. ``options`` and ``principal`` stand in for what a recording leaves out.
+        """Read the header. ``options`` and ``principal`` supply what a recording leaves out.
 
-        ``LocalProtocolError`` for what is no recording, or one from a newer version. Steps raise it, with the line, for
-        what is malformed further on.
+        Raises ``LocalProtocolError`` for a malformed header or a newer version; so do later calls, with the line, for
+        a malformed line.
         """
         self._lines = enumerate(lines, 1)
         header = _header(next(self._lines, (1, ""))[1])
@@ -71,13 +71,13 @@ class Replay:
         self.connection = cls.restore(header["snapshot"], header["at"], options=chosen, principal=principal)
 
     def __iter__(self) -> Iterator[ReplayedCall]:
-        """Take the steps."""
+        """Replay the calls one by one."""
         for number, line in self._lines:
             if line.strip():
                 yield self._step(number, line)
 
     def events(self) -> list[Event]:
-        """Take all steps that are left, and return the events."""
+        """Replay the remaining calls, and return the events."""
         return [step.event for step in self if step.event is not None]
 
     def _step(self, number: int, line: str) -> ReplayedCall:
@@ -93,7 +93,7 @@ class Replay:
         try:
             event, sent, differs = act(connection, entry, at)
         except McpError as error:
-            # The engine refuses what it did not refuse then, so it is no longer where it was.
+            # The call succeeded when it was recorded, so the engine has diverged.
             event, sent, differs = None, (), f"refused: {error}"
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise LocalProtocolError(f"malformed recording: line {number}: {verb}: {error!r:.200}") from error
@@ -101,7 +101,7 @@ class Replay:
 
 
 def replay(lines: Iterable[str], *, options: Options | None = None, principal: Hashable = None) -> list[Event]:
-    """Return the events of a recording, made again by a fresh engine. See ``Replay``."""
+    """Return the events of a recording, replayed by a fresh engine. See ``Replay``."""
     return Replay(lines, options=options, principal=principal).events()
 
 
@@ -165,7 +165,7 @@ _OPTIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "emit_profile": _read_profile,
 }
 
-# The verbs: each gives the event that was pulled, what is to be written, and what differs
+# The verbs: each returns the event that was pulled, the output, and the difference from the recording
 
 
 _Outcome = tuple[Event | None, tuple[bytes | None, ...], str | None]
@@ -301,7 +301,7 @@ def _respond(connection: Connection, entry: Mapping[str, Any], now: float) -> _O
         error = message["error"]
         connection.send_error(id, RequestError(error["code"], error["message"], error.get("data")))
         return _NOTHING
-    # The very bytes, where they can be cut out: what was passed on may be written in another way than ours.
+    # Reuse the exact bytes if possible: a raw result may be formatted in another way than ours.
     before = b'{"jsonrpc":"2.0","id":%b,"result":' % dumps(message["id"])
     is_ours = text.startswith(before)
     connection.send_raw_result(id, text[len(before) : -1] if is_ours else dumps(message["result"]))

@@ -13,53 +13,53 @@ from mcpio.events import Event
 __all__ = ["Observation", "Reporter", "Tap", "add_tap"]
 
 Reporter: TypeAlias = Callable[[str, BaseException | None], None]
-"""Tells an operator something, with the exception behind it."""
+"""Reports a problem to the operator, with the exception behind it."""
 
 
 class Tap:
-    """Hears of what passes a connection. Override what you want to hear of; each method here does nothing.
+    """Observer of a connection. Override the methods you need; the ones here do nothing.
 
-    A tap looks on: it must not call the connection, and must not change what it is given. Its methods are plain
-    functions, called without waiting, in the middle of the verb that they tell of. One that raises is switched off:
-    the connection goes on as if there had been none. ``now`` is the latest time that the connection was told.
+    A tap must not call the connection, and must not change its arguments. Its methods are plain functions that the
+    connection calls in the middle of its verbs. A tap that raises is removed, and the connection goes on without it.
+    ``now`` is the latest time that was given to the connection.
     """
 
     def opened(self, connection: Connection, now: float) -> None:
-        """Begin: the tap was given to this connection. What this raises goes to whoever gave it."""
+        """Handle being added to a connection. An exception goes to the caller of ``add_tap``."""
 
     def received(self, data: bytes | None, now: float) -> None:
-        """Hear that bytes were fed, in the pieces in which they came; ``None`` is the end of file.
+        """Handle bytes that were fed, in the pieces in which they came; ``None`` is the end of file.
 
-        Message channels have no bytes.
+        Never called on message channels.
         """
 
     def sent(self, data: bytes | None, now: float) -> None:
-        """Hear that a chunk of bytes was pulled, to be written; ``None`` is the half-close."""
+        """Handle a chunk of bytes that was pulled to be written; ``None`` is the half-close."""
 
     def message_received(self, text: bytes | str, via: Hashable, now: float) -> None:
-        """Hear that a whole message is about to be acted on: its JSON, or whatever came in place of that."""
+        """Handle a message before the connection acts on it: its text, valid or not; if too long, its beginning."""
 
     def message_sent(self, text: bytes, via: Hashable, now: float) -> None:
-        """Hear that a whole message was pulled, to be written."""
+        """Handle a message that was pulled to be written."""
 
     def event(self, event: Event, now: float) -> None:
-        """Hear that an event was given to the program."""
+        """Handle an event that the program pulled."""
 
     def called(self, verb: str, arguments: Mapping[str, Any], now: float) -> None:
-        """Hear that a verb that changes something was called, and did not raise. Payloads are in their wire form.
+        """Handle a call of a verb that changes the connection, once it has succeeded. Payloads are in their wire form.
 
-        ``next_event`` is told of here only where it gave nothing. The verbs that answer are told of as ``respond``,
-        with the whole message, and only where there was something to answer.
+        ``next_event`` is reported here only when it returned ``None``. The verbs that answer are reported as
+        ``respond``, with the whole message, and only if the answer was still wanted.
         """
 
 
 class Observation:
-    """A tap on a connection. Made by ``add_tap``."""
+    """One tap on one connection. Returned by ``add_tap``."""
 
     tap: Tap
-    """What observes."""
+    """The tap."""
     error: Exception | None
-    """What the tap raised, for which it was switched off."""
+    """The exception for which the tap was removed."""
 
     def __init__(self, connection: Connection, tap: Tap, report: Reporter | None) -> None:
         self.tap = tap
@@ -68,11 +68,11 @@ class Observation:
         self._report = report
 
     def stop(self) -> None:
-        """Take the tap off. A second time does nothing."""
+        """Remove the tap. Repeated calls do nothing."""
         self._connection.remove_observer(self)
 
     def tell(self, what: str, *arguments: Any) -> None:
-        """Call a method of the tap. What it raises ends the observation, and is reported once."""
+        """Call a method of the tap. An exception removes the tap, and is reported once."""
         try:
             _check_nothing_waits(getattr(self.tap, what)(*arguments))
         except Exception as error:
@@ -84,11 +84,10 @@ class Observation:
 
 
 def add_tap(connection: Connection, tap: Tap, now: float = 0.0, *, report: Reporter | None = None) -> Observation:
-    """Let a tap hear of everything that passes a connection from here on.
+    """Add a tap to a connection. A connection may have any number of them.
 
-    ``now`` is the time on the connection's clock: a recording begins there. ``report`` is called once if the tap fails;
-    beside it only ``Observation.error`` tells. Raises what ``tap.opened`` does, and then nothing is observed. A
-    connection may have any number of taps; each hears of everything.
+    ``now`` is the time on the connection's clock: a recording begins there. ``report`` is called once if the tap fails,
+    and ``Observation.error`` has the exception. If ``tap.opened`` raises, the tap is not added.
     """
     tap.opened(connection, now)
     observation = Observation(connection, tap, report)
@@ -100,4 +99,4 @@ def _check_nothing_waits(result: Any) -> None:
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise TypeError("a tap's methods are plain functions: nobody awaits what they return")
+        raise TypeError("a tap's methods are plain functions: their results are not awaited")
