@@ -148,11 +148,12 @@ class HeadBuffer:
     them before a library sees the head, so both parsers read the same requests.
     """
 
-    __slots__ = ("_bytes", "_limit")
+    __slots__ = ("_bytes", "_last", "_limit")
 
     def __init__(self, limit: int) -> None:
         """Reject heads of more than ``limit`` bytes."""
         self._bytes = bytearray()
+        self._last = b""
         self._limit = limit
 
     def __bool__(self) -> bool:
@@ -169,16 +170,19 @@ class HeadBuffer:
         held += data
         # The end may straddle two reads; what is before the last three bytes was searched already.
         end = held.find(_HEAD_END, max(start - 3, 0))
-        if _FORBIDDEN.search(held, start, len(held) if end < 0 else end):
-            # Reject without waiting for the end of the head: a client that does not speak HTTP may never send one.
-            raise BadRequest(400, "control character, or line ending in LF without CR, in the request head")
         if (len(held) if end < 0 else end) > self._limit:
             raise BadRequest(431, "the request head is too long")
         if end < 0:
+            if _FORBIDDEN.search(held, start):
+                # Reject without waiting for the end of the head: a client that does not speak HTTP may never send one.
+                raise BadRequest(400, "control character, or line ending in LF without CR, in the request head")
             return None
         head, rest = bytes(held[: end + 4]), bytes(held[end + 4 :])
         held.clear()
-        _check_head(head)
+        # Most clients send one head again and again: their session, and often the length of the body, stay the same.
+        if head != self._last:
+            _check_head(head)
+            self._last = head if len(head) <= _REMEMBERED else b""
         return head, rest
 
 
@@ -211,6 +215,8 @@ def _check_head(head: bytes) -> None:
 
 
 _HEAD_END: Final = b"\r\n\r\n"
+_REMEMBERED: Final = 2048
+"""A longer head is checked each time: what connections hold is bounded, and idle ones should hold little."""
 _FORBIDDEN: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n")
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _HEAD: Final = re.compile(rb"(%b) ([!-~]+) HTTP/([0-9]\.[0-9])\r\n(?:%b:[\t -~\x80-\xff]*\r\n)*\r\n" % (_TOKEN, _TOKEN))
