@@ -363,3 +363,43 @@ def is_open(fd: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_attempts_to_read_before_waiting_double_their_pause_while_they_find_nothing() -> None:
+    attempts: list[bool] = []
+
+    def read(fd: int, size: int) -> bytes:
+        try:
+            data = os.read(fd, size)
+        except BlockingIOError:
+            attempts.append(False)
+            raise
+        attempts.append(True)
+        return data
+
+    async def main() -> None:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        source = PollReader(reading, read)
+        async with trio.open_nursery() as nursery:
+            # The first write is there at once; each other comes when the reader waits for the descriptor.
+            for number in range(7):
+                if number:
+                    nursery.start_soon(write_when_blocked, writing)
+                else:
+                    os.write(writing, b"x")
+                assert await source.receive_some() == b"x"
+        # A hit ends the pauses.
+        for _ in range(4):
+            os.write(writing, b"x")
+            assert await source.receive_some() == b"x"
+        source.close()
+        os.close(writing)
+
+    async def write_when_blocked(writing: int) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        os.write(writing, b"x")
+
+    trio.run(main)
+    waited = [False, True]
+    assert attempts == [True, *waited, True, *waited, *[True] * 7]

@@ -28,6 +28,10 @@ RECEIVE_SIZE: Final = 65536
 """Bytes asked for by one read: what a Linux pipe holds. More would cost an allocation by mmap at every read."""
 
 
+LONGEST_PAUSE: Final = 63
+"""The most reads in a row that wait for a descriptor without an attempt to read before."""
+
+
 class FdReader(Protocol):
     """Where bytes come from."""
 
@@ -164,7 +168,7 @@ class PollReader:
     that the system's poller refuses.
     """
 
-    __slots__ = ("_busy", "_close", "_drained", "_ends", "_fd", "_pollable", "_read")
+    __slots__ = ("_busy", "_close", "_drained", "_ends", "_fd", "_pause", "_pollable", "_read", "_skips")
 
     def __init__(
         self,
@@ -181,6 +185,9 @@ class PollReader:
         self._busy = False
         self._drained = False
         self._ends = False
+        # How many reads to come wait for the descriptor without an attempt before, and how many did after the last
+        # attempt that found nothing.
+        self._skips = self._pause = 0
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Wait for bytes; ``b""`` is the end."""
@@ -197,6 +204,15 @@ class PollReader:
                 if data is not None:
                     # Shielded, for a cancellation here would lose what was read.
                     await trio.lowlevel.cancel_shielded_checkpoint()
+            elif self._skips:
+                self._skips -= 1
+            else:
+                # Under load the next input has often come after one turn of the loop, and an attempt costs less than
+                # waiting for the descriptor. Each attempt that finds nothing doubles the pause to the next one.
+                await trio.lowlevel.checkpoint()
+                data = self._try_read(size)
+                self._pause = 0 if data is not None else min(2 * self._pause + 1, LONGEST_PAUSE)
+                self._skips = self._pause
             while data is None:
                 if self._ends:
                     await trio.lowlevel.checkpoint()
