@@ -144,7 +144,7 @@ def test_headers_sent_with_every_request(capfd: pytest.CaptureFixture[str]) -> N
     [
         (["--header", "x", "http://a/"], "a header is NAME:VALUE"),
         (["--header", ":x", "http://a/"], "a header is NAME:VALUE"),
-        (["--header", "Host: x", "http://a/"], "the client's own to set"),
+        (["--header", "Host: x", "http://a/"], "is set by the client itself"),
         (["--header", "x: y", "python server.py"], "--header is for servers at a URL"),
         (["-e", "A=1", "http://a/"], "--env is for servers that are started"),
         (["--inherit-env", "http://a/"], "--inherit-env is for servers that are started"),

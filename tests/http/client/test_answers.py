@@ -180,7 +180,7 @@ def test_a_response_in_an_encoding_that_nobody_asked_for_is_refused(media_type: 
     assert "accept-encoding" not in asked.headers
     talk.head(asked, 200, media_type, content_encoding="gzip")
     talk.step()
-    assert "in the encoding 'gzip', which was not asked for" in str(talk.error(id))
+    assert "in the encoding 'gzip', which was not requested" in str(talk.error(id))
     assert talk.cut == [asked.number]
 
 

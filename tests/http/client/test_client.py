@@ -150,7 +150,7 @@ def test_a_session_id_that_cannot_be_ends_the_handshake(id: str) -> None:
     talk.step()
     error = talk.error(1)
     assert isinstance(error, UnexpectedResponse)
-    assert "no visible ASCII" in str(error)
+    assert "not visible ASCII" in str(error)
     assert talk.cut == [hi.number]
     assert talk.machine.closed
 

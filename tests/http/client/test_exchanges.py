@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from mcpio.http.client.exchange import ClientExchange, Purpose
-from mcpio.http.client.exchanges import LEAVING, ClientExchanges
+from mcpio.http.client.exchange import LEAVING, ClientExchange, ClientExchanges, Purpose
 from mcpio.http.model import Body, End, RequestHead, Reset
 
 

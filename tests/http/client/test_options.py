@@ -35,7 +35,7 @@ def test_headers_that_cannot_be_are_refused_and_not_quoted(headers: dict[Any, An
 
 def test_headers_are_a_mapping_and_not_quoted_either() -> None:
     wrong: Any = [("Authorization", "Bearer secret")]
-    with pytest.raises(TypeError, match=r"^headers= takes a mapping of names to values, not a list$"):
+    with pytest.raises(TypeError, match=r"^headers must be a mapping of names to values, not a list$"):
         HttpClientOptions(headers=wrong)
 
 

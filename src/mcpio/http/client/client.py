@@ -1,10 +1,11 @@
-"""Streamable HTTP as a machine, for clients: messages become requests, and what comes back becomes messages.
+"""Streamable HTTP as a machine for clients: messages become requests, responses become messages.
 
 The obligation after every call that is not a mere look: *drain the events, make the requests, re-arm the deadline.*
 """
 
 from __future__ import annotations
 
+import enum
 from collections import deque
 from typing import Final, TypeAlias
 
@@ -16,8 +17,16 @@ from mcpio.errors import ConnectionLost, LocalProtocolError, McpError, Unexpecte
 from mcpio.events import Event, Negotiated, OutgoingId, RequestFailed, ResponseReceived
 from mcpio.framing.sse import ServerSentEvent, SseParser
 from mcpio.http.client.events import ListeningEnded, MessageRefused, SessionLost, TransportEvent
-from mcpio.http.client.exchange import REDIRECTS, ClientExchange, Purpose, header, media_type, takes_any_event_type
-from mcpio.http.client.exchanges import LEAVING, ClientExchanges
+from mcpio.http.client.exchange import (
+    LEAVING,
+    REDIRECTS,
+    ClientExchange,
+    ClientExchanges,
+    Purpose,
+    header,
+    media_type,
+    takes_any_event_type,
+)
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestItem, Reset, ResponseHead, ResponseItem
@@ -25,33 +34,51 @@ from mcpio.http.model import Body, End, RequestItem, Reset, ResponseHead, Respon
 __all__ = ["HttpClient", "HttpClientEvent"]
 
 HttpClientEvent: TypeAlias = Event | TransportEvent
-"""What ``next_event`` gives: what the connection reports, and what only this transport knows."""
+"""The events of the connection, and those of this transport."""
 
 FAREWELL: Final = 5.0
-"""Seconds in all for the last messages, and for the end of a session (SESS-08)."""
+"""Seconds in all for the last messages and the end of the session (SESS-08)."""
 
 STRAGGLE: Final = 2.0
-"""Seconds that a response may go on after everything that it owed came, before it is cut off."""
+"""Seconds that a response may go on after its last answer, before it is cut off."""
 
 HEARING: Final = 0.5
-"""Seconds that requests wait for the server to let us listen: what it says before that may be lost."""
+"""Seconds that requests wait for the listening stream: messages that the server sends before it may be lost."""
 
 FALLBACK: Final = (400, 404, 405)
-"""What a server says to ``initialize`` that may know only the transport of 2024-11-05 (FALL-07)."""
+"""Statuses for ``initialize`` of servers that may know only the transport of 2024-11-05 (FALL-07)."""
+
+
+class Stage(enum.Enum):
+    """How far a session has come. A session that the server lost begins anew."""
+
+    NEW = "new"
+    """Nothing was asked: ``initialize`` may go out."""
+    OPENING = "opening"
+    """``initialize`` is under way, and then ``notifications/initialized``; nothing else may go out."""
+    OPEN = "open"
+    """Requests go in parallel."""
+    LEAVING = "leaving"
+    """The connection has closed; the last messages are going out."""
+    LEFT = "left"
+    """All is out, and the server has been told of the end."""
+
+
+_UNOPENED: Final = (Stage.NEW, Stage.OPENING)
 
 
 class HttpClient:
     """One client of one server, over HTTP. It owns the engine.
 
-    Act on ``connection``; ``requests_to_send`` then gives what to ask of the server, and ``receive`` takes what comes
-    back. Each exchange is a request of its own, and any number may be open at once. It reads no clock and waits for
-    nothing. Requests of the protocol go side by side; notifications and answers one after the other, so that they
-    arrive in their order; and nothing overtakes the handshake.
+    Act on ``connection``; ``requests_to_send`` then gives the HTTP requests to make, and ``receive`` takes the
+    responses. Each exchange is one HTTP request, and any number may be open at once. The machine reads no clock and
+    waits for nothing. Requests of the protocol go in parallel. Notifications and answers go one after the other, so
+    that they arrive in order. Nothing overtakes the handshake.
     """
 
     _session_id: str | None
-    _has_asked: bool
-    _is_open: bool
+    _stage: Stage
+    _is_deaf: bool
     _opened_at: float
 
     def __init__(
@@ -62,7 +89,7 @@ class HttpClient:
         options: HttpClientOptions | None = None,
         session_id: str | None = None,
     ) -> None:
-        """``session_id`` is for a connection in operation, which goes on in that session: see ``save``."""
+        """``session_id`` names the session in which a restored connection goes on: see ``save``."""
         self.connection = connection
         self._location = location
         self._options = options or HttpClientOptions()
@@ -75,10 +102,8 @@ class HttpClient:
         self._owing: list[ClientExchange] = []
         self._telling: ClientExchange | None = None
         self._hearing: ClientExchange | None = None
-        self._is_deaf = False
         self._is_legacy = False
         self._before_endpoint: tuple[ClientExchange, McpError] | None = None
-        self._is_leaving = self._has_left = False
         self._fruitless = 0
         self._any_event_type = takes_any_event_type(connection.options.profiles)
         self._forget_session()
@@ -96,9 +121,9 @@ class HttpClient:
         return event
 
     def requests_to_send(self, now: float) -> list[RequestItem]:
-        """Return what to ask of the server, in order: whole requests, and ``Reset`` for those to break off.
+        """Return the HTTP requests to make, in order: whole requests, and ``Reset`` for those to break off.
 
-        Drain the events before, and after: to find that nothing is left to send may be what ends the connection.
+        Drain the events before and after: the connection may end when nothing is left to send.
         """
         self._exchanges.now = max(now, self._exchanges.now)
         self._see_what_is_owed()
@@ -106,7 +131,7 @@ class HttpClient:
             (self._asks if message.asked else self._tells).append(message)
         if self._exchanges.target:
             self._send_what_may_go()
-        # While much of it waits, the server's requests do too. Our own requests are no answers that it has to read.
+        # Answers that wait hold back the server's requests. Our own requests do not: the server did not ask for them.
         self.connection.set_unwritten(self._tells.size)
         self.connection.held.own = self._asks.size
         if self.connection.phase is Phase.CLOSED:
@@ -116,10 +141,10 @@ class HttpClient:
     # Feed
 
     def receive(self, item: ResponseItem, now: float) -> None:
-        """Take in what came of a response. Never raises for what a server sends.
+        """Take an item of a response. Never raises for what a server sends.
 
-        ``Reset`` says that the exchange broke, or that there was no connection for it. Its cause becomes the error of
-        whoever waits where it is an ``McpError``. What belongs to no open exchange is ignored.
+        ``Reset`` says that the exchange broke, or that there was no connection for it. If its cause is an ``McpError``,
+        the requests of the exchange fail with it. Items of no open exchange are ignored.
         """
         self._exchanges.now = max(now, self._exchanges.now)
         call = self._exchanges.get(item.exchange)
@@ -135,19 +160,19 @@ class HttpClient:
                 self._complete(call, call.head)
             else:
                 self._break(call, item.cause if isinstance(item, Reset) else None)
-            if self._has_left and not len(self._exchanges):
+            if self._stage is Stage.LEFT and not len(self._exchanges):
                 self._exchanges.timers.clear(LEAVING)
 
     def wants_read(self, exchange: object) -> bool:
-        """Whether to read on in the response of an exchange now. False means "not now": ask again after each turn.
+        """Return whether to read the response of an exchange now. False means "not now": ask again after each turn.
 
-        A server whose streams bring more to answer than it takes is not heard until it has taken some of it. While
-        unfinished messages take half of ``Limits.peer_bytes``, only the longest of them is read to its end.
+        Streams are not read while too many answers wait for the server to take them. While unfinished messages take
+        half of ``Limits.peer_bytes``, only the longest of them is read to its end.
         """
         call = self._exchanges.get(exchange)
         if call is None or call.purpose in (Purpose.TELL, Purpose.END) or self.connection.phase is Phase.CLOSED:
             return True
-        # What is sent does not wait for what streams bring, so streams need not be read while answers are awaited.
+        # Output does not depend on streams, so they need not be read while answers wait to be sent.
         is_full = self._tells.size > self._limits.high_water or not self.connection.wants_read
         if call.parser is not None and is_full:
             return False
@@ -180,13 +205,13 @@ class HttpClient:
 
     @property
     def closed(self) -> bool:
-        """Whether everything is over: the connection has ended, and the server was told."""
-        return self.connection.closed and self._has_left and self._exchanges.is_idle
+        """Whether everything is over: the connection has ended, and the server has been told."""
+        return self.connection.closed and self._stage is Stage.LEFT and self._exchanges.is_idle
 
     def save(self) -> str | None:
-        """Return the session, to go on elsewhere, as the server names it: a secret (SESS-09). ``None`` without one.
+        """Return the id of the session, to resume it elsewhere; ``None`` without one. It is a credential (SESS-09).
 
-        ``LocalProtocolError`` while messages are on their way to the server, and by the transport of 2024-11-05.
+        Raises LocalProtocolError while messages are on their way to the server, and on the transport of 2024-11-05.
         """
         if self._is_legacy:
             raise LocalProtocolError("by the transport of 2024-11-05 a session ends with its stream")
@@ -200,9 +225,9 @@ class HttpClient:
         if self._tells and not self._is_telling:
             self._post(self._tells.popleft())
         settled = not self._tells and not self._is_telling
-        if not self._is_open and settled and self.connection.phase is Phase.OPERATING:
+        if self._stage in _UNOPENED and settled and self.connection.phase is Phase.OPERATING:
             # ``notifications/initialized`` has arrived.
-            self._is_open = True
+            self._stage = Stage.OPEN
             self._opened_at = self._exchanges.now
             if self._options.listen and not self._is_legacy:
                 self._hearing = self._listen()
@@ -216,18 +241,19 @@ class HttpClient:
 
     @property
     def _may_ask(self) -> bool:
-        if not self._is_open:
-            return not self._has_asked
+        if self._stage in _UNOPENED:
+            return self._stage is Stage.NEW
         return self._hearing not in self._exchanges and len(self._exchanges) < self._options.max_requests
 
     def _post(self, message: Outgoing) -> None:
         if not message.asked:
             self._telling = self._exchanges.new(Purpose.TELL, text=message.text)
             self._request(self._telling)
-        elif any(map(self.connection.is_pending, message.asked)):  # others were given up before they could go
+        elif any(map(self.connection.is_pending, message.asked)):  # others were cancelled before they could go
             call = self._exchanges.new(Purpose.ASK, text=message.text, asked=message.asked)
-            call.is_handshake = not self._is_open
-            self._has_asked = True
+            call.is_handshake = self._stage in _UNOPENED
+            if self._stage is Stage.NEW:
+                self._stage = Stage.OPENING
             self._asked.update(dict.fromkeys(message.asked, call))
             self._request(call)
 
@@ -238,7 +264,7 @@ class HttpClient:
         return call
 
     def _request(self, call: ClientExchange) -> None:
-        """Make a request: for the first time, or again somewhere else."""
+        """Send the request of an exchange: for the first time, or again for a redirect."""
         revision = None if call.is_handshake else self.connection.revision
         self._exchanges.make(call, self._session_id, None if revision is None else revision.name)
         if call is self._telling:
@@ -256,20 +282,20 @@ class HttpClient:
         if opens and head.status == 200 and not self._take_session_id(call, head):
             return
         if call is self._telling and 200 <= head.status < 300:
-            # That was all to know. Whatever follows must not hold up the next one.
+            # The message has arrived. What follows of the response must not hold up the next one.
             self._telling = None
             self._exchanges.timers.set(call.number, self._exchanges.now + STRAGGLE)
         elif head.status == 200 and encoding.strip().lower() != "identity":
-            self._refuse(call, head, f"a response in the encoding {encoding!r:.60}, which was not asked for")
+            self._refuse(call, head, f"a response in the encoding {encoding!r:.60}, which was not requested")
         elif head.status == 200 and media_type(head) == "text/event-stream" and call.purpose is not Purpose.TELL:
             call.parser = SseParser(self._limits.message_bytes)
             call.was_open = True
 
     def _take_session_id(self, call: ClientExchange, head: ResponseHead) -> bool:
-        """Note the session that the server opens (SESS-01, SESS-02)."""
+        """Store the id of the session that the server opened (SESS-01, SESS-02); refuse an invalid one."""
         id = header(head, b"mcp-session-id")
         if id is not None and not (id and all("!" <= character <= "~" for character in id)):
-            self._refuse(call, head, f"the session id {id!r:.60}, which is no visible ASCII")
+            self._refuse(call, head, f"the session id {id!r:.60}, which is not visible ASCII")
             return False
         self._session_id = id
         return True
@@ -291,16 +317,16 @@ class HttpClient:
         if call.purpose is Purpose.LEGACY and event.type == "endpoint":
             self._take_endpoint(call, event.data or "")
         elif event.data and (event.type == "message" or self._any_event_type):
-            # One without data tells its id only: it is no message (RESUME-07).
+            # An event without data only sets the id (RESUME-07).
             self.connection.receive_message(event.data, self._exchanges.now)
 
     def _refuse(self, call: ClientExchange, head: ResponseHead, reason: str) -> None:
-        """Give up on a response in the middle of it."""
+        """Break off a response that cannot be used."""
         self._exchanges.cut(call)
         self._fail(call, call.unexpected(head, reason))
 
     def _settle(self, event: ResponseReceived | RequestFailed | Negotiated) -> None:
-        """Note that one of our requests has its outcome."""
+        """Account for the outcome of one of our requests."""
         call = None if event.id is None else self._asked.pop(event.id, None)
         if call is None:
             return
@@ -316,7 +342,7 @@ class HttpClient:
 
     def _complete(self, call: ClientExchange, head: ResponseHead) -> None:
         if call.purpose is Purpose.END:
-            return  # 405 is as good as any other: there is nobody left to care (SESS-08)
+            return  # any status will do, 405 too: the session is over for us (SESS-08)
         if head.status in REDIRECTS:
             self._follow(call, head)
         elif head.status == 404 and self._is_session_gone(call):
@@ -334,12 +360,12 @@ class HttpClient:
             self._fail(call, call.unexpected(head))
 
     def _is_session_gone(self, call: ClientExchange) -> bool:
-        """Whether 404 says so (SESS-06). Some servers say it to whoever wants to listen, and mean 405 (HTTP-27)."""
+        """Return whether a 404 means that (SESS-06). Some servers answer GET with it and mean 405 (HTTP-27)."""
         named = call.session_id is not None and call.session_id == self._session_id
         return named and (call.purpose is not Purpose.LISTEN or call.was_open)
 
     def _reject(self, call: ClientExchange, head: ResponseHead) -> None:
-        """Act on a status that says that the server did not do it."""
+        """Act on an error status."""
         is_temporary = head.status >= 500 or head.status == 429
         if call.holds_answer(head):
             self.connection.receive_message(call.text_received, self._exchanges.now)
@@ -347,13 +373,13 @@ class HttpClient:
         elif call.is_handshake and head.status in FALLBACK and self._options.fall_back and not self._is_legacy:
             self._fall_back(call, call.refusal(head))
         elif call.purpose is Purpose.RESUME or (call.purpose is Purpose.LISTEN and call.was_open):
-            self._take_up(call, call.unexpected(head), is_worth_it=is_temporary)
+            self._resume(call, call.unexpected(head), is_worth_it=is_temporary)
         elif call.purpose is not Purpose.LISTEN:
-            # Not to let anybody listen is a server's right (HTTP-27).
+            # A server need not offer listening (HTTP-27).
             self._fail(call, call.refusal(head))
 
     def _follow(self, call: ClientExchange, head: ResponseHead) -> None:
-        """Go where the server points, within its origin (HTTP-38)."""
+        """Follow a redirect, within the origin (HTTP-38)."""
         location = call.leads_to(head, self._location) if call.redirects < self._options.redirects else None
         if location is None:
             said = f"a redirect that is not followed, to {header(head, b'location') or ''!r:.200}"
@@ -366,7 +392,7 @@ class HttpClient:
         self._request(call)
 
     def _fail(self, call: ClientExchange, error: McpError) -> None:
-        """End what a request was for."""
+        """Fail the requests of an exchange, or report the failure by an event."""
         if call.purpose is Purpose.RESUME and isinstance(error, UnexpectedResponse):
             error = call.lost(error)
         if call.purpose is Purpose.TELL:
@@ -384,7 +410,7 @@ class HttpClient:
     # Sessions
 
     def _lose_session(self) -> None:
-        """Act on a session that the server does not know any more (SESS-06)."""
+        """Act on a session that the server no longer knows (SESS-06)."""
         self._exchanges.cut_all()
         self._owing.clear()
         self._asked.clear()
@@ -395,7 +421,7 @@ class HttpClient:
             self._fruitless = 0
         self._forget_session()
         if not options.reinitialize or self._fruitless >= options.reconnect_tries:
-            error = ConnectionLost("the server does not know the session any more")
+            error = ConnectionLost("the server no longer knows the session")
             self.connection.connection_lost(error, self._exchanges.now)
             self._events.append(SessionLost(None))
             return
@@ -406,38 +432,38 @@ class HttpClient:
 
     def _forget_session(self) -> None:
         self._session_id = None
-        self._has_asked = self._is_open = self._is_deaf = False
+        self._stage, self._is_deaf = Stage.NEW, False
         self._opened_at = self._exchanges.now
 
     # Streams that break
 
     def _break(self, call: ClientExchange, cause: BaseException | None) -> None:
-        """Act on an exchange that broke."""
+        """Act on an exchange that broke: resume its stream, or fail its requests."""
         if call.purpose in (Purpose.RESUME, Purpose.LISTEN) or (
             call.purpose is Purpose.ASK and call.last_id is not None
         ):
-            self._take_up(call, cause)
+            self._resume(call, cause)
         elif call.purpose is not Purpose.END and (call.purpose is not Purpose.TELL or call is self._telling):
             self._fail(call, call.lost(cause))
 
     def _see_what_is_owed(self) -> None:
-        """Look, now that its messages were acted on, whether a response brought everything that it should have."""
+        """Check, now that their messages were handled, whether complete responses brought all answers."""
         owing, self._owing = self._owing, []
         for call in owing:
             if call.purpose is Purpose.LEGACY:
                 self._fail(call, call.lost(None))
             elif call.purpose is Purpose.LISTEN or any(map(self.connection.is_pending, call.asked)):
                 if call.purpose is not Purpose.ASK or call.last_id is not None:
-                    self._take_up(call, None)
+                    self._resume(call, None)
                 else:
                     self._fail(call, call.without_answer())
 
-    def _take_up(self, call: ClientExchange, cause: BaseException | None, *, is_worth_it: bool = True) -> None:
-        """Come back for the rest of a stream, in a while (RESUME-03, RESUME-06, HTTP-21)."""
+    def _resume(self, call: ClientExchange, cause: BaseException | None, *, is_worth_it: bool = True) -> None:
+        """Resume a stream after a delay (RESUME-03, RESUME-06, HTTP-21)."""
         if self.connection.phase in (Phase.CLOSING, Phase.CLOSED):
             return
         if self._exchanges.now - call.began >= self._options.reconnect_at_most:
-            call.tries = 0  # some are cut off for being quiet
+            call.tries = 0  # some proxies cut streams that are quiet for long
         if not is_worth_it or call.tries >= self._options.reconnect_tries:
             self._fail(call, call.lost(cause))
             return
@@ -455,12 +481,12 @@ class HttpClient:
         self._exchanges.cut(call)
         if call is self._telling:
             limit = self._options.tell_timeout
-            self._fail(call, ConnectionLost(f"the server took no note of it within {limit:g} s"))
+            self._fail(call, ConnectionLost(f"the server did not acknowledge it within {limit:g} s"))
 
     # The transport of 2024-11-05
 
     def _fall_back(self, call: ClientExchange, error: McpError) -> None:
-        """Try the older transport, which begins by listening (FALL-07). ``error`` stands if that leads nowhere."""
+        """Try the older transport, which begins by listening (FALL-07). If that fails, ``error`` stands."""
         self._is_legacy, self._session_id = True, None
         listening = self._exchanges.new(Purpose.LEGACY)
         self._before_endpoint = call, error
@@ -468,9 +494,9 @@ class HttpClient:
         self._exchanges.target = ""
 
     def _take_endpoint(self, call: ClientExchange, reference: str) -> None:
-        """Learn where messages go (FALL-01, FALL-02)."""
+        """Take the address for messages (FALL-01, FALL-02)."""
         if self._before_endpoint is None or call.head is None:
-            return  # a second one
+            return  # only the first endpoint event counts
         location = self._location.at(call.target).join(reference)
         if location is None:
             self._refuse(call, call.head, f"an endpoint of another origin: {reference!r:.200}")
@@ -481,10 +507,10 @@ class HttpClient:
         self._request(first)
 
     def _lose_legacy(self, call: ClientExchange, error: McpError) -> None:
-        """Act on the end of the stream that carries everything."""
+        """Act on the end of the stream that carries all output of the server."""
         if self._before_endpoint is not None:
             first, refusal = self._before_endpoint
-            # Where there is no stream, the first answer says more; where there is one, what is wrong with it does.
+            # Without a stream, the answer to the first request says more; with one, its own fault does.
             error = error if call.was_open else refusal
             for id in first.asked:
                 self.connection.fail_request(id, error, self._exchanges.now)
@@ -493,17 +519,17 @@ class HttpClient:
     # The end
 
     def _leave(self) -> None:
-        """Break off what is under way, let the last messages out, and end the session (SESS-08, HTTP-36)."""
-        if not self._is_leaving:
-            self._is_leaving = True
+        """Break off the exchanges, send the last messages, and end the session (SESS-08, HTTP-36)."""
+        if self._stage is not Stage.LEAVING and self._stage is not Stage.LEFT:
+            self._stage = Stage.LEAVING
             self._asks.clear()
             self._exchanges.cut_all(but=self._telling)
             if not self._exchanges.target:
                 self._tells.clear()
             self._exchanges.timers.set(LEAVING, self._exchanges.now + FAREWELL)
-        if self._has_left or self._tells or self._is_telling:
+        if self._stage is Stage.LEFT or self._tells or self._is_telling:
             return
-        self._has_left = True
+        self._stage = Stage.LEFT
         self._exchanges.cut_all()
         if self._exchanges.timers.get(LEAVING) is None:
             return
@@ -514,7 +540,7 @@ class HttpClient:
 
 
 class _Queue:
-    """Messages that wait for their turn to be sent, with their size in memory."""
+    """Messages that wait to be sent, and their size in memory."""
 
     __slots__ = ("_messages", "size")
 
@@ -524,7 +550,7 @@ class _Queue:
 
     def append(self, message: Outgoing) -> None:
         if self.size > BACKLOG:
-            # orjson gives short texts in buffers of a KiB: see ``Outbox``, where they do not wait for long enough.
+            # orjson gives short texts in buffers of a KiB: see ``Outbox``, which they leave too soon to be copied.
             message.text = bytes(memoryview(message.text))
         self._messages.append(message)
         self.size += len(message.text) + MESSAGE_COST

@@ -1,4 +1,4 @@
-"""What a client over HTTP reports beside the events of its connection."""
+"""Events of the HTTP client that its connection does not report."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ __all__ = ["ListeningEnded", "MessageRefused", "SessionLost", "TransportEvent"]
 
 @attrs.frozen
 class SessionLost:
-    """The server does not know the session any more (SESS-06). Whatever waited for an answer has failed."""
+    """The server no longer knows the session (SESS-06). The requests that waited for answers have failed."""
 
     again_in: float | None
-    """Seconds to wait before opening a session anew, by ``send_initialize`` on the same connection. ``None``: the
-    connection has ended, because that was not asked for, or led to nothing several times in a row."""
+    """Seconds to wait before opening a new session by ``send_initialize`` on the same connection. ``None`` if the
+    connection has ended, because ``reinitialize`` is off or new sessions were lost several times in a row."""
 
 
 @attrs.frozen
 class MessageRefused:
-    """The server did not take a notification, or an answer to one of its requests. Nobody else hears of it (P11)."""
+    """The server refused a notification, or an answer to one of its requests. No other event reports it (P11)."""
 
     error: McpError
-    """Why not."""
+    """The reason."""
 
 
 @attrs.frozen
 class ListeningEnded:
-    """What belongs to no request is not heard any more, until the next request is answered."""
+    """The listening stream ended. Messages that belong to no request are missed until the next request is answered."""
 
     error: McpError
-    """Why not."""
+    """The reason."""
 
 
 TransportEvent: TypeAlias = SessionLost | MessageRefused | ListeningEnded

@@ -1,13 +1,14 @@
-"""One request of a client's on its way, and what has come of it."""
+"""The exchanges of a client: one request each, with what has come of its response."""
 
 from __future__ import annotations
 
 import enum
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
+from mcpio.engine.timers import Timers
 from mcpio.errors import (
     AuthorizationRequired,
     ConnectionLost,
@@ -20,37 +21,47 @@ from mcpio.events import OutgoingId
 from mcpio.framing import jsonrpc
 from mcpio.framing.sse import SseParser
 from mcpio.http.location import Location
-from mcpio.http.model import Headers, ResponseHead
+from mcpio.http.model import Body, End, Headers, RequestHead, RequestItem, Reset, ResponseHead
 
 if TYPE_CHECKING:
     from mcpio.profiles import Profile
 
-__all__ = ["REDIRECTS", "ClientExchange", "Purpose", "header", "headers_named", "media_type", "takes_any_event_type"]
+__all__ = [
+    "LEAVING",
+    "REDIRECTS",
+    "ClientExchange",
+    "ClientExchanges",
+    "Purpose",
+    "header",
+    "headers_named",
+    "media_type",
+    "takes_any_event_type",
+]
 
 
 REDIRECTS: Final = (301, 302, 303, 307, 308)
-"""The statuses that name another place to ask."""
+"""The statuses that redirect to another location."""
 
 
 class Purpose(enum.Enum):
-    """What a request is for."""
+    """The purpose of an exchange; the values stand in error messages."""
 
     ASK = "a request"
-    """A POST whose answer is to come."""
+    """A POST of a request, which is to be answered."""
     TELL = "a notification or a response"
-    """A POST that is only taken note of."""
+    """A POST that is only acknowledged."""
     RESUME = "the rest of an answer"
-    """A GET for what a broken stream still owes."""
+    """A GET for the rest of a broken stream."""
     LISTEN = "what belongs to no request"
-    """A GET for the server's own messages."""
+    """A GET for messages that belong to no request."""
     LEGACY = "everything"
-    """A GET for all that a server of 2024-11-05 has to say."""
+    """A GET for all output of a server of 2024-11-05."""
     END = "the end of the session"
-    """A DELETE."""
+    """A DELETE of the session."""
 
     @property
     def method(self) -> str:
-        """The method of its request."""
+        """The HTTP method."""
         if self in (Purpose.ASK, Purpose.TELL):
             return "POST"
         return "DELETE" if self is Purpose.END else "GET"
@@ -80,23 +91,23 @@ class ClientExchange:
     )
 
     asked: tuple[OutgoingId, ...]
-    """The requests of the engine's whose answers it is to bring."""
+    """The engine's requests that it is to answer."""
     owed: int
     """How many of them have no outcome yet."""
     resumes: str | None
-    """The id of the last event that was seen of the stream that it takes up."""
+    """The last event that was seen of the stream that it resumes."""
     is_handshake: bool
-    """Whether it is ``initialize``: nothing else may go out before that is done."""
+    """Whether it carries ``initialize``, before which nothing else may go out."""
     session_id: str | None
     """The session that it names."""
     began: float
-    """When it went out."""
+    """When it was sent."""
     tries: int
-    """How often in a row the stream was taken up without anything coming of it."""
+    """How often in a row the stream was resumed without any event."""
     retry: float | None
-    """Seconds to wait before it is taken up, as the server said."""
+    """Seconds to wait before resuming it, as the server said."""
     was_open: bool
-    """Whether the stream was open before."""
+    """Whether its stream was open at some time."""
 
     def __init__(
         self,
@@ -122,7 +133,7 @@ class ClientExchange:
         self.begin(None, 0.0)
 
     def begin(self, session_id: str | None, now: float) -> None:
-        """Forget what came of an earlier attempt: it goes out now, in that session."""
+        """Begin an attempt in a session, and forget the response to an earlier one."""
         self.session_id = session_id
         self.began = now
         self.head: ResponseHead | None = None
@@ -130,7 +141,7 @@ class ClientExchange:
         self.body: bytearray = bytearray()
 
     def headers(self) -> Headers:
-        """Return its header fields (HTTP-07, HTTP-26, HTTP-39)."""
+        """Return the header fields of its request (HTTP-07, HTTP-26, HTTP-39)."""
         fields: list[tuple[bytes, bytes]] = []
         if self.purpose.method == "POST":
             fields.append((b"content-type", b"application/json"))
@@ -147,20 +158,20 @@ class ClientExchange:
 
     @property
     def last_id(self) -> str | None:
-        """The id of the last event that was seen of the stream, here or before; ``None`` for what is no use as one.
+        """The id of the last event of the stream, of this attempt or an earlier one; ``None`` if it cannot be resumed.
 
-        An empty one takes back the others, and what no header field can hold cannot be asked for.
+        An empty id resets the earlier ones, and an id that no header field can hold cannot be sent.
         """
         found = None if self.parser is None else self.parser.last_id
         if found is None:
             return self.resumes
         return found if _USABLE_ID.fullmatch(found) else None
 
-    # What came of it
+    # The response
 
     @property
     def collected_bytes(self) -> int:
-        """The memory that the body, or the unfinished event of the stream, takes."""
+        """Memory of the body, or of the unfinished event of the stream, in bytes."""
         return sys.getsizeof(self.body) + (0 if self.parser is None else self.parser.held_bytes)
 
     @property
@@ -169,12 +180,12 @@ class ClientExchange:
         return bytes(self.body)
 
     def holds_answer(self, head: ResponseHead) -> bool:
-        """Whether the body is the answer to one of its requests."""
+        """Return whether the body answers one of its requests."""
         message = self._message(head)
         return isinstance(message, jsonrpc.Error | jsonrpc.Result) and message.id in self.asked
 
     def refusal(self, head: ResponseHead) -> McpError:
-        """Return what a status that says no amounts to: the server's own error, if it gave one."""
+        """Return the error for an error status: the server's JSON-RPC error, if the body is one."""
         message = self._message(head)
         if isinstance(message, jsonrpc.Error):
             error = RequestError(message.code, message.message, message.data)
@@ -183,21 +194,21 @@ class ClientExchange:
         return self.unexpected(head)
 
     def unauthorized(self, head: ResponseHead) -> AuthorizationRequired:
-        """Return what 401 and 403 amount to."""
+        """Return the error for the statuses 401 and 403."""
         challenges = headers_named(head, b"www-authenticate")
         said = "; ".join(challenges) or self._quote() or "it does not say what it wants"
         text = f"the server refuses {self.purpose.value} with status {head.status}: {said}"
         return AuthorizationRequired(text, status=head.status, challenges=challenges)
 
     def unexpected(self, head: ResponseHead, reason: str | None = None) -> UnexpectedResponse:
-        """Return the error that such a response is."""
+        """Return the error for a response that makes no sense here."""
         what = reason or f"{media_type(head) or 'nothing'} in answer to {self.purpose.value}"
         return UnexpectedResponse(head.status, what, self._quote())
 
     def lost(self, cause: BaseException | None) -> McpError:
-        """Return the error that it broke off, or never began."""
+        """Return the error for an exchange that broke off, or for which there was no connection."""
         if isinstance(cause, McpError) and self.purpose in (Purpose.ASK, Purpose.TELL):
-            # The driver knows better: nothing was sent, for instance.
+            # The driver knows more, such as that nothing was sent.
             return cause
         detail = "" if cause is None else f": {cause}"
         error = ConnectionLost(f"the exchange for {self.purpose.value} broke off{detail}")
@@ -205,7 +216,7 @@ class ClientExchange:
         return error
 
     def without_answer(self) -> McpError:
-        """Return the error that the response is over, and did not bring what it should have."""
+        """Return the error for a response that ended without the answer."""
         message = None if self.head is None else self._message(self.head)
         if isinstance(message, jsonrpc.Malformed):
             error: McpError = InvalidMessage("", f"the answer is malformed: {message.reason}")
@@ -215,7 +226,7 @@ class ClientExchange:
         return error
 
     def leads_to(self, head: ResponseHead, origin: Location) -> Location | None:
-        """Return where a redirect leads, ``None`` for another origin, and where the message would be lost (HTTP-38)."""
+        """Resolve a redirect; ``None`` if it leaves the origin or would drop the body (HTTP-38)."""
         keeps_method = head.status in (307, 308) or self.purpose.method == "GET"
         return origin.at(self.target).join(header(head, b"location") or "") if keeps_method else None
 
@@ -226,24 +237,136 @@ class ClientExchange:
         return self.text_received[:_QUOTE].decode(errors="replace")
 
 
+LEAVING: Final = 0
+"""The timer of leaving. Those of exchanges have their numbers, which are positive."""
+
+
+class ClientExchanges:
+    """The open exchanges of a client, and those that begin later; each has a number, and may have a timer."""
+
+    now: float
+    """The latest time that it was told."""
+    timers: Timers[int]
+    """By the number of an exchange, and ``LEAVING``."""
+    target: str
+    """The target of new exchanges; while it is empty, none may begin."""
+
+    def __init__(self, target: str, headers: Mapping[str, str]) -> None:
+        """``headers`` are sent with every request."""
+        self.now = float("-inf")
+        self.timers = Timers()
+        self.target = target
+        self._open: dict[int, ClientExchange] = {}
+        self._later: dict[int, ClientExchange] = {}
+        self._items: list[RequestItem] = []
+        self._next = 1
+        self._headers = tuple((name.lower().encode(), value.encode()) for name, value in headers.items())
+
+    def __len__(self) -> int:
+        """Return how many are open."""
+        return len(self._open)
+
+    def __contains__(self, exchange: ClientExchange | None) -> bool:
+        """Return whether an exchange is open."""
+        return exchange is not None and exchange.number in self._open
+
+    def get(self, number: object) -> ClientExchange | None:
+        """Return the exchange with that number, if it is open."""
+        return self._open.get(number) if isinstance(number, int) else None
+
+    def new(
+        self, purpose: Purpose, *, text: bytes = b"", asked: tuple[OutgoingId, ...] = (), resumes: str | None = None
+    ) -> ClientExchange:
+        """Return an exchange whose request was not sent."""
+        exchange = ClientExchange(self._next, purpose, self.target, text=text, asked=asked, resumes=resumes)
+        self._next += 1
+        return exchange
+
+    def make(self, exchange: ClientExchange, session_id: str | None, revision: str | None) -> None:
+        """Queue the request of an exchange: for the first time, or again for a redirect."""
+        self._open[exchange.number] = exchange
+        exchange.begin(session_id, self.now)
+        headers = [*self._headers, *exchange.headers()]
+        if revision is not None:
+            headers.append((b"mcp-protocol-version", revision.encode()))
+        self._items.append(RequestHead(exchange.number, exchange.purpose.method, exchange.target, headers))
+        if exchange.text:
+            self._items.append(Body(exchange.number, exchange.text))
+        self._items.append(End(exchange.number))
+
+    def make_later(self, exchange: ClientExchange, delay: float) -> None:
+        """Keep an exchange until its timer expires; then ``pop_due`` returns it."""
+        self._later[exchange.number] = exchange
+        self.timers.set(exchange.number, self.now + delay)
+
+    def pop_due(self, number: int) -> ClientExchange | None:
+        """Remove and return an exchange that was kept, or ``None``."""
+        return self._later.pop(number, None)
+
+    def cut(self, exchange: ClientExchange) -> None:
+        """Break off an exchange, or do not begin it."""
+        if exchange.number in self._open:
+            self._items.append(Reset(exchange.number))
+        self.forget(exchange)
+
+    def cut_all(self, *, but: ClientExchange | None = None) -> None:
+        """Break off all exchanges but one."""
+        for exchange in [*self._open.values(), *self._later.values()]:
+            if exchange is not but:
+                self.cut(exchange)
+
+    def forget(self, exchange: ClientExchange) -> None:
+        """Forget an exchange that is over."""
+        self._open.pop(exchange.number, None)
+        self._later.pop(exchange.number, None)
+        self.timers.clear(exchange.number)
+
+    def end_soon(self, exchange: ClientExchange, delay: float) -> None:
+        """Break off an exchange in ``delay`` seconds if it has not ended; one that has not begun is dropped."""
+        if exchange.number in self._open:
+            self.timers.set(exchange.number, self.now + delay)
+        elif exchange.number in self._later:
+            self.forget(exchange)
+
+    @property
+    def collected_bytes(self) -> int:
+        """Memory of all unfinished messages, in bytes."""
+        return sum(exchange.collected_bytes for exchange in self._open.values())
+
+    @property
+    def longest(self) -> ClientExchange:
+        """The exchange with the longest unfinished message, the first of several. Some exchange is open."""
+        return max(self._open.values(), key=lambda exchange: exchange.collected_bytes)
+
+    def pop_items(self) -> list[RequestItem]:
+        """Remove and return the items to send."""
+        items, self._items = self._items, []
+        return items
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no exchange is open, and no item waits."""
+        return not self._open and not self._items
+
+
 def headers_named(head: ResponseHead, name: bytes) -> list[str]:
-    """Return the values of all header fields of a name."""
+    """Return the values of all header fields with a name."""
     return [value.decode("latin-1") for each, value in head.headers if each == name]
 
 
 def header(head: ResponseHead, name: bytes) -> str | None:
-    """Return the value of a header field, ``None`` without it."""
+    """Return the value of the first header field with a name, or ``None``."""
     values = headers_named(head, name)
     return values[0] if values else None
 
 
 def media_type(head: ResponseHead) -> str:
-    """Return the media type of a response, in lower case and without parameters."""
+    """Return the media type of a response in lower case, without parameters."""
     return (header(head, b"content-type") or "").partition(";")[0].strip().lower()
 
 
 def takes_any_event_type(profiles: Collection[Profile]) -> bool:
-    """Whether a dialect is understood whose messages come as server-sent events of any type (D12)."""
+    """Return whether a profile accepts messages in server-sent events of any type (D12)."""
     if not profiles:
         return False
     from mcpio.profiles import DIALECTS
@@ -253,4 +376,4 @@ def takes_any_event_type(profiles: Collection[Profile]) -> bool:
 
 _QUOTE: Final = 200
 _USABLE_ID = re.compile(r"[^\x00-\x20\x7f]([^\x00-\x1f\x7f]{0,1022}[^\x00-\x20\x7f])?")
-"""What can stand in a header field as it is, and is short enough for one."""
+"""Event ids that can stand in a header field."""

@@ -1,4 +1,4 @@
-"""What whoever connects over HTTP may choose."""
+"""Options of a client over HTTP: headers, listening, reconnection and redirects."""
 
 from __future__ import annotations
 
@@ -42,60 +42,58 @@ _VALUE = re.compile(r"[!-~]([\t -~]*[!-~])?")
 
 def _usable(_: object, __: object, headers: Any) -> None:
     if not isinstance(headers, Mapping):
-        raise TypeError(f"headers= takes a mapping of names to values, not a {type(headers).__name__}")
+        raise TypeError(f"headers must be a mapping of names to values, not a {type(headers).__name__}")
     for name, value in headers.items():
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-            raise ValueError(f"{name!r:.60} is no name of a header")
+            raise ValueError(f"headers: {name!r:.60} is not a valid header name")
         if name.lower() in _OWN:
-            raise ValueError(f"the header {name} is the client's own to set")
-        # What it says stays out of the message: it may be a secret.
+            raise ValueError(f"headers: {name} is set by the client itself")
+        # The value stays out of the message: it may be a secret.
         if not isinstance(value, str) or _VALUE.fullmatch(value) is None:
-            raise ValueError(f"the value of the header {name} is no line of printable ASCII without space around it")
+            raise ValueError(f"headers: the value of {name} must be printable ASCII without surrounding space")
 
 
 def _count(_: object, field: attrs.Attribute[int], value: Any) -> None:
     least = 1 if field.name == "max_requests" else 0
     if not is_count(value, least):
-        raise ValueError(f"{field.name} is an integer of {least} or more, not {value!r:.60}")
+        raise ValueError(f"{field.name} must be an integer of {least} or more, not {value!r:.60}")
 
 
 def _time(_: object, field: attrs.Attribute[float], value: Any) -> None:
     if not is_amount(value):
-        raise ValueError(f"{field.name} is a number of seconds, 0 or more, not {value!r:.60}")
+        raise ValueError(f"{field.name} must be a number of seconds, 0 or more, not {value!r:.60}")
 
 
 @attrs.frozen(kw_only=True)
 class HttpClientOptions:
-    """Choices of a client. ``ValueError`` for what makes no sense."""
+    """Options of a client. Raises ValueError for values that make no sense."""
 
     headers: Mapping[str, str] = attrs.field(factory=dict, validator=_usable, repr=False)
     """Header fields of every request, such as ``Authorization``."""
     listen: bool = True
-    """Whether to listen for what belongs to no request, where the server offers that (HTTP-26)."""
+    """Whether to listen for messages that belong to no request, if the server offers that (HTTP-26)."""
     reinitialize: bool = True
-    """Whether to open a session anew when the server does not know it any more (SESS-06). What waits then fails with
-    ``ConnectionLost``. Otherwise the connection ends."""
+    """Whether to open a new session when the server no longer knows the old one (SESS-06). Waiting requests fail with
+    ``ConnectionLost`` then. Otherwise the connection ends."""
     fall_back: bool = True
-    """Whether to try the HTTP+SSE transport of 2024-11-05 where a server knows no other (FALL-07)."""
+    """Whether to try the HTTP+SSE transport of 2024-11-05 if the server knows no other (FALL-07)."""
     reconnect_after: float = attrs.field(default=1.0, validator=_time)
-    """Seconds before a broken stream is taken up again, where the server does not say; each time twice as many. What
-    the server says holds for the first time."""
+    """Seconds before a broken stream is resumed, doubled each time. The server may set the first."""
     reconnect_at_most: float = attrs.field(default=30.0, validator=_time)
-    """Seconds that this may grow to."""
+    """The most seconds before a broken stream is resumed."""
     reconnect_tries: int = attrs.field(default=5, validator=_count)
-    """How often in a row a stream is taken up, or a session opened anew, without anything coming of it, before that is
-    given up."""
+    """How often in a row a stream is resumed, or a new session opened, without success before giving up."""
     redirects: int = attrs.field(default=5, validator=_count)
     """How many redirects in a row are followed, within the server's origin (HTTP-38)."""
     max_requests: int = attrs.field(default=64, validator=_count)
-    """How many requests may be under way at once. Beyond: they wait. Answers and notifications do not wait for them."""
+    """How many requests may be open at once. Further ones wait; answers and notifications do not."""
     tell_timeout: float = attrs.field(default=30.0, validator=_time)
-    """Seconds for the server to take a notification or an answer. Beyond: it is given up, and reported."""
+    """Seconds for the server to acknowledge a notification or an answer, before that is given up and reported."""
 
     def delay(self, tries: int, said: float | None = None) -> float:
-        """Return how many seconds to wait before the next try, after so many that came to nothing.
+        """Return how many seconds to wait before the next try, after ``tries`` without success.
 
-        The server may have ``said`` how many they are at least (HTTP-21).
+        ``said`` is the least that the server asked for (HTTP-21).
         """
         if said is not None:
             return max(said, self.delay(tries - 1) if tries else _SOONEST)
@@ -103,4 +101,4 @@ class HttpClientOptions:
 
 
 _SOONEST = 0.1
-"""Some servers say 0, and end each stream at once: this often they are asked."""
+"""The least seconds: some servers say 0, and end each stream at once."""
