@@ -166,6 +166,12 @@ def test_the_linter_looks_at_every_part_below_the_drivers() -> None:
     assert looked_at >= {_top(module) for module in KNOWN if _top(module) in PURE}
 
 
+def test_the_linter_looks_for_circles_in_every_package() -> None:
+    (checked,) = (contract["ancestors"] for contract in CONTRACTS if contract["type"] == "acyclic_siblings")
+    assert set(checked) == {module for module in KNOWN if KNOWN[module].name == "__init__.py"}
+    assert not settings()["tool"]["importlinter"]["exclude_type_checking_imports"]
+
+
 @pytest.mark.parametrize(
     ("source", "found"),
     [

@@ -34,7 +34,7 @@ from mcpio.trio import (
     serve_unix,
     serve_websocket,
 )
-from mcpio.trio._stdio.fd_streams import PollReader, PollWriter, StdioStream
+from mcpio.trio._fd_streams import PollReader, PollWriter, StdioStream
 
 CHILD = """
 import trio

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mcpio.trio._http.config import HttpTimeouts as HttpTimeouts
     from mcpio.trio._http.server import HttpListening as HttpListening
     from mcpio.trio._http.server import serve_http as serve_http
+    from mcpio.trio._http.websocket_server import WebSocketListening as WebSocketListening
+    from mcpio.trio._http.websocket_server import serve_websocket as serve_websocket
     from mcpio.trio._memory import memory_client as memory_client
     from mcpio.trio._net.client import SocketOptions as SocketOptions
     from mcpio.trio._net.client import TcpOptions as TcpOptions
@@ -54,8 +56,6 @@ if TYPE_CHECKING:
     from mcpio.trio._websocket.client import WebSocketConnectOptions as WebSocketConnectOptions
     from mcpio.trio._websocket.client import connect_websocket as connect_websocket
     from mcpio.trio._websocket.client import open_websocket as open_websocket
-    from mcpio.trio._websocket.server import WebSocketListening as WebSocketListening
-    from mcpio.trio._websocket.server import serve_websocket as serve_websocket
 
     __all__: list[str]
 else:
@@ -76,7 +76,7 @@ else:
             "_stdio.stdio_stream": "stdio_stream",
             "_stdio.drivers": "StdioClient connect_stdio open_stdio serve_stdio",
             "_tasks": "run_tasks",
-            "_websocket.server": "WebSocketListening serve_websocket",
+            "_http.websocket_server": "WebSocketListening serve_websocket",
             "_websocket.client": "WebSocketConnectOptions connect_websocket open_websocket",
         },
     )

@@ -21,8 +21,7 @@ from mcpio.engine.table import Phase
 from mcpio.errors import ConnectFailed, ConnectionLost, McpError
 from mcpio.restarts import RestartPolicy, Restarts
 from mcpio.trio._drivers import start_client
-from mcpio.trio._net.listening import BROKEN
-from mcpio.trio._transport import TransportAdapter
+from mcpio.trio._transport import BROKEN, TransportAdapter
 
 __all__ = ["Connector", "start_lasting_client"]
 

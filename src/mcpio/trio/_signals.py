@@ -16,9 +16,13 @@ from typing import Final, TypeVar
 
 import trio
 
-from mcpio.trio._stdio.platform import TERMINATION_SIGNALS
-
 __all__ = ["DEFAULT_PATIENCE", "Terminated", "exit_status", "run_until_signalled", "terminate_on_signals"]
+
+if sys.platform == "win32":
+    _TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK)
+else:
+    _TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""The signals that end a server."""
 
 T = TypeVar("T")
 
@@ -57,7 +61,7 @@ def terminate_on_signals(*, patience: float | None = DEFAULT_PATIENCE) -> Iterat
     termination = _Termination(trio.CancelScope(), patience)
     previous = {}
     try:
-        for signum in TERMINATION_SIGNALS:
+        for signum in _TERMINATION_SIGNALS:
             previous[signum] = signal.signal(signum, termination.receive)
     except ValueError:
         pass  # Not the main thread.

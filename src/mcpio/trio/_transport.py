@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 
 from mcpio._drivers.actor import TransportAdapter
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
-from mcpio.trio._stdio.fd_streams import RECEIVE_SIZE
+from mcpio.trio._fd_streams import RECEIVE_SIZE
 
 __all__ = [
+    "BROKEN",
     "ChannelAdapter",
     "StreamAdapter",
     "Transport",
@@ -26,6 +27,9 @@ __all__ = [
 
 Transport: TypeAlias = "trio.abc.Stream | trio.abc.Channel[str] | trio.abc.Channel[bytes]"
 """Carries a conversation: a stream of bytes, or a channel of whole messages."""
+
+BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
+"""What a stream raises that is closed or broken."""
 
 
 class StreamAdapter:
@@ -163,7 +167,7 @@ def adapter_for(transport: Transport, *, binary: bool = False) -> TransportAdapt
 def quickened(stream: trio.abc.Stream) -> trio.abc.Stream:
     """Return a stream that saves turns of the loop in place of a plain socket; any other as it is."""
     if os.name == "posix" and isinstance(stream, trio.SocketStream):
-        from mcpio.trio._net.socket_stream import QuickSocketStream  # only where there are sockets
+        from mcpio.trio._socket_stream import QuickSocketStream  # only where there are sockets
 
         return QuickSocketStream(stream)
     return stream

@@ -17,9 +17,9 @@ import pytest
 import trio
 import trio.testing
 
+from mcpio.trio._fd_streams import FdReader, PollReader, PollWriter, StdioStream
 from mcpio.trio._stdio import descriptors as _descriptors
 from mcpio.trio._stdio.descriptors import open_input, open_output
-from mcpio.trio._stdio.fd_streams import FdReader, PollReader, PollWriter, StdioStream
 from mcpio.trio._stdio.thread_streams import ThreadReader, ThreadWriter
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="descriptors of POSIX")

@@ -16,11 +16,12 @@ from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed, ConnectionLost, LocalProtocolError, McpError, RemoteProtocolError
 from mcpio.http.location import Location
 from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead, ResponseItem
+from mcpio.trio._fd_streams import RECEIVE_SIZE
 from mcpio.trio._http.proxy import Proxy, open_tunnel
-from mcpio.trio._net.listening import BROKEN, TCP_KEEP_ALIVE, keep_tcp_alive
+from mcpio.trio._net.listening import TCP_KEEP_ALIVE, keep_tcp_alive
 from mcpio.trio._nurseries import reason_of
-from mcpio.trio._stdio.fd_streams import RECEIVE_SIZE
 from mcpio.trio._timekeeper import Signal
+from mcpio.trio._transport import BROKEN
 
 __all__ = ["HttpClientTimeouts", "HttpPool"]
 

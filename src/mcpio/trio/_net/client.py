@@ -15,9 +15,9 @@ from mcpio.app.client import Client
 from mcpio.engine.limits import seconds
 from mcpio.errors import ConnectFailed
 from mcpio.trio._drivers import ConnectOptions, TrioClientContext, start_client
-from mcpio.trio._net.listening import BROKEN, TCP_KEEP_ALIVE, keep_tcp_alive
+from mcpio.trio._net.listening import TCP_KEEP_ALIVE, keep_tcp_alive
 from mcpio.trio._nurseries import reason_of, ungrouped
-from mcpio.trio._transport import StreamAdapter, TransportAdapter, close_forcefully
+from mcpio.trio._transport import BROKEN, StreamAdapter, TransportAdapter, close_forcefully
 
 if TYPE_CHECKING:
     from mcpio.backoff import Backoff

@@ -22,9 +22,9 @@ from mcpio._checks import checked
 from mcpio._drivers import report
 from mcpio._drivers.connection_limit import capped_connections
 from mcpio._drivers.fault_log import FaultLog
+from mcpio.trio._transport import BROKEN
 
 __all__ = [
-    "BROKEN",
     "TCP_KEEP_ALIVE",
     "Acceptor",
     "SocketPeer",
@@ -51,8 +51,6 @@ _ALTERNATIVES: Final = ("DNS", "URI", "email")
 
 _INDIVIDUAL: Final = ("commonName", "emailAddress", "serialNumber", "userId", "x500UniqueIdentifier")
 """The parts of a subject that identify the owner of a certificate, and not only an organisation."""
-
-BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 LOCK_AGAIN: Final = 0.01
 """Seconds between two attempts to lock a directory in which another server is starting."""

@@ -27,7 +27,7 @@ __all__ = ["LAST_WRITES", "ActiveSet", "ConnectionHandler", "ServingContext", "s
 LAST_WRITES: Final = 0.4
 """Seconds, after the grace of the end, to write what is left."""
 
-_LATE: Final = ("mcpio.trio._net.socket_stream",) if os.name == "posix" else ()
+_LATE: Final = ("mcpio.trio._socket_stream",) if os.name == "posix" else ()
 """The modules that connections import late, besides those of every session."""
 
 T = TypeVar("T")

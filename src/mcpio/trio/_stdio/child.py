@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from mcpio.trio._stdio.fd_streams import FdReader, FdWriter
+    from mcpio.trio._fd_streams import FdReader, FdWriter
 
 __all__ = ["Child", "Stderr"]
 

@@ -28,7 +28,7 @@ import stat
 import sys
 from typing import TYPE_CHECKING
 
-from mcpio.trio._stdio.fd_streams import FdReader, FdWriter, PollReader, PollWriter
+from mcpio.trio._fd_streams import FdReader, FdWriter, PollReader, PollWriter
 from mcpio.trio._stdio.thread_streams import ThreadReader, ThreadWriter
 
 __all__ = ["open_input", "open_output"]

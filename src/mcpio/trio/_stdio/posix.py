@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from mcpio.trio._fd_streams import FdReader, FdWriter, PollReader, PollWriter
 from mcpio.trio._stdio.child import Child, Stderr
 from mcpio.trio._stdio.descriptors import open_input, open_output
-from mcpio.trio._stdio.fd_streams import FdReader, FdWriter, PollReader, PollWriter
 
-__all__ = ["INHERITED_VARIABLES", "TERMINATION_SIGNALS", "open_input", "open_output", "start_child"]
+__all__ = ["INHERITED_VARIABLES", "open_input", "open_output", "start_child"]
 
 assert not TYPE_CHECKING or sys.platform != "win32"
-
-TERMINATION_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-"""The signals that end a server."""
 
 INHERITED_VARIABLES: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 """The environment variables that a child gets unasked: nothing that is likely to be a secret."""

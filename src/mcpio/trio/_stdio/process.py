@@ -16,9 +16,9 @@ import trio
 from mcpio._printable import printable
 from mcpio.engine.shutdown import Shutdown, ShutdownAction
 from mcpio.errors import ConnectFailed
+from mcpio.trio._fd_streams import FdReader, StdioStream
 from mcpio.trio._interrupts import uninterruptible
 from mcpio.trio._stdio.child import Child, Stderr
-from mcpio.trio._stdio.fd_streams import FdReader, StdioStream
 from mcpio.trio._stdio.platform import INHERITED_VARIABLES, start_child
 from mcpio.trio._stdio.stderr import StderrReader
 

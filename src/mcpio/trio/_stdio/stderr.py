@@ -10,7 +10,7 @@ import trio
 from mcpio.trio._interrupts import interruptible
 
 if TYPE_CHECKING:
-    from mcpio.trio._stdio.fd_streams import FdReader
+    from mcpio.trio._fd_streams import FdReader
 
 __all__ = ["MAX_LINE", "TAIL_SIZE", "StderrReader"]
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from mcpio.trio._stdio.fd_streams import StdioStream
+from mcpio.trio._fd_streams import StdioStream
 from mcpio.trio._stdio.platform import open_input, open_output
 
 __all__ = ["ClaimedStdio", "claim_stdio", "stdio_stream"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from mcpio.trio._stdio.fd_streams import RECEIVE_SIZE, checked_size
+from mcpio.trio._fd_streams import RECEIVE_SIZE, checked_size
 
 __all__ = ["ThreadReader", "ThreadWriter"]
 

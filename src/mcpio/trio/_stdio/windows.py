@@ -23,13 +23,11 @@ from mcpio.trio._stdio.child import Child, Stderr
 from mcpio.trio._stdio.thread_streams import ThreadReader, ThreadWriter
 
 if TYPE_CHECKING:
-    from mcpio.trio._stdio.fd_streams import FdReader, FdWriter
+    from mcpio.trio._fd_streams import FdReader, FdWriter
 
-__all__ = ["INHERITED_VARIABLES", "TERMINATION_SIGNALS", "open_input", "open_output", "start_child"]
+__all__ = ["INHERITED_VARIABLES", "open_input", "open_output", "start_child"]
 
 assert not TYPE_CHECKING or sys.platform == "win32"
-
-TERMINATION_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK)
 
 INHERITED_VARIABLES: Final = (
     "APPDATA",

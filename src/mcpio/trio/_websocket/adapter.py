@@ -12,8 +12,7 @@ import trio
 from mcpio.engine.connection import Connection
 from mcpio.engine.table import Phase
 from mcpio.errors import WebSocketClosed
-from mcpio.trio._net.listening import BROKEN
-from mcpio.trio._transport import quickened
+from mcpio.trio._transport import BROKEN, quickened
 from mcpio.websocket.closing import CloseCode, code_for
 from mcpio.websocket.machine import MessageReceived, WebSocket, WebSocketEnded
 

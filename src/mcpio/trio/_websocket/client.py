@@ -20,9 +20,9 @@ from mcpio.errors import ConnectFailed
 from mcpio.http.client.options import HttpClientOptions
 from mcpio.http.location import Location
 from mcpio.trio._drivers import TrioClientContext
+from mcpio.trio._fd_streams import RECEIVE_SIZE
 from mcpio.trio._net.client import CONNECT_TIMEOUT, SocketConnector, SocketOptions, connect_by, connect_socket, secured
 from mcpio.trio._net.listening import TCP_KEEP_ALIVE
-from mcpio.trio._stdio.fd_streams import RECEIVE_SIZE
 from mcpio.trio._websocket.adapter import WebSocketAdapter
 from mcpio.websocket import client_opening
 from mcpio.websocket.client_opening import ClientOpening

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcpio.trio._stdio.fd_streams import PollReader, PollWriter, StdioStream
+from mcpio.trio._fd_streams import PollReader, PollWriter, StdioStream
 from mcpio.trio._stdio.thread_streams import ThreadReader, ThreadWriter
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="descriptors of POSIX")
