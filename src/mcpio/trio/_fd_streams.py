@@ -1,6 +1,6 @@
-"""Byte streams over descriptors, one direction each, and the two of them joined to a Trio stream.
+"""Readers and writers over file descriptors, and the Trio streams that join one of each.
 
-A *half* owns its descriptor. Which half fits which descriptor is decided in ``_descriptors``.
+A reader or writer owns its descriptor. ``descriptors`` decides which kind fits which descriptor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 RECEIVE_SIZE: Final = 65536
-"""Bytes asked for by one read: what a Linux pipe holds. More would cost an allocation by mmap at every read."""
+"""Bytes requested by one read: what a Linux pipe holds. With more, every read would allocate by mmap."""
 
 
 LONGEST_PAUSE: Final = 63
@@ -33,49 +33,48 @@ LONGEST_PAUSE: Final = 63
 
 
 class FdReader(Protocol):
-    """Where bytes come from."""
+    """A source of bytes."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Wait for bytes; ``b""`` is the end. As ``trio.abc.ReceiveStream.receive_some``."""
+        """Wait for bytes; ``b""`` is the end. See ``trio.abc.ReceiveStream.receive_some``."""
         ...
 
     def close(self) -> None:
-        """Close it, at once; a task that waits in ``receive_some`` gets ``trio.ClosedResourceError``."""
+        """Close immediately; a task that waits in ``receive_some`` gets ``trio.ClosedResourceError``."""
         ...
 
 
 class FdWriter(Protocol):
-    """Where bytes go."""
+    """A sink of bytes."""
 
     ends_for_peer: bool
-    """Whether the peer can see an end of this output: true for pipes and sockets, not for terminals and files."""
+    """Whether the peer can see the end of this output: true for pipes and sockets, not for terminals and files."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of it. As ``trio.abc.SendStream.send_all``."""
+        """Write all of ``data``. See ``trio.abc.SendStream.send_all``."""
         ...
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
-        """Write what finds room at once, and say how many bytes that was; 0 where nothing can be known."""
+        """Write what finds room without waiting, and return how many bytes that was; 0 if that cannot be known."""
         ...
 
     async def wait_send_all_might_not_block(self) -> None:
-        """As ``trio.abc.SendStream.wait_send_all_might_not_block``."""
+        """See ``trio.abc.SendStream.wait_send_all_might_not_block``."""
         ...
 
     def send_eof(self) -> None:
-        """Tell the peer that no more comes, where it can be told, and close."""
+        """Tell the peer that no more output comes, where that is possible, and close."""
         ...
 
     def close(self) -> None:
-        """Close it, at once; a task that waits in ``send_all`` gets ``trio.ClosedResourceError``."""
+        """Close immediately; a task that waits in ``send_all`` gets ``trio.ClosedResourceError``."""
         ...
 
 
 class FdStream(trio.abc.HalfCloseableStream):
-    """An input and an output joined: ``send_all`` writes to the one, ``receive_some`` reads from the other.
+    """Joins a reader and a writer to a stream. Subclasses define how it ends.
 
-    ``receive_some`` loses nothing when it is cancelled. A cancelled ``send_all`` may have written a part. Subclasses
-    say how it ends.
+    A cancelled ``receive_some`` loses nothing. A cancelled ``send_all`` may have written a part.
     """
 
     def __init__(self, source: FdReader, sink: FdWriter) -> None:
@@ -84,12 +83,12 @@ class FdStream(trio.abc.HalfCloseableStream):
         self._sending = False
 
     def receive_some(self, max_bytes: int | None = None) -> Coroutine[Any, Any, bytes]:
-        """Wait for at least one byte and give at most ``max_bytes``; ``b""`` at the end of the input."""
-        # Not a coroutine of its own, through which every turn of the loop would have to go.
+        """Wait for at least one byte, and return at most ``max_bytes``; ``b""`` at the end of the input."""
+        # Not an async function: each wake-up of the task would pass through one more frame.
         return self._source.receive_some(max_bytes)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of ``data``. One task at a time: a second gets ``trio.BusyResourceError``."""
+        """Write all of ``data``. A second task that tries meanwhile gets ``trio.BusyResourceError``."""
         self._begin_sending()
         try:
             await self._sink.send_all(data)
@@ -97,10 +96,10 @@ class FdStream(trio.abc.HalfCloseableStream):
             self._sending = False
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
-        """Write what finds room at once, without a checkpoint, and say how many bytes of ``data`` that was.
+        """Write what finds room, without a checkpoint, and return how many bytes of ``data`` that was.
 
-        For a caller that has something to say between two checkpoints: a short message to a peer that reads costs one
-        system call and no turn of the loop. 0 means "use ``send_all``". Raises as ``send_all`` does.
+        For output between two checkpoints: a short message to a peer that reads costs one system call and no turn of
+        the loop. 0 means "use ``send_all``". Raises what ``send_all`` raises.
         """
         self._check_sending()
         return self._sink.send_nowait(data)
@@ -118,16 +117,16 @@ class FdStream(trio.abc.HalfCloseableStream):
         self._sending = True
 
     def _check_sending(self) -> None:
-        """Raise for who must not send now."""
+        """Raise if another task is sending."""
         if self._sending:
             raise trio.BusyResourceError("another task is sending on this stream")
 
 
 class StdioStream(FdStream):
-    """An input and an output of a process, each with a descriptor of its own.
+    """Joins an input and an output that have a descriptor each.
 
-    ``close`` is ``aclose`` without the wait: synchronous, idempotent, legal from any task of the run. ``on_eof`` is
-    called once, when an output whose end the peer can see was ended by ``send_eof``.
+    ``close`` is a synchronous ``aclose``: idempotent, and legal from any task of the run. ``on_eof`` is called once,
+    after ``send_eof`` on an output whose end the peer can see.
     """
 
     def __init__(self, source: FdReader, sink: FdWriter, *, on_eof: Callable[[], None] | None = None) -> None:
@@ -149,7 +148,7 @@ class StdioStream(FdStream):
         await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
-        """Close both directions, at once."""
+        """Close both directions immediately."""
         self._closed = True
         self._source.close()
         self._sink.close()
@@ -161,11 +160,11 @@ class StdioStream(FdStream):
 
 
 class PollReader:
-    """Input from a descriptor that never blocks a read: in non-blocking mode, or of a kind that is always ready.
+    """Reads from a descriptor whose reads never block: one in non-blocking mode, or of a kind that is always ready.
 
-    ``read(fd, size)`` reads, and raises ``BlockingIOError`` when there is nothing yet; ``close(fd)`` closes. A
-    ``receive_some`` that finds data costs one system call. ``pollable`` is false for a file that is always ready and
-    that the system's poller refuses.
+    ``read(fd, size)`` reads, and raises BlockingIOError when there is nothing yet; ``close(fd)`` closes. A
+    ``receive_some`` that finds data costs one system call. ``pollable`` is false for a file that is always ready, which
+    the system's poller refuses.
     """
 
     __slots__ = ("_busy", "_close", "_drained", "_ends", "_fd", "_pause", "_pollable", "_read", "_skips")
@@ -197,12 +196,12 @@ class PollReader:
         self._busy = True
         try:
             data = None
-            # A closed descriptor cannot be waited for: the attempt says that it is closed.
+            # A closed descriptor cannot be waited for; the attempt to read raises the right error.
             if not self._drained or self._fd == -1:
                 await trio.lowlevel.checkpoint_if_cancelled()
                 data = self._try_read(size)
                 if data is not None:
-                    # Shielded, for a cancellation here would lose what was read.
+                    # Shielded, since a cancellation here would lose what was read.
                     await trio.lowlevel.cancel_shielded_checkpoint()
             elif self._skips:
                 self._skips -= 1
@@ -219,30 +218,30 @@ class PollReader:
                     return b""
                 await self._wait_readable()
                 data = self._try_read(size)
-            # A read that took all there was is most often followed by nothing: wait before the next one.
+            # After a read that was not filled, there is most often nothing more: wait before the next one.
             self._drained = self._pollable and len(data) < size and not self._ends
         finally:
             self._busy = False
         return data
 
     def close(self) -> None:
-        """Close it, at once."""
+        """Close immediately."""
         self._fd = _close(self._fd, self._close)
 
     def hand_over(self) -> PollReader:
-        """Close this one, made with the default ``read``, and give another over the same open file."""
+        """Close this reader, which must have the default ``read``, and return another of the same open file."""
         heir = PollReader(os.dup(self._fd), pollable=self._pollable)
         self.close()
         return heir
 
     def end_when_empty(self) -> None:
-        """Take it for ended where there is nothing to read: nobody writes any more who is worth waiting for."""
+        """End the input once it is empty: no writer is left that is worth waiting for."""
         self._ends, self._drained = True, False
         if self._fd != -1:
             trio.lowlevel.notify_closing(self._fd)
 
     async def _wait_readable(self) -> None:
-        """Wait until there is something to read, or that is not worth it any more."""
+        """Wait until there is something to read, or until ``end_when_empty``."""
         try:
             await trio.lowlevel.wait_readable(self._fd)
         except trio.ClosedResourceError:
@@ -259,10 +258,10 @@ class PollReader:
 
 
 class PollWriter:
-    """Output to a descriptor that never blocks a write; the counterpart of ``PollReader``.
+    """Writes to a descriptor whose writes never block; the counterpart of ``PollReader``.
 
-    ``pollable`` is false for a file that is always ready and that the system's poller refuses. ``shut_down(fd)`` tells
-    the peer the end where closing a copy of the descriptor does not.
+    ``pollable`` is false for a file that is always ready, which the system's poller refuses. ``shut_down(fd)`` ends the
+    output where closing this copy of the descriptor does not.
     """
 
     __slots__ = ("_close", "_fd", "_pollable", "_shut_down", "_write", "ends_for_peer")
@@ -285,13 +284,13 @@ class PollWriter:
         self.ends_for_peer = ends_for_peer
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of it: one attempt first, then whenever there is room."""
+        """Write all of ``data``: first without waiting, then whenever there is room."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._fd == -1:
             raise trio.ClosedResourceError("the stream is closed")
         sent = self.send_nowait(data)
         if sent == len(data):
-            # Shielded, for all of it is written: a caller that is cancelled here would think otherwise.
+            # Shielded, since all of it is written: a cancellation here would tell the caller otherwise.
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         with memoryview(data) as view:
@@ -300,7 +299,7 @@ class PollWriter:
                 sent += self.send_nowait(view[sent:])
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
-        """Write what finds room at once."""
+        """Write what finds room without waiting."""
         try:
             return self._write(self._fd, data)
         except BlockingIOError:
@@ -318,32 +317,32 @@ class PollWriter:
             await trio.lowlevel.checkpoint()
 
     def send_eof(self) -> None:
-        """Tell the peer the end and close."""
+        """End the output, and close."""
         if self._fd != -1 and self._shut_down is not None:
-            # Refused where the peer is gone already, and knows.
+            # Refused if the peer is gone already.
             with contextlib.suppress(OSError):
                 self._shut_down(self._fd)
         self.close()
 
     def close(self) -> None:
-        """Close it, at once."""
+        """Close immediately."""
         self._fd = _close(self._fd, self._close)
 
 
 def checked_size(max_bytes: int | None) -> int:
-    """Give how many bytes a ``receive_some(max_bytes)`` may take."""
+    """Return how many bytes ``receive_some(max_bytes)`` may read. Raises ValueError below 1."""
     if max_bytes is None:
         return RECEIVE_SIZE
     if max_bytes < 1:
-        raise ValueError("max_bytes is at least 1")
+        raise ValueError("max_bytes must be at least 1")
     return max_bytes
 
 
 def _close(fd: int, close: Callable[[int], None]) -> int:
-    """Close a descriptor that tasks may be waiting for, unless it is closed. Gives the mark of a closed one."""
+    """Close a descriptor that tasks may be waiting for, unless it is closed. Returns -1, the mark of a closed one."""
     if fd != -1:
-        # First, or the waiting tasks would sleep on, or wake for a stranger that gets the same number. Outside a run,
-        # where the call is refused, nobody waits.
+        # Before the close: the waiting tasks would sleep on, or wake up for another file that gets the same number.
+        # Outside a run, where the call raises, no task waits.
         with contextlib.suppress(RuntimeError):
             trio.lowlevel.notify_closing(fd)
         close(fd)

@@ -1,4 +1,4 @@
-"""A child process as a platform gives it: what ``_posix`` and ``_windows`` both provide."""
+"""The interface of a child process that ``posix`` and ``windows`` both implement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stderr(enum.Enum):
 
 
 class Child(Protocol):
-    """A child process as the platform gives it."""
+    """A child process of the platform."""
 
     pid: int
     stdin: FdWriter
@@ -28,25 +28,25 @@ class Child(Protocol):
     stderr: FdReader | None
 
     async def wait(self) -> int:
-        """Wait for its exit and give its status, negative for a signal."""
+        """Wait for its exit, and return its status, negative for a signal."""
         ...
 
     def terminate(self) -> None:
-        """Ask all of its group to end, while it has not been waited for or left others behind."""
+        """Ask its process group to end, unless it was waited for and left no process behind."""
         ...
 
     def kill(self) -> None:
-        """End all of its group, under the same condition."""
+        """Kill its process group, under the same condition."""
         ...
 
     def group_left(self) -> bool:
-        """Whether a process of its group lives, once it has been waited for."""
+        """Return whether a process of its group is alive, after it was waited for."""
         ...
 
     def take_stdout(self) -> FdReader | None:
-        """Close ``stdout`` for whoever reads it and give what reads the rest, or ``None`` where nothing can."""
+        """Close ``stdout`` for its reader, and return a reader of the rest; ``None`` where there cannot be one."""
         ...
 
     def end_stdout(self) -> None:
-        """Let ``stdout`` end with what is in it, once no process of the group lives: a stranger may hold it open."""
+        """Let ``stdout`` end once it is empty: no process of the group is alive, but another may hold it open."""
         ...

@@ -1,8 +1,8 @@
-"""Streams over descriptors that the process already has, such as 0 and 1, without harm to whoever shares them.
+"""Streams over inherited descriptors, such as 0 and 1, without harm to the processes that share them.
 
 Non-blocking mode belongs to the open file, not to the descriptor: set it on an inherited one and every process that
-shares the file (the parent, the shell, a sibling) suddenly meets ``EAGAIN``, for as long as the file lives. So no flag
-of an inherited file is ever changed, not even for a while, and an exit of any kind leaves nothing behind:
+shares the file (the parent, the shell, a sibling) suddenly gets ``EAGAIN``, for as long as the file is open. So no flag
+of an inherited file is ever changed, not even for a while, and no kind of exit leaves one changed:
 
 ============================ =====================================================================================
 descriptor                   what is done
@@ -37,7 +37,7 @@ assert not TYPE_CHECKING or sys.platform != "win32"
 
 
 def open_input(fd: int) -> FdReader:
-    """Give an input over ``fd``, which stays the caller's: closing the input does not close ``fd``."""
+    """Return a reader of ``fd``. Closing the reader does not close ``fd``, which stays the caller's."""
     kind = _kind(fd)
     read = _read_terminal if kind is _Kind.TERMINAL else os.read
     if kind is _Kind.FILE:
@@ -50,9 +50,9 @@ def open_input(fd: int) -> FdReader:
 
 
 def open_output(fd: int) -> FdWriter:
-    """Give an output over ``fd``, which stays the caller's.
+    """Return a writer to ``fd``, which stays the caller's.
 
-    ``send_eof`` of a pipe's output shows at the other end only when ``fd`` itself and its other copies are closed.
+    The other end of a pipe sees the effect of ``send_eof`` only when ``fd`` itself and its other copies are closed.
     """
     kind = _kind(fd)
     if kind is _Kind.FILE:
@@ -91,8 +91,8 @@ def _kind(fd: int) -> _Kind:
 
 
 def _reopen(fd: int, access: int, kind: _Kind) -> int | None:
-    """Open what ``fd`` refers to once more, as an open file of its own; ``None`` where that is refused."""
-    # /dev/fd is not a way: outside Linux, opening it duplicates the descriptor, and the flags with it.
+    """Open the file of ``fd`` again, as an open file of our own; ``None`` if that is refused."""
+    # Not /dev/fd: outside Linux, opening it duplicates the descriptor, with shared flags.
     if sys.platform == "linux":
         path = f"/proc/self/fd/{fd}"
     elif kind is _Kind.TERMINAL:
@@ -110,7 +110,7 @@ def _read_terminal(fd: int, size: int) -> bytes:
     try:
         return os.read(fd, size)
     except OSError as exc:
-        # A terminal that was hung up says EIO, and so does one whose foreground is another's for good.
+        # EIO comes from a terminal that was hung up, or of which this process can never be in the foreground again.
         if exc.errno == errno.EIO:
             return b""
         raise
@@ -142,11 +142,11 @@ def _socket_output(fd: int) -> PollWriter:
 
 
 def _socket(fd: int) -> socket.socket:
-    """Give a socket object over a copy of ``fd``, in Python's blocking mode and with the shared flag as it is."""
+    """Return a socket over a copy of ``fd``, in Python's blocking mode, with the shared flag unchanged."""
     blocking = os.get_blocking(fd)
     own = socket.socket(fileno=os.dup(fd))
     if own.gettimeout() is not None:
-        # socket.setdefaulttimeout is in force: the new object came with a timeout, and with the flag set.
+        # socket.setdefaulttimeout is in force: the new object came with a timeout, and set the flag.
         own.settimeout(None)
         os.set_blocking(fd, blocking)
     return own

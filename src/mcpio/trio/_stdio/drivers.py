@@ -1,4 +1,4 @@
-"""Clients and servers over standard input and output: a child process on one side, this process on the other."""
+"""``open_stdio``, ``connect_stdio`` and ``serve_stdio``: a child process on one side, this process on the other."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ __all__ = ["StdioClient", "StdioOptions", "connect_stdio", "open_stdio", "serve_
 
 
 END_TIMEOUT: Final = 10.0
-"""Seconds that requests have when the input of a server has ended, by default."""
+"""The default of ``end_timeout`` for a server, in seconds."""
 
 
 class StdioOptions(ProcessOptions, ConnectOptions, total=False):
     """The keyword arguments of ``open_stdio`` and ``connect_stdio``: of the process, and of all clients."""
 
     restart: Backoff | RestartPolicy | None
-    """When to start the program again after it died, and when to give up; ``None`` does not. See the guide."""
+    """The policy for starting the program again after it died; ``None`` does not. See the guide."""
     on_session_lost: Callable[[], None] | None
-    """With ``restart``, a plain function that is called for each child that is lost, when it has ended and before the
-    next one is started. Without one the log hears of it."""
+    """With ``restart``, a plain function that is called for each lost child, after its end and before the start of the
+    next one. Without it, lost children are logged."""
 
 
 class StdioClient(Client):
-    """A client of a server that is a child process. When the child dies, its errors say how."""
+    """A client of a server that is a child process. If the child dies, errors tell how."""
 
     def __init__(
         self, connection: ClientConnection, driver: Driver, *, children: _Children, **options: Unpack[ClientOptions]
     ) -> None:
-        """Made by ``open_stdio`` and ``connect_stdio``."""
+        """For ``open_stdio`` and ``connect_stdio``."""
         super().__init__(connection, driver, **options)
         self._children = children
         self.driving.explain_failures_by(self._explained)
@@ -95,7 +95,7 @@ class StdioClient(Client):
             self._end_known.set()
 
     async def end_process(self) -> None:
-        """Bring the child to its end, once the connection is closed."""
+        """End the child, after the connection was closed."""
         if self._left_by_server:
             self.driving.explain_end(await self.child.last_words())
         await self.child.aclose()
@@ -108,22 +108,22 @@ class StdioClient(Client):
         said = f"; its output is no message, and begins with {self._noise[1]!r}" if self._noise[0] is child else ""
         if isinstance(error.__cause__, ConnectionLost):
             return f"{said}: {await child.last_words()}"
-        # The child lives, or is ended by us: that says nothing about it, but what it wrote may.
+        # The child is alive, or was ended by us: its exit status tells nothing, but its output may.
         tail = printable(child.stderr_tail.strip())
         return f"{said}; the end of the server's standard error:\n{tail}" if tail else said
 
 
 def open_stdio(argv: Sequence[str], **options: Unpack[StdioOptions]) -> TrioClientContext[StdioClient]:
-    """Start a server as a child process, for the length of a block: ``async with open_stdio(["server"]) as client``.
+    """Async context manager that starts a server as a child process: ``async with open_stdio(["server"]) as client``.
 
     ``argv`` is the program and its arguments; there is no shell. See ``start_process`` for the options of the process
-    (``env``, ``cwd``, ``stderr``, graces) and ``ClientOptions`` for those of the client. When the block ends, the
-    child is brought to its end: its input is closed, then it is terminated, then killed.
+    (``env``, ``cwd``, ``stderr``, graces) and ``ClientOptions`` for those of the client. The end of the block ends the
+    child: its input is closed, then it is terminated, then killed.
 
     With ``restart`` the client outlives the child: one that dies is started again.
 
-    Raises ``ConnectFailed`` when the program does not start, or the handshake fails; how the child ended, and what it
-    last wrote to standard error where that is captured, is in the message.
+    Raises ConnectFailed if the program does not start, or the handshake fails. The message tells how the child ended,
+    and the end of its standard error if that is captured.
     """
     return TrioClientContext(lambda nursery: connect_stdio(argv, nursery=nursery, **options))
 
@@ -157,12 +157,12 @@ async def serve_stdio(
 ) -> None:
     """Serve the client that started this process, until it closes our standard input.
 
-    Meanwhile ``print`` and everything else written to standard output goes to standard error. One SIGINT or SIGTERM
-    ends the process within 100 ms, with exit status 130 or 143. Usable as ``trio.run(serve_stdio, server)`` or with
-    ``nursery.start``, which returns the session. See ``ServerSetupOptions`` for sessions that go on, and for taps.
+    During that, ``print`` and all other output to standard output goes to standard error. One SIGINT or SIGTERM ends
+    the process within 100 ms, with exit status 130 or 143. Use it as ``trio.run(serve_stdio, server)``, or with
+    ``nursery.start``, which returns the session. See ``ServerSetupOptions`` for resumed sessions and taps.
 
-    Requests that run when the input ends have ``end_timeout`` seconds, 10 by default, and their handlers are cancelled
-    then: the client may wait for the answers, or have been killed, which looks the same.
+    Requests that run when the input ends have ``end_timeout`` seconds, 10 by default; then their handlers are
+    cancelled. The client may wait for the answers, or have been killed, which looks the same.
     """
     check_in_trio("servers")
     with terminate_on_signals():
@@ -173,10 +173,10 @@ async def serve_stdio(
 
 
 class _Children:
-    """The child processes of one client, one after another."""
+    """Starts the child processes of one client, one after another."""
 
     child: ChildProcess
-    """The newest, once there was one."""
+    """The newest child, once there was one."""
 
     def __init__(self, argv: Sequence[str], options: Mapping[str, Any], nursery: trio.Nursery) -> None:
         self._argv = argv
@@ -185,48 +185,48 @@ class _Children:
         self._has_child = False
 
     async def start(self) -> ChildProcess:
-        """Start another. Raises ``ConnectFailed``."""
+        """Start another child. Raises ConnectFailed."""
         hosted = await self._nursery.start(_host, self._argv, self._options)
         if isinstance(hosted, ConnectFailed):
             raise hosted
         self.child, tasks = hosted
         self._has_child = True
-        # From here on the session ends the child, also when the nursery is cancelled: what it still has to say comes
+        # From here on the session ends the child, also when the nursery is cancelled, so that its last output goes out
         # first.
         tasks.shield = True
         return self.child
 
     async def connect(self) -> StreamAdapter:
-        """Return the wire to another. Raises ``ConnectFailed``."""
+        """Start another child, and return the adapter to it. Raises ConnectFailed."""
         return StreamAdapter((await self.start()).stream, end_is_loss=True)
 
-    async def disconnect(self, wire: TransportAdapter) -> str:
-        """Bring the child to its end, and say how that came. Cancelled, it stops waiting, and the end goes on."""
-        await close_forcefully(wire)
+    async def disconnect(self, adapter: TransportAdapter) -> str:
+        """End the child, and return how it ended. If cancelled, the child still ends, but is not waited for."""
+        await close_forcefully(adapter)
         words = await self.child.last_words()
         await self.child.aclose()
         return words
 
     def close(self) -> None:
-        """Begin the end of the child, if there is one."""
+        """Start ending the child, if there is one."""
         if self._has_child:
             self.child.close()
 
 
-@trio.lowlevel.enable_ki_protection  # or a child might be started that nothing ends
+@trio.lowlevel.enable_ki_protection  # or a child might be left that nothing ends
 async def _host(
     argv: Sequence[str],
     options: Mapping[str, Any],
     *,
     task_status: trio.TaskStatus[tuple[ChildProcess, trio.CancelScope] | ConnectFailed],
 ) -> None:
-    """Look after a child until it has ended; give it, and the scope of the tasks that do, or why it did not start."""
+    """Supervise a child until its end. Reports it with the scope of its tasks, or why it did not start."""
     with ungrouped():
         async with trio.open_nursery() as nursery:
             try:
                 child = await start_process(argv, nursery=nursery, **options)
             except ConnectFailed as error:
-                # Not raised here: older Trio drops the cause of what leaves a task that is being started.
+                # Not raised here: older Trio drops the cause of an exception of a task that is being started.
                 task_status.started(error)
             else:
                 task_status.started((child, nursery.cancel_scope))

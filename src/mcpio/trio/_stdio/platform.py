@@ -1,4 +1,4 @@
-"""What differs between POSIX and Windows, under the same names. The rest of this package knows neither."""
+"""What differs between POSIX and Windows, under common names: the only module that chooses between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The POSIX side of ``_platform``."""
+"""The POSIX side of ``platform``: child processes and signals."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["INHERITED_VARIABLES", "open_input", "open_output", "start_child"]
 assert not TYPE_CHECKING or sys.platform != "win32"
 
 INHERITED_VARIABLES: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-"""The environment variables that a child gets unasked: nothing that is likely to be a secret."""
+"""The environment variables that a child gets by default: none that is likely to be a secret."""
 
 
 async def start_child(
     argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None, stderr: Stderr, die_with_parent: bool
 ) -> Child:
-    """Start a child in a session of its own, with pipes; ``OSError`` or ``ValueError`` where that fails."""
+    """Start a child in its own session, with pipes. Raises OSError or ValueError if that fails."""
     if die_with_parent and sys.platform != "linux":
         raise ValueError("die_with_parent needs Linux")
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
@@ -54,7 +54,7 @@ async def start_child(
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    """Make a pipe, each of whose ends is closed by the stack given for it. No other child inherits it."""
+    """Make a pipe, each of whose ends is closed by its stack. No other child inherits it."""
     reading, writing = os.pipe()
     reader.callback(os.close, reading)
     writer.callback(os.close, writing)
@@ -69,7 +69,7 @@ class _Process(Protocol):
 
 
 class _PosixChild:
-    """A session leader: its process group has its number."""
+    """A session leader, so that its process group has its number."""
 
     def __init__(self, process: _Process, stdin: PollWriter, stdout: PollReader, stderr: int | None) -> None:
         self.pid = process.pid
@@ -98,7 +98,7 @@ class _PosixChild:
         self._stdout.end_when_empty()
 
     def _signal(self, number: signal.Signals) -> None:
-        # Refused for a program that changed its user: it keeps the end of its input as the only hint.
+        # Refused for a program that changed its user: the end of its input is the only request that reaches it.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
@@ -114,11 +114,11 @@ def _group_lives(group: int) -> bool:
 
 
 def _has_living_member(group: int) -> bool:
-    """Tell members from zombies, which stay for ever where process 1 reaps nobody, as in many containers."""
+    """Distinguish members from zombies, which stay for ever where process 1 reaps none, as in many containers."""
     try:
         names = os.listdir("/proc")
     except OSError:
-        return True  # Nobody can tell.
+        return True  # It cannot be known.
     for name in names:
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
@@ -141,8 +141,8 @@ async def _start_tied(
 ) -> _Process:
     """Start a child that the kernel kills when this thread ends, and so at any end of this process.
 
-    In this very thread, for it is the thread that counts: one from a pool would take the child with it when it
-    retires. The loop stands still until the program runs, some milliseconds.
+    It is started in this thread, since the tie is to the thread: one from a pool would take the child with it when it
+    retires. The loop is blocked until the program runs, some milliseconds.
     """
     await trio.lowlevel.checkpoint_if_cancelled()
     popen = subprocess.Popen(  # noqa: ASYNC220, S603 - in this thread, as said above, and what the caller names
@@ -159,10 +159,10 @@ async def _start_tied(
 
 
 def _tie_to(parent: int) -> Callable[[], None]:
-    """Give what the child runs between fork and exec.
+    """Return the function that the child runs between fork and exec.
 
-    Python code there is safe as long as it waits for no lock that another thread of the parent held at the fork:
-    everything is looked up before, and ``PyDLL`` keeps the interpreter lock during the call.
+    Python code is safe there as long as it waits for no lock that another thread of the parent held at the fork: all
+    names are looked up before, and ``PyDLL`` keeps the interpreter lock during the call.
     """
     import ctypes
 
@@ -174,13 +174,13 @@ def _tie_to(parent: int) -> Callable[[], None]:
     def tie() -> None:
         prctl(set_parent_death_signal, kill)
         if parent_of_caller() != parent:
-            leave(1)  # The parent died before the call, and no signal will come.
+            leave(1)  # The parent died before the call, so no signal will come.
 
     return tie
 
 
 class _TiedProcess:
-    """The exit of a child that Trio did not start."""
+    """Waits for the exit of a child that Trio did not start."""
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         self._popen = popen

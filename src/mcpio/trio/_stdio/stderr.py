@@ -1,4 +1,4 @@
-"""A child's standard error: always read, its tail kept, its lines given to whoever wants them (STDIO-07)."""
+"""A child's standard error: always read, its tail kept, its lines passed to a sink (STDIO-07)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ TAIL_SIZE: Final = 8192
 """Bytes kept for error messages."""
 
 MAX_LINE: Final = 65536
-"""Bytes after which a line without an end is given out as it stands."""
+"""Bytes after which a line without an end is passed on as it is."""
 
 
 class StderrReader:
-    """Reads one child's standard error to its end; ``source`` is ``None`` where there is nothing to read.
+    """Reads one child's standard error to its end; ``source`` is ``None`` if it is not captured.
 
-    ``sink`` is called with each line. If it raises an ``Exception``, that is logged, the sink is not called again, and
-    reading goes on. Anything else that it raises leaves ``run``.
+    ``sink`` is called with each line. If it raises an Exception, that is logged, the sink is not called again, and
+    reading continues. Any other BaseException propagates from ``run``.
     """
 
     def __init__(self, source: FdReader | None, sink: Callable[[str], object] | None) -> None:
         self.ended = trio.Event()
-        """Set when no more will be read."""
+        """Set when nothing more is read."""
         self._source = source
         self._sink = sink
         self._tail = bytearray()
@@ -41,14 +41,14 @@ class StderrReader:
 
     @property
     def tail(self) -> str:
-        """The last lines, whole where they fit into ``TAIL_SIZE`` bytes; undecodable bytes replaced."""
+        """The last ``TAIL_SIZE`` bytes, from the beginning of a line; undecodable bytes are replaced."""
         kept = bytes(self._tail[-TAIL_SIZE:])
         if self._cut or len(self._tail) > TAIL_SIZE:
             kept = kept.partition(b"\n")[2] or kept
         return kept.decode("utf-8", "replace")
 
     async def run(self) -> None:
-        """Read until the end or a cancellation, and close the source."""
+        """Read until the end or a cancellation; then close the source."""
         if self._source is None:
             return
         try:

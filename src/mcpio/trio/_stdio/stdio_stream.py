@@ -1,4 +1,4 @@
-"""Standard input and output as the protocol's stream, with everything else that writes there kept away (STDIO-04)."""
+"""Standard input and output as the protocol's stream, protected from other output (STDIO-04)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["ClaimedStdio", "claim_stdio", "stdio_stream"]
 
 @asynccontextmanager
 async def stdio_stream() -> AsyncIterator[StdioStream]:
-    """Give this process's standard input and output as one stream, and keep all others off them.
+    """Async context manager that yields this process's standard input and output as one stream, for it alone.
 
-    Inside the block descriptor 0 is the null device, descriptor 1 goes where 2 goes, and ``sys.stdout`` is
-    ``sys.stderr``: what ``print``, C code or a child process writes to standard output appears on standard error. All
-    of that ends with the block. The one exception: after ``send_eof`` to a pipe or socket there is no standard output
-    to come back to, and 1 stays where 2 goes.
+    Inside the block, descriptor 0 is the null device, descriptor 1 is a copy of 2, and ``sys.stdout`` is
+    ``sys.stderr``: output of ``print``, C code or a child process to standard output appears on standard error. The
+    end of the block restores all of that, with one exception: after ``send_eof`` to a pipe or socket there is no
+    standard output to restore, and 1 stays a copy of 2.
 
     No flag of an inherited file is changed. Leaving the block closes the stream. One block at a time in a process.
     """
@@ -36,7 +36,7 @@ async def stdio_stream() -> AsyncIterator[StdioStream]:
 
 
 class ClaimedStdio:
-    """What ``claim_stdio`` gives: private descriptors of what 0 and 1 were. They are closed with the block."""
+    """Private copies of the descriptors 0 and 1, which ``claim_stdio`` yields. They are closed with the block."""
 
     __slots__ = ("input_fd", "output_fd")
 
@@ -45,7 +45,7 @@ class ClaimedStdio:
         self.output_fd = output_fd
 
     def release_output(self) -> None:
-        """Close this process's last hold on its standard output, for good."""
+        """Close this process's last copy of its standard output, for good."""
         if self.output_fd != -1:
             os.close(self.output_fd)
             self.output_fd = -1
@@ -53,10 +53,10 @@ class ClaimedStdio:
 
 @contextmanager
 def claim_stdio() -> Iterator[ClaimedStdio]:
-    """Take standard input and output away from everything else in the process, for the length of the block.
+    """Context manager that takes standard input and output away from everything else in the process.
 
-    See ``stdio_stream``. Text that lies unwritten in ``sys.stdout`` goes to standard error at once. ``RuntimeError`` in
-    a block of its own.
+    See ``stdio_stream``. Text that is buffered in ``sys.stdout`` goes to standard error. Raises RuntimeError inside
+    another such block.
     """
     if _claims:
         raise RuntimeError("standard input and output are in use by another block")
@@ -69,7 +69,7 @@ def claim_stdio() -> Iterator[ClaimedStdio]:
         _point(0, os.open(os.devnull, os.O_RDONLY))
     if 1 in there:
         _point(1, _private_copy(2, there))
-    # Only now: its unwritten text belongs to no protocol.
+    # Only after 1 goes to standard error: the buffered text is no part of the protocol.
     _flush(text_output)
     sys.stdout = sys.stderr
     try:
@@ -84,13 +84,13 @@ def claim_stdio() -> Iterator[ClaimedStdio]:
 
 
 _claims: list[ClaimedStdio] = []
-"""The block that is open, if any."""
+"""The open block, if there is one."""
 
 
 def _is_there(fd: int, file: object) -> bool:
-    """Say whether the process was started with this descriptor and has it still.
+    """Return whether the process was started with this descriptor and still has it.
 
-    If not, Python has no open file for it, and the number may be anything by now: the run's own epoll, say.
+    If not, Python has no open file for it, and the number may belong to anything by now, such as the run's own epoll.
     """
     if file is None or getattr(file, "closed", False):
         return False
@@ -102,7 +102,7 @@ def _is_there(fd: int, file: object) -> bool:
 
 
 def _fill_gaps() -> None:
-    """Open the null device wherever 0, 1 or 2 is closed, so that no private descriptor gets such a number."""
+    """Open the null device for 0, 1 or 2 if they are closed, so that no private descriptor gets such a number."""
     fd = os.open(os.devnull, os.O_RDWR)
     while fd <= 2:
         os.set_inheritable(fd, True)
@@ -122,7 +122,7 @@ def _point(standard_fd: int, fd: int) -> None:
 
 def _give_back(standard_fd: int, fd: int, there: list[int]) -> None:
     if fd == -1:
-        return  # Released: what took its place stays.
+        return  # Released: its replacement stays.
     if standard_fd in there:
         _point(standard_fd, fd)
     else:

@@ -1,7 +1,7 @@
-"""Halves for descriptors whose calls may block: each call runs in a thread.
+"""Readers and writers for descriptors whose calls may block: each call runs in a thread.
 
-A blocked call cannot be taken back. Closing therefore wakes the waiting task at once and leaves the descriptor to the
-call, which closes it on its way out. The threads are daemons: they hold up no exit.
+A blocked call cannot be cancelled. Closing therefore wakes the waiting task immediately, and leaves the descriptor to
+the call, which closes it when it returns. The threads are daemons, so they do not delay the exit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["ThreadReader", "ThreadWriter"]
 
 
 class ThreadReader:
-    """Input by blocking reads. A cancelled ``receive_some`` leaves its read going, and the next call takes the data."""
+    """Reads in a thread. The read of a cancelled ``receive_some`` continues, and the next call returns its data."""
 
     __slots__ = ("_calls", "_read", "_rest")
 
@@ -42,12 +42,12 @@ class ThreadReader:
         return data
 
     def close(self) -> None:
-        """Close it, at once."""
+        """Close immediately."""
         self._calls.close()
 
 
 class ThreadWriter:
-    """Output by blocking writes. What a cancelled ``send_all`` began is written to its end, before anything later."""
+    """Writes in a thread. The write of a cancelled ``send_all`` is completed before any later one."""
 
     __slots__ = ("_calls",)
 
@@ -57,7 +57,7 @@ class ThreadWriter:
         self._calls = _Calls(fd)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of it."""
+        """Write all of ``data``."""
         kept = bytes(data)
         await self.wait_send_all_might_not_block()
         if kept:
@@ -65,12 +65,12 @@ class ThreadWriter:
             await self._calls.settle()
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
-        """Write nothing: nobody knows whether a write would block."""
+        """Write nothing and return 0: whether a write would block cannot be known."""
         self._calls.check()
         return 0
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait for an earlier write to end. Its failure is raised here."""
+        """Wait for the end of an earlier write. Raises its failure."""
         self._calls.check()
         if self._calls.outstanding:
             await self._calls.settle()
@@ -78,16 +78,16 @@ class ThreadWriter:
             await trio.lowlevel.checkpoint()
 
     def send_eof(self) -> None:
-        """Close, which is all that a descriptor of unknown kind offers."""
+        """Close: a descriptor of unknown kind has no other end of its output."""
         self.close()
 
     def close(self) -> None:
-        """Close it, at once."""
+        """Close immediately."""
         self._calls.close()
 
 
 class _Calls:
-    """Blocking calls on one descriptor, one at a time. Owns the descriptor."""
+    """Makes blocking calls on one descriptor, which it owns, one at a time."""
 
     __slots__ = ("_busy", "_closed", "_done", "_fd", "_result")
 
@@ -100,25 +100,25 @@ class _Calls:
 
     @property
     def outstanding(self) -> bool:
-        """A call was started whose result nobody has taken."""
+        """Whether a call was started whose result was not taken yet."""
         return self._done is not None
 
     def check(self) -> None:
-        """Raise where the descriptor is closed or another task is waiting."""
+        """Raise if the descriptor is closed or another task is waiting."""
         if self._closed:
             raise trio.ClosedResourceError("the stream is closed")
         if self._busy:
             raise trio.BusyResourceError("another task is using this stream")
 
     def start(self, call: Callable[[int], bytes]) -> None:
-        """Begin ``call(fd)`` in a thread."""
+        """Start ``call(fd)`` in a thread."""
         token, fd = trio.lowlevel.current_trio_token(), self._fd
         self._done = trio.Event()
 
         def perform() -> bytes | Exception:
             try:
                 return call(fd)
-            except Exception as exc:  # Carried to the waiting task, and raised there.
+            except Exception as exc:  # Raised in the waiting task.
                 return exc
 
         def deliver(outcome: Any) -> None:
@@ -131,7 +131,7 @@ class _Calls:
         trio.lowlevel.start_thread_soon(perform, deliver)
 
     async def settle(self) -> bytes:
-        """Wait for the outstanding call and take its result. Cancelled, the call stays outstanding."""
+        """Wait for the outstanding call, and take its result. If cancelled, the call stays outstanding."""
         if self._done is not None:
             self._busy = True
             try:
@@ -147,7 +147,7 @@ class _Calls:
         return result
 
     def close(self) -> None:
-        """Close the descriptor, or leave that to the call that is using it; wake the task that waits."""
+        """Close the descriptor, or leave that to the call that is using it, and wake the waiting task."""
         if self._closed:
             return
         self._closed = True
