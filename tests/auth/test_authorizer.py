@@ -752,6 +752,14 @@ def test_a_redirect_that_is_bound_too_late_is_closed() -> None:
     assert [type(each) for each in calls.effects] == [CloseRedirect]
 
 
+def test_a_late_answer_does_not_close_the_redirect_of_another_login() -> None:
+    calls = begun()
+    while not isinstance(calls.effects[0], AskUser):
+        calls.do(calls.effects.popleft())
+    calls.authorizer.redirect_bound(1, "http://127.0.0.1:1/callback", calls.now)
+    assert calls.authorizer.next_effect() is None
+
+
 @pytest.mark.parametrize("closes", [True, False])
 def test_a_lock_that_comes_too_late_is_given_back(closes: bool) -> None:
     calls = logged_in()

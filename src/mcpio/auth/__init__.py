@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from mcpio.auth.grants import Device as Device
     from mcpio.auth.grants import EnterpriseManaged as EnterpriseManaged
     from mcpio.auth.grants import WorkloadIdentity as WorkloadIdentity
+    from mcpio.auth.jwt import JwtVerifier as JwtVerifier
     from mcpio.auth.metadata import AuthorizationServerMetadata as AuthorizationServerMetadata
     from mcpio.auth.metadata import ProtectedResourceMetadata as ProtectedResourceMetadata
     from mcpio.auth.metadata import client_metadata as client_metadata
@@ -57,6 +58,10 @@ if TYPE_CHECKING:
     from mcpio.auth.pkce import Entropy as Entropy
     from mcpio.auth.reach import Reach as Reach
     from mcpio.auth.registration import Registration as Registration
+    from mcpio.auth.resource_server import Admission as Admission
+    from mcpio.auth.resource_server import Guard as Guard
+    from mcpio.auth.resource_server import Refused as Refused
+    from mcpio.auth.resource_server import ResourceServer as ResourceServer
     from mcpio.auth.scopes import missing_scopes as missing_scopes
     from mcpio.auth.secret import Secret as Secret
     from mcpio.auth.signing import Signer as Signer
@@ -70,6 +75,11 @@ if TYPE_CHECKING:
     from mcpio.auth.urls import check_authorization_url as check_authorization_url
     from mcpio.auth.urls import issuer_metadata_urls as issuer_metadata_urls
     from mcpio.auth.urls import resource_metadata_urls as resource_metadata_urls
+    from mcpio.auth.verifiers import ApiKeys as ApiKeys
+    from mcpio.auth.verifiers import NeedKeys as NeedKeys
+    from mcpio.auth.verifiers import Verifier as Verifier
+    from mcpio.auth.verifiers import api_key_digest as api_key_digest
+    from mcpio.auth.verifiers import new_api_key as new_api_key
 
     __all__: list[str]
 else:
@@ -77,8 +87,6 @@ else:
         __name__,
         {
             "authorization_code": "OAuth",
-            "pending": "PendingAuthorization",
-            "registration": "Registration",
             "authorizer": (
                 "AuthorizationEvent AuthorizationFailed Authorized Authorizer CredentialsNotSaved Ready Verdict"
             ),
@@ -93,10 +101,14 @@ else:
             "errors": "AuthorizationError EffectFailed",
             "grant": "Grant",
             "grants": "ClientCredentials Device EnterpriseManaged WorkloadIdentity",
+            "jwt": "JwtVerifier",
             "metadata": "AuthorizationServerMetadata ProtectedResourceMetadata client_metadata",
             "options": "AuthorizationOptions",
+            "pending": "PendingAuthorization",
             "pkce": "Entropy",
             "reach": "Reach",
+            "registration": "Registration",
+            "resource_server": "Admission Guard Refused ResourceServer",
             "scopes": "missing_scopes",
             "secret": "Secret",
             "signing": "Signer load_signer signed_jwt",
@@ -104,5 +116,6 @@ else:
             "token_requests": "refresh revoke",
             "tokens": "TokenSet",
             "urls": "canonical_resource check_authorization_url issuer_metadata_urls resource_metadata_urls",
+            "verifiers": "ApiKeys NeedKeys Verifier api_key_digest new_api_key",
         },
     )

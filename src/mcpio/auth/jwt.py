@@ -1,0 +1,287 @@
+"""Verification of JWT access tokens (RFC 9068) by the keys that their issuer publishes. Needs the package joserfc."""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+
+import attrs
+
+from mcpio.auth.documents import read_document, text
+from mcpio.auth.effects import Fetch, Flow, FlowContext, Response
+from mcpio.auth.errors import AuthorizationError, quoted
+from mcpio.auth.grant import Grant
+from mcpio.auth.scopes import parse_scopes
+from mcpio.auth.secret import Secret
+from mcpio.auth.urls import check_endpoint, issuer_metadata_urls
+from mcpio.auth.verifiers import NeedKeys
+
+if TYPE_CHECKING:
+    from joserfc.jwk import Key
+
+__all__ = ["JwtVerifier"]
+
+ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
+REFETCH_SECONDS: Final = 30.0
+"""How long after a fetch of keys an unknown ``kid`` leads to no other fetch."""
+_KEPT: Final = (60.0, 86400.0)
+"""The shortest and the longest time that keys are kept, whatever ``Cache-Control`` says, in seconds."""
+_STALE_SECONDS: Final = 86400.0
+"""How long keys are used beyond that while they cannot be fetched."""
+_MAX_KEYS: Final = 100
+_RSA_BITS: Final = (2048, 8192)
+_VERDICTS: Final = 1024
+_VERDICT_SECONDS: Final = 60.0
+
+
+class JwtVerifier:
+    """Verifies JWTs of one issuer, with its published keys (AUTH-37, AUTH-58).
+
+    ``issuer`` is compared with ``iss``. ``tenants`` judges ``iss`` instead, for issuers that have one for each tenant.
+    ``audience`` is what ``aud`` must contain, by default the resource of the server. ``algorithms`` lists what is
+    accepted: never ``none``, and never an HMAC, whose key would be public. ``jwks`` is the URL of the key set or the
+    key set itself; ``None`` to find the URL in the issuer's metadata. ``leeway`` is in seconds. ``types`` are the
+    values of ``typ``, and ``scope_claims`` the claims that have the scopes. With ``only_audience=True`` a token for
+    several audiences is refused.
+
+    Raises ValueError for an algorithm that is not supported, and ImportError without the package joserfc.
+    """
+
+    challenges_with_metadata = True
+    header = "authorization"
+
+    def __init__(
+        self,
+        issuer: str,
+        *,
+        audience: str | None = None,
+        algorithms: Iterable[str] = ALGORITHMS,
+        jwks: str | Mapping[str, Any] | None = None,
+        leeway: float = 30.0,
+        types: Iterable[str] = ("at+jwt", "JWT"),
+        scope_claims: Iterable[str] = ("scope", "scp"),
+        tenants: Callable[[str], bool] | None = None,
+        only_audience: bool = False,
+    ) -> None:
+        from joserfc.jws import JWSRegistry
+
+        self.issuer = issuer
+        self._audience = audience
+        self._algorithms = frozenset(algorithms)
+        for name in self._algorithms:
+            if not name.startswith(("RS", "PS", "ES", "Ed")) or name not in JWSRegistry.algorithms:
+                raise ValueError(f"the algorithm {name!r} is not supported")
+        self._jwks = jwks if isinstance(jwks, str) else None
+        self._leeway = leeway
+        self._types = frozenset(each.lower() for each in types)
+        self._scope_claims = tuple(scope_claims)
+        self._tenants = tenants
+        self._only_audience = only_audience
+        self._verdicts: OrderedDict[bytes, tuple[Grant, float]] = OrderedDict()
+        self._keys: list[tuple[str | None, Key]] = []
+        self._fetched_at = self._fresh_until = float("-inf")
+        if isinstance(jwks, Mapping):
+            self._keys = _usable_keys(jwks)
+            self._fetched_at = self._fresh_until = float("inf")
+
+    def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | None:
+        """Return what a token grants, `NeedKeys`, or ``None`` for one that is not valid."""
+        # With the resource, in case several servers share the verifier: a verdict is for one audience.
+        digest = sha256(f"{resource} {token.reveal()}".encode("utf-8", "surrogatepass")).digest()
+        known = self._verdicts.get(digest)
+        if known is not None and at < known[1]:
+            return known[0]
+        found = _parse(token.reveal())
+        if found is None or not self._accepts_header(found.header):
+            return None
+        # The claims first: a token that could not be valid anyway must not make this server fetch keys.
+        grant = self._granted(found.claims, resource, at)
+        if grant is None:
+            return None
+        keys = self._keys_for(found.header, at)
+        if isinstance(keys, NeedKeys):
+            return keys
+        if not any(_is_signed(found, key) for key in keys):
+            return None
+        assert grant.expires_at is not None
+        self._verdicts[digest] = (grant, min(at + _VERDICT_SECONDS, grant.expires_at + self._leeway))
+        if len(self._verdicts) > _VERDICTS:
+            self._verdicts.popitem(last=False)
+        return grant
+
+    def load_keys(self, context: FlowContext) -> Flow[None]:
+        """Fetch the keys. Raises AuthorizationError where that fails and none are left from before."""
+        # Whatever comes of it, the next unknown kid leads to no other fetch for a while.
+        self._fetched_at = context.now
+        try:
+            response = yield from self._key_set(context)
+            keys = _usable_keys(read_document(response.body, "the key set"))
+        except AuthorizationError:
+            if not self._keys or context.now >= self._fresh_until + _STALE_SECONDS:
+                raise
+            return
+        self._keys = keys
+        self._fresh_until = context.now + _max_age(response)
+        # A key that was withdrawn must not live on in verdicts.
+        self._verdicts.clear()
+
+    def _key_set(self, context: FlowContext) -> Flow[Response]:
+        url = self._jwks
+        if url is None:
+            url = yield from self._key_set_url(context)
+        check_endpoint(url, context.server_url, "jwks_uri")
+        return (yield from _get(context, url))
+
+    def _key_set_url(self, context: FlowContext) -> Flow[str]:
+        what = "the metadata of the authorization server"
+        for url in issuer_metadata_urls(check_endpoint(self.issuer, context.server_url, "the issuer")):
+            try:
+                document = read_document((yield from _get(context, url)).body, what)
+            except AuthorizationError:
+                continue
+            found = text(document, "jwks_uri", what)
+            if found is not None and (document.get("issuer") == self.issuer or self._tenants is not None):
+                return found
+        raise AuthorizationError(f"the issuer {quoted(self.issuer)} names no jwks_uri", option="jwks=")
+
+    def _keys_for(self, header: Mapping[str, Any], at: float) -> list[Key] | NeedKeys:
+        name = header.get("kid")
+        found = [key for known, key in self._keys if name is None or known in (None, name)]
+        may_fetch = at >= self._fetched_at + REFETCH_SECONDS
+        if not self._keys and self._fresh_until < float("inf"):
+            # The issuer could not be reached yet. Without keys no token can be blamed.
+            return NeedKeys.NEED_KEYS
+        if may_fetch and (not found or at >= self._fresh_until):
+            return NeedKeys.NEED_KEYS
+        return found if at < self._fresh_until + _STALE_SECONDS else []
+
+    def _accepts_header(self, header: Mapping[str, Any]) -> bool:
+        kind = header.get("typ")
+        kind = kind.lower().removeprefix("application/") if isinstance(kind, str) else None
+        # crit names extensions that must be understood, and none is. jku, x5u and jwk would let the sender choose the
+        # key: they are ignored.
+        name = header.get("alg")
+        is_listed = isinstance(name, str) and name in self._algorithms
+        return is_listed and kind in self._types and "crit" not in header
+
+    def _granted(self, claims: Mapping[str, Any], resource: str | None, at: float) -> Grant | None:
+        issuer, expires, subject = claims.get("iss"), claims.get("exp"), claims.get("sub")
+        if not isinstance(issuer, str) or not _is_number(expires) or not isinstance(subject, str):
+            return None
+        if not (self._tenants(issuer) if self._tenants is not None else issuer == self.issuer):
+            return None
+        begins = claims.get("nbf", at)
+        if at >= expires + self._leeway or not _is_number(begins) or at < begins - self._leeway:
+            return None
+        # An id token is for the client that logged the user in, and no token for an API.
+        if {"nonce", "at_hash", "c_hash"} & claims.keys() or not self._is_audience(claims.get("aud"), resource):
+            return None
+        # Bound to a key that a plain bearer does not show (RFC 7800).
+        if claims.get("cnf") is not None:
+            return None
+        client = claims.get("client_id", claims.get("azp"))
+        return Grant(
+            issuer, subject, client if isinstance(client, str) else None, self._scopes(claims), float(expires), claims
+        )
+
+    def _is_audience(self, audience: Any, resource: str | None) -> bool:
+        wanted = self._audience or resource
+        named = [audience] if isinstance(audience, str) else audience
+        if wanted is None or not isinstance(named, list) or wanted not in named:
+            return False
+        return len(named) == 1 or not self._only_audience
+
+    def _scopes(self, claims: Mapping[str, Any]) -> frozenset[str]:
+        found: set[str] = set()
+        for name in self._scope_claims:
+            value = claims.get(name)
+            texts = value if isinstance(value, list) else [value]
+            for each in texts:
+                if isinstance(each, str):
+                    found |= parse_scopes(each)
+        return frozenset(found)
+
+
+@attrs.frozen
+class _Token:
+    header: Mapping[str, Any]
+    claims: Mapping[str, Any]
+    signed: bytes
+    signature: bytes
+
+
+def _parse(token: str) -> _Token | None:
+    if _COMPACT.fullmatch(token) is None:
+        return None
+    signed, _, signature = token.rpartition(".")
+    try:
+        header, claims = (read_document(_decoded(part), "a part of the token") for part in signed.split("."))
+        return _Token(header, claims, signed.encode(), _decoded(signature))
+    except (AuthorizationError, ValueError):
+        return None
+
+
+def _is_signed(token: _Token, key: Key) -> bool:
+    from joserfc.jws import JWSRegistry
+
+    algorithm = JWSRegistry.algorithms[token.header["alg"]]
+    try:
+        # The key must be of the algorithm's type: otherwise the sender's choice of "alg" decides how it is used.
+        algorithm.check_key(key)
+        return algorithm.verify(token.signed, token.signature, key)
+    except Exception:
+        # Whatever a library says about a hostile token, it is not valid.
+        return False
+
+
+def _usable_keys(document: Mapping[str, Any]) -> list[tuple[str | None, Key]]:
+    """Return the public signing keys of a key set, with their ids, leaving out what cannot be used."""
+    from joserfc.jwk import import_key
+
+    listed = document.get("keys")
+    if not isinstance(listed, list) or len(listed) > _MAX_KEYS:
+        raise AuthorizationError(f"the key set is not a list of at most {_MAX_KEYS} keys")
+    found: list[tuple[str | None, Key]] = []
+    for each in listed:
+        if not isinstance(each, dict) or each.get("kty") not in ("RSA", "EC", "OKP") or each.get("use", "sig") != "sig":
+            continue
+        name = each.get("kid")
+        try:
+            if each["kty"] == "RSA" and not _RSA_BITS[0] <= 8 * len(_decoded(each["n"])) <= _RSA_BITS[1]:
+                continue
+            public = {member: each[member] for member in ("kty", "n", "e", "crv", "x", "y") if member in each}
+            found.append((name if isinstance(name, str) else None, import_key(public)))
+        except Exception:  # noqa: S112  a key that a library cannot read is none, for whatever reason
+            continue
+    return found
+
+
+def _get(context: FlowContext, url: str) -> Flow[Response]:
+    headers = (("accept", "application/json"),)
+    response: Response = yield Fetch(method="GET", url=url, headers=headers, reach=context.reach, redirects=3)
+    if response.status != 200:
+        raise AuthorizationError(f"{quoted(url)} answers with status {response.status}", temporary=True)
+    return response
+
+
+def _max_age(response: Response) -> float:
+    for name, value in response.headers:
+        if name.lower() == "cache-control" and (found := _MAX_AGE.search(value)):
+            return min(max(float(found[1]), _KEPT[0]), _KEPT[1])
+    return _KEPT[0] * 5
+
+
+def _decoded(part: str) -> bytes:
+    return urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**53
+
+
+_COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+_MAX_AGE: Final = re.compile(r"(?:^|[ ,])max-age=([0-9]{1,10})(?![0-9])", re.IGNORECASE)

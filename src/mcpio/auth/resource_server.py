@@ -1,0 +1,271 @@
+"""A protected server: its metadata and challenges, and the machine that admits requests by their tokens."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, Final, cast
+from urllib.parse import parse_qs, urlsplit
+
+import attrs
+
+from mcpio.auth.challenges import bearer_challenge
+from mcpio.auth.effects import Effect, Fetch, Flow, FlowContext, Headers, Response
+from mcpio.auth.errors import AuthorizationError, EffectFailed
+from mcpio.auth.grant import Grant
+from mcpio.auth.options import scopes_of
+from mcpio.auth.reach import Reach
+from mcpio.auth.scopes import OFFLINE_ACCESS, format_scopes, missing_scopes
+from mcpio.auth.secret import Secret
+from mcpio.auth.urls import canonical_resource, resource_metadata_urls
+from mcpio.auth.verifiers import NeedKeys, Verifier
+
+__all__ = ["Admission", "Guard", "Refused", "ResourceServer"]
+
+MAX_TOKEN: Final = 16 * 1024
+"""The most characters of a token."""
+KEYS_SECONDS: Final = 5.0
+"""How long a request waits for keys."""
+
+
+@attrs.frozen
+class Refused:
+    """A request that is not admitted, as an HTTP response. It says the same for every invalid token (AUTH-47)."""
+
+    status: int
+    """401 without a valid token, 403 without the scopes, 400 for a malformed request, 503 where keys are missing."""
+    message: str
+    """For people."""
+    headers: Headers = ()
+    """``www-authenticate``, where a token would help."""
+
+
+def _resource(url: str | None) -> str | None:
+    return None if url is None else canonical_resource(url)
+
+
+def _verifiers(value: Verifier | Iterable[Verifier]) -> tuple[Verifier, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (cast("Verifier", value),)
+
+
+def _texts(value: Iterable[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _scopes(value: Iterable[str]) -> frozenset[str]:
+    return scopes_of(value) or frozenset()
+
+
+@attrs.frozen(kw_only=True)
+class ResourceServer:
+    """What a protected server requires, and says of itself (AUTH-07). Raises ValueError for what contradicts itself."""
+
+    resource: str | None = attrs.field(default=None, converter=_resource)
+    """The URL of the MCP endpoint as clients know it: the audience of tokens. Only API keys do without."""
+    authorization_servers: tuple[str, ...] = attrs.field(default=(), converter=_texts)
+    """The issuers of tokens."""
+    verify: tuple[Verifier, ...] = attrs.field(converter=_verifiers)
+    """A verifier, or several of which the first that knows a token decides."""
+    scopes: frozenset[str] = attrs.field(default=frozenset(), converter=_scopes)
+    """The scopes that every request needs."""
+    scopes_supported: frozenset[str] = attrs.field(default=frozenset(), converter=_scopes)
+    """The scopes that the metadata lists."""
+    hierarchy: Mapping[str, Iterable[str]] = attrs.field(factory=dict)
+    """Which scopes a scope includes (AUTH-36)."""
+    name: str | None = None
+    """The name of the resource, for people."""
+
+    def __attrs_post_init__(self) -> None:
+        needs_metadata = any(each.challenges_with_metadata for each in self.verify)
+        if needs_metadata and (self.resource is None or not self.authorization_servers):
+            raise ValueError("tokens need resource= for their audience, and authorization_servers= for the metadata")
+
+    def document(self) -> dict[str, Any]:
+        """Return the protected resource metadata (RFC 9728 §2). Raises ValueError without a resource."""
+        if self.resource is None:
+            raise ValueError("a server without resource= has no metadata")
+        document: dict[str, Any] = {
+            "resource": self.resource,
+            "authorization_servers": list(self.authorization_servers),
+            "bearer_methods_supported": ["header"],
+        }
+        # A refresh token is a matter between a client and its authorization server (AUTH-40).
+        if scopes := (self.scopes | self.scopes_supported) - {OFFLINE_ACCESS}:
+            document["scopes_supported"] = sorted(scopes)
+        if self.name is not None:
+            document["resource_name"] = self.name
+        return document
+
+    def metadata_paths(self) -> tuple[str, ...]:
+        """Return the paths at which to serve the document: both well-known ones, and one below the endpoint (AUTH-09).
+
+        The last is for applications that are mounted at a path and cannot serve the root of their host.
+        """
+        if self.resource is None:
+            return ()
+        found = [urlsplit(url).path for url in resource_metadata_urls(self.resource)]
+        below = urlsplit(self.resource).path.rstrip("/") + "/.well-known/oauth-protected-resource"
+        return tuple(dict.fromkeys([*found, below]))
+
+    def refusal(self, status: int, message: str, error: str | None = None, scopes: Iterable[str] = ()) -> Refused:
+        """Return a refusal with its challenge (AUTH-08, AUTH-32, AUTH-34)."""
+        needed = self.scopes | frozenset(scopes)
+        metadata = None if self.resource is None else resource_metadata_urls(self.resource)[0]
+        challenge = bearer_challenge(
+            realm="mcp" if metadata is None else None,
+            error=error,
+            scope=format_scopes(needed - {OFFLINE_ACCESS}) or None,
+            resource_metadata=metadata,
+        )
+        return Refused(status, message, (("www-authenticate", str(challenge)),))
+
+    def insufficient(self, scopes: Iterable[str]) -> Refused:
+        """Return the refusal of a request whose token lacks scopes; name all that the request needs (AUTH-34)."""
+        return self.refusal(403, "The token has too few scopes", "insufficient_scope", scopes)
+
+
+@attrs.frozen
+class Admission:
+    """The verdict on a request that waited for keys."""
+
+    request: Hashable
+    """The name that its caller gave it."""
+    verdict: Grant | Refused
+    """Who sent it, or the response that refuses it."""
+
+
+@attrs.define
+class _Loading:
+    """A flow that fetches the keys of a verifier, and the requests that wait for it."""
+
+    flow: Flow[None]
+    awaited: int = 0
+    deadline: float = 0.0
+    waiting: list[tuple[Hashable, Secret]] = attrs.field(factory=list)
+
+
+class Guard:
+    """Admits requests to a protected server. One fetch of keys serves all requests that wait for it.
+
+    ``epoch`` is the Unix time at ``now == 0``. After every verb: drain the effects and the admissions, and re-arm the
+    deadline.
+    """
+
+    def __init__(self, server: ResourceServer, *, epoch: float = 0.0, reach: Reach | None = None) -> None:
+        self.server = server
+        self._epoch = epoch
+        self._url = server.resource or "https://localhost"
+        self._reach = Reach.of_url(self._url) if reach is None else reach
+        self._loading: dict[int, _Loading] = {}
+        self._effects: deque[Effect] = deque()
+        self._admissions: deque[Admission] = deque()
+        self._tokens = 0
+
+    def admit(self, request: Hashable, headers: Headers, target: str, now: float) -> Grant | Refused | None:
+        """Judge a request by its header fields and its target; ``None``: `next_admission` will say.
+
+        Exactly one field may have a token, and the query none (AUTH-05). The audience is always checked (AUTH-37).
+        """
+        token = self._token(headers, target)
+        return token if isinstance(token, Refused) else self._judge(request, token, now, may_wait=True)
+
+    def next_admission(self) -> Admission | None:
+        """Return a verdict that was waited for, or ``None``."""
+        return self._admissions.popleft() if self._admissions else None
+
+    def next_effect(self) -> Effect | None:
+        """Return a `Fetch` to do, or ``None``."""
+        return self._effects.popleft() if self._effects else None
+
+    def next_deadline(self) -> float | None:
+        """Return when to call `handle_timeout`, or ``None``."""
+        return min((each.deadline for each in self._loading.values()), default=None)
+
+    def fetched(self, token: int, status: int, headers: Headers, body: bytes, now: float) -> None:
+        """Answer a `Fetch`."""
+        response = Response(status, tuple(headers), body, self._epoch + now)
+        self._answer(token, lambda flow: flow.send(response), now)
+
+    def effect_failed(self, token: int, reason: str, now: float) -> None:
+        """Report that a `Fetch` failed."""
+        self._answer(token, lambda flow: flow.throw(EffectFailed(reason)), now)
+
+    def handle_timeout(self, now: float) -> None:
+        """Give up fetches that take too long: what waits for them is refused with 503."""
+        for each in [each for each in self._loading.values() if each.deadline <= now]:
+            self.effect_failed(each.awaited, "the keys did not come in time", now)
+
+    def _token(self, headers: Headers, target: str) -> Secret | Refused:
+        if "access_token" in parse_qs(target.partition("?")[2], keep_blank_values=True):
+            return self.server.refusal(400, "A token must not be in the URL", "invalid_request")
+        names = {each.header for each in self.server.verify}
+        found = [(name.lower(), value) for name, value in headers if name.lower() in names]
+        if not found:
+            return self.server.refusal(401, "Authorization is required")
+        if len(found) > 1:
+            return self.server.refusal(400, "One request has one token", "invalid_request")
+        [(name, value)] = found
+        if name == "authorization":
+            scheme, _, value = value.strip().partition(" ")
+            if scheme.lower() != "bearer":
+                return self.server.refusal(401, "Authorization is required")
+        token = value.strip()
+        if len(token) > MAX_TOKEN or _B64TOKEN.fullmatch(token) is None:
+            return self._invalid()
+        return Secret(token)
+
+    def _judge(self, request: Hashable, token: Secret, now: float, *, may_wait: bool) -> Grant | Refused | None:
+        at = self._epoch + now
+        for verifier in self.server.verify:
+            verdict = verifier.verify(token, self.server.resource, at)
+            if isinstance(verdict, Grant):
+                if missing_scopes(verdict.scopes, self.server.scopes, self.server.hierarchy):
+                    return self.server.insufficient(())
+                return verdict
+            if isinstance(verdict, NeedKeys) and may_wait:
+                self._load(verifier, (request, token), now)
+                return None
+        return self._invalid()
+
+    def _invalid(self) -> Refused:
+        # The same for a token that is unknown, expired or for another server: a difference would tell which.
+        return self.server.refusal(401, "The token is not valid", "invalid_token")
+
+    def _load(self, verifier: Verifier, waiting: tuple[Hashable, Secret], now: float) -> None:
+        loading = self._loading.get(id(verifier))
+        if loading is not None:
+            loading.waiting.append(waiting)
+            return
+        context = FlowContext(server_url=self._url, entropy=bytes, now=self._epoch + now, reach=self._reach)
+        loading = _Loading(verifier.load_keys(context), deadline=now + KEYS_SECONDS, waiting=[waiting])
+        self._loading[id(verifier)] = loading
+        self._advance(id(verifier), loading, next, now)
+
+    def _answer(self, token: int, step: Any, now: float) -> None:
+        for key, loading in self._loading.items():
+            if loading.awaited == token:
+                self._advance(key, loading, step, now)
+                return
+
+    def _advance(self, key: int, loading: _Loading, step: Any, now: float) -> None:
+        try:
+            effect = step(loading.flow)
+        except (StopIteration, AuthorizationError) as end:
+            del self._loading[key]
+            failed = isinstance(end, AuthorizationError)
+            for request, token in loading.waiting:
+                verdict = self._judge(request, token, now, may_wait=False)
+                if failed and isinstance(verdict, Refused):
+                    # Fail closed, and do not blame the token.
+                    verdict = Refused(503, "Tokens cannot be verified now", (("retry-after", "30"),))
+                assert verdict is not None
+                self._admissions.append(Admission(request, verdict))
+        else:
+            self._tokens += 1
+            loading.awaited = self._tokens
+            assert isinstance(effect, Fetch)
+            self._effects.append(attrs.evolve(effect, token=self._tokens, timeout=KEYS_SECONDS))
+
+
+_B64TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")

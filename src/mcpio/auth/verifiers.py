@@ -1,0 +1,89 @@
+"""Verifiers of bearer tokens: what a protected server asks of each, and API keys."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Protocol
+
+import attrs
+
+from mcpio.auth.effects import Flow, FlowContext
+from mcpio.auth.grant import Grant
+from mcpio.auth.pkce import Entropy, base64url
+from mcpio.auth.secret import Secret
+
+__all__ = ["ApiKeys", "NeedKeys", "Verifier", "api_key_digest", "new_api_key"]
+
+
+class NeedKeys(enum.Enum):
+    """The verdict of a verifier that has to fetch keys first."""
+
+    NEED_KEYS = "need keys"
+
+
+class Verifier(Protocol):
+    """Judges tokens for a protected server. It keeps state, so each server has its own."""
+
+    @property
+    def challenges_with_metadata(self) -> bool:
+        """Whether a client gets such tokens from an authorization server, which the challenge then points to."""
+
+    @property
+    def header(self) -> str:
+        """The header field that has the token, in lower case; ``authorization`` is read as ``Bearer``."""
+
+    def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | None:
+        """Return what a token grants at the time ``at``, in Unix seconds; ``None`` for one that is not valid here.
+
+        ``resource`` is this server, which must be among the token's audiences. Never raises for a token.
+        """
+
+    def load_keys(self, context: FlowContext) -> Flow[None]:
+        """Fetch what `NeedKeys` was about. Raises AuthorizationError where that fails."""
+
+
+@attrs.frozen
+class ApiKeys:
+    """Static keys, of which only digests are kept (AUTH-57). Raises ValueError for a digest that is not one.
+
+    Keys are looked up by their digests: the time that takes depends on the digest, from which nobody finds the key.
+    """
+
+    principals: Mapping[str, str] = attrs.field(repr=False)
+    """Digest -> the subject of the grant; `api_key_digest` makes the digests."""
+    header: str = "authorization"
+    """Where the key is: in ``authorization`` as ``Bearer``, or alone in a field such as ``x-api-key``."""
+    scopes: Mapping[str, frozenset[str]] = attrs.field(factory=dict)
+    """Subject -> the scopes of its keys."""
+
+    @property
+    def challenges_with_metadata(self) -> bool:
+        """False: nobody issues keys on demand."""
+        return False
+
+    def __attrs_post_init__(self) -> None:
+        for digest in self.principals:
+            if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+                raise ValueError("a digest is SHA-256 in 64 hexadecimal digits, in lower case")
+
+    def verify(self, token: Secret, resource: str | None, at: float) -> Grant | None:
+        """Return the grant of a key, or ``None``."""
+        subject = self.principals.get(api_key_digest(token))
+        return None if subject is None else Grant(None, subject, scopes=self.scopes.get(subject, frozenset()))
+
+    def load_keys(self, context: FlowContext) -> Flow[None]:
+        """Do nothing: there is nothing to fetch."""
+        yield from ()
+
+
+def new_api_key(entropy: Entropy) -> Secret:
+    """Return a new key of 256 bits, to be shown once. Keep its digest."""
+    return Secret("mcp_" + base64url(entropy(32)))
+
+
+def api_key_digest(key: Secret | str) -> str:
+    """Return the digest of a key, for `ApiKeys`."""
+    text = key.reveal() if isinstance(key, Secret) else key
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

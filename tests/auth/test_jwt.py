@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from typing import Any
+
+import pytest
+from authkeys import ED25519, new_key
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcpio.auth import (
+    AuthorizationError,
+    EffectFailed,
+    Fetch,
+    FlowContext,
+    Grant,
+    JwtVerifier,
+    NeedKeys,
+    Response,
+    Secret,
+    load_signer,
+    run,
+    signed_jwt,
+)
+from mcpio.framing.json import dumps
+
+ISSUER = "https://as.example.com"
+MCP = "https://mcp.example.com/mcp"
+NOW = 1_000_000.0
+SIGNER: Any = load_signer(ED25519, key_id="k1")
+P256 = new_key()
+KEY = {**SIGNER.public_jwk, "kid": "k1"}
+CLAIMS: dict[str, Any] = {"iss": ISSUER, "sub": "ada", "aud": MCP, "exp": NOW + 60, "client_id": "c", "scope": "a b"}
+
+
+def verifier(**options: Any) -> JwtVerifier:
+    return JwtVerifier(ISSUER, **{"jwks": {"keys": [KEY]}, **options})
+
+
+def verify(token: str, by: JwtVerifier | None = None, at: float = NOW) -> Any:
+    return (by or verifier()).verify(Secret(token), MCP, at)
+
+
+def token(kind: str = "at+jwt", **changed: Any) -> str:
+    claims = {name: value for name, value in {**CLAIMS, **changed}.items() if value is not None}
+    return signed_jwt(SIGNER, claims, kind)
+
+
+def by_hand(header: Any, claims: Any = CLAIMS, signature: bytes = b"x") -> str:
+    parts = [part if isinstance(part, bytes) else dumps(part) for part in (header, claims)]
+    return ".".join(urlsafe_b64encode(part).rstrip(b"=").decode() for part in (*parts, signature))
+
+
+@pytest.mark.req("AUTH-37", "AUTH-58")
+def test_a_valid_token_grants_what_it_says() -> None:
+    grant = verify(token())
+    assert grant == Grant(ISSUER, "ada", "c")
+    assert (grant.scopes, grant.expires_at, grant.claims["aud"]) == (frozenset({"a", "b"}), NOW + 60, MCP)
+    assert verify(token("JWT")) == grant
+    assert verify(token("application/at+JWT")) == grant
+    assert verify(token(aud=["other", MCP])) == grant
+    assert verify(token(client_id=None, azp="c")) == grant
+    assert verify(token(client_id=5)).client_id is None
+    assert verify(token(scope=None, scp=["x", 5, "y z"])).scopes == {"x", "y", "z"}
+
+
+@pytest.mark.req("AUTH-58")
+@pytest.mark.parametrize("algorithm", ["ES256", "RS256", "PS256"])
+def test_the_listed_algorithms_are_verified(algorithm: str) -> None:
+    if algorithm == "ES256":
+        signer: Any = load_signer(P256)
+        jwk = signer.public_jwk
+        signed = signed_jwt(signer, CLAIMS)
+    else:
+        from joserfc import jwt
+        from joserfc.jwk import RSAKey
+
+        key = RSAKey.import_key(new_key("RSA"))
+        jwk = key.as_dict(private=False)
+        signed = jwt.encode({"alg": algorithm, "typ": "JWT"}, CLAIMS, key, algorithms=[algorithm])
+    assert verify(signed, verifier(jwks={"keys": [jwk]})) == Grant(ISSUER, "ada", "c")
+    # The key is bound to its algorithm: another one in the header is of no use.
+    assert verify(signed, verifier(jwks={"keys": [KEY]})) is None
+    assert verify(signed, verifier(jwks={"keys": [jwk]}, algorithms=["EdDSA"])) is None
+
+
+@pytest.mark.req("AUTH-37", "AUTH-58", "SEC-02")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"iss": "https://other.example"},
+        {"iss": ISSUER + "/"},
+        {"iss": None},
+        {"sub": None},
+        {"sub": 5},
+        {"aud": None},
+        {"aud": "https://mcp.example.com/other"},
+        {"aud": ["https://mcp.example.com/other"]},
+        {"aud": {MCP: 1}},
+        {"exp": None},
+        {"exp": NOW - 30},
+        {"exp": "9999999999"},
+        {"exp": True},
+        {"exp": 2**60},
+        {"nbf": NOW + 31},
+        {"nbf": "x"},
+        {"nonce": "n"},
+        {"at_hash": "h"},
+        {"cnf": {"jkt": "x"}},
+    ],
+)
+def test_a_token_that_is_not_for_this_server_and_time_is_not_valid(changed: dict[str, Any]) -> None:
+    assert verify(token(**changed)) is None
+
+
+@pytest.mark.req("AUTH-58")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a.b.c",
+        "opaque",
+        by_hand({"alg": "none", "typ": "JWT"}, signature=b""),
+        by_hand({"alg": "none", "typ": "JWT"}),
+        by_hand({"alg": "HS256", "typ": "JWT"}),
+        by_hand({"alg": "EdDSA", "typ": "JWT"}),
+        by_hand({"alg": "RS256", "typ": "JWT"}),
+        by_hand({"alg": "ES256", "typ": "JWT", "kid": "k1"}),
+        by_hand({"alg": ["EdDSA"], "typ": "JWT"}),
+        by_hand({"alg": "EdDSA"}),
+        by_hand({"alg": "EdDSA", "typ": "id"}),
+        by_hand({"alg": "EdDSA", "typ": "JWT", "kid": ["k1"]}),
+        by_hand([]),
+        by_hand({"alg": "EdDSA", "typ": "JWT"}, []),
+        by_hand(b"\xff"),
+        by_hand(b'{"alg": "\\ud800"}'),
+        token() + "x",
+        token() + ".x",
+        "\ud800" + token(),
+        signed_jwt(load_signer(new_key("Ed25519"), key_id="k1"), CLAIMS),
+    ],
+)
+def test_a_forged_token_is_not_valid(text: str) -> None:
+    assert verify(text) is None
+
+
+@pytest.mark.req("AUTH-58")
+@pytest.mark.parametrize("more", [{"crit": ["exp"]}, {"crit": []}])
+def test_an_extension_that_must_be_understood_is_refused(more: dict[str, Any]) -> None:
+    header = {"alg": "EdDSA", "typ": "JWT", "kid": "k1", **more}
+    signed = by_hand(header).rpartition(".")[0]
+    signature = urlsafe_b64encode(SIGNER.sign(signed.encode())).rstrip(b"=").decode()
+    assert verify(f"{signed}.{signature}") is None
+
+
+@pytest.mark.req("AUTH-58")
+def test_keys_that_the_sender_names_are_ignored() -> None:
+    thief: Any = load_signer(new_key("Ed25519"))
+    header = {"alg": "EdDSA", "typ": "JWT", "jku": "https://evil.example", "jwk": thief.public_jwk}
+    signed = by_hand(header).rpartition(".")[0]
+    signature = urlsafe_b64encode(thief.sign(signed.encode())).rstrip(b"=").decode()
+    assert verify(f"{signed}.{signature}") is None
+
+
+@given(st.text(alphabet="abc.=_-é", max_size=30) | st.binary(max_size=30).map(by_hand))
+def test_any_token_has_a_verdict(text: str) -> None:
+    assert verify(text) is None
+
+
+def test_options_of_the_verifier() -> None:
+    assert verify(token(aud="api://x"), verifier(audience="api://x")) is not None
+    assert verify(token(), verifier(audience="api://x")) is None
+    assert verify(token(aud=[MCP, "other"]), verifier(only_audience=True)) is None
+    assert verify(token(aud=[MCP]), verifier(only_audience=True)) is not None
+
+    def tenants(issuer: str) -> bool:
+        return issuer.startswith("https://login.example/")
+
+    assert verify(token(iss="https://login.example/t1"), verifier(tenants=tenants)) is not None
+    assert verify(token(), verifier(tenants=tenants)) is None
+    assert verify(token("x"), verifier(types=["x"])) is not None
+    assert verifier().verify(Secret(token()), None, NOW) is None
+    for algorithm in ("HS256", "none", "XX"):
+        with pytest.raises(ValueError, match="not supported"):
+            verifier(algorithms=[algorithm])
+
+
+@pytest.mark.req("AUTH-37")
+def test_a_remembered_verdict_is_for_its_audience_and_ends() -> None:
+    by = verifier()
+    text = token()
+    first = verify(text, by)
+    assert verify(text, by) is first
+    assert by.verify(Secret(text), "https://other.example", NOW) is None
+    assert verify(text, by, NOW + 59) is first
+    assert verify(text, by, NOW + 61) is not first
+    assert verify(text, by, NOW + 90) is None
+    for number in range(1100):
+        verify(token(jti=number), by)
+    assert len(by._verdicts) == 1024
+
+
+# Keys.
+
+
+def context(now: float = NOW) -> FlowContext:
+    return FlowContext(server_url=MCP, entropy=bytes, now=now)
+
+
+class Web:
+    """Answers fetches from a table, and counts them."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = dict(answers)
+        self.fetched: list[str] = []
+
+    def perform(self, effect: Any) -> Response:
+        assert isinstance(effect, Fetch)
+        self.fetched.append(effect.url)
+        found = self.answers.get(effect.url.rpartition("/")[2])
+        if isinstance(found, Exception):
+            raise found
+        if isinstance(found, Response):
+            return found
+        return Response(404) if found is None else Response(200, (), dumps(found))
+
+
+@pytest.mark.req("AUTH-58")
+def test_keys_are_found_through_the_metadata_of_the_issuer() -> None:
+    by = verifier(jwks=None)
+    assert verify(token(), by) is NeedKeys.NEED_KEYS
+    metadata = {"issuer": ISSUER, "jwks_uri": ISSUER + "/keys"}
+    web = Web(**{"openid-configuration": metadata, "keys": {"keys": [KEY]}})
+    run(by.load_keys(context()), web.perform)
+    assert verify(token(), by) is not None
+    assert [url.rpartition("/")[2] for url in web.fetched] == [
+        "oauth-authorization-server",
+        "openid-configuration",
+        "keys",
+    ]
+    for answers in ({}, {"openid-configuration": {"issuer": "https://x.example", "jwks_uri": ISSUER + "/keys"}}):
+        with pytest.raises(AuthorizationError, match="names no jwks_uri"):
+            run(verifier(jwks=None).load_keys(context()), Web(**answers).perform)
+
+
+@pytest.mark.req("AUTH-58")
+def test_an_unknown_key_is_fetched_once_in_thirty_seconds() -> None:
+    by = verifier(jwks=ISSUER + "/keys")
+    web = Web(keys={"keys": []})
+    run(by.load_keys(context()), web.perform)
+    web.answers["keys"] = {"keys": [{**KEY, "kid": "old"}]}
+    run(by.load_keys(context()), web.perform)
+    assert verify(token(), by) is None
+    assert verify(token(), by, NOW + 29) is None
+    assert verify(token(), by, NOW + 30) is NeedKeys.NEED_KEYS
+    web.answers["keys"] = {"keys": [KEY]}
+    run(by.load_keys(context(NOW + 30)), web.perform)
+    assert verify(token(), by, NOW + 30) is not None
+
+
+@pytest.mark.req("AUTH-58")
+@pytest.mark.parametrize(
+    ("field", "seconds"),
+    [
+        ("max-age=600", 600),
+        ("public, MAX-AGE=1", 60),
+        ("max-age=99999999", 86400),
+        ("no-store", 300),
+        ("max-age=x", 300),
+    ],
+)
+def test_keys_are_kept_as_long_as_the_answer_says(field: str, seconds: float) -> None:
+    by = verifier(jwks=ISSUER + "/keys")
+    web = Web(keys=Response(200, (("X", "y"), ("Cache-Control", field)), dumps({"keys": [KEY]})))
+    run(by.load_keys(context()), web.perform)
+    late = token(exp=NOW + 1e6)
+    assert verify(late, by, NOW + seconds - 1) is not None
+    assert verify(token(exp=NOW + 1e6, jti="2"), by, NOW + seconds) is NeedKeys.NEED_KEYS
+    # While they cannot be fetched, they are used for another day.
+    web.answers["keys"] = EffectFailed("no route")
+    run(by.load_keys(context(NOW + seconds)), web.perform)
+    assert verify(token(exp=NOW + 1e6, jti="3"), by, NOW + seconds) is not None
+    much_later = NOW + seconds + 86400
+    assert verify(token(exp=NOW + 1e6, jti="4"), by, much_later) is NeedKeys.NEED_KEYS
+    with pytest.raises(EffectFailed):
+        run(by.load_keys(context(much_later)), web.perform)
+    assert verify(token(exp=NOW + 1e6, jti="5"), by, much_later) is None
+
+
+def test_a_withdrawn_key_ends_the_verdicts_that_it_gave() -> None:
+    by = verifier(jwks=ISSUER + "/keys")
+    run(by.load_keys(context()), Web(keys={"keys": [KEY]}).perform)
+    assert verify(token(), by) is not None
+    run(by.load_keys(context()), Web(keys={"keys": [{**KEY, "kid": "new"}]}).perform)
+    assert verify(token(), by) is None
+
+
+@pytest.mark.req("AUTH-58")
+@pytest.mark.parametrize(
+    "key",
+    [
+        5,
+        {},
+        {"kty": "oct", "k": "c2VjcmV0"},
+        {**KEY, "use": "enc"},
+        {**KEY, "x": "AAAA"},
+        {**KEY, "crv": "X25519"},
+        {"kty": "RSA", "n": "AQAB", "e": "AQAB"},
+        {"kty": "RSA", "n": "A" * 2000, "e": "AQAB"},
+        {"kty": "RSA"},
+    ],
+)
+def test_a_key_that_cannot_be_used_is_passed_over(key: Any) -> None:
+    assert verify(token(), verifier(jwks={"keys": [key]})) is None
+    assert verify(token(), verifier(jwks={"keys": [key, KEY]})) is not None
+
+
+@pytest.mark.parametrize("document", [{}, {"keys": {}}, {"keys": [KEY] * 101}])
+def test_a_malformed_key_set_raises(document: Any) -> None:
+    with pytest.raises(AuthorizationError, match="key set"):
+        verifier(jwks=document)
+    by = verifier(jwks=ISSUER + "/keys")
+    with pytest.raises(AuthorizationError, match="key set"):
+        run(by.load_keys(context()), Web(keys=document).perform)
+
+
+def test_keys_are_fetched_over_https_only() -> None:
+    with pytest.raises(AuthorizationError, match="jwks_uri"):
+        run(verifier(jwks="http://as.example.com/keys").load_keys(context()), Web().perform)

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from authkeys import ED25519
+from authworld import counted
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcpio.auth import (
+    Admission,
+    ApiKeys,
+    Fetch,
+    Grant,
+    Guard,
+    JwtVerifier,
+    Refused,
+    ResourceServer,
+    api_key_digest,
+    load_signer,
+    parse_challenges,
+)
+from mcpio.framing.json import dumps, loads
+from mcpio.testing import AuthorizationServer
+
+AS = "https://as.example.com"
+MCP = "https://mcp.example.com/mcp"
+PRM = "https://mcp.example.com/.well-known/oauth-protected-resource/mcp"
+KEYS = ApiKeys({api_key_digest("mcp_key"): "ada"}, scopes={"ada": frozenset({"admin"})})
+SIGNER: Any = load_signer(ED25519, key_id="k1")
+
+
+def jwt_server(**options: Any) -> ResourceServer:
+    return ResourceServer(
+        resource=MCP, authorization_servers=[AS], verify=JwtVerifier(AS, jwks=AS + "/jwks"), **options
+    )
+
+
+def guard(**options: Any) -> Guard:
+    return Guard(ResourceServer(verify=options.pop("verify", KEYS), **options))
+
+
+def bearer(token: str) -> list[tuple[str, str]]:
+    return [("Authorization", f"Bearer {token}")]
+
+
+def refused(verdict: Any) -> tuple[int, dict[str, str]]:
+    assert isinstance(verdict, Refused)
+    [challenge] = parse_challenges(value for name, value in verdict.headers if name == "www-authenticate")
+    return verdict.status, dict(challenge.params)
+
+
+@pytest.mark.req("AUTH-07", "AUTH-40")
+def test_the_metadata_names_the_resource_and_its_authorization_servers() -> None:
+    server = jwt_server(scopes=["a"], scopes_supported=["b", "offline_access"], name="Files")
+    assert server.document() == {
+        "resource": MCP,
+        "authorization_servers": [AS],
+        "bearer_methods_supported": ["header"],
+        "scopes_supported": ["a", "b"],
+        "resource_name": "Files",
+    }
+    assert "scopes_supported" not in jwt_server().document()
+    with pytest.raises(ValueError, match="resource="):
+        ResourceServer(verify=KEYS).document()
+
+
+@pytest.mark.req("AUTH-07", "AUTH-09")
+def test_the_metadata_is_at_both_well_known_paths_and_below_the_endpoint() -> None:
+    assert jwt_server().metadata_paths() == (
+        "/.well-known/oauth-protected-resource/mcp",
+        "/.well-known/oauth-protected-resource",
+        "/mcp/.well-known/oauth-protected-resource",
+    )
+    assert ResourceServer(verify=KEYS).metadata_paths() == ()
+
+
+def test_tokens_need_an_audience_and_metadata() -> None:
+    by = JwtVerifier(AS, jwks=AS + "/jwks")
+    for options in ({}, {"resource": MCP}, {"authorization_servers": [AS]}):
+        with pytest.raises(ValueError, match="resource="):
+            ResourceServer(verify=[KEYS, by], **options)
+    assert ResourceServer(verify=by, resource=MCP, authorization_servers=AS).authorization_servers == (AS,)
+
+
+@pytest.mark.req("AUTH-03", "AUTH-08", "AUTH-09", "AUTH-32", "AUTH-47")
+def test_without_a_token_the_challenge_names_metadata_and_scopes_and_no_error() -> None:
+    verdict = Guard(jwt_server(scopes=["a", "offline_access"])).admit(1, [], "/mcp", 0.0)
+    assert refused(verdict) == (401, {"scope": "a", "resource_metadata": PRM})
+    assert refused(guard().admit(1, [("authorization", "Basic eDp5")], "/mcp", 0.0)) == (401, {"realm": "mcp"})
+
+
+@pytest.mark.req("AUTH-04", "AUTH-05")
+@pytest.mark.parametrize(
+    ("headers", "target"),
+    [
+        ([*bearer("mcp_key"), *bearer("mcp_key")], "/mcp"),
+        (bearer("mcp_key"), "/mcp?access_token=mcp_key"),
+        ([], "/mcp?x=1&access_token="),
+    ],
+)
+def test_a_token_in_two_places_or_in_the_url_is_malformed(headers: list[tuple[str, str]], target: str) -> None:
+    status, params = refused(guard().admit(1, headers, target, 0.0))
+    assert (status, params["error"]) == (400, "invalid_request")
+
+
+@pytest.mark.req("AUTH-03", "AUTH-47", "AUTH-57")
+@pytest.mark.parametrize("token", ["unknown", "", "a b", "ä", "x" * 17000, "\ud800"])
+def test_every_invalid_token_has_the_same_answer(token: str) -> None:
+    machine = guard()
+    verdict = machine.admit(1, bearer(token), "/mcp", 0.0)
+    assert verdict == machine.admit(2, bearer("other"), "/mcp", 0.0)
+    assert refused(verdict) == (401, {"realm": "mcp", "error": "invalid_token"})
+
+
+@pytest.mark.req("AUTH-57", "AUTH-43")
+def test_a_key_is_admitted_from_its_field() -> None:
+    assert guard().admit(1, [("authorization", "bEARER  mcp_key ")], "/mcp", 0.0) == Grant(None, "ada")
+    machine = guard(verify=ApiKeys(KEYS.principals, header="x-api-key"))
+    assert machine.admit(1, [("X-API-Key", "mcp_key")], "/mcp", 0.0) == Grant(None, "ada")
+    assert refused(machine.admit(1, bearer("mcp_key"), "/mcp", 0.0))[0] == 401
+
+
+@pytest.mark.req("AUTH-04", "AUTH-34", "AUTH-36")
+def test_a_token_with_too_few_scopes_is_refused_with_all_that_are_needed() -> None:
+    verdict = guard(scopes=["files:read"]).admit(1, bearer("mcp_key"), "/mcp", 0.0)
+    assert refused(verdict) == (403, {"realm": "mcp", "error": "insufficient_scope", "scope": "files:read"})
+    hierarchy = {"admin": ["files:read"]}
+    assert guard(scopes=["files:read"], hierarchy=hierarchy).admit(1, bearer("mcp_key"), "/mcp", 0.0) == Grant(
+        None, "ada"
+    )
+    status, params = refused(jwt_server(scopes=["a"]).insufficient(["b", "c"]))
+    assert (status, params["scope"], params["resource_metadata"]) == (403, "a b c", PRM)
+
+
+def issued(resource: str = MCP) -> tuple[AuthorizationServer, str]:
+    """Return an authorization server and a token of it, issued at the time 0."""
+    server = AuthorizationServer(AS, resource, clients={"c": "s"}, signer=SIGNER, lifetime=600.0, entropy=counted())
+    body = f"grant_type=client_credentials&client_id=c&client_secret=s&scope=a&resource={resource}".encode()
+    return server, loads(server.respond(Fetch(method="POST", url=AS + "/token", body=body), 0.0).body)["access_token"]
+
+
+def answer(machine: Guard, server: AuthorizationServer, now: float) -> list[Fetch]:
+    done = []
+    while (effect := machine.next_effect()) is not None:
+        assert isinstance(effect, Fetch)
+        response = server.respond(effect, now)
+        machine.fetched(effect.token, response.status, response.headers, response.body, now)
+        done.append(effect)
+    return done
+
+
+def admissions(machine: Guard) -> list[Admission]:
+    return list(iter(machine.next_admission, None))
+
+
+@pytest.mark.req("AUTH-37", "AUTH-58")
+def test_requests_that_need_keys_share_one_fetch() -> None:
+    server, token = issued()
+    machine = Guard(jwt_server())
+    assert machine.next_deadline() is None
+    assert [machine.admit(name, bearer(token), "/mcp", 1.0) for name in (1, 2)] == [None, None]
+    assert machine.next_deadline() == 6.0
+    [fetch] = answer(machine, server, 1.0)
+    assert (fetch.url, fetch.timeout) == (AS + "/jwks", 5.0)
+    grant = Grant(AS, "client", "c")
+    assert admissions(machine) == [Admission(1, grant), Admission(2, grant)]
+    assert machine.admit(3, bearer(token), "/mcp", 2.0) == grant
+    assert refused(machine.admit(4, bearer(token), "/mcp", 700.0))[0] == 401
+
+
+@pytest.mark.req("AUTH-37", "SEC-02")
+def test_a_token_for_another_server_is_refused() -> None:
+    _, token = issued("https://mcp.example.com/other")
+    machine = Guard(jwt_server())
+    verdict = machine.admit(1, bearer(token), "/mcp", 1.0)
+    assert refused(verdict) == (401, {"error": "invalid_token", "resource_metadata": PRM})
+    assert machine.next_effect() is None
+
+
+@pytest.mark.parametrize("how", ["status", "failure", "timeout"])
+def test_without_keys_requests_are_refused_for_now_and_no_token_is_blamed(how: str) -> None:
+    server, token = issued()
+    machine = Guard(jwt_server())
+    assert machine.admit(1, bearer(token), "/mcp", 1.0) is None
+    fetch = machine.next_effect()
+    assert fetch is not None
+    machine.fetched(fetch.token + 1, 200, (), b"{}", 1.0)
+    if how == "status":
+        machine.fetched(fetch.token, 500, (), b"", 1.0)
+    elif how == "failure":
+        machine.effect_failed(fetch.token, "no route", 1.0)
+    else:
+        machine.handle_timeout(5.9)
+        assert admissions(machine) == []
+        machine.handle_timeout(6.0)
+    [admission] = admissions(machine)
+    assert isinstance(admission.verdict, Refused)
+    assert (admission.verdict.status, admission.verdict.headers) == (503, (("retry-after", "30"),))
+    machine.fetched(fetch.token, 200, (), b"{}", 6.0)
+    assert machine.admit(2, bearer(token), "/mcp", 7.0) is None
+    answer(machine, server, 7.0)
+    assert [each.request for each in admissions(machine) if isinstance(each.verdict, Grant)] == [2]
+
+
+def test_several_verifiers_are_asked_in_order() -> None:
+    server, token = issued()
+    both = ResourceServer(resource=MCP, authorization_servers=[AS], verify=[KEYS, JwtVerifier(AS, jwks=AS + "/jwks")])
+    machine = Guard(both)
+    assert machine.admit(1, bearer("mcp_key"), "/mcp", 1.0) == Grant(None, "ada")
+    assert machine.admit(2, bearer(token), "/mcp", 1.0) is None
+    answer(machine, server, 1.0)
+    assert admissions(machine) == [Admission(2, Grant(AS, "client", "c"))]
+
+
+@given(
+    headers=st.lists(st.tuples(st.sampled_from(["authorization", "x"]), st.text(max_size=40))),
+    target=st.text(max_size=40),
+)
+def test_any_request_has_a_verdict(headers: list[tuple[str, str]], target: str) -> None:
+    assert isinstance(guard().admit(1, headers, target, 0.0), Refused)
+
+
+def test_a_refusal_shows_no_token() -> None:
+    verdict = guard().admit(1, bearer("canary"), "/mcp", 0.0)
+    assert "canary" not in repr(verdict)
+    assert dumps({"x": str(verdict)})
