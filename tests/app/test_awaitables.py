@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcpio.app.awaitables import cancellation_of, is_awaitable, is_of_kind, is_stopping, settle, without_partial
+from mcpio.app.awaitables import cancellation_of, is_awaitable, is_of_kind, is_stopping, when_ready, without_partial
 from mcpio.testing import ManualCancelled, ManualRuntime
 from mcpio.trio._runtime import TrioRuntime
 
@@ -41,14 +41,14 @@ def test_a_function_is_of_a_kind_also_as_a_partial_one_and_as_an_object() -> Non
 
 
 def test_a_value_is_converted_at_once() -> None:
-    assert settle(5, str) == "5"
+    assert when_ready(5, str) == "5"
 
 
 def test_what_must_be_awaited_is_converted_afterwards() -> None:
     async def later() -> int:
         return 5
 
-    assert ManualRuntime().complete(settle(later(), str)) == "5"
+    assert ManualRuntime().complete(when_ready(later(), str)) == "5"
 
 
 class Later:

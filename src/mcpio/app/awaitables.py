@@ -18,7 +18,7 @@ __all__ = [
     "is_awaitable",
     "is_of_kind",
     "is_stopping",
-    "settle",
+    "when_ready",
     "without_partial",
 ]
 
@@ -74,7 +74,7 @@ async def is_stopping(runtime: Runtime) -> bool:
     return False
 
 
-def settle(value: Any, convert: Callable[[Any], Any]) -> Any:
+def when_ready(value: Any, convert: Callable[[Any], Any]) -> Any:
     """Return ``convert(value)``, or a coroutine for it where ``value`` is awaitable."""
     return _settled(value, convert) if is_awaitable(value) else convert(value)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 
 from mcpio import types  # the types of a feature are loaded when the server uses it
-from mcpio.app.awaitables import settle
+from mcpio.app.awaitables import when_ready
 from mcpio.app.context import RequestScope
 from mcpio.errors import InvalidMessage
 
@@ -39,7 +39,7 @@ def sampling_handler(sample: Sampler) -> Handler:
     """Return the handler of ``sampling/createMessage``. It checks the model's message (SAMP-08)."""
 
     def create_message(scope: RequestScope, request: CreateMessageRequest) -> Any:
-        return settle(sample(scope, request), lambda result: _sampled(result, request))
+        return when_ready(sample(scope, request), lambda result: _sampled(result, request))
 
     return create_message
 
@@ -54,7 +54,7 @@ def elicitation_handler(elicit: Elicitor, visited: Callable[[str], object]) -> H
     def ask_user(scope: RequestScope, request: Any) -> Any:
         if isinstance(request, types.ElicitURLRequest):
             visited(str(request.elicitation_id))
-        return settle(elicit(scope, request), lambda result: _elicited(result, request))
+        return when_ready(elicit(scope, request), lambda result: _elicited(result, request))
 
     return ask_user
 
@@ -63,7 +63,7 @@ def roots_handler(roots: Collection[Root] | RootsProvider) -> Handler:
     """Return the handler of ``roots/list``. Raises ValueError or TypeError for a list of invalid roots."""
     if callable(roots):
         current = roots
-        return lambda _, __: settle(current(), _roots_result)
+        return lambda _, __: when_ready(current(), _roots_result)
     if not isinstance(roots, Collection):
         raise TypeError(f"roots are a list, or a function that returns one, not {roots!r:.100}")
     result = _roots_result(roots)

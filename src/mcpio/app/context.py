@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
 from mcpio.app.contracts import AskOptions, ProgressCallback, RunningTask
-from mcpio.app.reporting import is_only_the_end
+from mcpio.app.reporting import is_connection_end
 from mcpio.engine.limits import DEFAULT, Default
 from mcpio.engine.table import Phase
 from mcpio.errors import InvalidMessage, RequestError
@@ -138,7 +138,7 @@ class RequestScope:
         return None
 
     def _report(self, message: str, error: BaseException | None) -> None:
-        if error is None or not is_only_the_end(error, self._session.connection):
+        if error is None or not is_connection_end(error, self._session.connection):
             self._session.driving.report(message, error)
 
 

@@ -22,12 +22,12 @@ __all__ = [
     "Operator",
     "PeerFaults",
     "Throttle",
-    "alone",
+    "describe_request",
+    "intended_answer",
     "internal_error",
-    "is_only_the_end",
+    "is_connection_end",
     "loop_hint",
-    "named",
-    "said_by_author",
+    "unwrap_group",
 ]
 
 
@@ -122,21 +122,21 @@ class Throttle:
         return max(0.0, (1 - self._left) / self._rate)
 
 
-def alone(error: Exception) -> Exception:
+def unwrap_group(error: Exception) -> Exception:
     """Return the only exception in a group, as nurseries and task groups raise them; any other unchanged (P10)."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
-def said_by_author(error: Exception) -> RequestError | None:
+def intended_answer(error: Exception) -> RequestError | None:
     """Return the answer that an exception of a handler stands for, or ``None`` for an unintended exception."""
     if isinstance(error, RequestError):
         return error
     return error.as_error() if isinstance(error, Refusal) else None
 
 
-def is_only_the_end(error: BaseException, connection: Connection) -> bool:
+def is_connection_end(error: BaseException, connection: Connection) -> bool:
     """Whether an error merely says that the connection ends, which is reported elsewhere."""
     is_ending = connection.phase in (Phase.CLOSING, Phase.CLOSED)
     return is_ending and isinstance(error, ConnectionLost | NoBackChannel)
@@ -165,7 +165,7 @@ def internal_error() -> RequestError:
     return RequestError(ErrorCode.INTERNAL_ERROR, "Internal error")
 
 
-def named(message: Mapping[str, Any]) -> str:
+def describe_request(message: Mapping[str, Any]) -> str:
     """Describe a request for the operator: its method, and the name or URI in it."""
     params = message.get("params")
     method = str(message["method"])

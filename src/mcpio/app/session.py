@@ -21,11 +21,11 @@ from mcpio.app.reporting import (
     SLOW,
     FaultReports,
     PeerFaults,
-    alone,
+    describe_request,
+    intended_answer,
     internal_error,
-    is_only_the_end,
-    named,
-    said_by_author,
+    is_connection_end,
+    unwrap_group,
 )
 from mcpio.app.runtime import Driver, OneShot, Spawned
 from mcpio.app.tasks.calls import TaskCalls
@@ -376,7 +376,7 @@ class Session(TaskCalls):
         try:
             check_nothing_waits(callback(*arguments))
         except Exception as error:
-            self._report(f"{noun} failed", alone(error))
+            self._report(f"{noun} failed", unwrap_group(error))
         except cancellation_of(self.driver.runtime) as error:
             self._report(f"{noun} failed", error)
 
@@ -470,11 +470,11 @@ class Session(TaskCalls):
             self._answer_internal_error(event)
 
     def _fail(self, event: RequestReceived, scope: Any, error: Exception) -> None:
-        found = alone(error)
+        found = unwrap_group(error)
         # An error that the peer itself answered with is not sent back to it: the handler failed to handle it.
-        answer = None if scope.driving.is_from_peer(found) else said_by_author(found)
+        answer = None if scope.driving.is_from_peer(found) else intended_answer(found)
         if answer is None:
-            if not is_only_the_end(found, self.connection):
+            if not is_connection_end(found, self.connection):
                 self._report_request(event, "the handler of {} failed", found)
             self._answer_internal_error(event)
             return
@@ -509,7 +509,11 @@ class Session(TaskCalls):
     ) -> None:
         """Report something about a request, whose name replaces ``{}`` in the message."""
         # The name is the peer's to choose, so it must not make a new kind of report each time.
-        self._report(message.replace("{}", named(event.raw), 1), error, kind=(kind or message, event.raw.get("method")))
+        self._report(
+            message.replace("{}", describe_request(event.raw), 1),
+            error,
+            kind=(kind or message, event.raw.get("method")),
+        )
 
 
 class SessionDriving:

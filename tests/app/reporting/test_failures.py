@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from mcpio.app.reporting import alone, internal_error, is_only_the_end, loop_hint, named, said_by_author
+from mcpio.app.reporting import (
+    describe_request,
+    intended_answer,
+    internal_error,
+    is_connection_end,
+    loop_hint,
+    unwrap_group,
+)
 from mcpio.engine.server import ServerConnection
 from mcpio.errors import (
     ConnectionLost,
@@ -21,10 +28,10 @@ from mcpio.types import Implementation
 
 def test_a_group_of_one_stands_for_what_is_in_it() -> None:
     inner = ToolError("no")
-    assert alone(inner) is inner
-    assert alone(ExceptionGroup("nursery", [ExceptionGroup("nursery", [inner])])) is inner
+    assert unwrap_group(inner) is inner
+    assert unwrap_group(ExceptionGroup("nursery", [ExceptionGroup("nursery", [inner])])) is inner
     several = ExceptionGroup("nursery", [inner, ValueError()])
-    assert alone(several) is several
+    assert unwrap_group(several) is several
 
 
 RATE = {"category": "rate-limit", "http_status": 429, "severity": "error", "retryable": True}
@@ -40,28 +47,28 @@ RATE = {"category": "rate-limit", "http_status": 429, "severity": "error", "retr
     ],
 )
 def test_a_refusal_is_answered_with_its_own_code_and_a_hint(data: Any, sent: Mapping[str, Any]) -> None:
-    error = said_by_author(Refusal(1056, "come back later", data=data))
+    error = intended_answer(Refusal(1056, "come back later", data=data))
     assert error is not None
     assert (error.code, error.message, error.data) == (1056, "come back later", sent)
 
 
 def test_a_request_error_is_the_answer_itself() -> None:
     error = RequestError(7, "no")
-    assert said_by_author(error) is error
+    assert intended_answer(error) is error
 
 
 @pytest.mark.req("RPC-19")
 @pytest.mark.parametrize("error", [ValueError("secret"), ToolError("no"), InvalidMessage("a", "b")])
 def test_other_exceptions_are_no_answers(error: Exception) -> None:
-    assert said_by_author(error) is None
+    assert intended_answer(error) is None
 
 
 @pytest.mark.parametrize("error", [ConnectionLost("closed"), NoBackChannel("closed"), ValueError("closed")])
 def test_the_end_of_a_connection_explains_some_failures(error: Exception) -> None:
     connection = ServerConnection(Implementation("s", "1"))
-    assert not is_only_the_end(error, connection)
+    assert not is_connection_end(error, connection)
     connection.abort()
-    assert is_only_the_end(error, connection) is not isinstance(error, ValueError)
+    assert is_connection_end(error, connection) is not isinstance(error, ValueError)
 
 
 @pytest.mark.req("RPC-19")
@@ -83,7 +90,7 @@ def test_an_internal_error_tells_nothing() -> None:
 )
 def test_a_request_in_words(params: Any, words: str) -> None:
     message = {"method": "tools/call"} if params is None else {"method": "tools/call", "params": params}
-    assert named(message) == words
+    assert describe_request(message) == words
 
 
 @pytest.mark.parametrize(

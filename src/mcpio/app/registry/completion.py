@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from mcpio import types  # the types of completion are loaded when a client uses it
-from mcpio.app.awaitables import settle
+from mcpio.app.awaitables import when_ready
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.prompts import FunctionPrompt, Prompts
@@ -87,7 +87,7 @@ class Completions:
         chosen = {} if request.context is None else dict(request.context.arguments or {})
         names = [parameter.name for parameter in endpoint.binder.parameters]
         keywords = dict(zip(names, (request.argument.value, chosen), strict=False))
-        return settle(endpoint.call(scope, keywords), lambda value: _result(value, endpoint.binder.name))
+        return when_ready(endpoint.call(scope, keywords), lambda value: _result(value, endpoint.binder.name))
 
     def _completed(self, request: CompleteRequest) -> dict[str, RegisteredFunction]:
         reference = request.ref

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mcpio import types  # the types of prompts are loaded when there is one
-from mcpio.app.awaitables import settle
+from mcpio.app.awaitables import when_ready
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.registry.base import Registry
 from mcpio.app.registry.content import block_of
@@ -57,7 +57,7 @@ class Prompts(Registry[FunctionPrompt]):
         except InvalidMessage as error:
             text = f"Invalid arguments for {request.name:.100}: {error}"
             raise RequestError(ErrorCode.INVALID_PARAMS, text, {"path": error.path}) from error
-        return settle(prompt.endpoint.call(scope, keywords), lambda value: _result(value, prompt.description))
+        return when_ready(prompt.endpoint.call(scope, keywords), lambda value: _result(value, prompt.description))
 
 
 def prompt_arguments(endpoint: RegisteredFunction) -> tuple[PromptArgument, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from mcpio import types  # the types of resources are loaded when there is one
-from mcpio.app.awaitables import settle
+from mcpio.app.awaitables import when_ready
 from mcpio.app.contracts import HandlerScope
 from mcpio.app.registry.base import Registry
 from mcpio.app.registry.content import json_text
@@ -116,7 +116,7 @@ class Resources:
                 raise not_found(scope, uri)
             return _result(value, uri, mime_type)
 
-        return settle(entry.endpoint.call(scope, keywords), result)
+        return when_ready(entry.endpoint.call(scope, keywords), result)
 
 
 def not_found(scope: HandlerScope, uri: str) -> RequestError:

@@ -11,7 +11,7 @@ from mcpio.app.registry.base import Registry
 from mcpio.app.registry.content import blocks_of
 from mcpio.app.registry.function import RegisteredFunction
 from mcpio.app.registry.results import ResultEncoder
-from mcpio.app.reporting import alone, loop_hint, said_by_author
+from mcpio.app.reporting import intended_answer, loop_hint, unwrap_group
 from mcpio.app.schema.plain import to_json
 from mcpio.app.schema.validation import SchemaError
 from mcpio.errors import ErrorCode, InvalidMessage, RequestError, ToolError
@@ -146,8 +146,8 @@ class Tools(Registry[FunctionTool]):
 
     def _failure(self, scope: HandlerScope, tool: FunctionTool, error: Exception) -> CallToolResult:
         """Return the result that tells the model of a failure, or raise a protocol error."""
-        found = alone(error)
-        if said_by_author(found) is not None and not scope.driving.is_from_peer(found):
+        found = unwrap_group(error)
+        if intended_answer(found) is not None and not scope.driving.is_from_peer(found):
             raise found
         name = tool.description.name
         if isinstance(found, ToolError):

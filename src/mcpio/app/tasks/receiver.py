@@ -16,7 +16,7 @@ import attrs
 
 from mcpio.app.awaitables import checked_callback, is_awaitable, is_stopping
 from mcpio.app.pagination import page_of
-from mcpio.app.reporting import SLOW, FaultReports, alone, internal_error, named, said_by_author
+from mcpio.app.reporting import SLOW, FaultReports, describe_request, intended_answer, internal_error, unwrap_group
 from mcpio.app.tasks.running import DisconnectedSession, TaskHost, TaskRun, related
 from mcpio.app.tasks.store import MemoryTaskStore, TaskStorage, TaskStore
 from mcpio.codec import codec
@@ -209,7 +209,7 @@ class TaskReceiver:
         await self._keeping.ready(host)
         owner = self._owner(scope)
         reply = host.runtime.one_shot()
-        operation = named({"method": scope.method, "params": {"name": getattr(request, "name", None)}})
+        operation = describe_request({"method": scope.method, "params": {"name": getattr(request, "name", None)}})
         id = self._machine.create(
             owner,
             operation,
@@ -326,11 +326,11 @@ class TaskReceiver:
                 result = await result
             return TaskOutcome(_said(result, method))
         except Exception as error:
-            return self._failure(run, method, alone(error))
+            return self._failure(run, method, unwrap_group(error))
 
     def _failure(self, run: TaskRun, method: str, error: Exception) -> TaskOutcome:
         from_peer = run.scope is not None and run.scope.driving.is_from_peer(error)
-        answer = None if from_peer else said_by_author(error)
+        answer = None if from_peer else intended_answer(error)
         if answer is None and not run.is_over:
             run.report(f"the task of {method} failed", error)
         return TaskOutcome(error=answer or internal_error())

@@ -17,7 +17,7 @@ import attrs
 from mcpio.app.awaitables import checked_callback
 from mcpio.app.broadcast import BroadcastEvent
 from mcpio.app.contracts import ProgressCallback, Requester
-from mcpio.app.reporting import named
+from mcpio.app.reporting import describe_request
 from mcpio.codec import codec
 from mcpio.engine.gates import why_no_task
 from mcpio.engine.limits import DEFAULT, Default, Timeout, seconds
@@ -457,7 +457,7 @@ async def start_task(
         handle.settle(answer)
         return handle
     handle = watch.handle(answer.task.task_id, method.result_type, on_status)
-    handle.operation = named({"method": method.name, "params": {"name": getattr(request, "name", None)}})
+    handle.operation = describe_request({"method": method.name, "params": {"name": getattr(request, "name", None)}})
     handle.owned, handle.related_to = True, related_to
     said = answer.meta.get(META_MODEL_IMMEDIATE_RESPONSE)
     handle.immediate_response = said if isinstance(said, str) else None
