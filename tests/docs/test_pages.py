@@ -22,6 +22,7 @@ from mcpio.app.client import Client, ClientOptions
 from mcpio.app.context import Context
 from mcpio.app.middleware import limiting
 from mcpio.app.registry import completion, uri_template
+from mcpio.app.registry.pages import MOST_PAGES
 from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS
 from mcpio.cli import lists as cli_lists
 from mcpio.engine.inbox import QUOTE
@@ -135,6 +136,7 @@ def test_the_environment_of_a_child_process_is_named() -> None:
         ("| a URI matched against a template | 65,536 characters |", uri_template.MAX_URI == 65_536),
         ("| steps of a check of arguments against a hand-written schema | 10,000 |", MAX_STEPS == 10_000),
         ("| steps of such a check of a result | 300,000 |", OWN_STEPS == 300_000),
+        ("| pages of lists that a server keeps as JSON text | 100 |", MOST_PAGES == 100),
         ("| keys that a `RateLimit` remembers | 4,096 |", limiting.MOST_KEYS == 4096),
         ("| a child's standard error that is kept | 8 KiB |", TAIL_SIZE == 8192),
         ("| a line of it passed to a function | 64 KiB |", MAX_LINE == 65536),

@@ -256,6 +256,24 @@ def test_a_result_that_is_json_already_goes_out_as_it_is() -> None:
     assert connection.data_to_send() == [b'{"jsonrpc":"2.0","id":7,"result":{ "x": 1.0}}\n']
 
 
+def test_kept_result_is_encoded_once() -> None:
+    connection = server()
+    kept: dict[Any, bytes] = {}
+    found = CallToolResult((TextContent("x"),))
+    first, second = received(connection, call(1)), received(connection, call('"result":'))
+    connection.send_result(first.id, found, kept=kept)
+    assert list(kept.values()) == [b'{"content":[{"type":"text","text":"x"}]}']
+    connection.send_result(second.id, found, kept=dict.fromkeys(kept, b'{"kept":1}'))
+    assert sent(connection) == [result(1, content=[{"type": "text", "text": "x"}]), result('"result":', kept=1)]
+
+
+def test_kept_result_in_a_dialect_is_not_kept() -> None:
+    connection = server(emit_profile=Profile.ERLMCP)
+    kept: dict[Any, bytes] = {}
+    connection.send_result(received(connection, call(1)).id, CallToolResult(()), kept=kept)
+    assert (kept, len(sent(connection))) == ({}, 1)
+
+
 @pytest.mark.req("CANC-05", "CANC-08")
 def test_any_number_of_cancelled_requests_may_be_answered_all_the_same() -> None:
     connection = server()

@@ -19,11 +19,13 @@ from mcpio.framing.jsonrpc import (
     Result,
     classify,
     encode_error,
+    encode_kept_result,
     encode_notification,
     encode_raw_result,
     encode_request,
     encode_result,
     parse,
+    result_in,
 )
 
 INVALID = ErrorCode.INVALID_REQUEST
@@ -325,6 +327,14 @@ def test_encoded_errors() -> None:
     assert encode_error("1", -1, "no", {}, with_null_id=True) == (
         b'{"jsonrpc":"2.0","id":"1","error":{"code":-1,"message":"no","data":{}}}'
     )
+
+
+@pytest.mark.parametrize("id", [1, "a", '"result":', "\\"])
+def test_result_in_an_answer_is_found_whatever_the_id(id: int | str) -> None:
+    members = {"result": {"result": [1]}}
+    text = result_in(encode_result(id, members))
+    assert json.loads(text) == members
+    assert json.loads(encode_kept_result("b", text)) == {"jsonrpc": "2.0", "id": "b", "result": members}
 
 
 @pytest.mark.req("STDIO-02")

@@ -16,6 +16,7 @@ from mcpio.app.context import Context, TaskContext
 from mcpio.app.contracts import Handler
 from mcpio.app.registry.completion import Completions
 from mcpio.app.registry.function import RegisteredFunction
+from mcpio.app.registry.pages import KeptPages
 from mcpio.app.registry.prompts import Prompts
 from mcpio.app.registry.registration import (
     PromptOptions,
@@ -48,7 +49,7 @@ from mcpio.types.lifecycle import (
     ToolsCapability,
 )
 from mcpio.types.logging import LoggingLevel
-from mcpio.types.tools import ListToolsRequest, ListToolsResult, ToolListChangedNotification
+from mcpio.types.tools import ListToolsRequest, ListToolsResult, Tool, ToolListChangedNotification
 
 if TYPE_CHECKING:
     from mcpio.app.contracts import Middleware
@@ -197,6 +198,7 @@ class Server:
         self.middlewares = ()
         for layer in middleware:
             self.middleware(layer)
+        self._pages = KeptPages()
         self.undelivered = 0
         self._declared = chosen("capabilities", capabilities, ServerCapabilities)
         self._last_declared = self._declared
@@ -459,23 +461,27 @@ class Server:
 
     def _list_tools(self, scope: Context, request: ListToolsRequest) -> ListToolsResult:
         page = self.tools.page(request.cursor, self._page_size)
-        items = page.items
-        if scope.peer.revision is not REV_2025_11_25:
+        has_tasks = scope.peer.revision is REV_2025_11_25
+        if not has_tasks:
             # Only that revision has tasks, so in others a tool that must run as one cannot be called (TASK-06).
-            items = [tool for tool in items if tool.execution is None or tool.execution.task_support != "required"]
-        return ListToolsResult(tuple(items), page.next_cursor)
+            page.items = [tool for tool in page.items if not _must_be_task(tool)]
+        found: ListToolsResult = self._pages.result(ListToolsResult, (request.cursor, has_tasks), page)
+        return found
 
     def _list_resources(self, scope: Context, request: ListResourcesRequest) -> ListResourcesResult:
         page = self.resources.static.page(request.cursor, self._page_size)
-        return types.ListResourcesResult(tuple(page.items), page.next_cursor)
+        found: ListResourcesResult = self._pages.result(types.ListResourcesResult, request.cursor, page)
+        return found
 
     def _list_templates(self, scope: Context, request: ListResourceTemplatesRequest) -> ListResourceTemplatesResult:
         page = self.resources.templates.page(request.cursor, self._page_size)
-        return types.ListResourceTemplatesResult(tuple(page.items), page.next_cursor)
+        found: ListResourceTemplatesResult = self._pages.result(types.ListResourceTemplatesResult, request.cursor, page)
+        return found
 
     def _list_prompts(self, scope: Context, request: ListPromptsRequest) -> ListPromptsResult:
         page = self.prompts.page(request.cursor, self._page_size)
-        return types.ListPromptsResult(tuple(page.items), page.next_cursor)
+        found: ListPromptsResult = self._pages.result(types.ListPromptsResult, request.cursor, page)
+        return found
 
     def _subscribe(self, scope: Context, request: SubscribeRequest) -> EmptyResult:
         if self.resources.find(request.uri) is None:
@@ -486,6 +492,10 @@ class Server:
     def _broadcast(self, notification: Any) -> None:
         for session in self.sessions:
             session.driving.broadcast(notification)
+
+
+def _must_be_task(tool: Tool) -> bool:
+    return tool.execution is not None and tool.execution.task_support == "required"
 
 
 def _unsubscribe(scope: Context, request: UnsubscribeRequest) -> EmptyResult:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mcpio.app.contracts import Middleware
     from mcpio.app.logs import LogOutlet
     from mcpio.app.registry.completion import Completions
+    from mcpio.app.registry.pages import KeptPages
     from mcpio.app.registry.prompts import Prompts
     from mcpio.app.registry.resources import Resources
     from mcpio.app.registry.tools import Tools
@@ -60,6 +61,7 @@ class ServedBy(Protocol):
     ledger: Ledger
     fault_reports: FaultReports
     thread_pool: ThreadPool
+    _pages: KeptPages
     undelivered: int
 
     @property
@@ -226,6 +228,9 @@ class ServerSession(Session):
             raise RequestError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {said:.100}")
         layers = server.middlewares
         return self._wrapped(event, handler, layers) if layers else handler
+
+    def _send_result(self, id: IncomingId, result: Any) -> None:
+        self.connection.send_result(id, result, kept=self.server._pages.texts(result))
 
     def _handle_notification(self, event: NotificationReceived | Initialized) -> None:
         method = event.raw["method"]

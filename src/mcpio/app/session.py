@@ -445,13 +445,16 @@ class Session(TaskCalls):
 
     def _answer(self, event: RequestReceived, result: Any) -> None:
         try:
-            self.connection.send_result(event.id, result)
+            self._send_result(event.id, result)
         except MessageTooLarge as error:
             self._answer_too_large(event, error)
         except Exception as error:
             # The result has the wrong type, or the peer's revision cannot express it.
             self._report_request(event, "the result of {} cannot be sent", error)
             self._answer_internal_error(event)
+
+    def _send_result(self, id: IncomingId, result: Any) -> None:
+        self.connection.send_result(id, result)
 
     def _answer_too_large(self, event: RequestReceived, error: MessageTooLarge) -> None:
         """Answer in place of a result that is too large to be sent."""

@@ -522,22 +522,31 @@ class Connection:
 
     # Answers
 
-    def send_result(self, id: IncomingId, result: Any) -> None:
+    def send_result(self, id: IncomingId, result: Any, *, kept: dict[Any, bytes] | None = None) -> None:
         """Answer an incoming request with its typed result, or with a mapping for a ``CustomRequest``.
 
         One that asked to become a task may be answered with a ``CreateTaskResult`` instead (TASK-09).
         Dropped quietly when the peer cancelled the request, or the connection ended, in the meantime. Raises
         ``LocalProtocolError``, and changes nothing, for a request that was answered before (as far as that is
         remembered) or never came, and for a result of the wrong type. Drain the events, write the chunks.
+
+        ``kept`` is for a result that is sent again and again, such as a page of a list: it keeps the JSON text of the
+        result for each form that peers get it in. Always give the same mapping with the same result.
         """
         running = self._incoming.running
         request = (None if running is None else running.get(id)) or self._to_answer(id)
         if request is not None:
+            form = None if kept is None or request.task is not None else request.dialogue.form
+            if kept is not None and form in kept:
+                self._respond(request, _SEND_RESULT, jsonrpc.encode_kept_result(request.wire_id, kept[form]))
+                return
             members = request.dialogue.write_result(request, result)
             try:
                 text = jsonrpc.encode_result(request.wire_id, members)
             except (TypeError, ValueError) as error:
                 raise not_json(error) from error
+            if kept is not None and form is not None:
+                kept[form] = jsonrpc.result_in(text)
             self._respond(request, _SEND_RESULT, text)
 
     def send_raw_result(self, id: IncomingId, result: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mcpio.codec import Codec, codec
@@ -90,6 +90,11 @@ class Handshake:
             fault = why_no_task(method, revision, peer)
             if fault is not None:
                 raise LocalProtocolError(fault)
+
+    @property
+    def form(self) -> Hashable:
+        """The revision, which decides what a result looks like; ``None`` in a dialect, which may change it."""
+        return self.codec.revision if self.encoder is None else None
 
     def write_result(self, request: IncomingRequest, result: Any) -> Mapping[str, Any]:
         """Return the result of an incoming request as an object. Raises ``LocalProtocolError`` for a wrong one."""

@@ -61,6 +61,10 @@ class Dialogue(Protocol):
     dialogue of the handshake era.
     """
 
+    @property
+    def form(self) -> Hashable:
+        """A key that is equal where the same result has the same JSON text; ``None`` where it depends on more."""
+
     def write_result(self, request: IncomingRequest, result: Any) -> Mapping[str, Any]:
         """Return the result of an incoming request as an object. Raises ``LocalProtocolError`` for a wrong one."""
 

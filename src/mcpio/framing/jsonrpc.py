@@ -20,11 +20,13 @@ __all__ = [
     "answered_id",
     "classify",
     "encode_error",
+    "encode_kept_result",
     "encode_notification",
     "encode_raw_result",
     "encode_request",
     "encode_result",
     "parse",
+    "result_in",
 ]
 
 
@@ -226,6 +228,17 @@ def encode_notification(method: str, params: Mapping[str, Any] | None) -> bytes:
 def encode_result(id: int | str, result: Mapping[str, Any]) -> bytes:
     """Return the answer to a request as JSON on one line (RPC-08, RPC-10)."""
     return dumps({"jsonrpc": "2.0", "id": id, "result": result if type(result) is dict else dict(result)})
+
+
+def encode_kept_result(id: int | str, result_json: bytes) -> bytes:
+    """Return the answer to a request from the text that ``result_in`` returned for another answer."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (dumps(id), result_json)
+
+
+def result_in(answer: bytes) -> bytes:
+    """Return the text of the result in an answer that ``encode_result`` made."""
+    # An id cannot contain this: quotation marks inside of a string are escaped.
+    return answer[answer.index(b'"result":') + 9 : -1]
 
 
 def encode_raw_result(id: int | str, result_json: bytes) -> bytes:
