@@ -26,7 +26,6 @@ from mcpio.app.registry.pages import MOST_PAGES
 from mcpio.app.schema.validation import MAX_STEPS, OWN_STEPS
 from mcpio.cli import lists as cli_lists
 from mcpio.engine.inbox import QUOTE
-from mcpio.engine.task_records import TaskLimits
 from mcpio.errors import ErrorCode
 from mcpio.trio import default_environment, start_process
 from mcpio.trio._stdio.platform import INHERITED_VARIABLES
@@ -151,9 +150,8 @@ def test_fixed_limit_matches_the_code(said: str, number: bool) -> None:
 def test_the_most_memory_that_the_defaults_allow_is_the_sum_of_them() -> None:
     limits, said = Limits(), section("limits.md", "Memory of the whole server")
     connections = MAX_CONNECTIONS * 128 * 1024
-    tasks = TaskLimits().stored_bytes
-    parts = [size // 1024**2 for size in (limits.total_bytes, limits.peer_bytes, connections, tasks)]
-    assert [f"{part:,} MiB" in said for part in (*parts, sum(parts[:3]))] == [True] * 5
+    parts = [size // 1024**2 for size in (limits.total_bytes, limits.peer_bytes, connections)]
+    assert [f"{part:,} MiB" in said for part in (*parts, sum(parts))] == [True] * 4
 
 
 def test_every_call_and_option_of_a_client_is_mentioned() -> None:

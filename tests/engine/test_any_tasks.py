@@ -126,7 +126,7 @@ class Life(RuleBasedStateMachine):
         self.no_status_follows_a_final_one()
         assert set(self.cookies.values()) <= {1}
         assert (self.machine.tasks_of("ada"), self.machine.tasks_of(None), self.keeper.disk.records) == ([], [], {})
-        assert (self.machine._stored, self.machine._running.total(), self.machine._asked) == (0, 0, {})
+        assert (self.machine.held, self.machine._running.total(), self.machine._asked) == (0, 0, {})
 
 
 TestLife = pytest.mark.req("TASK-14", "TASK-20")(Life.TestCase)

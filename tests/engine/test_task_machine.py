@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -134,7 +135,8 @@ def test_a_withdrawn_task_leaves_nothing() -> None:
         ({"running": 2}, "too many tasks", False),
         ({"running_per_owner": 2}, "too many tasks", True),
         ({"tasks": 2}, "too many tasks", False),
-        ({"stored_bytes": 400}, "too much stored", False),
+        ({"stored_bytes": 5_000}, "too much stored", False),
+        ({"stored_bytes_per_owner": 5_000}, "too much stored", True),
     ],
 )
 def test_beyond_the_limits_a_task_is_refused(limits: Any, reason: str, others_may: bool) -> None:
@@ -174,13 +176,42 @@ def test_tasks_without_an_owner_count_for_whoever_asked_for_them() -> None:
 
 @pytest.mark.req("TASK-36")
 def test_a_result_beyond_the_limits_fails_its_task() -> None:
-    keeper = Keeper(limits={"result_bytes": 100, "stored_bytes": 500})
+    keeper = Keeper(limits={"result_bytes": 100, "stored_bytes": 6_200})
     large, late = keeper.create(), keeper.create()
     keeper.finish(large, TaskOutcome({"content": ["x" * 200]}))
     assert keeper.outcome(large) == (-32603, "The result of the task is too large")
     keeper.finish(late, TaskOutcome({"content": ["x" * 50]}))
     assert keeper.outcome(late) == (-32603, "No room for the result of the task")
     assert (keeper.status(large), keeper.status(late)) == ("failed", "failed")
+
+
+def test_finished_tasks_are_discarded_oldest_first_until_half_of_them_is_gone() -> None:
+    keeper = Keeper()
+    ids = [keeper.create() for _ in range(5)]
+    assert keeper.machine.held > 0
+    keeper.machine.discard_finished()
+    assert [keeper.status(id) for id in ids] == ["working"] * 5
+    for id in ids[:4]:
+        keeper.finish(id)
+    keeper.machine.discard_finished()
+    keeper.settle()
+    assert [keeper.machine.get(None, id).status for id in ids[2:]] == ["completed", "completed", "working"]
+    assert [refusal(keeper, "get", None, id)[0] for id in ids[:2]] == [-32602] * 2
+    assert len(keeper.disk.records) == 3
+
+
+def test_memory_of_tasks_is_counted_in_full() -> None:
+    tracemalloc.start()
+    try:
+        keeper = Keeper(limits={"running": 500, "running_per_owner": 500, "stored_bytes_per_owner": 2**30})
+        before = tracemalloc.get_traced_memory()[0]
+        ids = [keeper.create("ada", request={"name": "dig", "arguments": {"depth": [1, 2]}}) for _ in range(300)]
+        for id in ids[:150]:
+            keeper.finish(id, TaskOutcome({"content": [{"type": "text", "text": "x" * 1000}]}))
+        keeper.events.clear()
+        assert tracemalloc.get_traced_memory()[0] - before <= keeper.machine.held
+    finally:
+        tracemalloc.stop()
 
 
 # Ends

@@ -37,9 +37,9 @@ class Disk:
     def answer(self, effect: Any) -> Any:
         match effect:
             case StorePut(_, key, record, payload):
-                self.records[key] = record
+                self.records[key] = bytes(memoryview(record))  # as MemoryTaskStore does
                 if payload is not None:
-                    self.payloads[key] = payload
+                    self.payloads[key] = bytes(memoryview(payload))
             case StoreDelete(_, key):
                 self.records.pop(key, None)
                 self.payloads.pop(key, None)

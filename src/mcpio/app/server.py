@@ -336,6 +336,7 @@ class Server:
             page_size=self._page_size,
             thread_pool=self.thread_pool,
             new_context=TaskContext,
+            settle=partial(self.ledger.settle, "tasks"),
         )
         self.handlers.update(self.tasks.handlers)
         for session in self.sessions:

@@ -36,7 +36,7 @@ class Limits:
     peer_bytes: int = 512 * MIB
     """How much may be held for one peer: input, running requests, output, events kept for resumption and
     subscriptions, by their size in memory. While the requests that run take half of it, further ones wait; a message
-    that alone would take more is refused as too long. Tasks have a limit of their own (``TaskLimits.stored_bytes``)."""
+    that alone would take more is refused as too long. Tasks have limits of their own (``TaskLimits``)."""
     total_bytes: int = 1024 * MIB
     """How much may be held for all peers of one server. Above seven eighths of it, new sessions are refused (over HTTP
     with status 503). Beyond: the peer that holds most is ended (``overloaded``)."""

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from mcpio.engine.ledger import parsed_size
 from mcpio.engine.table import Direction
 from mcpio.engine.task_records import (
     TASK_TABLE,
@@ -96,7 +97,7 @@ class TaskMachine:
         self._records: dict[str, TaskRecord] = {}
         self._owned: dict[Owner, dict[str, TaskRecord]] = {}
         self._by_number: dict[int, TaskRecord] = {}
-        self._stored = 0
+        self._stored: Counter[Hashable] = Counter()
         self._running: Counter[Hashable] = Counter()
         self._next_number = 1
         self._next_token = 1
@@ -148,7 +149,7 @@ class TaskMachine:
             self._poll_interval,
             account=account,
         )
-        record.size = len(dump_record(record))
+        record.size = RECORD_COST + parsed_size(dump_record(record))
         self._next_number += 1
         self._keep(record)
         self._put(record, "created", None, cookie, wants_reply=True)
@@ -321,11 +322,24 @@ class TaskMachine:
     def handle_timeout(self, now: float) -> None:
         """Forget expired tasks, in every status (TASK-32). Early or repeated calls do nothing."""
         for number in self._timers.pop_expired(now):
-            record = self._by_number[number]
-            self._drop(record)
-            for cookie in record.waiters:
-                self._events.append(TaskReplied(cookie, None, not_found(record.id)))
-            self._events.append(TaskChanged("expired", record.view(), record.owner, record.operation))
+            self._forget(self._by_number[number])
+
+    # Memory
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that all tasks take, for a ledger."""
+        return self._stored[_ALL]
+
+    def discard_finished(self) -> None:
+        """Forget the oldest finished tasks, until half of what finished tasks take is free."""
+        finished = [record for record in self._records.values() if record.state in _ENDED]
+        excess = sum(record.size for record in finished) / 2
+        for record in finished:
+            if excess <= 0:
+                break
+            excess -= record.size
+            self._forget(record)
 
     # Records
 
@@ -345,18 +359,39 @@ class TaskMachine:
         ):
             if count >= limit:
                 raise _refused("Too many tasks", "too many tasks", limit)
-        if self._stored >= limits.stored_bytes:
-            raise _refused("No room for another task", "too much stored", limits.stored_bytes)
+        full = self._full(account, 1)
+        if full is not None:
+            raise _refused("No room for another task", "too much stored", full)
+
+    def _full(self, account: Hashable, size: int) -> int | None:
+        """Return the limit that ``size`` more bytes would exceed, if any."""
+        limits = self._limits
+        for counted, limit in ((account, limits.stored_bytes_per_owner), (_ALL, limits.stored_bytes)):
+            if self._stored[counted] + size > limit:
+                return limit
+        return None
+
+    def _resize(self, record: TaskRecord, change: int) -> None:
+        for account in (_ALL, record.account):
+            self._stored[account] += change
+            if not self._stored[account]:
+                del self._stored[account]
 
     def _keep(self, record: TaskRecord) -> None:
         self._records[record.id] = record
         self._by_number[record.number] = record
         self._owned.setdefault(record.owner, {})[record.id] = record
-        self._stored += record.size
+        self._resize(record, record.size)
         if record.state not in _ENDED:
             self._count(record, 1)
         if record.ttl is not None:
             self._timers.set(record.number, record.created + record.ttl / 1000 - self._epoch)
+
+    def _forget(self, record: TaskRecord) -> None:
+        self._drop(record)
+        for cookie in record.waiters:
+            self._events.append(TaskReplied(cookie, None, not_found(record.id)))
+        self._events.append(TaskChanged("expired", record.view(), record.owner, record.operation))
 
     def _drop(self, record: TaskRecord) -> None:
         del self._records[record.id], self._by_number[record.number]
@@ -364,7 +399,7 @@ class TaskMachine:
         del owned[record.id]
         if not owned:
             del self._owned[record.owner]
-        self._stored -= record.size
+        self._resize(record, -record.size)
         if record.state not in _ENDED:
             self._count(record, -1)
         self._timers.clear(record.number)
@@ -392,25 +427,25 @@ class TaskMachine:
         if record is None or record.state in _ENDED:
             return False
         payload = dump_outcome(outcome)
-        excess = self._excess(len(payload))
+        size = parsed_size(payload)
+        excess = self._excess(record, len(payload), size)
         if excess is not None:
             outcome, what = TaskOutcome(error=excess), TaskInput.SEND_ERROR
             payload = dump_outcome(outcome)
+            size = parsed_size(payload)
         self._step(record, what)
         record.message, record.outcome, record.questions = outcome.text, outcome, 0
-        record.size += len(payload)
-        self._stored += len(payload)
+        record.size += size
+        self._resize(record, size)
         self._touch(record, now)
         self._put(record, "status", payload)
         return True
 
-    def _excess(self, size: int) -> RequestError | None:
-        limits = self._limits
-        if size > limits.result_bytes:
-            return _refused("The result of the task is too large", "result too large", limits.result_bytes)
-        if self._stored + size > limits.stored_bytes:
-            return _refused("No room for the result of the task", "too much stored", limits.stored_bytes)
-        return None
+    def _excess(self, record: TaskRecord, length: int, size: int) -> RequestError | None:
+        if length > self._limits.result_bytes:
+            return _refused("The result of the task is too large", "result too large", self._limits.result_bytes)
+        full = self._full(record.account, size)
+        return None if full is None else _refused("No room for the result of the task", "too much stored", full)
 
     def _reply(self, cookie: Any, record: TaskRecord) -> None:
         outcome = record.outcome or TaskOutcome(error=_cancelled(record.id))
@@ -505,6 +540,8 @@ class TaskMachine:
             self.orphan(id, "The server was restarted before the task was over", now=now)
 
 
+RECORD_COST: Final = 1024
+"""Bytes that a task takes beside the values of its record and outcome: objects, timers, and its entries in tables."""
 _ALL: Final = "all"
 _STRANGERS: Final = "without an owner"
 

@@ -96,6 +96,9 @@ Owner: TypeAlias = str | int | None
 """The owner of a task, in a form that can be stored; ``None`` without authentication."""
 
 
+_SIZES = ("stored_bytes", "stored_bytes_per_owner", "result_bytes")
+
+
 @attrs.frozen(kw_only=True)
 class TaskLimits:
     """Bounds of a receiver's tasks (TASK-36). Times are in seconds, ``None`` sets no limit; sizes are in bytes."""
@@ -109,8 +112,10 @@ class TaskLimits:
     tasks: int = 4096
     """How many tasks may be kept, finished ones too. Beyond: likewise."""
     stored_bytes: int = 256 * MIB
-    """How much may be kept of them, results included. Beyond: a request is refused with -32603, ``too much stored``,
-    and a task that finishes fails with that error."""
+    """How much memory tasks may take together, results included. Beyond: a request is refused with -32603, ``too much
+    stored``, and a task that finishes fails with that error."""
+    stored_bytes_per_owner: int = 64 * MIB
+    """The same for the tasks of one owner; without an owner, of one session."""
     result_bytes: int = 16 * MIB
     """The longest result. Beyond: the task fails with -32603, ``result too large``."""
     default_ttl: float | None = attrs.field(default=3600.0, converter=seconds)
@@ -121,7 +126,7 @@ class TaskLimits:
     """The same for tasks without an owner, which the id alone gives access to (TASK-35)."""
 
     def __attrs_post_init__(self) -> None:
-        for name in ("running", "running_per_owner", "running_without_owner", "tasks", "stored_bytes", "result_bytes"):
+        for name in ("running", "running_per_owner", "running_without_owner", "tasks", *_SIZES):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 0:
                 raise ValueError(f"{name} must be an integer of 0 or more, not {value!r}")
@@ -180,7 +185,7 @@ class TaskRecord:
     state: TaskState = TaskState.WORKING
     message: str | None = None
     size: int = 0
-    """Its size in the store, in bytes."""
+    """The memory that it takes with its outcome, in bytes."""
     questions: int = 0
     """How many answers of the requestor it waits for."""
     waiters: list[Any] = attrs.field(factory=list)
@@ -192,7 +197,7 @@ class TaskRecord:
     shown: Task | None = None
     """The state that was stored last, which the requestor may see; ``None`` before that."""
     account: Hashable = None
-    """The account that it counts for while it runs."""
+    """The owner, or without one the requestor, whose limits it counts towards."""
 
     def view(self) -> Task:
         """Return the task as it stands, for the wire (TASK-12)."""
@@ -271,7 +276,8 @@ class TaskChanged:
     """A task changed, and the change is stored (TASK-30, TASK-38)."""
 
     change: Literal["created", "status", "expired"]
-    """The kind of change: it was created, its status or status message changed, or it expired and is gone."""
+    """The kind of change: it was created, its status or status message changed, or it is gone, its time over or
+    the memory needed."""
     task: Task
     """The task after the change."""
     owner: Owner

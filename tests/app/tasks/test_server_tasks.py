@@ -332,3 +332,25 @@ def test_a_tool_that_must_be_a_task_is_listed_where_there_are_tasks(revision: Re
     link = Link(server, revision=revision)
     names = [tool.name for tool in link.do(link.client.list_tools()).tools]
     assert names == ["always", *(["as_a_task"] if revision is REV_2025_11_25 else []), "either"]
+
+
+def test_finished_tasks_give_up_their_memory_when_the_ledger_is_full() -> None:
+    mine = Mine()
+    ids = [mine.wire.begin("sift", how="x" * 1000) for _ in range(4)]
+    running = mine.wire.begin()
+    ledger, tasks = mine.server.ledger, mine.server.tasks
+    assert tasks is not None
+    ledger.limit = ledger.total
+    ledger.settle("other", 1, pytest.fail)
+    assert ledger.total < ledger.limit
+    assert [mine.wire.status(id) for id in (*ids, running)] == ["-32602"] * 2 + ["completed"] * 2 + ["working"]
+    assert [change.task.task_id for change in mine.changes if change.change == "expired"] == ids[:2]
+
+
+def test_running_tasks_keep_their_memory_when_the_ledger_is_full() -> None:
+    mine = Mine()
+    running = mine.wire.begin()
+    ledger = mine.server.ledger
+    ledger.limit = ledger.total
+    ledger.settle("other", 1, pytest.fail)
+    assert mine.wire.status(running) == "working"

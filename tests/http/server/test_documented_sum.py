@@ -21,7 +21,7 @@ def test_the_most_memory_that_the_defaults_allow_is_documented() -> None:
     total, peer, buffers = (size // MIB for size in parts)
     said = " ".join((ROOT / "docs/limits.md").read_text().split())
     assert (
-        f"at most {sum(parts) // MIB:,} MiB for its clients, and 256 MiB more where it has tasks: {total:,} MiB of "
+        f"at most {sum(parts) // MIB:,} MiB for its clients: {total:,} MiB of "
         f"`total_bytes`, {peer} MiB of `peer_bytes`, and {buffers} MiB for {connections} connections"
     ) in said
 

@@ -18,7 +18,7 @@ from mcpio.app.awaitables import checked_callback, is_awaitable, is_stopping
 from mcpio.app.pagination import page_of
 from mcpio.app.reporting import SLOW, FaultReports, describe_request, intended_answer, internal_error, unwrap_group
 from mcpio.app.tasks.running import DisconnectedSession, TaskHost, TaskRun, related
-from mcpio.app.tasks.store import MemoryTaskStore, TaskStorage, TaskStore
+from mcpio.app.tasks.store import MemoryTaskStore, Settle, TaskStorage, TaskStore
 from mcpio.codec import codec
 from mcpio.engine.payloads import encode
 from mcpio.engine.task_machine import TaskMachine
@@ -123,8 +123,12 @@ class TaskReceiver:
         *,
         page_size: int | None = None,
         resume: Resume | None = None,
+        settle: Settle | None = None,
     ) -> None:
-        """``resume`` returns the work of an interrupted task; without it, interrupted tasks are lost."""
+        """``resume`` returns the work of an interrupted task; without it, interrupted tasks are lost.
+
+        ``settle`` enters the memory that tasks take into a ledger.
+        """
         self.options: TaskOptions = options
         self.thread_pool: ThreadPool = thread_pool
         self.fault_reports = FaultReports()
@@ -137,7 +141,9 @@ class TaskReceiver:
         }
         self._resume = resume
         store: Any = options.store or MemoryTaskStore()
-        self._keeping = TaskStorage(store, self._act, limits=options.limits, poll_interval=options.poll_interval)
+        self._keeping = TaskStorage(
+            store, self._act, limits=options.limits, poll_interval=options.poll_interval, settle=settle
+        )
         self._hosts: dict[TaskHost, tuple[Any, PeerSession | None]] = {}
         self._host: TaskHost | None = None
         self._runs: dict[str, TaskRun] = {}
@@ -471,12 +477,13 @@ class ToolTasks(TaskReceiver):
         page_size: int | None,
         thread_pool: ThreadPool,
         new_context: Callable[[TaskRun, Any, RequestReceived], HandlerScope],
+        settle: Settle,
     ) -> None:
         """``call`` serves a plain tools/call; ``work`` runs one that was started as a task.
 
-        ``new_context`` makes the context of a task.
+        ``new_context`` makes the context of a task. ``settle`` enters the memory that tasks take into a ledger.
         """
-        super().__init__(options, thread_pool, page_size=page_size, resume=self._resumed)
+        super().__init__(options, thread_pool, page_size=page_size, resume=self._resumed, settle=settle)
         self.handlers[_CALL] = self._call
         self._tools = tools
         self._plain_call = call

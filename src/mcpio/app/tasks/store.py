@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from mcpio.app.store_effects import apply_effects
 from mcpio.engine.task_machine import TaskMachine
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from mcpio.engine.task_records import TaskLimits
 
 __all__ = ["MemoryTaskStore", "TaskStorage", "TaskStore"]
+
+Settle: TypeAlias = "Callable[[int, Callable[[], None]], None]"
+"""Takes how many bytes are held, and a function that frees some."""
 
 BATCH: Final = 256
 """How many changes are written at once."""
@@ -69,9 +72,10 @@ class MemoryTaskStore:
                 self._records.pop(change.key, None)
                 self._payloads.pop(change.key, None)
                 continue
-            self._records[change.key] = change.record
+            # orjson leaves a buffer of some KiB behind a short text. A copy takes no more than the text.
+            self._records[change.key] = bytes(memoryview(change.record))
             if change.payload is not None:
-                self._payloads[change.key] = change.payload
+                self._payloads[change.key] = bytes(memoryview(change.payload))
 
 
 class TaskStorage:
@@ -84,8 +88,9 @@ class TaskStorage:
         *,
         limits: TaskLimits,
         poll_interval: float | None,
+        settle: Settle | None = None,
     ) -> None:
-        """``act`` is called with each event of the machine."""
+        """``act`` is called with each event of the machine. ``settle`` enters the memory of tasks into a ledger."""
         self._store = store
         self._act = act
         self._machine: TaskMachine | None = None
@@ -99,6 +104,8 @@ class TaskStorage:
         self._writer: _Writer | None = None
         self._sleeper: tuple[TaskHost, float, Spawned] | None = None
         self._is_pumping = False
+        self._settle = settle
+        self._settled = 0
 
     @property
     def machine(self) -> TaskMachine:
@@ -177,6 +184,18 @@ class TaskStorage:
         finally:
             self._is_pumping = False
         self._keep_time()
+        self._account()
+
+    def _account(self) -> None:
+        held = self.machine.held
+        if self._settle is not None and held != self._settled:
+            self._settled = held
+            self._settle(held, self._give_up)
+
+    def _give_up(self) -> None:
+        """Free memory for the ledger. Tasks that still run keep theirs, and stay out of the ledger until a change."""
+        self.machine.discard_finished()
+        self.pump()
 
     def _hand_on(self) -> bool:
         event = self.machine.next_event()
