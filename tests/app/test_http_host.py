@@ -388,7 +388,7 @@ def test_a_stored_session_goes_on_in_another_host(unanswered: str) -> None:
 
 
 def test_a_policy_that_is_none_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="unanswered is 'again' or 'fail', not 'maybe'"):
+    with pytest.raises(ValueError, match="unanswered must be 'again' or 'fail', not 'maybe'"):
         MemoryWire(patient_server(), HttpOptions(), store=MemorySessionStore(), unanswered="maybe")
 
 

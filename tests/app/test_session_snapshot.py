@@ -225,7 +225,7 @@ def test_what_is_no_snapshot_is_refused(change: Any, fault: str) -> None:
 def test_the_policy_is_one_of_two() -> None:
     server = serving()
     link = Link(server)
-    with pytest.raises(ValueError, match="unanswered is 'again' or 'fail', not 'maybe'"):
+    with pytest.raises(ValueError, match="unanswered must be 'again' or 'fail', not 'maybe'"):
         moved(link, server, "maybe")
 
 

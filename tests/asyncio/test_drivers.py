@@ -70,7 +70,7 @@ def test_what_is_no_stream_is_refused() -> None:
     [
         ({"samplng": None}, TypeError, r"^unknown option 'samplng'; the options are .*sampling"),
         ({"snapshot": {}}, LocalProtocolError, "not the snapshot of a session"),
-        ({"unanswered": "x"}, ValueError, "unanswered is 'again' or 'fail', not 'x'"),
+        ({"unanswered": "x"}, ValueError, "unanswered must be 'again' or 'fail', not 'x'"),
         ({"tap": 5}, TypeError, "a tap is an mcpio.observe.Tap, or a function that returns one, not 5"),
     ],
 )

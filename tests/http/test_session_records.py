@@ -58,7 +58,7 @@ def test_what_json_cannot_say_is_refused() -> None:
     ],
 )
 def test_anything_else_is_refused_without_the_secret(text: bytes) -> None:
-    with pytest.raises(InvalidMessage, match="no record of a session") as caught:
+    with pytest.raises(InvalidMessage, match="not the record of a session") as caught:
         load_session("0123456789", StoredSession(text, 1.5, ()))
     assert "0123456789" not in str(caught.value)
     assert "0123" in str(caught.value)

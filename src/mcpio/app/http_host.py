@@ -1,7 +1,7 @@
-"""A server behind HTTP: the sessions of the HTTP machine, each with its handlers, for any event loop's adapter.
+"""A server behind HTTP: the sessions of the HTTP machine, each with its handlers, for the adapter of any event loop.
 
-An adapter hands over what it reads and writes what an exchange has to send. It is told, by callbacks that do not wait,
-when an exchange has something, and when the next deadline is. Everything here happens in the loop's own thread.
+An adapter passes what it reads, and writes what an exchange has to send. Callbacks that do not wait tell it when an
+exchange is ready and when the next deadline is. Everything here happens in the loop's own thread.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class HttpHost:
             self._on_deadline(deadline)
 
     def _note_room(self, session: HttpSession) -> None:
-        """Let go on handlers whose results wait for their client to read what it has."""
+        """Resume handlers whose results wait for their client to read."""
         found = self._sessions.get(session.key)
         if found is not None:
             found[0].driving.note_room()
@@ -199,7 +199,7 @@ class HttpHost:
         return DurableHooks(
             save=lambda session: self._sessions[session.key][0].snapshot(),
             restore=self._restore,
-            # A client that names a damaged session again and again does not flood the log.
+            # Limited, so that a client which names a damaged session again and again cannot flood the log.
             report=partial(self.server.fault_reports.report, self),
         )
 
@@ -213,7 +213,7 @@ class HttpHost:
         from mcpio.app.session_store import SessionStoreWorker  # as above
 
         def next_effect() -> SessionEffect | None:
-            # Event loops have clocks that stand still, and people set theirs.
+            # The clock of an event loop may stand still, and that of the system may be set.
             hooks.epoch = self.runtime.wall_clock() - self.clock()
             return self.machine.next_effect()
 
@@ -235,7 +235,7 @@ class HttpHost:
         return connection
 
     def _resume(self, session: HttpSession, served: ServerSession, saved: Mapping[str, Any]) -> None:
-        """See to the requests whose handlers died with another process."""
+        """Serve or fail the requests whose handlers died with another process."""
         from mcpio.app.session_snapshot import SavedSession  # as above
 
         try:
@@ -266,7 +266,7 @@ class HttpHost:
 
 
 class HostedSession:
-    """The driver of one session: it wakes the host, and ends the session by it."""
+    """The driver of one session, which passes on to the host."""
 
     __slots__ = ("_host", "_session", "_waiting")
 
@@ -285,13 +285,13 @@ class HostedSession:
         return self._host.clock()
 
     def wake(self) -> None:
-        """Take note that there may be something to send."""
+        """Act on what was done to the connection."""
         self._host.touch(self._session)
 
     def close(self, grace: float) -> None:
-        """End the session in order, at the loop's next turn. Once it is over, its client gets 404.
+        """Close the session gracefully, at the loop's next turn. Once it is over, its client gets 404.
 
-        ``LocalProtocolError`` for a grace that is no number of 0 or more.
+        Raises LocalProtocolError if ``grace`` is not a number of 0 or more.
         """
         limit = checked_grace(grace)
         self.runtime.call_soon(lambda: self._close(limit))
@@ -304,17 +304,17 @@ class HostedSession:
             await ended.wait()
 
     def interrupt(self, via: Hashable, retry: float | None) -> bool:
-        """End the exchange of a request; its answer is fetched later. See ``HttpServer.interrupt``."""
+        """End the exchange of a request, whose client fetches the answer later. See ``HttpServer.interrupt``."""
         done = self._host.machine.interrupt(self._session, via, self.now(), retry=retry)
         self.wake()
         return done
 
     def report(self, message: str, error: BaseException | None) -> None:
-        """Tell the operator something."""
+        """Report a fault to the operator."""
         self._host.report(message, error)
 
     def end(self) -> None:
-        """Take note that the session has ended."""
+        """Wake the tasks that wait for the end of the session."""
         for ended in self._waiting:
             ended.set(None)
 

@@ -1,7 +1,7 @@
-"""A session as a value (P12): the engine's snapshot, and what the application layer remembers of its peer.
+"""A session as a value (P12): the engine's snapshot, and what the application layer knows of the peer.
 
-What no value can hold does not come along: handlers that run, and whoever waits for an answer. The requests that those
-handlers serve do, so that they can be served again; the requests that nobody waits for any more are given up.
+Running handlers and waiting callers cannot be part of it. The requests of those handlers are, so that they can be
+served again; requests of our own whose callers are gone are cancelled.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ VERSION: Final = 1
 """The version of the layout that this library writes, and the newest that it reads."""
 
 UnansweredPolicy: TypeAlias = Literal["again", "fail"]
-"""What becomes of the peer's requests that were being served: their handlers are run ``again``, from the beginning, or
-they ``fail`` with -32603 and ``data.reason`` "interrupted"."""
+"""What becomes of the peer's requests that were running: their handlers run ``again`` from the beginning, or they
+``fail`` with -32603 and ``data.reason`` "interrupted"."""
 
 C = TypeVar("C", bound=Connection)
 
 
 @attrs.frozen
 class SavedSession:
-    """A session that was written out, read and checked as far as the engine does not do that itself."""
+    """The snapshot of a session, checked as far as the engine does not check it itself."""
 
     engine: Mapping[str, Any]
     """The snapshot of the connection."""
     running: Mapping[str, Mapping[str, Any]]
-    """The peer's requests that were being served, as they came, by our id."""
+    """The peer's requests that were running, as they came, by our id."""
     state: Mapping[str, Any]
-    """What the kind of session adds."""
+    """The state that the kind of session adds."""
     transport: Mapping[str, Any] = attrs.field(factory=dict)
-    """What the transport adds, where it has something to go on with."""
+    """The state that the transport adds, if it can resume."""
 
     @classmethod
     def read(cls, snapshot: Any) -> SavedSession:
-        """Return what a snapshot says. ``LocalProtocolError`` for a newer version, and for what is no snapshot."""
+        """Parse a snapshot. Raises LocalProtocolError for a newer version, and if it is not a snapshot."""
         values = snapshot if isinstance(snapshot, Mapping) else {}
         version = values.get("session")
         if version.__class__ is not int or version < 1:
@@ -70,12 +70,12 @@ class SavedSession:
         return cls(values["engine"], running, values["state"], transport)
 
     def connection(self, cls: type[C], now: float, *, options: Options | None, principal: Hashable = None) -> C:
-        """Return the connection, which goes on. Raises as ``restore`` of the engine does."""
+        """Return the restored connection. Raises as the engine's ``restore`` does."""
         return cls.restore(self.engine, now, options=options, principal=principal)
 
 
 def save(session: PeerSession, running: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a session as a value that JSON can hold. Raises as the engine's ``snapshot`` does."""
+    """Return a session as a value that JSON can express. Raises as the engine's ``snapshot`` does."""
     engine = session.connection.snapshot(session.driver.now(), cookies=lambda _: None)
     saved = {
         "session": VERSION,
@@ -83,7 +83,7 @@ def save(session: PeerSession, running: Mapping[int, Mapping[str, Any]], state: 
         "running": {str(id): dict(message) for id, message in running.items()},
         "state": dict(state),
     }
-    # Few transports have any: most are gone when their session moves.
+    # Few transports have state: most are gone when their session moves.
     save_transport = getattr(session.driver, "save_transport", None)
     return saved if save_transport is None else {**saved, "transport": save_transport()}
 
@@ -94,10 +94,10 @@ def resume(
     running: Mapping[str, Mapping[str, Any]],
     unanswered: UnansweredPolicy,
 ) -> None:
-    """Take up what a restored connection left open: serve or fail the peer's requests, give up our own."""
+    """Settle what a restored connection left open: serve or fail the peer's requests, cancel our own."""
     check_unanswered(unanswered)
     connection = session.connection
-    # Those of another era of the connection: nobody here waits for them, and the peer may stop.
+    # Their callers were in the process that made the snapshot.
     for id in connection.pending.outgoing:
         connection.cancel_request(id, "nobody waits for it any more")
     for request in connection.unanswered:
@@ -111,14 +111,14 @@ def resume(
 
 
 def check_unanswered(policy: UnansweredPolicy) -> None:
-    """Raise ``ValueError`` for what is no policy."""
+    """Raise ValueError if it is not a policy."""
     if policy not in ("again", "fail"):
-        raise ValueError(f"unanswered is 'again' or 'fail', not {policy!r:.100}")
+        raise ValueError(f"unanswered must be 'again' or 'fail', not {policy!r:.100}")
 
 
 def _received(connection: Connection, request: Unanswered, message: Mapping[str, Any]) -> RequestReceived | None:
-    """Return the event of a request that came before, ``None`` where it makes no sense any more."""
-    # A request is served in a session only, so there are both.
+    """Return the event of a request in the snapshot, ``None`` if it can no longer be decoded."""
+    # Requests run only in a session, so both are set.
     revision: Any = connection.revision
     peer: Any = connection.peer
     params = dict(message.get("params", {}))

@@ -1,4 +1,4 @@
-"""Sessions over HTTP that outlive the process: where they are kept, and who has the store work."""
+"""Stores of durable HTTP sessions, and the worker that carries out their effects."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 __all__ = ["MemorySessionStore", "SessionStore", "SessionStoreWorker"]
 
 BATCH: Final = 256
-"""How many effects are carried out at once."""
+"""How many effects go to the store at once."""
 
 
 class SessionStore(Protocol):
-    """Where sessions are kept: plain functions. Where they block they are called in a thread, one at a time."""
+    """A store of sessions: plain functions, called one at a time, in a thread if they block."""
 
     @property
     def blocking(self) -> bool:
-        """Whether calls wait, for a disk or a network, and so belong in a thread."""
+        """Whether calls wait for a disk or a network, and so need a thread."""
 
     def session(self, key: str) -> StoredSession | None:
-        """Return a session with its events, ``None`` where there is none under this key."""
+        """Return a session with its events, or ``None`` for an unknown key."""
 
     def write(self, changes: Sequence[SessionChange]) -> None:
-        """Make the changes, in order: all of them or, raising, none. What is back from here is safe."""
+        """Make the changes in order, atomically: all of them, or none if it raises. On return they are durable."""
 
 
 class MemorySessionStore:
-    """Keeps sessions as long as the process lives: a server that is begun again in it goes on with them."""
+    """Keeps sessions in memory: a server that is started again in the same process resumes them."""
 
     blocking = False
 
@@ -58,7 +58,7 @@ class MemorySessionStore:
         return StoredSession(*found, [StoredEvent(*place, data) for place, data in events])
 
     def write(self, changes: Sequence[SessionChange]) -> None:
-        """Make the changes, in order."""
+        """Make the changes in order."""
         for change in changes:
             if isinstance(change, SessionSave):
                 self._records[change.key] = (change.record, change.at)
@@ -86,7 +86,7 @@ class MemorySessionStore:
 
 
 class SessionStoreWorker:
-    """Has a store carry out what a machine wants of it, in order."""
+    """Carries out the effects of a machine by a store, in order."""
 
     def __init__(
         self,
@@ -100,8 +100,13 @@ class SessionStoreWorker:
     ) -> None:
         """Use a store.
 
-        ``done`` takes a token and what the store answered; ``process`` acts on what followed from answers that came at
-        another time than ``carry_on``.
+        Args:
+            store: The store.
+            runtime: Runs the thread of a store that blocks.
+            next_effect: Gives the next effect.
+            done: Takes a token and the store's answer.
+            process: Acts on what follows from answers that came outside of ``carry_on``.
+            report: Reports a fault to the operator.
         """
         self._store = store
         self._runtime = runtime
@@ -113,7 +118,7 @@ class SessionStoreWorker:
         self._is_writing = False
 
     def carry_on(self) -> bool:
-        """Have the store do something here and now; tell whether it did. Where it blocks, see that a task does it."""
+        """Carry out effects, and return whether any were. If the store blocks, start a task that does."""
         if self._is_writing:
             return False
         batch = self._take()
@@ -127,7 +132,7 @@ class SessionStoreWorker:
         return False
 
     async def _write(self) -> None:
-        """Be the task that has the store work in a thread, until there is nothing more to do."""
+        """Carry out effects in a thread, until none are left."""
         try:
             while batch := self._take():
                 self._unwritten = batch
@@ -136,7 +141,7 @@ class SessionStoreWorker:
                 self._note(batch, values)
                 self._process()
         finally:
-            # Cut off, it leaves the batch to the next: to write it twice does no harm.
+            # If it is cut off, the batch is left to the next task: writing it twice is harmless.
             self._is_writing = False
 
     def _take(self) -> list[SessionEffect]:

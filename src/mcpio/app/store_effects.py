@@ -1,4 +1,4 @@
-"""What a store has to do, done: changes that follow each other together, reads between them, and failures as values."""
+"""Apply a list of store effects, batching consecutive writes; failures are returned as values."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ E = TypeVar("E")
 def apply_effects(
     effects: Iterable[E], read: Callable[[E], Callable[[], Any] | None], write: Callable[[list[Any]], None]
 ) -> list[Any]:
-    """Return what the store answers to each effect: a value, or the exception that it raised.
+    """Return the store's answer to each effect: a value, or the exception that it raised.
 
-    ``read`` returns what to call for an effect that reads, ``None`` for one that changes something; ``write`` makes
-    changes, all or none.
+    ``read`` returns the function to call for an effect that reads, ``None`` for one that writes. ``write`` makes a list
+    of changes atomically.
     """
     values: list[Any] = []
     changes: list[E] = []

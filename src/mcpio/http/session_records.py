@@ -1,4 +1,4 @@
-"""What a server over HTTP wants of the store of its sessions, and how a session is written down."""
+"""Effects for the store of durable sessions, its answers, and the encoding of a session's record."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = [
 ]
 
 FORMAT: Final = 1
-"""The version of what is written down."""
+"""The version of the encoding."""
 
 LARGEST: Final = 2**62
-"""The largest number of a stream or an event: one that databases can hold, and the next ones too."""
+"""The largest number of a stream or an event, so that databases can hold it and its successors."""
 
 Owner: TypeAlias = str | int | None
-"""A principal that can be written down; ``None`` where nobody was authenticated."""
+"""A principal that can be stored; ``None`` without authentication."""
 
 
 @attrs.frozen
@@ -41,86 +41,86 @@ class StoredEvent:
     """One event of a stream."""
 
     stream: int
-    """The stream that it belongs to, by its number in the session."""
+    """The number of its stream in the session."""
     number: int
     """Its place among the events of that stream, from 1."""
     data: bytes
-    """Its bytes, as they go out."""
+    """Its bytes, as they are sent."""
 
 
 @attrs.frozen
 class StoredSession:
-    """What a store knows of a session: the answer to ``SessionLoad``."""
+    """A session as the store has it: the answer to ``SessionLoad``."""
 
     record: bytes
-    """What ``SessionSave`` gave last."""
+    """The record of the last ``SessionSave``."""
     at: float
-    """When that was, as it said."""
+    """The time of the last ``SessionSave``."""
     events: Sequence[StoredEvent]
-    """What was appended and not forgotten, those of each stream in the order of their numbers."""
+    """The events that were appended and not dropped, those of each stream in order."""
 
 
-# What the machine wants of the store
+# Effects
 
 
 @attrs.frozen
 class SessionSave:
-    """Keep a session under its key, all of this or nothing. Answer with ``store_done(token, None, now)``."""
+    """Store a session under its key, atomically. Answer with ``store_done(token, None, now)``."""
 
     token: int
-    """What the answer names."""
+    """The token for the answer."""
     key: str
-    """The id of the session. Whoever reads it can act for the client."""
+    """The id of the session, which is a bearer credential."""
     record: bytes
-    """What is known of it, in place of what is there."""
+    """The new record, which replaces the old one."""
     at: float
-    """When it was in use, in Unix seconds."""
+    """When it was used last, in Unix seconds."""
     events: tuple[StoredEvent, ...]
-    """Events to append. One that is there already is the same."""
+    """Events to append. An event that the store has already is equal."""
     forgotten: tuple[tuple[int, int], ...]
-    """Events to drop, by stream and number. One that is not there is no fault."""
+    """Events to drop, by stream and number. Ignore those that the store does not have."""
 
 
 @attrs.frozen
 class SessionLoad:
-    """Read back. Answer with a ``StoredSession``, or ``None`` where there is none under this key."""
+    """Load a session. Answer with a ``StoredSession``, or ``None`` if the key is unknown."""
 
     token: int
-    """What the answer names."""
+    """The token for the answer."""
     key: str
-    """The id of the session, as some client says: 32 hexadecimal digits."""
+    """The id that a client named: 32 hexadecimal digits."""
 
 
 @attrs.frozen
 class SessionDelete:
-    """Forget a session and its events; one that is not there is no fault. Answer with ``None``."""
+    """Delete a session and its events; ignore an unknown key. Answer with ``None``."""
 
     token: int
-    """What the answer names."""
+    """The token for the answer."""
     key: str
     """The id of the session."""
 
 
 @attrs.frozen
 class SessionSweep:
-    """Forget the sessions that nobody came back for. Answer with ``None``."""
+    """Delete abandoned sessions. Answer with ``None``."""
 
     token: int
-    """What the answer names."""
+    """The token for the answer."""
     before: float | None
-    """Those last in use before then, in Unix seconds; ``None`` for no such bound."""
+    """Delete sessions last used before this time, in Unix seconds; ``None`` for no such bound."""
     most: int
-    """How many to leave at most: those that were in use last."""
+    """Keep at most this many, those used last."""
 
 
 SessionChange: TypeAlias = SessionSave | SessionDelete | SessionSweep
-"""What changes the store."""
+"""Effects that change the store."""
 
 SessionEffect: TypeAlias = SessionChange | SessionLoad
-"""They must take effect in the order in which the machine gives them."""
+"""All effects. The store carries them out in the order in which the machine gives them."""
 
 
-# Writing down
+# Records
 
 
 @attrs.frozen
@@ -129,9 +129,9 @@ class StreamRecord:
 
     number: int
     next_number: int
-    """That of its next event."""
+    """The number of its next event."""
     sent: int
-    """The last of its events that was sent for sure."""
+    """The last of its events that is known to have been sent."""
 
 
 @attrs.frozen
@@ -142,11 +142,11 @@ class SessionRecord:
     next_stream: int
     streams: tuple[StreamRecord, ...]
     saved: Mapping[str, Any]
-    """What its connection, and whatever is built on it, look like as JSON."""
+    """The snapshot of its connection and of the application's session, as JSON."""
 
 
 def dump_session(record: SessionRecord) -> bytes:
-    """Return a record as JSON. ``LocalProtocolError`` for what JSON cannot say."""
+    """Encode a record. Raises LocalProtocolError if JSON cannot express it."""
     said = {
         "format": FORMAT,
         "owner": record.owner,
@@ -161,9 +161,9 @@ def dump_session(record: SessionRecord) -> bytes:
 
 
 def load_session(key: str, stored: Any) -> SessionRecord:
-    """Return what ``dump_session`` wrote. ``InvalidMessage`` for anything else.
+    """Decode a record, and check the rest of the store's answer. Raises InvalidMessage if any of it is invalid.
 
-    The rest of what the store answered is checked too: not even SQLite holds to the types of its columns.
+    Stores are not trusted with types: not even SQLite enforces those of its columns.
     """
     try:
         _of_type(stored, StoredSession)
@@ -176,8 +176,8 @@ def load_session(key: str, stored: Any) -> SessionRecord:
         streams = tuple(StreamRecord(*map(_whole, each)) for each in said["streams"])
         return SessionRecord(said["owner"], _whole(said["next_stream"]), streams, said["saved"])
     except (TypeError, ValueError, KeyError) as fault:
-        # The key is a secret: whoever has it can act for the client.
-        raise InvalidMessage(f"{key[:4]}…", f"no record of a session: {fault!r:.100}") from fault
+        # The key is a bearer credential, so the message quotes only its beginning.
+        raise InvalidMessage(f"{key[:4]}…", f"not the record of a session: {fault!r:.100}") from fault
 
 
 def _members(said: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a session that outlives its process remembers of the store: what is there, what waits for it, what is to go."""
+"""The journal of a durable session: what the store has of it, and what waits to be stored before it is sent."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
 __all__ = ["HeldEvent", "Journal", "Lane", "journal_of"]
 
 EVERYTHING: Final = 1 << 62
-"""A mark behind every other."""
+"""A mark after all others."""
 
 
 @attrs.frozen
 class HeldEvent:
-    """An event that no exchange took yet."""
+    """An event that no exchange has taken."""
 
     event: StoredEvent
     mark: int
-    """It may go out when the store has reached this."""
+    """The mark that the store must reach before the event may be sent."""
 
 
 class Lane:
-    """The events of one stream that no exchange took yet, in order."""
+    """The events of one stream that no exchange has taken, in order."""
 
     __slots__ = ("held", "leaves", "retry", "sent")
 
     def __init__(self, sent: int = 0) -> None:
         self.held: deque[HeldEvent] = deque()
         self.sent: int = sent
-        """The last event that an exchange took."""
+        """The number of the last event that an exchange took."""
         self.leaves: bool = False
-        """Whether the exchange is to end as soon as the client has an event to come back with."""
+        """Whether the exchange ends as soon as the client has an event to resume from."""
         self.retry: float | None = None
-        """The seconds that the client is to wait then."""
+        """Seconds that the client is to wait then."""
 
 
 class Journal:
-    """The ledger of one session. Whatever goes out has a mark, and goes out when what it rests on is stored."""
+    """What the store has of one session. Output has a mark, and may be sent once the store has reached it."""
 
     __slots__ = (
         "_changed",
@@ -70,14 +70,14 @@ class Journal:
     stored: int
     """The mark that the store has reached."""
     gated: dict[Exchange, None]
-    """The responses in one piece that wait for the store."""
+    """Exchanges whose JSON responses wait for the store."""
     is_new: bool
-    """Whether the store has never heard of the session."""
+    """Whether the store does not know the session yet."""
     is_failing: bool
-    """Whether the store failed when it was asked last."""
+    """Whether the last write failed."""
 
     def __init__(self, session: HttpSession, changed: Callable[[], None], limits: Limits, *, is_new: bool) -> None:
-        """Call ``changed`` when there is something that wants to be stored; ``session`` counts what waits."""
+        """Call ``changed`` when there is something to store. ``session`` counts the bytes that wait."""
         self._session = session
         self._changed = changed
         self._limits = limits
@@ -93,10 +93,10 @@ class Journal:
         self.is_new = is_new
         self.is_failing = False
 
-    # What happens in the session
+    # The session
 
     def mark(self) -> int:
-        """Return the mark for something that rests on the session as it is now."""
+        """Return the mark for output that depends on the present state of the session."""
         self._mark += 1
         self._changed()
         return self._mark
@@ -109,24 +109,24 @@ class Journal:
         return found
 
     def put(self, stream: Stream, data: bytes) -> None:
-        """Append an event to those that wait for the exchange of a stream, and for the store."""
+        """Append an event, which waits for the store and for an exchange."""
         event = StoredEvent(stream.number, stream.next_number, data)
         stream.next_number += 1
         self._unstored.append(event)
         self.put_again(stream, event, self.mark())
 
     def put_again(self, stream: Stream, event: StoredEvent, mark: int = 0) -> None:
-        """Append an event that came out of the store."""
+        """Append an event that was loaded from the store."""
         self.lane(stream).held.append(HeldEvent(event, mark))
         self._count(1, event)
 
     def first(self, stream: Stream) -> StoredEvent | None:
-        """Return the next event of a stream, if it may go out."""
+        """Return the next event of a stream, if it may be sent."""
         held = self.lane(stream).held
         return held[0].event if held and held[0].mark <= self.stored else None
 
     def take(self, stream: Stream) -> StoredEvent | None:
-        """Take out the next event of a stream, if it may go out."""
+        """Remove and return the next event of a stream, if it may be sent."""
         event = self.first(stream)
         if event is not None:
             lane = self.lane(stream)
@@ -136,18 +136,18 @@ class Journal:
         return event
 
     def drop(self, stream: Stream) -> None:
-        """Forget what waits on a stream that is over: nobody can come for it any more."""
+        """Drop the waiting events of a stream that is over."""
         for each in self._lanes.pop(stream.number, Lane()).held:
             self._count(-1, each.event)
             self.forget(each.event.stream, each.event.number)
 
     def forget(self, stream: int, number: int) -> None:
-        """Take note that an event is not wanted any more; the store hears of it by and by."""
+        """Mark an event to be dropped from the store with the next write."""
         self._forgotten[stream, number] = None
 
     @property
     def has_room(self) -> bool:
-        """Whether there is room for what may also be left out (P6)."""
+        """Whether there is room for optional messages (P6)."""
         return self._held_count < self._limits.replay_events and self._held_bytes < self._limits.replay_bytes
 
     def _count(self, sign: int, event: StoredEvent) -> None:
@@ -160,23 +160,23 @@ class Journal:
 
     @property
     def is_writing(self) -> bool:
-        """Whether the store was told something that it has not answered yet."""
+        """Whether a write is under way."""
         return self._writing is not None
 
     @property
     def has_more(self) -> bool:
-        """Whether something waits that the store does not have."""
+        """Whether something is not stored yet."""
         return self._mark > self.stored
 
     def write(
         self, session: HttpSession, saved: Mapping[str, Any], moment: float, refresh: float
     ) -> tuple[bytes, tuple[StoredEvent, ...], tuple[tuple[int, int], ...]] | None:
-        """Return what the store is to be told: the record, events, and what is to go. ``None``: it knows all that.
+        """Return the record to write, events to append and events to drop; ``None`` if the store is up to date.
 
-        ``saved`` is the session as JSON; what was told more than ``refresh`` seconds before ``moment`` is told again.
-        ``LocalProtocolError`` for what JSON cannot say.
+        ``saved`` is the session as JSON. An unchanged record is written again ``refresh`` seconds after the last time.
+        Raises LocalProtocolError if JSON cannot express it.
         """
-        # The client of a stream without events cannot come back for it.
+        # A stream without events cannot be resumed.
         streams = tuple(
             StreamRecord(each.number, each.next_number, self.lane(each).sent)
             for each in session.streams.values()
@@ -186,7 +186,7 @@ class Journal:
         if not self._unstored and value == self._saved_value and moment - self._saved_at < refresh:
             self.reach(self._mark)
             return None
-        owner: Any = session.principal  # one that can be written down, or there would be no journal
+        owner: Any = session.principal  # one that can be stored, or there would be no journal
         text = dump_session(SessionRecord(owner, session.next_stream, streams, saved))
         events, forgotten = tuple(self._unstored), tuple(self._forgotten)
         self._writing = (self._mark, len(events), forgotten)
@@ -194,7 +194,7 @@ class Journal:
         return text, events, forgotten
 
     def written(self) -> None:
-        """Take note that the store has what ``write`` returned last."""
+        """Record that the store has what ``write`` returned last."""
         if self._writing is not None:
             mark, count, forgotten = self._writing
             self._writing = None
@@ -206,16 +206,16 @@ class Journal:
             self.reach(mark)
 
     def failed(self) -> None:
-        """Take note that it has not, or that there is no telling."""
+        """Record that the write failed or that its outcome is unknown."""
         self._writing = self._saved_value = None
         self.is_failing = True
 
     def reach(self, mark: int = EVERYTHING) -> None:
-        """Let go out what waits for the store up to a mark."""
+        """Release the output up to a mark."""
         self.stored = max(self.stored, mark)
 
     def let_events_go(self) -> None:
-        """Let all events go out: the session is over, and nobody can ask for them again."""
+        """Release all events: the session is over, so they cannot be asked for again."""
         for lane in self._lanes.values():
             lane.held = deque(HeldEvent(each.event, 0) for each in lane.held)
 
@@ -228,7 +228,7 @@ def journal_of(session: HttpSession) -> Journal | None:
 
 
 def _lasting(saved: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a session as JSON without what changes with each request, and may be counted anew after a restart."""
+    """Return a session as JSON without the counters that change with each request and may restart."""
     engine = saved.get("engine")
     if not isinstance(engine, Mapping):
         return saved

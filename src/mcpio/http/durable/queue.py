@@ -1,7 +1,7 @@
-"""Sessions that outlive the process: what the store is asked, in which order, and what its answers let happen.
+"""The queue of store effects of durable sessions: what the store is asked, in which order, and what follows.
 
-Output commit: nothing that rests on a session goes out before the store has what it rests on. So whatever a client has
-seen, a process that takes over knows; what it does not know, no client has seen.
+Output commit: nothing that depends on a session is sent before the store has that state. So the next process knows all
+that a client has seen, and no client has seen what it does not know.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ from mcpio.http.session_records import (
 
 __all__ = ["DurableHooks", "StoreQueue"]
 
-AGAIN: Final = 1.0
-"""Seconds after which a store that failed is asked again."""
+RETRY_AFTER: Final = 1.0
+"""Seconds before a failed write is tried again."""
 
-PATIENCE: Final = 10.0
-"""Seconds that a request waits for the store to say whether there is the session that it names."""
+LOOKUP_TIMEOUT: Final = 10.0
+"""Seconds that a request waits for the store to look up its session."""
 
 KEY_LENGTH: Final = 32
-"""Characters of an id."""
+"""Characters of a session id."""
 
 Loaded: TypeAlias = Callable[["LoadedSession | None", list[Exchange]], None]
-"""Takes a session that was looked up, ``None`` where there is none, and who waits for it."""
+"""Takes a session that was looked up, or ``None``, and the exchanges that wait for it."""
 
 
 @attrs.define(kw_only=True)
 class DurableHooks:
-    """How sessions are made into values and back, for a server whose sessions outlive its process."""
+    """How sessions become values and back, for a server with durable sessions."""
 
     save: Callable[[HttpSession], Mapping[str, Any]]
-    """Returns a session as a value that JSON can hold. It is called when all events were drained.
-    ``McpError`` when that cannot be."""
+    """Returns a session as a value that JSON can express. It is called when all events were drained. Raises McpError
+    if the session cannot be saved."""
     restore: Callable[[Mapping[str, Any], Hashable, float], ServerConnection]
-    """Returns the connection that goes on, given the value, the principal and the time. ``McpError`` when there can be
-    none; the session counts as unknown then."""
+    """Returns the restored connection, given the value, the principal and the time. Raises McpError if it cannot be
+    restored; the session then counts as unknown."""
     report: Callable[[str, BaseException], None]
-    """Tells the operator what went wrong."""
+    """Reports a fault to the operator."""
     epoch: float = 0.0
-    """Unix time, in seconds, at ``now == 0``. It may be set anew: clocks drift, or stand still for a while."""
+    """Unix time in seconds at ``now == 0``. It may be corrected: clocks drift, or stand still for a while."""
 
 
 @attrs.frozen
 class LoadedSession:
-    """A session that the store knew."""
+    """A session that was loaded from the store."""
 
     key: str
     stored: StoredSession
@@ -73,8 +73,8 @@ class LoadedSession:
 
 
 @attrs.frozen
-class _Kept:
-    """A session that the store is to know."""
+class _Entry:
+    """A session that is to be stored."""
 
     session: HttpSession
     key: str
@@ -82,11 +82,11 @@ class _Kept:
 
 
 class StoreQueue:
-    """The dealings of a server with the store of its sessions."""
+    """The effects for the store, in their order, and the answers that are outstanding."""
 
     def __init__(
         self,
-        keeping: DurableHooks,
+        hooks: DurableHooks,
         options: HttpOptions,
         limits: Limits,
         *,
@@ -95,22 +95,28 @@ class StoreQueue:
         loaded: Loaded,
         unreachable: Callable[[list[Exchange]], None],
     ) -> None:
-        """Say by callbacks what becomes of a session, or of exchanges.
+        """Begin with an empty queue.
 
-        ``release``: the store has more of it; ``refuse``: it could not be stored; ``loaded``: it was looked up;
-        ``unreachable``: these exchanges waited in vain.
+        Args:
+            hooks: How sessions become values and back.
+            options: Choices of the server.
+            limits: Bounds of what waits.
+            release: Called when the store has more of a session.
+            refuse: Called when a session could not be stored.
+            loaded: Called when a session was looked up.
+            unreachable: Called with exchanges that the store left without an answer.
         """
-        self._keeping = keeping
+        self._hooks = hooks
         self._options = options
         self._limits = limits
         self._release = release
         self._refuse = refuse
         self._loaded = loaded
         self._unreachable = unreachable
-        self._asked: deque[tuple[SessionEffect, _Kept | None]] = deque()
-        self._answers: dict[int, tuple[SessionEffect, _Kept | None]] = {}
+        self._asked: deque[tuple[SessionEffect, _Entry | None]] = deque()
+        self._answers: dict[int, tuple[SessionEffect, _Entry | None]] = {}
         # By the key of the session, as the server calls it.
-        self._kept: dict[int, _Kept] = {}
+        self._entries: dict[int, _Entry] = {}
         self._changed: dict[int, None] = {}
         self._waiting: dict[str, list[Exchange]] = {}
         self._loads = 0
@@ -123,28 +129,28 @@ class StoreQueue:
     # For the server
 
     def open(self, session: HttpSession, id: str, *, is_new: bool) -> Journal:
-        """Begin to keep a session under its id. Whoever it belongs to must be an ``Owner``."""
+        """Begin to store a session under its id. Its principal must be an ``Owner``."""
         journal = session.journal = Journal(session, partial(self._note, session.key), self._limits, is_new=is_new)
-        self._kept[session.key] = _Kept(session, id, journal)
+        self._entries[session.key] = _Entry(session, id, journal)
         return journal
 
     def end(self, session: HttpSession) -> None:
         """Forget a session that is over. What says so waits until the store has forgotten it too."""
-        kept = self.leave(session)
-        if kept is None:
+        entry = self.leave(session)
+        if entry is None:
             return
-        if kept.journal.is_new and not kept.journal.is_writing:
+        if entry.journal.is_new and not entry.journal.is_writing:
             # The store has never heard of it. It need not, however many of them a flood brings while it is slow.
-            kept.journal.reach()
-            self._release(session, kept.journal)
+            entry.journal.reach()
+            self._release(session, entry.journal)
         else:
-            self._asked.append((SessionDelete(self._take_token(), kept.key), kept))
+            self._asked.append((SessionDelete(self._take_token(), entry.key), entry))
 
-    def leave(self, session: HttpSession) -> _Kept | None:
+    def leave(self, session: HttpSession) -> _Entry | None:
         """Let go of a session as it is in the store."""
         self._changed.pop(session.key, None)
         self._retries.clear(session.key)
-        return self._kept.pop(session.key, None)
+        return self._entries.pop(session.key, None)
 
     def look_up(self, exchange: Exchange, key: str, now: float) -> bool:
         """Ask the store for the session that an exchange names; return whether that makes sense."""
@@ -155,14 +161,14 @@ class StoreQueue:
             waiting.append(exchange)
             return True
         if self._loads >= self._limits.exchanges:
-            # Nobody waits for most of them any more.
+            # The exchanges of most of them are gone.
             self._unreachable([exchange])
             return True
         self._loads += 1
         self._waiting[key] = [exchange]
         token = self._take_token()
         self._asked.append((SessionLoad(token, key), None))
-        self._lookups.set(token, now + PATIENCE)
+        self._lookups.set(token, now + LOOKUP_TIMEOUT)
         return True
 
     def next_deadline(self) -> float | None:
@@ -171,7 +177,7 @@ class StoreQueue:
         return min((each for each in due if each is not None), default=None)
 
     def handle_timeout(self, now: float) -> None:
-        """Ask a store again that failed; have nobody wait for ever for one that does not answer."""
+        """Retry failed writes; turn away exchanges that the store has left waiting."""
         for key in self._retries.pop_expired(now):
             self._changed[key] = None
         expired = set(self._lookups.pop_expired(now))
@@ -179,91 +185,91 @@ class StoreQueue:
             if isinstance(effect, SessionLoad) and effect.token in expired:
                 self._unreachable(self._waiting.pop(effect.key, []))
 
-    # For whoever carries the effects out
+    # For the driver of the store
 
     def next_effect(self, now: float) -> SessionEffect | None:
         """Return what the store is to do next, or ``None``."""
         if now == float("-inf"):
-            return None  # nobody has come yet, nor is it known when that is
+            return None  # no call has told the time yet
         if not self._has_swept:
             self._has_swept = True
             idle = self._options.session_idle
-            before = None if idle is None else self._keeping.epoch + now - 2 * idle
+            before = None if idle is None else self._hooks.epoch + now - 2 * idle
             self._asked.appendleft((SessionSweep(self._take_token(), before, self._limits.sessions), None))
         while not self._asked and self._changed:
             key = next(iter(self._changed))
             del self._changed[key]
-            self._save(self._kept[key], now)
+            self._save(self._entries[key], now)
         if not self._asked:
             return None
-        effect, kept = self._asked.popleft()
-        self._answers[effect.token] = (effect, kept)
+        effect, entry = self._asked.popleft()
+        self._answers[effect.token] = (effect, entry)
         return effect
 
     def store_done(self, token: int, value: Any, now: float) -> None:
-        """Take in what the store answered: a value, or the exception that it raised."""
+        """Take the store's answer: a value, or the exception that it raised."""
         asked = self._answers.pop(token, None)
         if asked is None:
             return
-        effect, kept = asked
+        effect, entry = asked
         if isinstance(effect, SessionLoad):
             self._loads -= 1
             self._lookups.clear(token)
-            self._take_in(effect, value, now)
-        elif kept is None:
+            self._loaded_answer(effect, value, now)
+        elif entry is None:
             return
         elif isinstance(value, BaseException):
-            self._fail(kept, now)
+            self._fail(entry, now)
         elif isinstance(effect, SessionSave):
-            kept.journal.written()
-            if kept.journal.has_more:
-                self._note(kept.session.key)
-            self._release(kept.session, kept.journal)
+            entry.journal.written()
+            if entry.journal.has_more:
+                self._note(entry.session.key)
+            self._release(entry.session, entry.journal)
         else:
-            kept.journal.reach()
-            self._release(kept.session, kept.journal)
+            entry.journal.reach()
+            self._release(entry.session, entry.journal)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether no effect waits or is under way."""
         return not self._asked and not self._answers and not self._changed
 
     # Inside
 
     def _note(self, key: int) -> None:
-        kept = self._kept.get(key)
-        # One at a time: what comes meanwhile goes together. A store that failed is asked again in a while.
-        if kept is not None and not kept.journal.is_writing and not kept.journal.is_failing:
+        entry = self._entries.get(key)
+        # One write at a time: further changes go together in the next. A failed one is retried after a delay.
+        if entry is not None and not entry.journal.is_writing and not entry.journal.is_failing:
             self._changed[key] = None
 
-    def _save(self, kept: _Kept, now: float) -> None:
-        session, journal = kept.session, kept.journal
+    def _save(self, entry: _Entry, now: float) -> None:
+        session, journal = entry.session, entry.journal
         if session.connection.phase is Phase.CLOSING:
-            # It is about to end for good: there is nothing that anybody could take up.
+            # It is about to end for good: nothing of it can be resumed.
             journal.reach()
             self._release(session, journal)
             return
         idle = self._options.session_idle
-        moment = self._keeping.epoch + now
+        moment = self._hooks.epoch + now
         try:
-            saved = self._keeping.save(session)
+            saved = self._hooks.save(session)
             written = journal.write(session, saved, moment, float("inf") if idle is None else idle / 4)
         except McpError as error:
-            self._keeping.report("a session cannot be stored", error)
-            self._fail(kept, now)
+            self._hooks.report("a session cannot be stored", error)
+            self._fail(entry, now)
             return
         if written is None:
             self._release(session, journal)
         else:
-            self._asked.append((SessionSave(self._take_token(), kept.key, written[0], moment, *written[1:]), kept))
+            self._asked.append((SessionSave(self._take_token(), entry.key, written[0], moment, *written[1:]), entry))
 
-    def _fail(self, kept: _Kept, now: float) -> None:
-        kept.journal.failed()
-        if kept.session.key in self._kept:
-            self._retries.set(kept.session.key, now + AGAIN)
-        self._refuse(kept.session, kept.journal)
+    def _fail(self, entry: _Entry, now: float) -> None:
+        entry.journal.failed()
+        if entry.session.key in self._entries:
+            self._retries.set(entry.session.key, now + RETRY_AFTER)
+        self._refuse(entry.session, entry.journal)
 
-    def _take_in(self, effect: SessionLoad, value: Any, now: float) -> None:
+    def _loaded_answer(self, effect: SessionLoad, value: Any, now: float) -> None:
         waiting = self._waiting.pop(effect.key, [])
         if isinstance(value, BaseException):
             self._unreachable(waiting)
@@ -273,16 +279,16 @@ class StoreQueue:
             try:
                 found = self._read(effect.key, value, now)
             except McpError as error:
-                # Another version's, perhaps. Whoever goes back to that finds it again, until it is swept away.
-                self._keeping.report("a stored session cannot be read", error)
+                # It may be of another version, which finds it again after a downgrade, until it is swept.
+                self._hooks.report("a stored session cannot be read", error)
         if waiting:
             self._loaded(found, waiting)
 
     def _read(self, key: str, stored: Any, now: float) -> LoadedSession | None:
-        """Return a session, ``None`` for one that was idle for too long. ``InvalidMessage`` for what is none."""
+        """Return a loaded session, ``None`` if it was idle for too long. Raises InvalidMessage if it is invalid."""
         record = load_session(key, stored)
         idle = self._options.session_idle
-        is_idle = idle is not None and stored.at + idle <= self._keeping.epoch + now
+        is_idle = idle is not None and stored.at + idle <= self._hooks.epoch + now
         return None if is_idle else LoadedSession(key, stored, record)
 
     def _take_token(self) -> int:

@@ -1,7 +1,7 @@
-"""The streams of sessions that outlive the process: each event is in the store before an exchange gets it.
+"""The streams of durable sessions: each event is in the store before an exchange gets it.
 
-What belongs to such a stream does not wait in the engine, which could not be written down then, but in the session's
-journal, where the store hears of it.
+Their messages do not wait in the engine, which could not be saved then, but in the session's journal, from where they
+are stored.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ __all__ = ["DurableStreams"]
 
 
 class DurableStreams(Streams):
-    """The streams of all sessions of one server, those with a journal among them."""
+    """The streams of all sessions of one server, some of which are durable and have a journal."""
 
     def advance(self, session: HttpSession) -> None:
-        """Move on what waits in the engine of a session, to the last message."""
+        """Move on all messages that wait in the engine of a session."""
         if session.journal is not None and session.connection.has_output(None):
             self._listening(session).is_resumable = True
         super().advance(session)
 
     def close(self, session: HttpSession, stream: Stream) -> None:
-        """Forget a stream, and what nobody came for."""
+        """Forget a stream and all of its events."""
         super().close(session, stream)
         if (journal := journal_of(session)) is not None:
             journal.drop(stream)
 
     def listen(self, session: HttpSession, exchange: Exchange) -> None:
-        """Carry a stream, after the event that the client saw last."""
+        """Carry a stream, after the last event that the client saw."""
         journal, seen = journal_of(session), parse_event_id(exchange.last_event_id or "")
         stream = None if seen is None else session.streams.get(seen[0])
         if journal is not None and seen is not None and stream is not None:
-            # A process that took the session over cannot know how much of it the one before it sent.
+            # The process before this one may have sent more than it could record.
             while (event := journal.first(stream)) is not None and event.number <= seen[1]:
                 journal.take(stream)
                 self._keep_sent(session, stream, event)
         super().listen(session, exchange)
 
     def interrupt(self, session: HttpSession, stream: Stream, retry: float | None) -> bool:
-        """End the exchange of a stream, as soon as the client has an event to come back with."""
+        """End the exchange of a stream, as soon as the client has an event to resume from."""
         journal, exchange = journal_of(session), stream.exchange
         if journal is None or exchange is None or not self._may_interrupt(session, exchange):
             return super().interrupt(session, stream, retry)
@@ -56,7 +56,7 @@ class DurableStreams(Streams):
         return True
 
     def end(self, session: HttpSession, *, delivers: bool) -> list[Exchange]:
-        """End every stream of a session, with all that may go out; return the exchanges that had no response yet."""
+        """End every stream of a session after all that may be sent; return the exchanges without a response."""
         if session.journal is not None and delivers:
             for stream in session.streams.values():
                 while self._fill(session, stream):
@@ -64,7 +64,7 @@ class DurableStreams(Streams):
         return super().end(session, delivers=delivers)
 
     def put_again(self, session: HttpSession, event: StoredEvent) -> None:
-        """Take over an event out of the store: to be sent, where the stream goes on, or as one that was sent."""
+        """Restore an event from the store: to be sent, if its stream goes on, or else as one that was sent."""
         journal, stream = journal_of(session), session.streams.get(event.stream)
         if journal is not None and stream is not None and event.number > journal.lane(stream).sent:
             journal.put_again(stream, event)
@@ -72,7 +72,7 @@ class DurableStreams(Streams):
             self._keep_sent(session, stream, event)
 
     def wait_for_client(self, session: HttpSession, stream: Stream) -> None:
-        """Give the client of a stream that nothing carries its time to come back."""
+        """Start the time that the client has to resume a stream."""
         if stream.number != LISTENING and self._options.resume_within is not None:
             self._arm(session, stream, self._options.resume_within)
 
@@ -127,7 +127,7 @@ class DurableStreams(Streams):
             journal.forget(event.stream, event.number)
 
     def _hold(self, session: HttpSession, stream: Stream, message: Outgoing) -> None:
-        """Put a message where the store hears of it. What may be left out is, when too much waits (P6)."""
+        """Put a message into the journal; drop an optional one while too much waits (P6)."""
         journal = journal_of(session)
         if journal is None or message.last or message.asked or journal.has_room:
             self._put(session, stream, message.text)
@@ -135,7 +135,7 @@ class DurableStreams(Streams):
             self._give_up(session, message)
 
     def _keep_sent(self, session: HttpSession, stream: Stream | None, event: StoredEvent) -> None:
-        """Keep an event that the client saw, or that was sent by another process."""
+        """Keep an event that the client saw, or that an earlier process sent."""
         sent = SentEvent(event.stream, event.number, event.data, self.now)
         if stream is None or stream.number == LISTENING:
             self._remember(session, (sent,))
