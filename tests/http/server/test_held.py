@@ -460,3 +460,14 @@ def test_a_piece_that_ends_with_an_event_is_not_the_last(kind: Any) -> None:
     assert len(body.data) == size
     site.unstall(exchange)
     assert (said(exchange.new_messages()), exchange.is_over) == ([1, 2, 3, "answer"], True)
+
+
+def test_events_that_were_sent_on_open_streams_are_forgotten_to_free_memory() -> None:
+    site = Site(HttpOptions(answers="sse"))
+    session = site.open()
+    exchange, event = site.call(session)
+    found = site.session()
+    assert site.machine.streams.forget_sent(found)
+    assert not site.machine.streams.forget_sent(found)
+    site.answer(event)
+    assert exchange.is_over

@@ -9,7 +9,7 @@ from mcpio.engine.limits import Limits
 from mcpio.engine.server import ServerConnection
 from mcpio.http.checks import ParsedRequest, Rejection
 from mcpio.http.durable.journal import Journal
-from mcpio.http.model import Body, End, RequestHead, ResponseHead
+from mcpio.http.model import Body, End, RequestHead, Reset, ResponseHead
 from mcpio.http.server.replay import EVENT_COST, SentEvent
 from mcpio.http.server.sessions import LISTENING, Exchange, HttpSession, Response, Stream
 
@@ -101,3 +101,39 @@ def test_a_body_is_taken_once() -> None:
     for piece in (b"a", b"b"):
         found.add_to_body(piece)
     assert (found.take_body(), found.take_body()) == (b"ab", b"")
+
+
+def test_response_is_taken_by_the_piece_and_its_rest_at_once() -> None:
+    found = exchange()
+    found.respond(200, (), b"abcdefgh")
+    assert [type(item) for item in found.take(3)] == [ResponseHead, Body]
+    assert [getattr(item, "data", b"") for item in found.take(100)] == [b"defgh", b""]
+    assert (found.size, found.items) == (0, [])
+
+
+def test_nothing_is_taken_beyond_the_bytes_that_were_asked_for() -> None:
+    found = exchange()
+    found.begin_stream(())
+    for data in (b"abc", b"def"):
+        found.send(data)
+    assert [getattr(item, "data", b"") for item in found.take(3)] == [b"", b"abc"]
+    assert [getattr(item, "data", b"") for item in found.take(3)] == [b"def"]
+
+
+def test_response_that_has_begun_is_cut_by_a_reset() -> None:
+    found = exchange()
+    found.begin_stream(())
+    found.take(100)
+    found.send(b"more")
+    found.cut(Rejection(503, "no"))
+    assert found.items == [Reset("e")]
+    assert found.response is Response.ENDED
+
+
+def test_response_that_has_not_gone_out_is_replaced_when_it_is_cut() -> None:
+    found = exchange()
+    found.begin_stream(())
+    found.cut(Rejection(503, "no"))
+    head = found.items[0]
+    assert isinstance(head, ResponseHead)
+    assert head.status == 503
