@@ -123,7 +123,7 @@ def _saved(options: Any) -> SavedSession | None:
     snapshot = options.get("snapshot")
     unanswered = options.get("unanswered", "again")
     if unanswered not in ("again", "fail"):
-        raise ValueError(f"unanswered is 'again' or 'fail', not {unanswered!r:.100}")
+        raise ValueError(f"unanswered must be 'again' or 'fail', not {unanswered!r:.100}")
     if snapshot is None:
         return None
     if options.get("connection") is not None:
