@@ -1,4 +1,4 @@
-"""The application: kinds of calls, where its endpoint is, whom it serves, and its lifespan."""
+"""The ASGI application: kinds of scopes, where its endpoint is, whom it serves, and its lifespan."""
 
 from __future__ import annotations
 

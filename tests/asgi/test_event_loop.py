@@ -1,4 +1,4 @@
-"""Event loops that come and go under an application, and what handlers do with the one that is there."""
+"""Event loops that come and go under an application, and handlers that use the running one."""
 
 from __future__ import annotations
 

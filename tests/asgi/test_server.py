@@ -1,4 +1,4 @@
-"""What lives in a call: handlers, disconnects, cancellations, slow clients, and the deadlines of all."""
+"""Requests of an ASGI application: handlers, disconnects, cancellations, slow clients, and deadlines."""
 
 from __future__ import annotations
 

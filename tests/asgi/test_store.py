@@ -1,4 +1,4 @@
-"""The ASGI application with a store of sessions that blocks: its work lives in the calls that need it."""
+"""The ASGI application with a blocking session store: its work lives in the requests that need it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of a server under ASGI: in the calls that began them or, with a lifespan, in that."""
+"""Tasks of a server under ASGI: in the requests that began them or, with a lifespan, in that."""
 
 from __future__ import annotations
 

@@ -152,12 +152,12 @@ class DeadlineWatch:
         return next(iter(self._watching), None)
 
     def begin(self, request: AsgiRequest) -> None:
-        """Let an open request run the timer if no other does."""
+        """Run the timer in an open request, unless another runs it."""
         self._watching[request] = None
         self._arm()
 
     def end(self, request: AsgiRequest) -> None:
-        """Let another request run the timer from here on."""
+        """Hand the timer over to another open request."""
         del self._watching[request]
         if self._sleeper is not None and self._sleeper[0] is request:
             self._sleeper[2].cancel()

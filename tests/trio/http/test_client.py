@@ -1,4 +1,4 @@
-"""``open_http`` and ``connect_http`` with a server that is played by hand: lifetimes, and how a client may begin."""
+"""``open_http`` with a scripted server: lifetimes, and how a client may begin."""
 
 from __future__ import annotations
 

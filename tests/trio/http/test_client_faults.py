@@ -1,4 +1,4 @@
-"""``open_http`` with servers that fail in every way, and connections that end on their own (P10)."""
+"""``open_http`` with servers that fail in every way, and connections that end (P10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``open_http``: a block is left as soon as there is nothing more to tell the server."""
+"""``open_http``: leaving the block as soon as the server has been told."""
 
 from __future__ import annotations
 

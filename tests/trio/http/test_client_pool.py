@@ -1,4 +1,4 @@
-"""The connections of HTTP clients: over real sockets, with TLS, and through proxies."""
+"""The connections of HTTP clients: over sockets, with TLS, and through proxies."""
 
 from __future__ import annotations
 

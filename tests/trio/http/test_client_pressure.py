@@ -1,4 +1,4 @@
-"""``open_http`` with servers that send more than they take."""
+"""``open_http`` with servers that send more than they read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``serve_http`` in HTTP/2: many requests at once on a connection, how they begin and end, and how it does."""
+"""``serve_http`` over HTTP/2: concurrent requests on one connection, and how connections begin and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an HTTP/2 client says, cut into frames: however it arrives, and refused as soon as it can be."""
+"""Reading HTTP/2 frames: any split of the bytes, early rejection, and the budget of frames."""
 
 from __future__ import annotations
 

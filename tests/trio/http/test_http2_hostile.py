@@ -1,4 +1,4 @@
-"""``serve_http`` in HTTP/2 and clients that mean harm: floods, bombs, closed windows, slowness, garbage."""
+"""``serve_http`` over HTTP/2 with hostile clients: floods, bombs, slowness, garbage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``serve_http`` in HTTP/2 and windows: who opens them slowly, or never, costs itself something and nobody else."""
+"""``serve_http`` over HTTP/2: clients that open their windows slowly, or never, cost only themselves."""
 
 from __future__ import annotations
 

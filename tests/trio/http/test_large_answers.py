@@ -1,4 +1,4 @@
-"""A client of one session that asks for more at once than may wait for it loses nothing, as long as it reads."""
+"""A client of one session that requests more than may be held gets all its answers, as long as it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``serve_http`` over memory streams: what becomes of requests, one after the other, with either parser."""
+"""``serve_http`` over memory streams, with either parser: requests in turn, disconnects, limits and the end."""
 
 from __future__ import annotations
 

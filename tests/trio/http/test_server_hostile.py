@@ -1,4 +1,4 @@
-"""``serve_http`` and clients that mean harm: garbage, endless heads and bodies, slowness, injections."""
+"""``serve_http`` with hostile clients: garbage, endless heads and bodies, slowness, injections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``serve_http`` with real sockets and processes: TLS, signals, addresses, and sessions by the thousand."""
+"""``serve_http`` with sockets and processes: TLS, signals, addresses, and sessions by the thousand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that reads slowly, and gets on, has its answer: however long that takes, and whatever came before it."""
+"""A client that reads slowly but steadily gets its whole answer, however long that takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP over Unix sockets: where it is, who is served, and who that is."""
+"""HTTP over Unix sockets: URLs, policies and principals."""
 
 from __future__ import annotations
 

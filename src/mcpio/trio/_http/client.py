@@ -197,7 +197,7 @@ class HttpActor:
         return trio.current_time()
 
     def wake(self) -> None:
-        """Let ``run`` take a turn."""
+        """Mark that there is work: ``run`` takes a turn."""
         self._work.set()
 
     def save_transport(self) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class HttpActor:
         report(message, error)
 
     def handle_timeout(self) -> None:
-        """Let deadlines expire. The timekeeper calls this."""
+        """Expire deadlines. The timekeeper calls this."""
         self._machine.handle_timeout(trio.current_time())
         self.wake()
 

@@ -213,7 +213,7 @@ class HttpConnection:
         self._items.append(RequestHead(self._exchange, head.method, head.target, head.headers, principal))
 
     def _continue(self) -> None:
-        """Give the machine what came of an incomplete request; if it is not rejected, let its body come."""
+        """Pass an incomplete request to the machine; unless it is rejected, send ``100 Continue`` if asked to."""
         if self._life.state not in _IN_BODY:
             self._step(Input.RECV_HEAD)
         self._hand_over()
@@ -239,7 +239,7 @@ class HttpConnection:
         await websockets.carry(self._stream, self._parser.take_rest(), answer, principal)
 
     def _hand_over(self) -> None:
-        """Give the machine everything that one read brought, at once. It may answer within this call."""
+        """Pass the items of one read to the machine together. It may answer within this call."""
         if self._items:
             items = tuple(self._items)
             self._items.clear()
@@ -267,7 +267,7 @@ class HttpConnection:
         return self._life.step(event, self._host.clock())
 
     def _arm(self) -> None:
-        """Let the reader's deadline be that of the state."""
+        """Set the reader's deadline to that of the state."""
         deadline = self._life.deadline
         if deadline != self._scope.deadline:
             # Between two requests, up to a second early will do: setting a deadline costs more than the comparison.

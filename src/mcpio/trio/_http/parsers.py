@@ -438,7 +438,7 @@ class HttptoolsParser:
             self._events.append(ParserMark.END)
 
     def _parse(self, data: bytes) -> None:
-        """Give httptools the bytes, cut where a request ends so that the next head is checked first."""
+        """Feed httptools, cutting the bytes where a request ends so that the next head is checked first."""
         position = 0
         while position < len(data) and not self._is_over:
             try:

@@ -1,4 +1,4 @@
-"""The way to a server through an HTTP proxy."""
+"""HTTP proxies between a client and its server."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from mcpio.http.location import Location
 __all__ = ["Proxy", "find_proxy", "open_tunnel"]
 
 RECEIVE: Final = 4096
-"""How many bytes to ask for at once."""
+"""Bytes to request from one read."""
 
 
 @attrs.frozen
 class Proxy:
-    """Where a proxy is, and how it knows us."""
+    """The address of a proxy, and the client's credentials for it."""
 
     host: str
     port: int
     authorization: bytes | None = attrs.field(default=None, repr=False)
-    """What its ``Proxy-Authorization`` field says."""
+    """The value of the ``Proxy-Authorization`` header."""
 
     @classmethod
     def parse(cls, url: str) -> Proxy:
-        """Take a URL apart: ``http://host:port``, with a name and a password before the host where it wants them.
+        """Return the proxy of a URL: ``http://host:port``, optionally with a name and a password before the host.
 
-        ``ValueError`` says what is wrong with it, without saying the password.
+        Raises ValueError, whose message does not show the password.
         """
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme != "http":
@@ -46,12 +46,12 @@ class Proxy:
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """What a request to it has beside its own fields."""
+        """The header fields for the proxy."""
         return [] if self.authorization is None else [(b"proxy-authorization", self.authorization)]
 
 
 def find_proxy(location: Location, given: str | None, *, trust_env: bool) -> Proxy | None:
-    """Return the proxy to go through, ``None`` for none: the one given, or that of the environment if it is trusted."""
+    """Return the proxy to use, if any: the given one, or that of the environment if it is trusted."""
     if location.unix is not None and given is not None:
         raise ValueError("no proxy leads to a Unix socket")
     if given is not None:
@@ -64,7 +64,7 @@ def find_proxy(location: Location, given: str | None, *, trust_env: bool) -> Pro
 
 
 def _goes_direct(location: Location, exceptions: str) -> bool:
-    """Whether ``NO_PROXY`` names the host, or a domain that it is in, with or without the port; ``*`` names all."""
+    """Whether ``NO_PROXY`` names the host or a domain above it, with or without the port; ``*`` names all hosts."""
     for each in exceptions.split(","):
         name = each.strip().lower().lstrip(".").removesuffix(f":{location.port}")
         if name and (name == "*" or location.host == name.strip("[]") or location.host.endswith(f".{name}")):
@@ -73,7 +73,7 @@ def _goes_direct(location: Location, exceptions: str) -> bool:
 
 
 async def open_tunnel(stream: trio.abc.Stream, location: Location, proxy: Proxy) -> None:
-    """Have a proxy connect the stream to a server. ``OSError`` when it will not."""
+    """Ask a proxy to connect the stream to a server. Raises OSError if it refuses."""
     http = h11.Connection(h11.CLIENT)
     authority = f"[{location.host}]" if ":" in location.host else location.host
     target = f"{authority}:{location.port}".encode()

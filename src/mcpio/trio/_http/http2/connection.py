@@ -91,7 +91,7 @@ class Http2Connection:
         return self._streams.is_idle
 
     def wake(self, exchange: Hashable) -> None:
-        """Let the writer send what the host has of a response."""
+        """Wake the writer for a response that has something to send."""
         self._streams.wake(exchange)
         self._work.set()
 
@@ -164,7 +164,7 @@ class Http2Connection:
                     await self._work.wait()
 
     async def _linger(self) -> None:
-        """Let a client at fault read the reason before the connection closes."""
+        """Wait for a client at fault to read the reason before the connection closes."""
         if self._streams.end not in (None, ErrorCodes.NO_ERROR):
             with trio.move_on_after(LINGER), contextlib.suppress(*BROKEN):
                 if isinstance(self._stream, trio.SocketStream):
@@ -172,7 +172,7 @@ class Http2Connection:
                 await self._input_ended.wait()
 
     def _apply(self) -> None:
-        """Let the writer and the timekeeper see what changed."""
+        """Wake the writer and re-arm the deadline."""
         self._work.set()
         self._arm()
 

@@ -127,7 +127,7 @@ def cost(frame: Frame) -> int:
 
 
 class FrameBudget:
-    """How many frames a client may send that request nothing: a token bucket, refilled by time and by what it reads.
+    """Token bucket of frames that request nothing, refilled by time and by the data that the client reads.
 
     The budget stops the attacks that no limit on open requests stops: requests that are reset at once
     (CVE-2023-44487), floods of pings, settings and empty frames (CVE-2019-9512, 9515 and 9518), and windows opened

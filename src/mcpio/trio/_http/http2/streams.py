@@ -67,7 +67,7 @@ class Stream:
     expects: bool
     """Whether the client waits for ``100 Continue`` before it sends the body."""
     waiting: list[RequestItem] = attrs.field(factory=list)
-    """What came after its head while its principal is looked up."""
+    """Items after its head that arrived while its principal is looked up."""
     received: int = 0
     """Bytes of its body so far, while it is incomplete."""
     owed: int = 0
@@ -188,7 +188,7 @@ class Http2Streams:
             self._open_window(stream)
 
     def wake(self, exchange: Hashable) -> None:
-        """Give a response with something to send its turn."""
+        """Queue a response that has something to send."""
         stream = self._find(exchange)
         if stream is not None:
             self._ready[stream.number] = None
@@ -365,7 +365,7 @@ class Http2Streams:
         (stream.waiting if stream.life.state is State.LOOKUP else self._items).append(item)
 
     def _hand_over(self) -> None:
-        """Give the machine everything that one read brought, at once; then let admitted bodies come."""
+        """Pass the items of one read to the machine together, then send ``100 Continue`` to admitted requests."""
         if self._items:
             items, self._items = self._items, []
             self._host.receive(*items)
@@ -405,7 +405,7 @@ class Http2Streams:
         return next(incomplete, None)
 
     def _end_body(self, stream: Stream) -> None:
-        """Give the share of a body that is complete, or not wanted any more, to the others."""
+        """Release the share of a body that is complete, or is no longer needed, to the others."""
         was_full = self._received > self._body_bytes
         self._received -= stream.received
         stream.received = 0
@@ -432,7 +432,7 @@ class Http2Streams:
         return True
 
     def _attend(self) -> None:
-        """Set the deadline of the connection for what its client is to do next; end it if nothing more may come."""
+        """Set the connection's deadline for the next action of the client; end the connection if none may follow."""
         if self._frames.is_in_head or not self.requests:
             state = State.HEAD
         else:
@@ -520,7 +520,7 @@ class Http2Streams:
         self._send_head(stream, status, headers)
 
     def _resume(self, numbers: Iterable[int]) -> None:
-        """Give streams their turn whose windows may have been opened."""
+        """Queue the stalled streams whose windows may have been opened."""
         for number in numbers:
             stream = self._streams.get(number)
             if stream is not None and stream.is_stalled:
@@ -539,12 +539,12 @@ class Http2Streams:
             stream.sent_before = self._sent
 
     def _begin_piece(self, stream: Stream) -> None:
-        """Restart the count of what the client must read in time: it has read a piece, or all there was."""
+        """Restart the write deadline: the client has read a piece, or everything that was sent."""
         stream.piece = FRAME_BYTES
         self._timers.clear(stream.number)
 
     def _has_earned_time(self, stream: Stream) -> bool:
-        """Extend the write deadline of a stream by what its client read of others, which share the connection's window.
+        """Extend the write deadline of a stream for data read of others, which share the connection's window.
 
         Otherwise a client with many requests would have to read faster than one with a single request. A stream whose
         own window is closed waits for its client alone, and gets no extension.
@@ -597,7 +597,7 @@ class _Http2(H2Connection):
         self.receive_data(PREFACE)
 
     def may_send_on(self, number: int) -> bool:
-        """Whether the window of a stream is open, whatever that of the connection is."""
+        """Whether the window of a stream is open, regardless of the connection's window."""
         return self.streams[number].outbound_flow_control_window > 0
 
 
