@@ -46,7 +46,7 @@ SESSION = (
     "mcpio.trio._net.session_handler:carry",
     "mcpio.app.server:Server.connection",
     "mcpio.app.server:Server.session",
-    "mcpio.app.server_session:ServerSession.handle",
+    "mcpio.app.session:SessionDriving.handle",
     "mcpio.trio._net.session_handler:_SilenceTimer.stop",
 )
 LINES = (
@@ -58,22 +58,25 @@ REQUESTS = (
     "mcpio.trio._http.server:HttpConnectionHandler._recognise",
     "mcpio.trio._http.server:new_parser",
     "mcpio.trio._http.connection:HttpConnection.run",
-    "mcpio.trio._http.connection:HttpConnection._begin",
-    "mcpio.trio._http.connection:HttpConnection._hand_over",
+    "mcpio.trio._http.connection:HttpConnection._serve",
+    "mcpio.trio._http.connection:HttpConnection._step",
     "mcpio.trio._http.parsers:HttptoolsParser.feed",
     "mcpio.trio._http.parsers:HttptoolsParser.next_event",
 )
 EXCHANGES = (
     "mcpio.app.http_host:HttpHost.receive",
     "mcpio.app.http_host:HttpHost.responses_to_send",
-    "mcpio.app.http_host:HttpHost._flush",
+    "mcpio.app.http_host:HttpHost._drain",
     "mcpio.app.server:Server.connection",
     "mcpio.app.server:Server.session",
+    "mcpio.trio._http.connection:HttpConnection._begin",
+    "mcpio.trio._http.connection:HttpConnection._hand_over",
     "mcpio.trio._http.connection:HttpConnection.wake",
     "mcpio.trio._http.connection:HttpConnection._finish",
     "mcpio.trio._http.responses:ResponseWriter.head",
 )
 UPGRADES = (
+    "mcpio.trio._http.connection:HttpConnection._look_up",
     "mcpio.trio._websocket.handler:WebSocketHandler.answer",
     "mcpio.trio._websocket.handler:WebSocketHandler.carry",
     "mcpio.trio._websocket.handler:WebSocketAdapter",
