@@ -43,7 +43,7 @@ from mcpio.types.tools import CallToolResult, ListToolsRequest
 # Feeding and pulling
 
 
-def test_empty_bytes_do_nothing_and_nothing_happens_before_somebody_asks() -> None:
+def test_input_is_parsed_only_when_pulled() -> None:
     server = ServerConnection(INFO)
     server.receive_data(b"", 0.0)
     assert server.next_event() is None
@@ -55,7 +55,7 @@ def test_empty_bytes_do_nothing_and_nothing_happens_before_somebody_asks() -> No
     assert server.data_to_send() == []
 
 
-def test_at_most_one_message_is_parsed_for_each_pull_so_what_came_before_a_fault_is_delivered() -> None:
+def test_each_pull_parses_at_most_one_message() -> None:
     server = operating_server()
     server.receive_data(lines(call(1)) + b"rubbish\n" + lines(call(2)), 0.0)
     assert isinstance(server.next_event(), RequestReceived)
@@ -87,7 +87,7 @@ def test_every_message_yields_at_least_one_event() -> None:
             assert server.next_event() is None, message
 
 
-def test_messages_with_boundaries_come_with_their_exchange_and_answers_go_back_to_it() -> None:
+def test_whole_messages_keep_their_exchange() -> None:
     server = operating_server()
     server.receive_message(json.dumps(ping("a")), 0.0, via="one")
     server.receive_message(json.dumps(call("a")).encode(), 0.0, via="two")
@@ -106,7 +106,7 @@ def test_messages_with_boundaries_come_with_their_exchange_and_answers_go_back_t
     assert not server.closed
 
 
-def test_output_comes_in_chunks_of_about_the_size_that_was_asked_for() -> None:
+def test_output_is_limited_to_about_max_bytes() -> None:
     server = operating_server()
     server.receive_data(lines(*(ping(number) for number in range(10))), 0.0)
     assert len(list(server.events())) == 10
@@ -119,7 +119,7 @@ def test_output_comes_in_chunks_of_about_the_size_that_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize("feed", ["handle_timeout", "connection_lost", "close"])
-def test_draining_takes_a_time_in_proportion_to_the_events(feed: str) -> None:
+def test_draining_takes_linear_time(feed: str) -> None:
     def drain(count: int) -> float:
         server = operating_server(message_bytes=10**9, queued_bytes=10**9, high_water=10**9)
         if feed == "close":
@@ -140,7 +140,7 @@ def test_draining_takes_a_time_in_proportion_to_the_events(feed: str) -> None:
 # Reading and writing only when it makes sense
 
 
-def test_a_peer_that_does_not_read_its_answers_is_not_asked_for_more_questions() -> None:
+def test_unread_answers_stop_reading() -> None:
     server = operating_server(high_water=100)
     server.receive_data(lines(*(ping(number) for number in range(5))), 0.0)
     reads = [server.wants_read]
@@ -150,14 +150,14 @@ def test_a_peer_that_does_not_read_its_answers_is_not_asked_for_more_questions()
     assert [*reads, server.wants_read] == [True, False, True]
 
 
-def test_requests_of_our_own_do_not_stop_the_reading_of_their_answers() -> None:
+def test_outgoing_requests_do_not_stop_reading() -> None:
     client = operating_client(limits=Limits(high_water=10))
     for _ in range(10):
         client.send_request(ListToolsRequest(), now=0.0)
     assert client.wants_read
 
 
-def test_a_peer_that_never_reads_costs_its_connection_and_the_end_is_the_last_event() -> None:
+def test_peer_that_never_reads_ends_its_connection() -> None:
     server = operating_server(queued_bytes=9 * (MESSAGE_COST + 35))
     server.receive_data(lines(*(ping(number) for number in range(20))), 0.0)
     *answered, closed = server.events()
@@ -180,9 +180,7 @@ def test_a_peer_that_never_reads_costs_its_connection_and_the_end_is_the_last_ev
     ],
 )
 @pytest.mark.parametrize("resync", [True, False])
-def test_whatever_the_peer_says_when_nothing_more_may_wait_is_reported_before_the_end(
-    message: bytes, resync: bool
-) -> None:
+def test_last_message_is_reported_before_an_overflow_ends_the_connection(message: bytes, resync: bool) -> None:
     server = ServerConnection(INFO, options=Options(limits=Limits(queued_bytes=10, message_bytes=1000, resync=resync)))
     server.receive_data(message + b"\n" + lines(ping()), 0.0)
     events = list(server.events())
@@ -193,7 +191,7 @@ def test_whatever_the_peer_says_when_nothing_more_may_wait_is_reported_before_th
     assert list(server.events()) == []
 
 
-def test_dropped_log_messages_are_counted() -> None:
+def test_stats_count_dropped_logs() -> None:
     server = operating_server(queued_logs=2)
     for number in range(5):
         server.send_notification(LoggingMessageNotification("info", number))
@@ -205,7 +203,7 @@ def test_dropped_log_messages_are_counted() -> None:
 
 
 @pytest.mark.req("TIME-04", "TIME-01")
-def test_deadlines_expire_only_when_the_caller_says_what_time_it_is() -> None:
+def test_deadlines_expire_only_in_handle_timeout() -> None:
     client = operating_client()
     id = client.send_request(ListToolsRequest(), now=10.0, timeout=5.0)
     assert client.next_deadline() == 15.0
@@ -229,7 +227,7 @@ def test_deadlines_expire_only_when_the_caller_says_what_time_it_is() -> None:
     ]
 
 
-def test_what_was_fed_before_its_deadline_is_parsed_before_the_deadline_passes() -> None:
+def test_handle_timeout_parses_fed_input_first() -> None:
     client = operating_client()
     id = client.send_request(ListToolsRequest(), now=0.0, timeout=5.0)
     client.receive_data(lines({"jsonrpc": "2.0", "id": int(id), "result": {"tools": []}}), 4.0)
@@ -238,7 +236,7 @@ def test_what_was_fed_before_its_deadline_is_parsed_before_the_deadline_passes()
     assert not isinstance(event, RequestFailed)
 
 
-def test_a_clock_may_start_anywhere_and_one_that_goes_back_moves_nothing() -> None:
+def test_clock_that_goes_back_is_ignored() -> None:
     client = ClientConnection(INFO)
     client.send_initialize(now=-1000.0, timeout=10.0)
     assert client.next_deadline() == -990.0
@@ -251,7 +249,7 @@ def test_a_clock_may_start_anywhere_and_one_that_goes_back_moves_nothing() -> No
 
 
 @pytest.mark.parametrize("grace", [-1.0, math.nan])
-def test_a_grace_is_a_time_and_a_wrong_one_changes_nothing(grace: float) -> None:
+def test_invalid_grace_is_refused_and_changes_nothing(grace: float) -> None:
     server = operating_server()
     with pytest.raises(LocalProtocolError, match="a time is a number of seconds"):
         server.close(0.0, grace=grace)
@@ -261,7 +259,7 @@ def test_a_grace_is_a_time_and_a_wrong_one_changes_nothing(grace: float) -> None
 # Counting
 
 
-def test_what_came_in_and_went_out_is_counted() -> None:
+def test_stats_count_input_and_output() -> None:
     connection = operating()
     counted = connection.stats.received_bytes, connection.stats.sent_bytes
     assert (connection.last_received_at, connection.stats.queued_bytes) == (0.0, 0)

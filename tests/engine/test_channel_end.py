@@ -39,7 +39,7 @@ from mcpio.types.tools import CallToolResult, ListToolsRequest
 
 @pytest.mark.req("LIFE-17")
 @pytest.mark.parametrize("connection", [ServerConnection(INFO), ClientConnection(INFO)], ids=["server", "client"])
-def test_a_connection_that_owes_nothing_closes_at_once_without_a_message(connection: Connection) -> None:
+def test_close_without_pending_answers_ends_at_once(connection: Connection) -> None:
     connection.close(0.0)
     connection.close(1.0)
     assert (connection.phase, connection.end) == (Phase.CLOSING, None)
@@ -60,7 +60,7 @@ def test_a_connection_that_owes_nothing_closes_at_once_without_a_message(connect
     assert (connection.data_to_send(), connection.next_message(), connection.next_deadline()) == ([], None, None)
 
 
-def test_a_message_channel_learns_of_the_end_by_the_event() -> None:
+def test_message_channel_ends_with_the_event() -> None:
     server = operating_server()
     server.receive_message(json.dumps(ping()), 0.0)
     assert len(list(server.events())) == 1
@@ -73,7 +73,7 @@ def test_a_message_channel_learns_of_the_end_by_the_event() -> None:
 
 
 @pytest.mark.req("LIFE-17")
-def test_closing_ends_our_requests_at_once_and_lets_what_runs_be_answered_within_the_grace() -> None:
+def test_close_fails_outgoing_and_awaits_incoming_requests() -> None:
     server = operating_server()
     server.receive_data(lines(call(1), call(2)), 0.0)
     first, second = server.events()
@@ -96,7 +96,7 @@ def test_closing_ends_our_requests_at_once_and_lets_what_runs_be_answered_within
     server.send_result(second.id, CallToolResult(()))
 
 
-def test_closing_again_may_shorten_the_grace_but_never_lengthen_it() -> None:
+def test_second_close_may_only_shorten_the_grace() -> None:
     server = operating_server()
     server.receive_data(lines(call()), 0.0)
     assert len(list(server.events())) == 1
@@ -112,7 +112,7 @@ def test_closing_again_may_shorten_the_grace_but_never_lengthen_it() -> None:
 
 
 @pytest.mark.req("STDIO-09")
-def test_a_server_whose_input_ends_answers_what_runs_and_then_ends() -> None:
+def test_server_at_end_of_input_answers_running_requests() -> None:
     server = operating_server()
     server.receive_data(lines(call("last"))[:-1], 0.0)
     server.receive_data(None, 0.0)
@@ -129,7 +129,7 @@ def test_a_server_whose_input_ends_answers_what_runs_and_then_ends() -> None:
     assert list(server.events()) == [ConnectionClosed(CloseReason.END_OF_FILE, None)]
 
 
-def test_a_client_whose_input_ends_closes_at_once() -> None:
+def test_client_at_end_of_input_closes_at_once() -> None:
     client = operating_client()
     client.send_request(ListToolsRequest(), now=0.0)
     client.receive_message(None, 0.0)
@@ -140,7 +140,7 @@ def test_a_client_whose_input_ends_closes_at_once() -> None:
     assert list(client.events()) == [ConnectionClosed(CloseReason.END_OF_FILE, None)]
 
 
-def test_the_first_reason_to_close_is_the_one_that_is_told() -> None:
+def test_first_close_reason_is_reported() -> None:
     server = operating_server()
     server.close(0.0)
     server.receive_data(None, 0.0)
@@ -149,7 +149,7 @@ def test_the_first_reason_to_close_is_the_one_that_is_told() -> None:
     assert list(server.events()) == [CLOSED]
 
 
-def test_a_channel_that_broke_still_gives_what_came_before() -> None:
+def test_lost_channel_delivers_earlier_input() -> None:
     cause = OSError("reset")
     client = operating_client()
     one, two = (client.send_request(ListToolsRequest(), now=0.0, cookie=name) for name in "ab")
@@ -163,7 +163,7 @@ def test_a_channel_that_broke_still_gives_what_came_before() -> None:
     assert client.closed
 
 
-def test_an_abort_sends_nothing_more() -> None:
+def test_abort_drops_output() -> None:
     cause = ValueError("enough")
     server = operating_server()
     server.receive_data(lines(ping(), call()), 0.0)
@@ -174,7 +174,7 @@ def test_an_abort_sends_nothing_more() -> None:
     assert list(server.events()) == [ConnectionClosed(CloseReason.ABORTED, cause)]
 
 
-def test_a_message_over_the_limit_is_answered_and_ends_the_connection() -> None:
+def test_overlong_message_is_answered_and_ends_the_connection() -> None:
     server = operating_server(message_bytes=1000)
     server.receive_data(lines(call()) + b"x" * 1001 + b"\n" + lines(ping()), 0.0)
     received, violated = server.events()
@@ -188,7 +188,7 @@ def test_a_message_over_the_limit_is_answered_and_ends_the_connection() -> None:
     assert list(server.events()) == [ConnectionClosed(CloseReason.MESSAGE_TOO_LARGE, None)]
 
 
-def test_a_server_that_waits_for_nothing_after_the_end_gives_an_end_even_without_an_event() -> None:
+def test_server_with_nothing_pending_half_closes_at_end_of_input() -> None:
     server = ServerConnection(INFO)
     server.receive_data(None, 0.0)
     assert server.next_event() is None
@@ -197,7 +197,7 @@ def test_a_server_that_waits_for_nothing_after_the_end_gives_an_end_even_without
     assert list(server.events()) == [ConnectionClosed(CloseReason.END_OF_FILE, None)]
 
 
-def test_a_timeout_that_fills_the_output_over_the_limit_ends_everything_once() -> None:
+def test_cancellation_that_overflows_the_output_ends_the_connection_once() -> None:
     client = operating_client(limits=Limits(queued_bytes=5600))
     for _ in range(5):
         client.send_request(PingRequest(), now=0.0, timeout=1.0)
@@ -207,7 +207,7 @@ def test_a_timeout_that_fills_the_output_over_the_limit_ends_everything_once() -
     assert events[-1] == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
 
 
-def test_a_request_that_fills_the_output_over_the_limit_has_its_outcome_all_the_same() -> None:
+def test_request_that_overflows_the_output_still_has_an_outcome() -> None:
     client = ClientConnection(INFO, options=Options(limits=Limits(queued_bytes=10)))
     id = client.send_initialize(now=0.0)
     failed, closed = client.events()
@@ -215,7 +215,7 @@ def test_a_request_that_fills_the_output_over_the_limit_has_its_outcome_all_the_
     assert (failed.id, closed) == (id, ConnectionClosed(CloseReason.SLOW_CONSUMER, None))
 
 
-def test_a_phase_forbids_what_its_row_of_the_table_lacks() -> None:
+def test_input_without_a_row_is_forbidden() -> None:
     client = ClientConnection(INFO)
     client.send_initialize(now=0.0)
     with pytest.raises(LocalProtocolError, match="cannot send initialize in phase initializing as a client"):

@@ -96,7 +96,7 @@ def closed(reason: CloseReason, events: list[Any]) -> Any:
 
 
 @pytest.mark.req("LIFE-01", "LIFE-02", "LIFE-03")
-def test_the_conversation_opens_with_who_we_are_and_what_we_can_do() -> None:
+def test_initialize_holds_info_and_capabilities() -> None:
     client = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability(list_changed=True)))
     assert (client.phase, client.revision, client.peer) == (Phase.NEW, None, None)
     assert client.send_initialize(now=5.0) == 1
@@ -116,7 +116,7 @@ def test_the_conversation_opens_with_who_we_are_and_what_we_can_do() -> None:
 
 
 @pytest.mark.req("LIFE-03", "LIFE-15")
-def test_the_newest_of_the_chosen_revisions_is_asked_for_in_its_own_words() -> None:
+def test_initialize_requests_the_newest_chosen_revision() -> None:
     client = ClientConnection(INFO, options=Options(revisions=(REV_2025_03_26, REV_2024_11_05)))
     client.send_initialize(now=0.0)
     (request,) = sent(client)
@@ -125,7 +125,7 @@ def test_the_newest_of_the_chosen_revisions_is_asked_for_in_its_own_words() -> N
 
 
 @pytest.mark.req("LIFE-02", "LIFE-09")
-def test_before_the_handshake_nothing_else_is_sent() -> None:
+def test_request_before_initialize_is_refused() -> None:
     client = ClientConnection(INFO)
     for request in (PingRequest(), ListToolsRequest()):
         with pytest.raises(LocalProtocolError, match="in phase new as a client"):
@@ -136,7 +136,7 @@ def test_before_the_handshake_nothing_else_is_sent() -> None:
 
 
 @pytest.mark.req("LIFE-09")
-def test_while_the_handshake_is_under_way_only_a_ping_is_sent() -> None:
+def test_only_ping_may_be_sent_during_the_handshake() -> None:
     client = opening()
     with pytest.raises(LocalProtocolError, match="cannot send another request in phase initializing"):
         client.send_request(ListToolsRequest(), now=0.0)
@@ -154,7 +154,7 @@ def test_while_the_handshake_is_under_way_only_a_ping_is_sent() -> None:
         {"info": INFO, "capabilities": ClientCapabilities(experimental={"x": object()})},
     ],
 )
-def test_what_cannot_be_said_is_refused_and_the_handshake_may_be_tried_again(wrong: dict[str, Any]) -> None:
+def test_unencodable_initialize_is_refused_and_may_be_retried(wrong: dict[str, Any]) -> None:
     client = ClientConnection(**wrong)
     with pytest.raises(LocalProtocolError):
         client.send_initialize(now=0.0)
@@ -167,7 +167,7 @@ def test_what_cannot_be_said_is_refused_and_the_handshake_may_be_tried_again(wro
 
 @pytest.mark.req("LIFE-08", "LIFE-16", "CAP-01", "CAP-02")
 @pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS, ids=str)
-def test_the_servers_answer_settles_the_session(revision: Revision) -> None:
+def test_result_of_initialize_settles_the_session(revision: Revision) -> None:
     client = opening()
     answer = result(revision.name, instructions="be kind")
     (negotiated,) = feed(client, answer)
@@ -184,7 +184,7 @@ def test_the_servers_answer_settles_the_session(revision: Revision) -> None:
 
 @pytest.mark.req("LIFE-06", "LIFE-18", "LIFE-23")
 @pytest.mark.parametrize("version", ["2024-11-05", "1999-01-01", "2026-07-28", "", "x" * 1000])
-def test_a_revision_that_we_do_not_speak_ends_the_connection_without_another_word(version: str) -> None:
+def test_unknown_revision_ends_the_connection(version: str) -> None:
     client = opening(revisions=(REV_2025_11_25, REV_2025_06_18))
     events = feed(client, result(version, serverInfo="of another shape"))
     error = closed(CloseReason.VERSION_MISMATCH, events)
@@ -197,7 +197,7 @@ def test_a_revision_that_we_do_not_speak_ends_the_connection_without_another_wor
 
 @pytest.mark.req("LIFE-05", "LIFE-18")
 @pytest.mark.parametrize("supported", [["2030-01-01", "2031-01-01"], [], [5, None]])
-def test_an_error_that_lists_other_revisions_means_the_same(supported: list[Any]) -> None:
+def test_error_with_supported_revisions_is_a_version_mismatch(supported: list[Any]) -> None:
     client = opening()
     error = {"code": -32602, "message": "Unsupported protocol version", "data": {"supported": supported}}
     events = feed(client, {"jsonrpc": "2.0", "id": 1, "error": error})
@@ -216,7 +216,7 @@ def test_an_error_that_lists_other_revisions_means_the_same(supported: list[Any]
         {"code": -32602, "message": "no"},
     ],
 )
-def test_any_other_error_is_a_handshake_that_failed(error: dict[str, Any]) -> None:
+def test_other_error_fails_the_handshake(error: dict[str, Any]) -> None:
     events = feed(opening(), {"jsonrpc": "2.0", "id": 1, "error": error})
     failure = closed(CloseReason.HANDSHAKE_FAILED, events)
     assert isinstance(failure, RequestError)
@@ -235,7 +235,7 @@ def test_any_other_error_is_a_handshake_that_failed(error: dict[str, Any]) -> No
         (result(capabilities=[]), "capabilities"),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_a_handshake_that_failed(answer: Any, path: str) -> None:
+def test_unreadable_answer_fails_the_handshake(answer: Any, path: str) -> None:
     client = opening()
     error = closed(CloseReason.HANDSHAKE_FAILED, feed(client, answer))
     assert isinstance(error, InvalidMessage)
@@ -244,7 +244,7 @@ def test_an_answer_that_makes_no_sense_is_a_handshake_that_failed(answer: Any, p
 
 
 @pytest.mark.req("LIFE-19", "TIME-01", "CANC-03")
-def test_a_handshake_that_takes_too_long_ends_the_connection_instead_of_being_cancelled() -> None:
+def test_handshake_timeout_ends_the_connection() -> None:
     client = opening(initialize_timeout=3.0)
     with pytest.raises(LocalProtocolError, match="initialize cannot be cancelled"):
         client.cancel_request(client.pending.outgoing[0])
@@ -255,13 +255,13 @@ def test_a_handshake_that_takes_too_long_ends_the_connection_instead_of_being_ca
 
 
 @pytest.mark.req("LIFE-19", "TIME-02")
-def test_the_time_for_the_handshake_can_be_given_with_it() -> None:
+def test_handshake_timeout_can_be_given() -> None:
     client = ClientConnection(INFO)
     client.send_initialize(now=0.0, timeout=None)
     assert client.next_deadline() is None
 
 
-def test_closing_during_the_handshake_gives_it_up_and_a_late_answer_changes_nothing() -> None:
+def test_late_answer_after_close_changes_nothing() -> None:
     client = opening()
     client.close(0.0)
     (failed, late) = feed(client, result())
@@ -274,7 +274,7 @@ def test_closing_during_the_handshake_gives_it_up_and_a_late_answer_changes_noth
         client.send_initialize(now=0.0)
 
 
-def test_only_the_answer_to_the_handshake_settles_it() -> None:
+def test_other_responses_do_not_settle_the_handshake() -> None:
     client = opening()
     ping = client.send_request(PingRequest(), now=0.0)
     pong, failed, unknown, text = feed(
@@ -293,7 +293,7 @@ def test_only_the_answer_to_the_handshake_settles_it() -> None:
 
 
 @pytest.mark.req("LIFE-10", "LIFE-11")
-def test_a_server_that_asks_too_early_or_to_be_initialized_gets_an_error() -> None:
+def test_early_request_or_initialize_from_a_server_is_refused() -> None:
     client = opening()
     client.capabilities = ClientCapabilities(roots=RootsCapability())
     early, initialize = feed(
@@ -307,7 +307,7 @@ def test_a_server_that_asks_too_early_or_to_be_initialized_gets_an_error() -> No
 
 
 @pytest.mark.req("STDIO-05", "STDIO-12")
-def test_what_a_server_prints_beside_its_messages_is_noise_and_not_answered() -> None:
+def test_text_beside_messages_is_noise_without_an_answer() -> None:
     client = opening()
     client.receive_data("Bücher \u20ac\n".encode() + b"\xff" * 300 + b"\n", 0.0)
     client.receive_message("Grüße", 0.0)
@@ -319,7 +319,7 @@ def test_what_a_server_prints_beside_its_messages_is_noise_and_not_answered() ->
     assert sent(client) == []
 
 
-def test_a_handshake_that_fills_the_output_ends_at_once() -> None:
+def test_initialize_that_overflows_the_output_ends_the_connection() -> None:
     client = ClientConnection(INFO, options=Options(limits=Limits(queued_bytes=10)))
     client.send_initialize(now=0.0, cookie="hello")
     failed, end = client.events()
@@ -327,7 +327,7 @@ def test_a_handshake_that_fills_the_output_ends_at_once() -> None:
     assert end == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
 
 
-def test_a_notification_that_fills_the_output_ends_the_connection_after_the_settlement() -> None:
+def test_initialized_that_overflows_the_output_ends_the_connection() -> None:
     client = opening(limits=Limits(queued_bytes=2210))
     client.data_to_send()
     for _ in range(3):
@@ -339,7 +339,7 @@ def test_a_notification_that_fills_the_output_ends_the_connection_after_the_sett
     ]
 
 
-def test_the_request_type_itself_is_not_for_send_request() -> None:
+def test_send_request_refuses_initialize() -> None:
     client = opening()
     feed(client, result())
     with pytest.raises(LocalProtocolError, match="initialize is sent by send_initialize"):
@@ -347,7 +347,7 @@ def test_the_request_type_itself_is_not_for_send_request() -> None:
 
 
 @pytest.mark.req("SESS-06")
-def test_a_session_that_the_server_forgot_is_opened_anew_and_nothing_of_it_is_left() -> None:
+def test_reset_session_allows_a_new_handshake() -> None:
     client = opening()
     feed(client, result(capabilities={"tools": {}}), {"jsonrpc": "2.0", "id": 7, "method": "ping"})
     client.data_to_send()
@@ -371,7 +371,7 @@ def test_a_session_that_the_server_forgot_is_opened_anew_and_nothing_of_it_is_le
 
 
 @pytest.mark.req("SESS-06")
-def test_what_the_server_asked_in_a_session_that_it_forgot_is_given_up_and_answers_go_nowhere() -> None:
+def test_reset_session_cancels_incoming_requests() -> None:
     client = ClientConnection(INFO, ClientCapabilities(roots=RootsCapability()))
     client.send_initialize(now=0.0)
     feed(client, result(), {"jsonrpc": "2.0", "id": 8, "method": "roots/list"})
@@ -386,7 +386,7 @@ def test_what_the_server_asked_in_a_session_that_it_forgot_is_given_up_and_answe
     assert sent(client) == []
 
 
-def test_with_reopens_a_channel_that_broke_takes_only_the_session_with_it() -> None:
+def test_reopening_client_loses_only_the_session_with_its_channel() -> None:
     client = ClientConnection(INFO, options=Options(reopens=True))
     client.send_initialize(now=0.0)
     feed(client, result(capabilities={"tools": {}}))
@@ -406,7 +406,7 @@ def test_with_reopens_a_channel_that_broke_takes_only_the_session_with_it() -> N
     assert client.phase is Phase.OPERATING
 
 
-def test_with_reopens_a_channel_that_breaks_in_the_handshake_can_be_replaced_and_before_it_that_is_the_end() -> None:
+def test_reopening_client_ends_if_its_channel_breaks_before_the_handshake() -> None:
     client = ClientConnection(INFO, options=Options(reopens=True))
     client.send_initialize(now=0.0, cookie="hello")
     client.connection_lost(None, 1.0)
@@ -419,7 +419,7 @@ def test_with_reopens_a_channel_that_breaks_in_the_handshake_can_be_replaced_and
 
 @pytest.mark.parametrize("reopens", [False, True])
 @pytest.mark.req("PING-05")
-def test_a_server_that_answers_no_pings_is_given_up_or_only_its_session(reopens: bool) -> None:
+def test_unresponsive_server_ends_the_connection_or_its_session(reopens: bool) -> None:
     client = ClientConnection(INFO, options=Options(reopens=reopens, keep_alive=KeepAlive(5.0, 1.0, failures=1)))
     client.send_initialize(now=0.0)
     feed(client, result())
@@ -429,7 +429,7 @@ def test_a_server_that_answers_no_pings_is_given_up_or_only_its_session(reopens:
 
 
 @pytest.mark.parametrize("reopens", [False, True])
-def test_a_handshake_that_is_not_answered_ends_the_client_or_only_its_session(reopens: bool) -> None:
+def test_unanswered_handshake_ends_the_client_or_its_session(reopens: bool) -> None:
     client = ClientConnection(INFO, options=Options(reopens=reopens, initialize_timeout=3.0))
     client.send_initialize(now=0.0)
     client.handle_timeout(3.0)

@@ -62,7 +62,7 @@ def received(connection: Connection, message: Any, via: Any = None) -> RequestRe
 
 
 @pytest.mark.req("RPC-01", "RPC-03", "RPC-05")
-def test_a_request_goes_out_with_an_id_of_ours_and_comes_back_with_the_cookie() -> None:
+def test_request_has_our_id_and_its_response_the_cookie() -> None:
     connection, cookie = client(), object()
     id = connection.send_request(CallToolRequest("x", {"a": 1}), now=0.0, cookie=cookie)
     assert (type(id), connection.pending) == (OutgoingId, Pending((id,), ()))
@@ -76,7 +76,7 @@ def test_a_request_goes_out_with_an_id_of_ours_and_comes_back_with_the_cookie() 
     assert connection.pending == Pending((), ())
 
 
-def test_a_request_without_params_has_none() -> None:
+def test_request_without_params_omits_them() -> None:
     connection = client()
     connection.send_request(PingRequest(), now=0.0)
     connection.send_request(CustomRequest("acme/ask"), now=0.0)
@@ -85,7 +85,7 @@ def test_a_request_without_params_has_none() -> None:
 
 
 @pytest.mark.req("RPC-05", "RPC-08")
-def test_the_two_directions_have_ids_of_their_own() -> None:
+def test_ids_of_both_directions_are_independent() -> None:
     connection = server()
     ours = connection.send_request(ListRootsRequest(), now=0.0)
     theirs = received(connection, call(int(ours)))
@@ -108,7 +108,7 @@ def test_the_two_directions_have_ids_of_their_own() -> None:
         (0, 1.0, "total"),
     ],
 )
-def test_a_request_ends_when_its_time_is_over_and_the_peer_is_told(timeout: Any, deadline: float, kind: str) -> None:
+def test_request_past_its_deadline_fails_and_is_cancelled(timeout: Any, deadline: float, kind: str) -> None:
     connection = client()
     id = connection.send_request(ListToolsRequest(), now=1.0, timeout=timeout)
     sent(connection)
@@ -124,14 +124,14 @@ def test_a_request_ends_when_its_time_is_over_and_the_peer_is_told(timeout: Any,
 
 @pytest.mark.req("TIME-02")
 @pytest.mark.parametrize("timeout", [None, float("inf"), Timeout(None)])
-def test_a_request_may_wait_for_ever(timeout: Any) -> None:
+def test_request_without_timeout_never_expires(timeout: Any) -> None:
     connection = client()
     connection.send_request(ListToolsRequest(), now=1.0, timeout=timeout)
     assert connection.next_deadline() is None
 
 
 @pytest.mark.req("PROG-01", "PROG-05")
-def test_progress_is_asked_for_with_a_token_unique_among_the_requests() -> None:
+def test_progress_token_is_unique_among_requests() -> None:
     connection = client()
     one = connection.send_request(CallToolRequest("x", meta={"a.b/c": 1}), now=0.0, progress=True)
     two = connection.send_request(CustomRequest("acme/ask", {"_meta": {"k": 1}}), now=0.0, progress=True)
@@ -144,7 +144,7 @@ def test_progress_is_asked_for_with_a_token_unique_among_the_requests() -> None:
 
 
 @pytest.mark.req("CANC-01", "CANC-02", "CANC-08")
-def test_a_cancelled_request_has_its_outcome_at_once_and_only_then() -> None:
+def test_cancelled_request_fails_at_once_and_once() -> None:
     connection = client()
     id = connection.send_request(ListToolsRequest(), now=0.0, cookie="c")
     assert connection.cancel_request(id, "bored")
@@ -160,7 +160,7 @@ def test_a_cancelled_request_has_its_outcome_at_once_and_only_then() -> None:
             connection.cancel_request(OutgoingId(unknown))
 
 
-def test_a_cancellation_never_overtakes_its_request_nor_uses_an_exchange_that_is_over() -> None:
+def test_cancellation_follows_its_request_and_avoids_a_finished_exchange() -> None:
     connection = server()
     parent = received(connection, call("p"), via="exchange")
     for _ in range(3):
@@ -181,7 +181,7 @@ def test_a_cancellation_never_overtakes_its_request_nor_uses_an_exchange_that_is
     ]
 
 
-def test_so_many_requests_may_wait_and_no_more() -> None:
+def test_request_beyond_the_limit_is_refused() -> None:
     connection = client(limits=Limits(outgoing_requests=2))
     first = connection.send_request(PingRequest(), now=0.0)
     connection.send_request(PingRequest(), now=0.0)
@@ -192,7 +192,7 @@ def test_so_many_requests_may_wait_and_no_more() -> None:
 
 
 @pytest.mark.req("LIFE-19", "TIME-01")
-def test_the_handshake_is_not_cancelled_and_ends_the_connection_when_its_time_is_over() -> None:
+def test_expired_handshake_ends_the_connection_without_cancellation() -> None:
     connection = ClientConnection(INFO)
     with pytest.raises(LocalProtocolError, match="cannot send another request in phase new as a client"):
         connection.send_request(ListToolsRequest(), now=0.0)
@@ -208,7 +208,7 @@ def test_the_handshake_is_not_cancelled_and_ends_the_connection_when_its_time_is
 
 
 @pytest.mark.req("LIFE-14", "CAP-05")
-def test_what_the_session_does_not_allow_is_not_sent() -> None:
+def test_message_that_the_session_forbids_is_refused() -> None:
     connection = client()
     with pytest.raises(LocalProtocolError, match="roots/list is not for a client to send"):
         connection.send_request(ListRootsRequest(), now=0.0)
@@ -220,7 +220,7 @@ def test_what_the_session_does_not_allow_is_not_sent() -> None:
 
 
 @pytest.mark.req("RPC-08", "RPC-10")
-def test_a_request_is_answered_with_its_typed_result_once() -> None:
+def test_request_is_answered_once_with_its_typed_result() -> None:
     connection = server()
     event = received(connection, call("a"))
     wrongs: list[Any] = [EmptyResult(), {}, None]
@@ -235,7 +235,7 @@ def test_a_request_is_answered_with_its_typed_result_once() -> None:
         connection.send_result(IncomingId(2), CallToolResult(()))
 
 
-def test_a_custom_request_is_answered_with_a_mapping() -> None:
+def test_custom_request_takes_a_mapping_as_result() -> None:
     connection = server()
     event = received(connection, {"jsonrpc": "2.0", "id": 1, "method": "acme/do"})
     with pytest.raises(LocalProtocolError, match="the result of acme/do must be a mapping, not list"):
@@ -246,7 +246,7 @@ def test_a_custom_request_is_answered_with_a_mapping() -> None:
     assert sent(connection) == [result(1, x=1)]
 
 
-def test_a_result_that_is_json_already_goes_out_as_it_is() -> None:
+def test_raw_result_is_sent_unchanged() -> None:
     connection = server()
     event = received(connection, call(7))
     for wrong in (b"[]", b"rubbish", b"{", b"\xff"):
@@ -275,7 +275,7 @@ def test_kept_result_in_a_dialect_is_not_kept() -> None:
 
 
 @pytest.mark.req("CANC-05", "CANC-08")
-def test_any_number_of_cancelled_requests_may_be_answered_all_the_same() -> None:
+def test_answers_to_any_number_of_cancelled_requests_are_dropped() -> None:
     connection = server()
     events = [received(connection, call(number, progressToken=number)) for number in range(300)]
     for number in range(300):
@@ -289,7 +289,7 @@ def test_any_number_of_cancelled_requests_may_be_answered_all_the_same() -> None
         connection.send_request(PingRequest(), now=0.0, related_to=IncomingId(5))
 
 
-def test_an_answer_that_nobody_wants_any_more_is_dropped_in_every_form() -> None:
+def test_unwanted_answer_is_dropped_in_every_form() -> None:
     connection = server()
     event = received(connection, call(1))
     feed(connection, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
@@ -299,7 +299,7 @@ def test_an_answer_that_nobody_wants_any_more_is_dropped_in_every_form() -> None
     assert sent(connection) == []
 
 
-def test_a_request_may_fail() -> None:
+def test_request_answered_with_an_error_fails() -> None:
     connection = server()
     event = received(connection, call(1))
     connection.send_error(event.id, RequestError(-5, "no", {"x": 1}))
@@ -310,7 +310,7 @@ def test_a_request_may_fail() -> None:
 
 
 @pytest.mark.req("PROG-02", "PROG-03", "PROG-04")
-def test_progress_is_reported_while_the_request_runs_and_must_grow() -> None:
+def test_progress_must_increase_while_the_request_runs() -> None:
     connection = server()
     event, silent = received(connection, call(1, progressToken="t")), received(connection, call(2))
     connection.send_progress(event.id, 0.5, 2, "half")
@@ -334,14 +334,14 @@ def test_progress_is_reported_while_the_request_runs_and_must_grow() -> None:
 
 
 @pytest.mark.req("PROG-02")
-def test_the_first_revision_has_no_message_with_its_progress() -> None:
+def test_first_revision_omits_the_message_of_progress() -> None:
     connection = server("2024-11-05")
     event = received(connection, call(1, progressToken=1))
     connection.send_progress(event.id, 1, message="half")
     assert sent(connection)[0]["params"] == {"progressToken": 1, "progress": 1}
 
 
-def test_what_belongs_to_a_request_goes_its_way() -> None:
+def test_related_messages_take_the_exchange_of_their_request() -> None:
     connection = server()
     event = received(connection, call(1, progressToken=1), via="x")
     connection.send_notification(LoggingMessageNotification("info", 1), related_to=event.id)
@@ -358,7 +358,7 @@ def test_what_belongs_to_a_request_goes_its_way() -> None:
         connection.send_notification(LoggingMessageNotification("info", 1), related_to=event.id)
 
 
-def test_only_the_newest_of_what_tells_no_more_than_a_change_waits() -> None:
+def test_change_notifications_coalesce_to_the_newest() -> None:
     connection = server()
     for number in range(3):
         connection.send_notification(ToolListChangedNotification())
@@ -371,7 +371,7 @@ def test_only_the_newest_of_what_tells_no_more_than_a_change_waits() -> None:
 # The end
 
 
-def test_a_connection_that_is_ending_has_no_back_channel() -> None:
+def test_closing_connection_raises_no_back_channel() -> None:
     connection = server()
     event = received(connection, call(1))
     connection.close(0.0)
@@ -389,7 +389,7 @@ def test_a_connection_that_is_ending_has_no_back_channel() -> None:
 
 @pytest.mark.req("LIFE-17")
 @pytest.mark.parametrize("how", ["close", "abort", "lost", "end"])
-def test_every_request_of_ours_ends_with_the_connection(how: str) -> None:
+def test_end_of_the_connection_fails_every_outgoing_request(how: str) -> None:
     connection, cause = client(), OSError("x")
     ids = [connection.send_request(PingRequest(), now=0.0, cookie=number) for number in range(3)]
     match how:
@@ -412,7 +412,7 @@ def test_every_request_of_ours_ends_with_the_connection(how: str) -> None:
 # Look
 
 
-def test_looking_changes_nothing() -> None:
+def test_properties_change_nothing() -> None:
     connection = server()
     event = received(connection, call("a"), via="x")
     for _ in range(2):
@@ -427,7 +427,7 @@ def test_looking_changes_nothing() -> None:
 # The state as a value
 
 
-def test_a_session_goes_on_elsewhere_with_all_that_is_running() -> None:
+def test_restored_session_continues_with_running_requests() -> None:
     connection = server()
     event = received(connection, call("a", progressToken=1))
     id = connection.send_request(ListRootsRequest(), now=0.0, timeout=8.0, cookie="c")
@@ -445,7 +445,7 @@ def test_a_session_goes_on_elsewhere_with_all_that_is_running() -> None:
         moved.snapshot(101.0)
 
 
-def test_what_keeps_a_snapshot_from_being_taken_or_restored() -> None:
+def test_snapshot_is_refused_with_undrained_state() -> None:
     connection = client()
     connection.send_request(PingRequest(), now=0.0, cookie=object())
     with pytest.raises(LocalProtocolError, match="write the output"):
@@ -463,7 +463,7 @@ def test_what_keeps_a_snapshot_from_being_taken_or_restored() -> None:
 
 
 @pytest.mark.req("BATCH-01", "BATCH-05")
-def test_a_batch_is_sent_as_a_whole_and_answered_as_a_whole() -> None:
+def test_batch_is_sent_and_answered_as_one_array() -> None:
     connection = client("2025-03-26")
     items: list[Any] = [PingRequest(), BatchItem(PingRequest(), 5.0, "c"), CustomNotification("acme/x")]
     first, second, none = connection.send_batch(items, now=0.0)
@@ -486,7 +486,7 @@ def test_a_batch_is_sent_as_a_whole_and_answered_as_a_whole() -> None:
         connection.send_batch([PingRequest()], now=0.0)
 
 
-def test_a_dialect_is_spoken_where_asked_for() -> None:
+def test_emit_profile_writes_in_the_dialect() -> None:
     connection = server(emit_profile=Profile.ERLMCP)
     event = received(connection, call(1, progressToken="p"))
     connection.send_progress(event.id, 1)

@@ -54,7 +54,7 @@ def codes(messages: list[Any]) -> list[Any]:
 
 
 @pytest.mark.req("BATCH-01", "BATCH-05")
-def test_each_element_is_a_message_of_its_own_answered_one_by_one_in_any_order() -> None:
+def test_batch_items_are_answered_one_by_one_in_any_order() -> None:
     connection = server(B)
     events = feed(connection, [tools(1), NOTE, request("ping", 2), tools("3")])
     assert [type(event) for event in events] == [RequestReceived, NotificationReceived, Answered, RequestReceived]
@@ -65,7 +65,7 @@ def test_each_element_is_a_message_of_its_own_answered_one_by_one_in_any_order()
 
 @pytest.mark.req("BATCH-05")
 @pytest.mark.parametrize("joined", [True, False])
-def test_an_empty_array_is_one_error_and_no_array(joined: bool) -> None:
+def test_empty_batch_gets_a_single_error(joined: bool) -> None:
     connection = server(B, join_batch_answers=joined)
     assert isinstance(one(connection, []), ProtocolViolated)
     (error,) = sent(connection)
@@ -75,7 +75,7 @@ def test_an_empty_array_is_one_error_and_no_array(joined: bool) -> None:
 
 @pytest.mark.req("BATCH-05")
 @pytest.mark.parametrize("joined", [True, False])
-def test_notifications_alone_are_not_answered(joined: bool) -> None:
+def test_batch_of_notifications_gets_no_answer(joined: bool) -> None:
     connection = server(B, join_batch_answers=joined)
     events = feed(connection, [NOTE, note("no/such"), {"jsonrpc": "2.0", "method": 5}])
     assert [type(event) for event in events] == [NotificationReceived, NotificationReceived, ProtocolViolated]
@@ -83,7 +83,7 @@ def test_notifications_alone_are_not_answered(joined: bool) -> None:
 
 
 @pytest.mark.req("BATCH-05")
-def test_an_invalid_element_costs_itself() -> None:
+def test_invalid_item_fails_alone() -> None:
     connection = server(B)
     events = feed(connection, [5, None, {}, "x", [], [tools(1)], {"jsonrpc": "2.0", "id": None, "method": "ping"}])
     assert [type(event) for event in events] == [ProtocolViolated] * 7
@@ -93,7 +93,7 @@ def test_an_invalid_element_costs_itself() -> None:
 
 
 @pytest.mark.req("BATCH-04")
-def test_a_response_among_requests_is_misplaced_and_its_request_waits_on() -> None:
+def test_response_among_requests_is_refused_and_its_request_waits() -> None:
     connection = server(B)
     connection.send_request(PingRequest(), now=0.0, cookie="ours")
     sent(connection)
@@ -109,7 +109,7 @@ def test_a_response_among_requests_is_misplaced_and_its_request_waits_on() -> No
 
 
 @pytest.mark.req("BATCH-04")
-def test_responses_stand_among_themselves_even_beside_rubbish() -> None:
+def test_responses_beside_invalid_items_are_accepted() -> None:
     connection = client(B)
     ids = [connection.send_request(PingRequest(), now=0.0) for _ in range(2)]
     sent(connection)
@@ -120,7 +120,7 @@ def test_responses_stand_among_themselves_even_beside_rubbish() -> None:
 
 @pytest.mark.req("BATCH-03")
 @pytest.mark.parametrize("profiles", [frozenset(), frozenset({Profile.ERLMCP})])
-def test_initialize_is_no_part_of_a_batch(profiles: Any) -> None:
+def test_initialize_inside_a_batch_is_refused(profiles: Any) -> None:
     connection = new_server(accept_batches=True, profiles=profiles)
     info = {"name": "c", "version": "1"}
     hello = request("initialize", 1, protocolVersion=B, capabilities={}, clientInfo=info)
@@ -135,7 +135,7 @@ def test_initialize_is_no_part_of_a_batch(profiles: Any) -> None:
 
 @pytest.mark.req("BATCH-02")
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
-def test_other_revisions_take_a_batch_only_where_asked_to(revision: str) -> None:
+def test_batch_in_another_revision_needs_an_option(revision: str) -> None:
     connection = server(revision)
     assert isinstance(one(connection, [request("ping", 1)]), ProtocolViolated)
     (error,) = sent(connection)
@@ -151,7 +151,7 @@ def test_other_revisions_take_a_batch_only_where_asked_to(revision: str) -> None
 
 @pytest.mark.req("BATCH-07")
 @pytest.mark.parametrize("joined", [True, False])
-def test_one_element_is_cancelled_and_the_others_are_answered(joined: bool) -> None:
+def test_cancelled_item_leaves_the_others_answered(joined: bool) -> None:
     connection = server(B, join_batch_answers=joined)
     feed(connection, [tools(1), tools(2), tools(3)])
     assert isinstance(one(connection, note("cancelled", requestId=2)), CancelReceived)
@@ -162,7 +162,7 @@ def test_one_element_is_cancelled_and_the_others_are_answered(joined: bool) -> N
 
 
 @pytest.mark.req("BATCH-07")
-def test_progress_is_that_of_an_element() -> None:
+def test_progress_belongs_to_one_item() -> None:
     connection = server(B)
     feed(connection, [call(1, progressToken="a"), call(2)])
     connection.send_progress(IncomingId(1), 1)
@@ -171,7 +171,7 @@ def test_progress_is_that_of_an_element() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_an_element_counts_as_a_request_does() -> None:
+def test_item_counts_against_the_request_limit() -> None:
     connection = server(B, limits=Limits(batch_items=3, incoming_requests=2))
     feed(connection, [tools(1), tools(2), tools(3)])
     assert codes(sent(connection)) == [-32603]
@@ -179,13 +179,13 @@ def test_an_element_counts_as_a_request_does() -> None:
     assert connection.pending.incoming == (1, 2)
 
 
-def test_the_same_id_twice_in_a_batch_is_refused_the_second_time() -> None:
+def test_second_use_of_an_id_in_a_batch_is_refused() -> None:
     connection = server(B)
     feed(connection, [tools(1), tools(1)])
     assert codes(sent(connection)) == [-32600]
 
 
-def test_a_batch_may_end_the_connection_in_its_middle() -> None:
+def test_items_after_the_end_are_ignored() -> None:
     connection = server(B, limits=Limits(queued_bytes=4 * MESSAGE_COST))
     events = feed(connection, [5] * 50)
     assert isinstance(events[-1], ConnectionClosed)
@@ -196,7 +196,7 @@ def test_a_batch_may_end_the_connection_in_its_middle() -> None:
 
 
 @pytest.mark.req("BATCH-05")
-def test_the_answers_to_a_batch_go_out_in_one_array_when_all_are_there() -> None:
+def test_joined_answers_go_out_in_one_array_when_complete() -> None:
     connection = joining()
     feed(connection, [tools(1), request("ping", "p"), 5, tools(2)])
     answer(connection, 2)
@@ -208,7 +208,7 @@ def test_the_answers_to_a_batch_go_out_in_one_array_when_all_are_there() -> None
     assert codes(answers) == ["p", -32600, 2, 7]
 
 
-def test_what_needs_no_handler_is_answered_at_once() -> None:
+def test_batch_of_automatic_answers_is_answered_at_once() -> None:
     connection = joining()
     feed(connection, [request("ping", 1), request("no/such", 2)], via="exchange")
     message = connection.next_message()
@@ -218,7 +218,7 @@ def test_what_needs_no_handler_is_answered_at_once() -> None:
     assert connection.next_message() is None
 
 
-def test_several_batches_wait_each_for_their_own() -> None:
+def test_several_batches_wait_independently() -> None:
     connection = joining()
     feed(connection, [tools(1), tools(2)], via="a")
     feed(connection, [tools(1)], tools(9), via="b")
@@ -236,7 +236,7 @@ def test_several_batches_wait_each_for_their_own() -> None:
     assert (last.via, codes(json.loads(last.text))) == ("a", [1, 2])
 
 
-def test_an_element_cancelled_by_its_own_batch_is_not_waited_for() -> None:
+def test_item_cancelled_by_its_batch_is_not_awaited() -> None:
     connection = joining()
     events = feed(connection, [tools(1), note("cancelled", requestId=1), request("ping", 2)])
     assert [type(event) for event in events] == [RequestReceived, CancelReceived, Answered]
@@ -250,7 +250,7 @@ def test_an_element_cancelled_by_its_own_batch_is_not_waited_for() -> None:
 
 
 @pytest.mark.req("BATCH-05")
-def test_the_array_never_overtakes_what_its_requests_had_to_say() -> None:
+def test_joined_array_follows_the_notifications_of_its_requests() -> None:
     connection = joining()
     feed(connection, [call(1, progressToken="a"), call(2, progressToken="b")], tools(3))
     for number in range(1, 4):
@@ -267,7 +267,7 @@ def test_the_array_never_overtakes_what_its_requests_had_to_say() -> None:
     assert not [m for m in messages[array:] if isinstance(m, dict) and "params" in m]
 
 
-def test_answers_that_wait_are_bounded() -> None:
+def test_waiting_answers_beyond_the_limit_end_the_connection() -> None:
     connection = joining(limits=Limits(queued_bytes=2000))
     feed(connection, [tools(1), tools(2), call(3)])
     connection.send_result(IncomingId(3), CallToolResult((), structured_content=None, meta={"x": "y" * 1500}))
@@ -278,7 +278,7 @@ def test_answers_that_wait_are_bounded() -> None:
     assert end.reason is CloseReason.SLOW_CONSUMER
 
 
-def test_answers_that_the_engine_gives_are_bounded_too() -> None:
+def test_automatic_answers_beyond_the_limit_end_the_connection() -> None:
     connection = joining(limits=Limits(queued_bytes=1000))
     events = feed(connection, [tools(1)] + [5] * 100)
     assert isinstance(events[-1], ConnectionClosed)
@@ -286,7 +286,7 @@ def test_answers_that_the_engine_gives_are_bounded_too() -> None:
     assert isinstance(feed(flooded, [5] * 100)[-1], ConnectionClosed)
 
 
-def test_an_end_in_the_middle_is_the_end_of_what_waits() -> None:
+def test_end_within_a_batch_drops_waiting_answers() -> None:
     connection = joining()
     feed(connection, [tools(1), request("ping", 2)])
     connection.abort()
@@ -296,7 +296,7 @@ def test_an_end_in_the_middle_is_the_end_of_what_waits() -> None:
     assert sent(connection) == []
 
 
-def test_a_flood_of_single_messages_may_end_a_joined_batch_in_its_middle() -> None:
+def test_overflow_within_a_joined_batch_ends_the_connection() -> None:
     connection = joining(limits=Limits(queued_bytes=300 + MESSAGE_COST))
     connection.send_request(PingRequest(), now=0.0, cookie="x")
     events = feed(connection, [note("cancelled", requestId=1), tools(1), note("cancelled", requestId=1), tools(2)])
@@ -304,7 +304,7 @@ def test_a_flood_of_single_messages_may_end_a_joined_batch_in_its_middle() -> No
     assert len(events) == 4
 
 
-def test_batches_that_wait_move_along() -> None:
+def test_snapshot_keeps_waiting_batches() -> None:
     connection = joining()
     feed(connection, [tools(1), request("ping", 2), tools(3)], via="exchange")
     answer(connection, 1)
@@ -324,7 +324,7 @@ def test_batches_that_wait_move_along() -> None:
             ServerConnection.restore({**snapshot, "batches": batches}, 1.0)
 
 
-def test_a_server_that_ends_answers_its_batches_first() -> None:
+def test_closing_server_answers_its_batches_first() -> None:
     connection = joining()
     feed(connection, [tools(1), tools(2)])
     connection.receive_data(None, 0.0)
@@ -340,7 +340,7 @@ def test_a_server_that_ends_answers_its_batches_first() -> None:
 # Dialects (what they say is shown in test_dialect and test_profiles)
 
 
-def test_a_line_of_a_dialect_may_lead_to_several_messages_and_to_the_end() -> None:
+def test_dialect_line_may_hold_several_messages_and_a_close() -> None:
     connection = server(profiles={Profile.ERLMCP})
     connection.receive_data(
         b'{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","method":"shutdown","id":2}\n', 0.0
@@ -351,7 +351,7 @@ def test_a_line_of_a_dialect_may_lead_to_several_messages_and_to_the_end() -> No
     assert [None if message is None else message["id"] for message in sent(connection)] == [1, 2, None]
 
 
-def test_nothing_of_a_line_is_acted_on_after_the_end() -> None:
+def test_rest_of_a_line_after_the_end_is_ignored() -> None:
     connection = server(profiles={Profile.ERLMCP}, limits=Limits(queued_bytes=4 * MESSAGE_COST))
     connection.receive_data(b'{"a":1}' * 50 + b"\n", 0.0)
     events = list(connection.events())
@@ -359,7 +359,7 @@ def test_nothing_of_a_line_is_acted_on_after_the_end() -> None:
     assert len(events) < 10
 
 
-def test_elements_of_a_batch_may_be_in_a_dialect() -> None:
+def test_batch_items_may_be_in_a_dialect() -> None:
     connection = server(B, profiles={Profile.ERLMCP, Profile.LSP_ALIASES})
     feed(connection, tools(1))
     cancel = {"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": 1}}
@@ -368,7 +368,7 @@ def test_elements_of_a_batch_may_be_in_a_dialect() -> None:
     assert connection.phase is Phase.CLOSING
 
 
-def test_a_tasks_create_that_fails_here_is_this_sides_own_fault() -> None:
+def test_failing_tasks_create_hook_is_an_internal_error() -> None:
     def hook(params: Any) -> Any:
         raise ZeroDivisionError
 
@@ -380,7 +380,7 @@ def test_a_tasks_create_that_fails_here_is_this_sides_own_fault() -> None:
     assert codes(sent(connection)) == [-32603]
 
 
-def test_a_side_may_speak_a_dialect_that_it_need_not_understand() -> None:
+def test_emitted_dialect_need_not_be_understood() -> None:
     connection = server(emit_profile=Profile.ERLMCP)
     feed(connection, call(1, progressToken="a"))
     connection.send_progress(IncomingId(1), 1)
@@ -388,7 +388,7 @@ def test_a_side_may_speak_a_dialect_that_it_need_not_understand() -> None:
     assert codes(feed(connection, request("shutdown", 2)) and sent(connection)) == [-32601]
 
 
-def test_results_are_told_by_what_was_asked() -> None:
+def test_results_are_translated_by_the_method_of_their_request() -> None:
     connection = server(profiles={Profile.ERLMCP})
     assert isinstance(one(connection, result(77)), ProtocolViolated)
     assert isinstance(one(connection, result("x")), ProtocolViolated)

@@ -54,7 +54,7 @@ from mcpio.types.tools import CallToolRequest, CallToolResult, ListToolsRequest
 
 @pytest.mark.req("PING-01", "RPC-08", "RPC-10", "RPC-21")
 @pytest.mark.parametrize("id", [0, -1, "1", "", "ü", 2**53 + 1, 2**70, -(10**300)])
-def test_a_ping_is_answered_in_every_phase_with_its_own_id(id: Any) -> None:
+def test_ping_is_answered_in_every_phase_with_its_id(id: Any) -> None:
     initializing = ClientConnection(INFO)
     initializing.send_initialize(now=0.0)
     initializing.data_to_send()
@@ -67,7 +67,7 @@ def test_a_ping_is_answered_in_every_phase_with_its_own_id(id: Any) -> None:
 
 
 @pytest.mark.req("RPC-03", "RPC-05", "RPC-17")
-def test_a_request_comes_with_its_type_its_context_and_the_whole_message() -> None:
+def test_request_event_has_type_context_and_raw_message() -> None:
     connection = server("2025-06-18")
     message = request("tools/call", "a", name="t", arguments={"x": 1}, later=[1])
     event = one(connection, message, via="exchange")
@@ -83,7 +83,7 @@ def test_a_request_comes_with_its_type_its_context_and_the_whole_message() -> No
     "method",
     ["unknown", "", "Tools/list", "prompts/list", "resources/subscribe", "roots/list", "server/discover", "rpc.x"],
 )
-def test_a_method_that_is_not_served_is_not_found(method: str) -> None:
+def test_undeclared_method_is_not_found(method: str) -> None:
     connection = server()
     event = one(connection, request(method, 5))
     assert isinstance(event, Answered)
@@ -93,14 +93,14 @@ def test_a_method_that_is_not_served_is_not_found(method: str) -> None:
 
 
 @pytest.mark.req("RPC-16")
-def test_a_request_that_only_another_revision_has_is_not_found() -> None:
+def test_method_of_another_revision_is_not_found() -> None:
     connection = client("2025-03-26")
     connection.capabilities = ClientCapabilities(elicitation=None)
     one(connection, request("elicitation/create", message="x", requestedSchema={"type": "object", "properties": {}}))
     assert sent(connection)[0]["error"]["code"] == -32601
 
 
-def test_a_method_that_was_registered_by_name_is_served() -> None:
+def test_registered_custom_method_is_served() -> None:
     connection = server(custom_methods=frozenset({"acme/do"}))
     event = one(connection, request("acme/do", x=1))
     assert event.request == CustomRequest("acme/do", {"x": 1})
@@ -111,7 +111,7 @@ def test_a_method_that_was_registered_by_name_is_served() -> None:
 @pytest.mark.parametrize(
     "connection", [new_server(), ClientConnection(INFO, ClientCapabilities(roots=RootsCapability()))]
 )
-def test_a_request_before_the_handshake_is_not_run(connection: Connection) -> None:
+def test_request_before_the_handshake_is_refused(connection: Connection) -> None:
     method = "tools/list" if isinstance(connection, ServerConnection) else "roots/list"
     assert isinstance(one(connection, request(method)), Answered)
     (answer,) = sent(connection)
@@ -121,14 +121,14 @@ def test_a_request_before_the_handshake_is_not_run(connection: Connection) -> No
 
 @pytest.mark.req("LIFE-22")
 @pytest.mark.parametrize("method", ["server/discover", "unknown", "sampling/createMessage", "subscriptions/listen"])
-def test_what_could_never_be_served_is_not_found_even_before_the_handshake(method: str) -> None:
+def test_unknown_method_before_the_handshake_is_not_found(method: str) -> None:
     connection = new_server()
     one(connection, request(method))
     assert sent(connection)[0]["error"]["code"] == -32601
     assert connection.phase is Phase.NEW
 
 
-def test_a_custom_method_waits_for_the_handshake_too() -> None:
+def test_custom_method_before_the_handshake_is_refused() -> None:
     connection = new_server(custom_methods=frozenset({"acme/do"}))
     one(connection, request("acme/do"))
     assert sent(connection)[0]["error"]["code"] == -32600
@@ -144,7 +144,7 @@ def test_a_custom_method_waits_for_the_handshake_too() -> None:
         (request("tools/call", name="x", _meta=[]), "params._meta"),
     ],
 )
-def test_params_of_the_wrong_shape_are_refused_with_their_place(message: Any, path: str) -> None:
+def test_invalid_params_are_refused_with_their_path(message: Any, path: str) -> None:
     connection = server()
     event = one(connection, message)
     assert isinstance(event, Answered)
@@ -154,7 +154,7 @@ def test_params_of_the_wrong_shape_are_refused_with_their_place(message: Any, pa
     assert connection.pending.incoming == ()
 
 
-def test_params_that_are_wrong_as_a_whole_have_no_path_inside() -> None:
+def test_params_of_the_wrong_type_have_no_inner_path() -> None:
     connection = server()
     one(connection, {"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": 1}})
     assert sent(connection)[0]["error"]["data"]["path"] == "params.uri"
@@ -162,13 +162,13 @@ def test_params_that_are_wrong_as_a_whole_have_no_path_inside() -> None:
 
 @pytest.mark.req("META-07", "META-01")
 @pytest.mark.parametrize("meta", [{"progressToken": None}, {"-bad key-": 1}, {"io.modelcontextprotocol/x": []}, {}])
-def test_any_other_meta_is_taken_as_it_comes(meta: Any) -> None:
+def test_other_members_of_meta_are_accepted(meta: Any) -> None:
     event = one(server(), request("tools/call", name="x", _meta=meta))
     assert event.request.meta == meta
 
 
 @pytest.mark.req("LIFE-17")
-def test_a_closing_connection_takes_no_new_requests() -> None:
+def test_request_while_closing_is_refused() -> None:
     connection = server()
     running = one(connection, call("a"))
     connection.close(0.0)
@@ -183,7 +183,7 @@ def test_a_closing_connection_takes_no_new_requests() -> None:
 
 
 @pytest.mark.req("RPC-18")
-def test_a_second_answer_is_the_peers_fault() -> None:
+def test_second_answer_is_a_violation() -> None:
     connection = client()
     connection.send_request(PingRequest(), now=0.0)
     response, again = feed(connection, result(2), result(2))
@@ -194,7 +194,7 @@ def test_a_second_answer_is_the_peers_fault() -> None:
 
 
 @pytest.mark.req("CANC-07", "CANC-08", "TIME-01")
-def test_an_answer_to_what_was_given_up_is_late_and_nothing_more() -> None:
+def test_answer_to_a_cancelled_request_is_ignored_as_late() -> None:
     connection = client()
     cancelled = connection.send_request(PingRequest(), now=0.0)
     overdue = connection.send_request(PingRequest(), now=0.0, timeout=1.0)
@@ -210,7 +210,7 @@ def test_an_answer_to_what_was_given_up_is_late_and_nothing_more() -> None:
 
 
 @pytest.mark.req("RPC-11")
-def test_an_error_is_the_outcome_with_all_it_says() -> None:
+def test_error_response_fails_the_request_with_code_and_data() -> None:
     connection = client()
     connection.send_request(PingRequest(), now=0.0, cookie="c")
     message = {"jsonrpc": "2.0", "id": 2, "error": {"code": -5, "message": "no", "data": [1]}}
@@ -223,7 +223,7 @@ def test_an_error_is_the_outcome_with_all_it_says() -> None:
     assert (event.id, event.cookie, event.raw) == (2, "c", message)
 
 
-def test_a_result_that_makes_no_sense_is_an_outcome_too() -> None:
+def test_unreadable_result_fails_the_request() -> None:
     connection = client()
     connection.send_request(ListToolsRequest(), now=0.0)
     event = one(connection, result(2, tools={}))
@@ -233,7 +233,7 @@ def test_a_result_that_makes_no_sense_is_an_outcome_too() -> None:
     assert isinstance(one(connection, result(2, tools=[])), ProtocolViolated)
 
 
-def test_the_result_of_a_custom_request_is_the_plain_mapping() -> None:
+def test_custom_request_gets_the_plain_mapping() -> None:
     connection = client()
     connection.send_request(CustomRequest("acme/do"), now=0.0)
     event = one(connection, result(2, x=[1]))
@@ -244,7 +244,7 @@ def test_the_result_of_a_custom_request_is_the_plain_mapping() -> None:
 # Notifications
 
 
-def test_a_notification_comes_with_its_type_or_its_name() -> None:
+def test_notification_event_has_its_type_or_name() -> None:
     connection = server()
     typed, custom = feed(connection, note("roots/list_changed"), note("acme", x=1), via="e")
     assert typed.notification == RootsListChangedNotification()
@@ -252,7 +252,7 @@ def test_a_notification_comes_with_its_type_or_its_name() -> None:
     assert (typed.context.via, custom.raw) == ("e", note("acme", x=1))
 
 
-def test_notifications_of_the_wrong_shape_are_reported() -> None:
+def test_invalid_notification_is_a_violation() -> None:
     connection = server()
     request = {"jsonrpc": "2.0", "method": "tools/list"}
     for message in (note("cancelled", requestId=1.0), note("progress"), note("roots/list_changed", _meta=5), request):
@@ -260,7 +260,7 @@ def test_notifications_of_the_wrong_shape_are_reported() -> None:
     assert not connection.wants_write
 
 
-def test_what_is_for_the_other_role_or_comes_too_early_is_ignored() -> None:
+def test_notification_for_the_other_role_or_too_early_is_ignored() -> None:
     assert one(server(), note("tools/list_changed")).reason is IgnoreReason.WRONG_DIRECTION
     assert one(client(), note("initialized")).reason is IgnoreReason.WRONG_DIRECTION
     assert one(client(), note("roots/list_changed")).reason is IgnoreReason.WRONG_DIRECTION
@@ -274,7 +274,7 @@ def test_what_is_for_the_other_role_or_comes_too_early_is_ignored() -> None:
 
 
 @pytest.mark.req("CANC-01", "CANC-05", "CANC-09")
-def test_a_cancelled_request_needs_no_answer_and_gets_none() -> None:
+def test_answer_to_a_cancelled_request_is_not_sent() -> None:
     connection = server()
     event = one(connection, call("a", progressToken=1))
     message = note("cancelled", requestId="a", reason="bored")
@@ -287,7 +287,7 @@ def test_a_cancelled_request_needs_no_answer_and_gets_none() -> None:
 
 
 @pytest.mark.req("CANC-06")
-def test_a_cancellation_of_nothing_in_particular_is_ignored() -> None:
+def test_cancellation_of_an_unknown_request_is_ignored() -> None:
     connection = server()
     feed(connection, call(1), via="a")
     feed(connection, call(1), via="b")
@@ -299,7 +299,7 @@ def test_a_cancellation_of_nothing_in_particular_is_ignored() -> None:
 
 
 @pytest.mark.req("PROG-02", "PROG-04", "PROG-08")
-def test_progress_grows_or_is_a_violation() -> None:
+def test_progress_that_does_not_increase_is_a_violation() -> None:
     connection = client()
     id = connection.send_request(ListToolsRequest(), now=0.0, progress=True, cookie="c")
     first = one(connection, note("progress", progressToken=int(id), progress=-1.5, total=10, message="m"))
@@ -313,7 +313,7 @@ def test_progress_grows_or_is_a_violation() -> None:
 
 
 @pytest.mark.req("PROG-03", "PROG-05")
-def test_progress_of_what_is_over_is_late_and_of_what_was_never_asked_for_unknown() -> None:
+def test_progress_without_a_pending_request_is_ignored_as_late_or_unknown() -> None:
     connection = client()
     over = int(connection.send_request(ListToolsRequest(), now=0.0, progress=True))
     silent = int(connection.send_request(ListToolsRequest(), now=0.0))
@@ -327,7 +327,7 @@ def test_progress_of_what_is_over_is_late_and_of_what_was_never_asked_for_unknow
 
 
 @pytest.mark.req("TIME-03")
-def test_progress_shows_life_but_never_moves_the_total_limit() -> None:
+def test_progress_restarts_the_idle_timeout_only() -> None:
     connection = client()
     id = int(connection.send_request(ListToolsRequest(), now=0.0, progress=True, timeout=Timeout(10.0, idle=4.0)))
     deadlines = [connection.next_deadline()]
@@ -341,7 +341,7 @@ def test_progress_shows_life_but_never_moves_the_total_limit() -> None:
 # What is no message
 
 
-def test_every_reason_to_refuse_a_request_is_told_and_nothing_runs() -> None:
+def test_each_refusal_is_reported_and_runs_nothing() -> None:
     connection = server(limits=Limits(incoming_requests=1))
     one(connection, call("runs"))
     for message in (call("runs"), call("one too many")):
@@ -352,7 +352,7 @@ def test_every_reason_to_refuse_a_request_is_told_and_nothing_runs() -> None:
     assert connection.pending.incoming == ()
 
 
-def test_what_is_no_message_is_a_fault_to_a_server_and_noise_to_a_client() -> None:
+def test_invalid_json_is_a_violation_for_servers_and_noise_for_clients() -> None:
     for connection, codes in ((server(), [-32700, -32600]), (client(), [-32600])):
         connection.receive_data(b'rubbish\n{"jsonrpc": "2.0", "method": 5}\n{}\n', 0.0)
         first, unanswered, fault = connection.events()
@@ -362,7 +362,7 @@ def test_what_is_no_message_is_a_fault_to_a_server_and_noise_to_a_client() -> No
         assert [answer["error"]["code"] for answer in sent(connection)] == codes
 
 
-def test_a_message_over_the_limit_ends_the_connection_where_it_must() -> None:
+def test_overlong_message_ends_the_connection_without_resync() -> None:
     phases = []
     for resync, via in ((False, None), (True, None), (False, "exchange")):
         connection = server(limits=Limits(message_bytes=200, resync=resync))
@@ -376,7 +376,7 @@ def test_a_message_over_the_limit_ends_the_connection_where_it_must() -> None:
 
 
 @pytest.mark.req("BATCH-01", "BATCH-05", "BATCH-07")
-def test_a_batch_is_its_elements_in_order() -> None:
+def test_batch_items_are_received_in_order() -> None:
     connection = server("2025-03-26")
     first, second, cancelled, noted, answered, faulty = feed(
         connection,
@@ -395,14 +395,14 @@ def test_a_batch_is_its_elements_in_order() -> None:
 
 
 @pytest.mark.req("BATCH-05")
-def test_a_batch_of_notifications_gets_no_reply() -> None:
+def test_batch_without_requests_gets_no_reply() -> None:
     connection = server("2025-03-26")
     assert len(feed(connection, [note("a"), note("b")])) == 2
     assert sent(connection) == []
 
 
 @pytest.mark.req("BATCH-04")
-def test_a_response_among_requests_is_misplaced_and_the_rest_is_processed() -> None:
+def test_response_among_requests_is_refused_and_the_rest_runs() -> None:
     connection = client("2025-03-26")
     id = int(connection.send_request(PingRequest(), now=0.0))
     sent(connection)
@@ -419,7 +419,7 @@ def test_a_response_among_requests_is_misplaced_and_the_rest_is_processed() -> N
     assert isinstance(response, ResponseReceived)
 
 
-def test_an_array_that_is_no_batch_gets_one_error() -> None:
+def test_array_outside_batch_revisions_gets_one_error() -> None:
     for connection, batch in (
         (server("2025-03-26"), []),
         (server("2025-03-26", limits=Limits(batch_items=2)), [note("a")] * 3),
@@ -429,7 +429,7 @@ def test_an_array_that_is_no_batch_gets_one_error() -> None:
         assert [answer["error"]["code"] for answer in sent(connection)] == [-32600]
 
 
-def test_a_batch_ends_with_the_connection() -> None:
+def test_end_of_the_connection_drops_the_batch() -> None:
     connection = server("2025-03-26", limits=Limits(queued_bytes=9 * MESSAGE_COST))
     *answered, end = feed(connection, [request("ping", number) for number in range(200)])
     assert {type(event) for event in answered} == {Answered}
@@ -437,7 +437,7 @@ def test_a_batch_ends_with_the_connection() -> None:
 
 
 @pytest.mark.req("BATCH-04")
-def test_a_batch_within_a_batch_is_misplaced() -> None:
+def test_batch_within_a_batch_is_refused() -> None:
     connection = server("2025-03-26")
     violated, answered = feed(connection, [[request("ping")], request("ping", 2)])
     assert isinstance(violated, ProtocolViolated)
@@ -446,18 +446,18 @@ def test_a_batch_within_a_batch_is_misplaced() -> None:
 
 
 @pytest.mark.req("LIFE-16")
-def test_what_the_server_instructs_is_kept_beside_who_it_is() -> None:
+def test_peer_holds_the_instructions_of_the_server() -> None:
     connection = client()
     restored = ClientConnection.restore(connection.snapshot(0.0), 0.0)
     assert restored.peer == connection.peer
     assert (restored.instructions, restored.revision) == (None, connection.revision)
 
 
-def test_the_options_of_a_connection_can_be_looked_at() -> None:
+def test_options_property_returns_the_options() -> None:
     assert server(accept_batches=True).options == Options(accept_batches=True)
 
 
-def test_a_dialect_is_understood_where_asked_for() -> None:
+def test_profile_option_accepts_the_dialect() -> None:
     connection = server(profiles={Profile.ERLMCP}, join_batch_answers=True)
     cancel = {"jsonrpc": "2.0", "method": "requests/cancel", "params": {"requestId": 1}}
     batch = [call(1), {"jsonrpc": "2.0", "id": 2, "method": "ping"}]

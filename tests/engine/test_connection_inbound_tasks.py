@@ -15,7 +15,7 @@ RELATED = "io.modelcontextprotocol/related-task"
 
 
 @pytest.mark.req("PROG-07")
-def test_a_task_is_kept_in_mind_until_it_is_over_and_cancelled_when_nobody_wants_it() -> None:
+def test_task_is_remembered_until_over_and_can_be_cancelled() -> None:
     connection = client_of_tasks()
     asks = CallToolRequest("x", task=TaskMetadata())
     first, second, third = (connection.send_request(asks, now=0.0, progress=True) for _ in range(3))
@@ -34,7 +34,7 @@ def test_a_task_is_kept_in_mind_until_it_is_over_and_cancelled_when_nobody_wants
     assert [message["method"] for message in sent(connection)] == ["tasks/cancel"]
 
 
-def test_a_task_that_nobody_can_cancel_stays() -> None:
+def test_task_of_a_peer_without_cancel_is_not_cancelled() -> None:
     connection = client()
     connection.cancel_request(connection.send_request(CallToolRequest("x"), now=0.0))
     list(connection.events())
@@ -44,7 +44,7 @@ def test_a_task_that_nobody_can_cancel_stays() -> None:
 
 
 @pytest.mark.req("TASK-28")
-def test_the_answer_to_a_request_within_a_task_names_the_task_too() -> None:
+def test_answer_to_a_request_of_a_task_names_the_task() -> None:
     connection = server()
     asked = one(connection, call(**{RELATED: {"taskId": "t"}}))
     connection.send_result(asked.id, CallToolResult(()))
@@ -52,28 +52,28 @@ def test_the_answer_to_a_request_within_a_task_names_the_task_too() -> None:
 
 
 @pytest.mark.parametrize("mark", [5, {}, {"taskId": 5}, None])
-def test_what_names_no_task_is_not_repeated(mark: Any) -> None:
+def test_mark_without_a_task_id_is_not_repeated(mark: Any) -> None:
     connection = server()
     asked = one(connection, call(**{RELATED: mark}))
     connection.send_result(asked.id, CallToolResult(()))
     assert sent(connection)[0]["result"] == {"content": []}
 
 
-def test_before_there_were_tasks_the_mark_means_nothing() -> None:
+def test_task_mark_in_an_older_revision_is_ignored() -> None:
     connection = server("2025-06-18")
     asked = one(connection, call(**{RELATED: {"taskId": "t"}}))
     connection.send_result(asked.id, CallToolResult(()))
     assert sent(connection)[0]["result"] == {"content": []}
 
 
-def test_a_plain_result_where_a_task_was_asked_for_leaves_nothing_to_keep_in_mind() -> None:
+def test_plain_result_instead_of_a_task_is_not_remembered() -> None:
     connection = client_of_tasks()
     id = connection.send_request(CallToolRequest("x", task=TaskMetadata()), now=0.0)
     assert isinstance(one(connection, result(int(id), content=[])).result, CallToolResult)
     assert connection.pending.tasks == ()
 
 
-def test_a_client_that_is_closing_cancels_no_task_any_more() -> None:
+def test_closing_client_cancels_no_tasks() -> None:
     connection = client_of_tasks()
     feed(connection, request("roots/list", "r"))
     id = connection.send_request(CallToolRequest("x", task=TaskMetadata()), now=0.0)

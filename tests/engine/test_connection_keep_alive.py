@@ -43,13 +43,13 @@ def answer(connection: Connection, id: object, now: float) -> list[Event]:
 
 @both
 @pytest.mark.req("PING-03")
-def test_by_default_no_pings_are_sent(make: Make) -> None:
+def test_no_pings_are_sent_by_default(make: Make) -> None:
     assert make().next_deadline() is None
 
 
 @both
 @pytest.mark.req("PING-03")
-def test_a_peer_that_is_silent_for_the_interval_is_pinged_and_its_answer_starts_the_clock_again(make: Make) -> None:
+def test_silent_peer_is_pinged_and_its_answer_restarts_the_interval(make: Make) -> None:
     connection = make(keep_alive=POLICY)
     assert connection.next_deadline() == 30.0
     assert pass_time(connection, 29.9) == []
@@ -67,7 +67,7 @@ def test_a_peer_that_is_silent_for_the_interval_is_pinged_and_its_answer_starts_
 
 @both
 @pytest.mark.req("PING-03")
-def test_a_peer_that_says_anything_is_not_pinged(make: Make) -> None:
+def test_any_input_postpones_the_ping(make: Make) -> None:
     connection = make(keep_alive=POLICY)
     connection.receive_message('{"jsonrpc":"2.0","id":5,"method":"ping"}', 20.0)
     list(connection.events())
@@ -78,7 +78,7 @@ def test_a_peer_that_says_anything_is_not_pinged(make: Make) -> None:
 
 @both
 @pytest.mark.req("PING-02", "PING-05")
-def test_pings_that_nothing_follows_are_failures_and_so_many_of_them_are_the_end(make: Make) -> None:
+def test_unanswered_pings_end_the_connection_after_the_limit(make: Make) -> None:
     connection = make(keep_alive=POLICY)
     pass_time(connection, 30.0)
     assert [method for method, _ in written(connection)] == ["ping"]
@@ -94,7 +94,7 @@ def test_pings_that_nothing_follows_are_failures_and_so_many_of_them_are_the_end
 
 @both
 @pytest.mark.req("PING-05")
-def test_failures_count_only_in_a_row(make: Make) -> None:
+def test_only_consecutive_failures_count(make: Make) -> None:
     connection = make(keep_alive=POLICY)
     pass_time(connection, 30.0)
     written(connection)
@@ -110,7 +110,7 @@ def test_failures_count_only_in_a_row(make: Make) -> None:
     assert connection.closed
 
 
-def test_an_interval_shorter_than_the_time_for_an_answer_works_too() -> None:
+def test_interval_may_be_shorter_than_the_timeout() -> None:
     connection = client(keep_alive=KeepAlive(1.0, timeout=10.0, failures=1))
     pass_time(connection, 1.0)
     ((_, id),) = written(connection)
@@ -119,7 +119,7 @@ def test_an_interval_shorter_than_the_time_for_an_answer_works_too() -> None:
     assert [method for method, _ in written(connection)] == ["ping"]
 
 
-def test_where_no_more_may_be_asked_the_silence_counts_all_the_same() -> None:
+def test_silence_counts_while_no_request_may_be_sent() -> None:
     connection = client(keep_alive=POLICY, limits=Limits(outgoing_requests=1))
     connection.send_request(PingRequest(), now=0.0, timeout=None)
     written(connection)
@@ -130,7 +130,7 @@ def test_where_no_more_may_be_asked_the_silence_counts_all_the_same() -> None:
     assert connection.phase is Phase.CLOSED
 
 
-def test_a_connection_that_is_closing_asks_nothing() -> None:
+def test_closing_connection_sends_no_pings() -> None:
     connection = server(keep_alive=POLICY)
     connection.receive_message('{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"x"}}', 1.0)
     list(connection.events())
@@ -139,21 +139,21 @@ def test_a_connection_that_is_closing_asks_nothing() -> None:
     assert (written(connection), connection.next_deadline()) == ([], None)
 
 
-def test_a_server_whose_clients_come_and_go_asks_nothing() -> None:
+def test_connection_with_exchanges_sends_no_pings() -> None:
     connection = server(keep_alive=POLICY)
     connection.can_reach = lambda via: True
     pass_time(connection, 30.0)
     assert (written(connection), connection.next_deadline()) == ([], None)
 
 
-def test_a_restored_session_is_looked_after_from_when_it_goes_on() -> None:
+def test_restored_session_starts_a_new_interval() -> None:
     snapshot = server(keep_alive=POLICY).snapshot(7.0)
     restored = ServerConnection.restore(snapshot, 100.0, options=server(keep_alive=POLICY).options)
     assert restored.next_deadline() == 130.0
 
 
 @pytest.mark.req("PING-05")
-def test_a_client_that_opens_its_session_again_loses_only_the_session_of_a_silent_server() -> None:
+def test_reopening_client_loses_only_the_session_of_a_silent_server() -> None:
     connection = client(keep_alive=POLICY, reopens=True)
     asked = connection.send_request(PingRequest(), now=1.0, timeout=None)
     for now in (30.0, 40.0):
@@ -165,7 +165,7 @@ def test_a_client_that_opens_its_session_again_loses_only_the_session_of_a_silen
     assert (connection.phase, connection.next_deadline()) == (Phase.NEW, None)
 
 
-def test_a_recording_of_pings_replays() -> None:
+def test_recording_of_pings_replays() -> None:
     connection = server(keep_alive=POLICY)
     lines: list[str] = []
     add_tap(connection, Recorder(lines.append), now=0.0)

@@ -15,7 +15,7 @@ from mcpio.types.lifecycle import PingRequest
 from mcpio.types.tools import CallToolResult
 
 
-def test_a_request_that_can_have_no_answer_ends_with_the_error_that_says_why() -> None:
+def test_fail_request_fails_it_with_the_given_error() -> None:
     connection = client()
     lost = ConnectionLost("the answer was cut off")
     id = connection.send_request(PingRequest(), now=0.0, cookie="c")
@@ -43,7 +43,7 @@ def tell(connection: Connection, related_to: Any = None) -> None:
 
 
 @pytest.mark.parametrize("act", [ping, tell])
-def test_what_cannot_get_out_is_refused_where_it_is_sent(act: Any) -> None:
+def test_unreachable_peer_raises_no_back_channel(act: Any) -> None:
     connection = server()
     (asked,) = feed(connection, call(), via="exchange")
     asked_for: list[Any] = []
@@ -67,7 +67,7 @@ def test_what_cannot_get_out_is_refused_where_it_is_sent(act: Any) -> None:
         act(connection, 99)
 
 
-def test_what_is_owed_is_what_runs_here() -> None:
+def test_is_pending_is_true_for_running_requests() -> None:
     connection = server()
     (asked,) = feed(connection, call(), via="exchange")
     assert connection.is_pending(asked.id)

@@ -26,14 +26,14 @@ def moved(connection: Any, now: float = 0.0, later: float = 100.0) -> Any:
     return type(connection).restore(snapshot, later, options=connection.options)
 
 
-def test_before_the_handshake_there_is_little_to_remember() -> None:
+def test_snapshot_before_the_handshake_restores() -> None:
     again = moved(ClientConnection(INFO))
     assert (again.revision, again.phase, again.peer) == (None, Phase.NEW, None)
     assert again.send_initialize(now=100.0) == 1
 
 
 @pytest.mark.parametrize("begins_again", [False, True])
-def test_a_client_that_lost_its_session_still_knows_its_server(begins_again: bool) -> None:
+def test_restored_client_without_session_still_knows_its_server(begins_again: bool) -> None:
     connection = client(keep_alive=5.0)
     connection.reset_session(0.0)
     if begins_again:
@@ -45,7 +45,7 @@ def test_a_client_that_lost_its_session_still_knows_its_server(begins_again: boo
     assert moved(again).peer == connection.peer
 
 
-def test_a_session_goes_on_with_its_requests_its_times_and_half_a_line() -> None:
+def test_restored_session_keeps_requests_deadlines_and_a_partial_line() -> None:
     connection = server("2025-06-18")
     feed(connection, call("a", progressToken=1))
     id = connection.send_request(PingRequest(), now=0.0, timeout=8.0, cookie="c")
@@ -67,7 +67,7 @@ def test_a_session_goes_on_with_its_requests_its_times_and_half_a_line() -> None
     assert (failed.id, failed.cookie) == (id, "c")
 
 
-def test_a_close_that_is_under_way_goes_on() -> None:
+def test_restored_connection_goes_on_closing() -> None:
     connection = server()
     feed(connection, call("a"))
     connection.close(0.0, grace=4.0)
@@ -78,7 +78,7 @@ def test_a_close_that_is_under_way_goes_on() -> None:
     assert again.unanswered[0].method == "tools/call"
 
 
-def test_tasks_and_batches_go_along() -> None:
+def test_snapshot_keeps_tasks_and_batches() -> None:
     asks = client_of_tasks()
     first = asks.send_request(CallToolRequest("x", task=TaskMetadata()), now=0.0)
     feed(asks, created(first))
@@ -141,17 +141,17 @@ def _by(via: Any) -> Connection:
         (_by(("a", 1)), "a snapshot keeps a via that is a string or an integer"),
     ],
 )
-def test_what_keeps_a_snapshot_from_being_taken(connection: Connection, said: str) -> None:
+def test_snapshot_of_undrained_or_closed_connection_is_refused(connection: Connection, said: str) -> None:
     with pytest.raises(LocalProtocolError, match=said):
         connection.snapshot(0.0)
 
 
-def test_something_may_stand_for_a_cookie() -> None:
+def test_cookies_function_replaces_cookies() -> None:
     snapshot = _with(object()).snapshot(0.0, cookies=lambda cookie: None if cookie is None else "it")
     assert [each["cookie"] for each in snapshot["outgoing"]] == [None, "it"]
 
 
-def test_what_keeps_a_snapshot_from_being_restored() -> None:
+def test_unfit_snapshot_is_refused() -> None:
     snapshot = client().snapshot(0.0)
     with pytest.raises(LocalProtocolError, match="a snapshot of a client cannot be restored as a server"):
         ServerConnection.restore(snapshot, 0.0)

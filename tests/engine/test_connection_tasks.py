@@ -18,7 +18,7 @@ RELATED = "io.modelcontextprotocol/related-task"
 
 
 @pytest.mark.req("CANC-04", "TASK-28")
-def test_tasks_are_asked_for_and_cancelled_and_what_belongs_to_one_says_so() -> None:
+def test_task_request_is_cancelled_by_its_task_and_marked() -> None:
     connection = client_of_tasks()
     asks = CallToolRequest("x", task=TaskMetadata())
     first, second = (connection.send_request(asks, now=0.0) for _ in range(2))
@@ -41,7 +41,7 @@ def roots_list(**meta: Any) -> dict[str, Any]:
 
 
 @pytest.mark.req("TASK-02")
-def test_a_peer_that_takes_no_tasks_is_not_asked_for_one() -> None:
+def test_task_request_to_a_peer_without_tasks_is_refused() -> None:
     connection = client()
     with pytest.raises(LocalProtocolError, match=r"needs the capability tasks\.requests\.tools\.call"):
         connection.send_request(CallToolRequest("x", task=TaskMetadata()), now=0.0)
@@ -49,7 +49,7 @@ def test_a_peer_that_takes_no_tasks_is_not_asked_for_one() -> None:
 
 
 @pytest.mark.req("CANC-01", "TASK-28")
-def test_giving_up_a_question_within_a_task_names_the_task() -> None:
+def test_cancellation_within_a_task_names_the_task() -> None:
     connection = server()
     mark = {RELATED: {"taskId": "t"}}
     parent = one(connection, call(**mark))

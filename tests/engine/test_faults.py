@@ -242,7 +242,7 @@ def test_the_handshake_is_never_part_of_a_batch() -> None:
         *((server(name), [request("ping")]) for name in ("2024-11-05", "2025-06-18", "2025-11-25")),
     ],
 )
-def test_an_array_that_is_no_batch_gets_one_error(connection: Connection, batch: Any) -> None:
+def test_array_outside_batch_revisions_gets_one_error(connection: Connection, batch: Any) -> None:
     assert isinstance(one(connection, batch), ProtocolViolated)
     (answer,) = sent(connection)
     assert (answer["error"]["code"], answer.get("id")) == (-32600, None)

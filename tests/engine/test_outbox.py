@@ -23,14 +23,14 @@ def drained(box: Outbox) -> list[bytes]:
     return texts
 
 
-def test_an_empty_outbox_has_nothing_and_weighs_nothing() -> None:
+def test_empty_outbox_holds_no_containers() -> None:
     box = Outbox(10)
     assert box.pop() is None
     assert not box
     assert (box.size, box.own_bytes, box.dropped_logs) == (0, 0, 0)
 
 
-def test_a_message_comes_out_with_all_that_a_transport_needs_to_route_it() -> None:
+def test_message_keeps_its_routing_data() -> None:
     box = Outbox(10)
     box.put(b"{}", Kind.RESPONSE, via="exchange", related=ONE, last=True)
     assert box
@@ -41,7 +41,7 @@ def test_a_message_comes_out_with_all_that_a_transport_needs_to_route_it() -> No
     assert not box
 
 
-def test_sizes_are_those_of_what_waits_and_requests_of_our_own_are_counted_apart() -> None:
+def test_sizes_count_waiting_messages_by_kind() -> None:
     box = Outbox(10)
     box.put(b"1234", Kind.REQUEST)
     box.put(b"12", Kind.NOTIFICATION)
@@ -65,7 +65,7 @@ def test_lanes_take_turns_and_keep_their_order() -> None:
 
 
 @pytest.mark.req("PING-01")
-def test_an_answer_that_no_handler_gives_does_not_wait_behind_what_belongs_to_no_request() -> None:
+def test_automatic_answers_have_their_own_lane() -> None:
     box = Outbox(2000)
     for number in range(1000):
         box.put(b"log %d" % number, Kind.LOG)
@@ -75,7 +75,7 @@ def test_an_answer_that_no_handler_gives_does_not_wait_behind_what_belongs_to_no
     assert first == [b"log 0", b"pong 1", b"log 1", b"pong 2"]
 
 
-def test_of_one_key_only_the_newest_waits_behind_what_came_between() -> None:
+def test_newest_message_of_a_key_replaces_the_older() -> None:
     box = Outbox(10)
     box.put(b"10 %", Kind.NOTIFICATION, related=ONE, key="progress")
     box.put(b"warning", Kind.LOG, related=ONE)
@@ -87,7 +87,7 @@ def test_of_one_key_only_the_newest_waits_behind_what_came_between() -> None:
     assert drained(box) == [b"30 %"]
 
 
-def test_the_oldest_logs_are_dropped_and_counted_wherever_they_wait() -> None:
+def test_oldest_logs_are_dropped_and_counted() -> None:
     box = Outbox(2)
     box.put(b"log 1", Kind.LOG)
     box.put(b"log 2", Kind.LOG, related=ONE)
@@ -102,7 +102,7 @@ def test_the_oldest_logs_are_dropped_and_counted_wherever_they_wait() -> None:
     assert box.dropped_logs == 2
 
 
-def test_logs_leave_in_turns_so_the_oldest_is_not_always_the_first_put() -> None:
+def test_logs_leave_by_the_turns_of_their_lanes() -> None:
     box = Outbox(2)
     box.put(b"busy", Kind.NOTIFICATION, related=ONE)
     box.put(b"log 1", Kind.LOG, related=ONE)
@@ -117,13 +117,13 @@ def test_logs_leave_in_turns_so_the_oldest_is_not_always_the_first_put() -> None
     assert drained(box) == [b"log 4", b"log 5"]
 
 
-def test_no_log_waits_where_none_may() -> None:
+def test_log_limit_of_zero_drops_all_logs() -> None:
     box = Outbox(0)
     box.put(b"log", Kind.LOG)
     assert (box.dropped_logs, drained(box), bool(box)) == (1, [], False)
 
 
-def test_what_is_dropped_costs_no_memory_however_much_it_is() -> None:
+def test_dropped_messages_free_their_memory() -> None:
     box = Outbox(10)
     box.put(b"kept", Kind.REQUEST, related=TWO)
     for number in range(10_000):
@@ -134,7 +134,7 @@ def test_what_is_dropped_costs_no_memory_however_much_it_is() -> None:
     assert Counter(drained(box)) == Counter([b"kept", b"009999", *(b"%06d" % number for number in range(9990, 10_000))])
 
 
-def test_what_waits_behind_much_is_held_in_no_more_memory_than_it_needs() -> None:
+def test_texts_behind_a_backlog_are_copied_to_size() -> None:
     box = Outbox(10)
     text = bytes(range(200))
     box.put(text, Kind.RESPONSE)
@@ -153,7 +153,7 @@ def test_all_of_many_can_be_dropped() -> None:
     assert (box.dropped_logs, box.size, drained(box)) == (200, 0, [])
 
 
-def test_an_outbox_that_was_full_is_as_small_as_a_new_one() -> None:
+def test_emptied_outbox_is_as_small_as_a_new_one() -> None:
     box = Outbox(10)
     base = {name: getattr(box, name) for name in Outbox.__slots__}
     for number in range(1000):
@@ -175,7 +175,7 @@ PUTS = st.lists(
 
 
 @given(PUTS, st.integers(0, 5))
-def test_nothing_is_lost_that_may_not_be_nothing_changes_places_and_the_sizes_are_right(
+def test_random_operations_keep_order_sizes_and_messages(
     steps: list[tuple[int, int, str | None] | None], logs_limit: int
 ) -> None:
     box = Outbox(logs_limit)
@@ -208,7 +208,7 @@ def test_nothing_is_lost_that_may_not_be_nothing_changes_places_and_the_sizes_ar
     assert Counter(drained(box)) == Counter(item[0] for item in waiting)
 
 
-def test_what_was_dropped_takes_no_turn() -> None:
+def test_dropped_message_takes_no_turn() -> None:
     box = Outbox(10)
     for number in range(50):
         box.put(b"%d %%" % number, Kind.NOTIFICATION, related=ONE, key="progress")
@@ -226,7 +226,7 @@ def test_a_response_waits_for_at_most_one_message_of_every_other_lane(lanes: lis
     assert drained(box).index(b"response") <= len(set(lanes))
 
 
-def test_lanes_are_joined_so_that_what_follows_comes_after_all_of_them() -> None:
+def test_joined_lanes_precede_later_messages() -> None:
     outbox = Outbox(5)
     for text, lane in ((b"a1", 1), (b"b1", 2), (b"x", 9), (b"a2", 1), (b"b2", 2)):
         outbox.put(text, Kind.NOTIFICATION, related=IncomingId(lane))
@@ -240,7 +240,7 @@ def test_lanes_are_joined_so_that_what_follows_comes_after_all_of_them() -> None
     assert texts == [b"a1", b"x", b"a2", b"b1", b"b2", b"end"]
 
 
-def test_there_may_be_nothing_to_join() -> None:
+def test_joining_empty_lanes_does_nothing() -> None:
     outbox = Outbox(5)
     outbox.join_lanes([1, 2], 1)
     outbox.put(b"a", Kind.NOTIFICATION, related=IncomingId(1))
@@ -251,7 +251,7 @@ def test_there_may_be_nothing_to_join() -> None:
     assert outbox.pop() is None
 
 
-def test_a_message_is_taken_by_its_exchange() -> None:
+def test_pop_by_returns_messages_of_one_exchange() -> None:
     box = Outbox(1)
     assert (box.pop_by("a"), box.vias()) == (None, [])
     box.put(b"log", Kind.LOG, via="a", lane=1)
@@ -266,7 +266,7 @@ def test_a_message_is_taken_by_its_exchange() -> None:
     assert (box.vias(), bool(box)) == ([], False)
 
 
-def test_what_goes_by_another_exchange_keeps_its_turn() -> None:
+def test_pop_by_keeps_the_turns_of_other_exchanges() -> None:
     box = Outbox(0)
     for number in range(3):
         box.put(b"%d" % number, Kind.NOTIFICATION, via=number, lane=number)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mcpio.engine.handshake import Handshake
 from mcpio.engine.ledger import REQUEST_COST, Held
-from mcpio.engine.limits import Timeout
+from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.pending import (
     NOT_YET,
     IncomingRequest,
@@ -36,7 +36,7 @@ CONTEXT: Any = None
 
 def ours(retired: int = 3) -> tuple[OutgoingRequests, Timers[int]]:
     timers: Timers[int] = Timers()
-    return OutgoingRequests(timers, retired), timers
+    return OutgoingRequests(timers, Limits(retired_ids=retired)), timers
 
 
 def ask(requests: OutgoingRequests, timeout: Timeout | None = None, now: float = 0.0) -> OutgoingRequest:
@@ -46,7 +46,7 @@ def ask(requests: OutgoingRequests, timeout: Timeout | None = None, now: float =
 
 
 @pytest.mark.req("RPC-05")
-def test_ids_of_our_own_count_up_and_are_never_used_twice() -> None:
+def test_outgoing_ids_count_up() -> None:
     requests, _ = ours()
     seen = []
     for number in range(20):
@@ -59,7 +59,7 @@ def test_ids_of_our_own_count_up_and_are_never_used_twice() -> None:
     assert requests.next_id == 21
 
 
-def test_an_id_that_is_used_up_never_ran_and_its_answer_is_late() -> None:
+def test_used_up_id_counts_as_cancelled() -> None:
     requests, _ = ours()
     assert requests.use_up() == 1
     assert (requests.next_id, len(requests), requests.state_of(1)) == (2, 0, RequestState.CANCELLED)
@@ -71,7 +71,7 @@ def test_an_id_that_is_used_up_never_ran_and_its_answer_is_late() -> None:
     assert requests.save(0.0)[1] == {}
 
 
-def test_a_request_is_found_by_its_id_while_it_runs() -> None:
+def test_running_request_is_found_by_its_id() -> None:
     requests, _ = ours()
     assert (len(requests), list(requests), requests.get(1)) == (0, [], None)
     one, two = ask(requests), ask(requests)
@@ -83,7 +83,7 @@ def test_a_request_is_found_by_its_id_while_it_runs() -> None:
 
 
 @pytest.mark.req("TIME-02", "TIME-03")
-def test_signs_of_life_move_the_idle_limit_and_never_the_total() -> None:
+def test_touch_moves_the_idle_deadline_but_not_the_total() -> None:
     requests, timers = ours()
     request = ask(requests, Timeout(total=10.0, idle=4.0), now=100.0)
     deadlines = []
@@ -105,7 +105,7 @@ def test_signs_of_life_move_the_idle_limit_and_never_the_total() -> None:
         (Timeout(2.0, 5.0), 2.0, 2.0),
     ],
 )
-def test_each_limit_stands_alone(timeout: Timeout, first: float | None, later: float | None) -> None:
+def test_total_and_idle_timeouts_are_independent(timeout: Timeout, first: float | None, later: float | None) -> None:
     requests, timers = ours()
     request = ask(requests, timeout)
     assert timers.next() == first
@@ -114,7 +114,7 @@ def test_each_limit_stands_alone(timeout: Timeout, first: float | None, later: f
 
 
 @pytest.mark.req("CANC-07", "RPC-18")
-def test_how_a_request_stands_tells_a_late_answer_from_a_wrong_one() -> None:
+def test_state_tells_late_answers_from_wrong_ones() -> None:
     requests, _ = ours()
     running, *others = (ask(requests) for _ in range(5))
     causes = [
@@ -135,7 +135,7 @@ def test_how_a_request_stands_tells_a_late_answer_from_a_wrong_one() -> None:
     assert [requests.state_of(id) for id in (0, -1, 6, 10**30)] == [None] * 4
 
 
-def test_only_so_many_are_remembered_and_the_oldest_is_forgotten() -> None:
+def test_oldest_retired_id_is_forgotten() -> None:
     requests, _ = ours(retired=2)
     for _ in range(4):
         requests.finish(ask(requests), RequestInput.SEND_CANCEL)
@@ -150,7 +150,7 @@ def test_only_so_many_are_remembered_and_the_oldest_is_forgotten() -> None:
     assert none.state_of(1) is RequestState.ANSWERED
 
 
-def test_requests_of_our_own_survive_as_a_value_with_what_is_left_of_their_time() -> None:
+def test_outgoing_requests_survive_a_snapshot_with_remaining_time() -> None:
     requests, _ = ours()
     requests.finish(ask(requests), RequestInput.RECV_TIMEOUT)
     plain = ask(requests)
@@ -178,7 +178,7 @@ def test_requests_of_our_own_survive_as_a_value_with_what_is_left_of_their_time(
     assert again.get(plain.id) is not None
 
 
-def test_an_empty_table_of_our_own_is_an_empty_value() -> None:
+def test_empty_outgoing_table_survives_a_snapshot() -> None:
     requests, _ = ours()
     assert requests.save(0.0) == ([], {})
     again, timers = ours()
@@ -187,7 +187,7 @@ def test_an_empty_table_of_our_own_is_an_empty_value() -> None:
     assert again.state_of(8) is RequestState.ANSWERED
 
 
-def test_no_container_is_held_where_nothing_runs() -> None:
+def test_empty_outgoing_table_holds_no_containers() -> None:
     requests, _ = ours()
     mine = [ask(requests, Timeout(1.0)) for _ in range(100)]
     for request in mine:
@@ -214,7 +214,7 @@ def come(requests: IncomingRequests, wire_id: int | str, via: Hashable = None) -
 
 
 @pytest.mark.req("RPC-07")
-def test_the_peers_ids_are_known_within_their_exchange() -> None:
+def test_incoming_ids_are_scoped_to_their_exchange() -> None:
     requests = IncomingRequests(Held())
     assert not requests.is_running(1)
     one, text, other = come(requests, 1), come(requests, "1"), come(requests, 1, via="a")
@@ -224,7 +224,7 @@ def test_the_peers_ids_are_known_within_their_exchange() -> None:
     assert (requests.get(3), requests.get(4), len(requests)) == (other, None, 3)
 
 
-def test_a_cancellation_names_what_it_can_only_mean() -> None:
+def test_named_returns_the_possible_requests() -> None:
     requests = IncomingRequests(Held())
     assert requests.named(1, None) == []
     one = come(requests, 1)
@@ -246,7 +246,7 @@ def test_a_cancellation_names_what_it_can_only_mean() -> None:
 
 
 @pytest.mark.req("RPC-07")
-def test_reuse_of_a_finished_id_is_noticed_for_the_latest_few() -> None:
+def test_latest_finished_ids_are_remembered() -> None:
     requests = IncomingRequests(Held())
     assert 1 not in (requests.finished or ())
     for wire_id in (1, "1"):
@@ -260,7 +260,7 @@ def test_reuse_of_a_finished_id_is_noticed_for_the_latest_few() -> None:
 
 
 @pytest.mark.parametrize("wire_id", ["x" * 41, "ä", 2**320, -(2**320)])
-def test_an_id_as_long_as_a_message_is_not_kept_after_its_request(wire_id: int | str) -> None:
+def test_long_ids_are_not_remembered(wire_id: int | str) -> None:
     requests = IncomingRequests(Held())
     requests.finish(come(requests, wire_id), RequestInput.SEND_RESULT)
     assert wire_id not in (requests.finished or ())
@@ -269,7 +269,7 @@ def test_an_id_as_long_as_a_message_is_not_kept_after_its_request(wire_id: int |
     assert requests.save_finished() == []
 
 
-def test_a_second_answer_is_known_for_the_latest_requests_and_a_cancelled_one_is_never_taken_for_it() -> None:
+def test_was_answered_knows_the_latest_requests() -> None:
     requests = IncomingRequests(Held())
     assert not requests.was_answered(1)
     answered, failed, cancelled = (come(requests, number) for number in range(3))
@@ -284,7 +284,7 @@ def test_a_second_answer_is_known_for_the_latest_requests_and_a_cancelled_one_is
     assert not any(requests.was_answered(id) for id in range(-5, 120))
 
 
-def test_what_is_finished_after_the_end_of_all_is_left_alone() -> None:
+def test_finishing_after_the_end_does_nothing() -> None:
     requests = IncomingRequests(Held())
     request = come(requests, 1)
     requests.finish(request, RequestInput.RECV_LOSS)
@@ -292,7 +292,7 @@ def test_what_is_finished_after_the_end_of_all_is_left_alone() -> None:
     assert (len(requests), list(requests), requests.get(1)) == (0, [], None)
 
 
-def test_the_peers_requests_survive_as_a_value() -> None:
+def test_incoming_requests_survive_a_snapshot() -> None:
     requests = IncomingRequests(Held())
     for wire_id in ("done", 5):
         requests.finish(come(requests, wire_id), RequestInput.SEND_RESULT)
@@ -310,7 +310,7 @@ def test_the_peers_requests_survive_as_a_value() -> None:
     assert again.named("b", "other")[0].progress == 0.5
 
 
-def test_a_value_may_name_answers_that_nobody_remembers_any_more() -> None:
+def test_snapshot_with_old_answers_is_accepted() -> None:
     requests = IncomingRequests(Held())
     requests.load_ids(100, [], [1, 35, 36, 99, 100, -3])
     assert requests.save_answered() == [36, 99]
@@ -333,7 +333,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_whatever_comes_and_ends_the_table_is_a_mapping_by_exchange_and_id(steps: list[tuple[str, int, Any]]) -> None:
+def test_random_operations_keep_the_incoming_table_consistent(steps: list[tuple[str, int, Any]]) -> None:
     requests, running, answered = IncomingRequests(Held()), dict[Any, IncomingRequest](), set[int]()
     for what, number, more in steps:
         if what == "come":

@@ -74,7 +74,7 @@ def sent(connection: ServerConnection) -> list[Any]:
 
 @pytest.mark.req("LIFE-01", "LIFE-04", "LIFE-07", "LIFE-15", "CAP-01")
 @pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS, ids=str)
-def test_a_known_revision_is_answered_with_itself(revision: Revision) -> None:
+def test_known_revision_is_accepted(revision: Revision) -> None:
     connection = ServerConnection(INFO, CAPABILITIES, instructions="hint", principal="alice")
     assert connection.phase is Phase.NEW
     (negotiated,) = feed(connection, initialize(revision.name))
@@ -98,14 +98,14 @@ def test_a_known_revision_is_answered_with_itself(revision: Revision) -> None:
 
 @pytest.mark.req("LIFE-05")
 @pytest.mark.parametrize("version", ["1999-01-01", "2026-07-28", "", "2025-11-25 "])
-def test_an_unknown_revision_is_answered_with_our_latest(version: str) -> None:
+def test_unknown_revision_is_answered_with_the_newest(version: str) -> None:
     connection = server()
     feed(connection, initialize(version))
     assert sent(connection)[0]["result"]["protocolVersion"] == "2025-11-25"
 
 
 @pytest.mark.req("LIFE-05")
-def test_a_revision_that_was_not_chosen_is_answered_with_the_latest_that_was() -> None:
+def test_unchosen_revision_is_answered_with_the_newest_chosen() -> None:
     connection = server(revisions=(REV_2024_11_05, REV_2025_06_18))
     (negotiated,) = feed(connection, initialize("2025-11-25"))
     assert negotiated.revision is REV_2025_06_18
@@ -113,7 +113,7 @@ def test_a_revision_that_was_not_chosen_is_answered_with_the_latest_that_was() -
 
 
 @pytest.mark.req("RPC-17", "CAP-02")
-def test_what_the_settled_revision_does_not_know_is_kept_and_means_nothing() -> None:
+def test_members_of_later_revisions_are_kept_without_meaning() -> None:
     connection = server()
     (negotiated,) = feed(connection, initialize("2024-11-05"))
     assert negotiated.capabilities.elicitation is None
@@ -133,7 +133,7 @@ def test_what_the_settled_revision_does_not_know_is_kept_and_means_nothing() -> 
         (initialize(capabilities=[])["params"], "params.capabilities"),
     ],
 )
-def test_a_handshake_that_lacks_something_is_refused_and_may_be_tried_again(params: Any, path: str) -> None:
+def test_incomplete_initialize_is_refused_and_may_be_retried(params: Any, path: str) -> None:
     connection = server()
     (answered,) = feed(connection, {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
     assert isinstance(answered, Answered)
@@ -146,7 +146,7 @@ def test_a_handshake_that_lacks_something_is_refused_and_may_be_tried_again(para
 
 @pytest.mark.req("LIFE-13", "CAP-01")
 @pytest.mark.parametrize("before", [(), (INITIALIZED,)])
-def test_a_second_handshake_is_refused_and_changes_nothing(before: tuple[Any, ...]) -> None:
+def test_second_initialize_is_refused(before: tuple[Any, ...]) -> None:
     connection = server()
     feed(connection, initialize("2025-06-18"), *before)
     sent(connection)
@@ -166,9 +166,7 @@ def test_a_second_handshake_is_refused_and_changes_nothing(before: tuple[Any, ..
         (INFO, unchecked(ServerCapabilities(), logging=True)),
     ],
 )
-def test_what_this_side_cannot_say_of_itself_is_no_fault_of_the_peer_and_never_raised_at_it(
-    info: Implementation, capabilities: ServerCapabilities
-) -> None:
+def test_unencodable_capabilities_are_an_internal_error(info: Implementation, capabilities: ServerCapabilities) -> None:
     connection = ServerConnection(info, capabilities)
     (answered,) = feed(connection, initialize())
     assert isinstance(answered, Answered)
@@ -180,7 +178,7 @@ def test_what_this_side_cannot_say_of_itself_is_no_fault_of_the_peer_and_never_r
 
 
 @pytest.mark.req("LIFE-10")
-def test_before_the_client_is_ready_a_server_may_only_ping_and_log() -> None:
+def test_server_may_only_ping_and_log_before_initialized() -> None:
     connection = server()
     with pytest.raises(LocalProtocolError):
         connection.send_notification(LoggingMessageNotification("info", "too early"))
@@ -198,7 +196,7 @@ def test_before_the_client_is_ready_a_server_may_only_ping_and_log() -> None:
     connection.send_notification(ToolListChangedNotification())
 
 
-def test_nothing_overtakes_the_answer_to_the_handshake() -> None:
+def test_result_of_initialize_goes_out_first() -> None:
     connection = server()
     pings = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(5)]
     feed(connection, *pings, initialize(), INITIALIZED, LIST)
@@ -208,7 +206,7 @@ def test_nothing_overtakes_the_answer_to_the_handshake() -> None:
 
 
 @pytest.mark.req("LIFE-12")
-def test_a_client_that_forgets_to_say_that_it_is_ready_is_served() -> None:
+def test_request_without_initialized_is_served() -> None:
     connection = server()
     feed(connection, initialize())
     (received,) = feed(connection, LIST)
@@ -219,7 +217,7 @@ def test_a_client_that_forgets_to_say_that_it_is_ready_is_served() -> None:
 
 
 @pytest.mark.req("LIFE-11", "LIFE-12")
-def test_a_strict_server_waits_until_the_client_is_ready() -> None:
+def test_strict_server_refuses_requests_before_initialized() -> None:
     connection = server(strict_initialized=True)
     feed(connection, initialize())
     sent(connection)
@@ -234,7 +232,7 @@ def test_a_strict_server_waits_until_the_client_is_ready() -> None:
 
 
 @pytest.mark.req("LIFE-01")
-def test_being_ready_before_the_handshake_or_after_the_end_means_nothing() -> None:
+def test_initialized_out_of_phase_is_ignored() -> None:
     connection = server()
     (early,) = feed(connection, INITIALIZED)
     assert isinstance(early, MessageIgnored)
@@ -246,7 +244,7 @@ def test_being_ready_before_the_handshake_or_after_the_end_means_nothing() -> No
     assert connection.phase is Phase.CLOSING
 
 
-def test_a_closing_server_takes_no_handshake() -> None:
+def test_initialize_while_closing_is_refused() -> None:
     connection = server()
     feed(connection, {"jsonrpc": "2.0", "id": 1, "method": "ping"})
     connection.close(0.0)
@@ -255,7 +253,7 @@ def test_a_closing_server_takes_no_handshake() -> None:
 
 
 @pytest.mark.req("LIFE-21")
-def test_a_server_without_features_goes_through_the_whole_life() -> None:
+def test_server_without_capabilities_completes_its_life() -> None:
     connection = ServerConnection(INFO)
     feed(connection, initialize(), INITIALIZED)
     (answered,) = feed(connection, LIST)
@@ -268,14 +266,14 @@ def test_a_server_without_features_goes_through_the_whole_life() -> None:
     assert list(connection.events()) == [ConnectionClosed(CloseReason.END_OF_FILE, None)]
 
 
-def test_an_answer_that_fills_the_output_ends_the_connection_after_the_settlement() -> None:
+def test_answer_that_overflows_the_output_ends_the_connection() -> None:
     connection = server(limits=Limits(queued_bytes=10))
     negotiated, end = feed(connection, initialize())
     assert isinstance(negotiated, Negotiated)
     assert end == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
 
 
-def test_who_was_authenticated_is_given_again_to_a_restored_server() -> None:
+def test_restored_server_takes_a_new_principal() -> None:
     fresh = ServerConnection.restore(server().snapshot(0.0), 0.0, principal="bob")
     assert fresh.principal == "bob"
     feed(fresh, initialize())
@@ -290,7 +288,7 @@ def test_who_was_authenticated_is_given_again_to_a_restored_server() -> None:
 
 
 @pytest.mark.req("LIFE-13")
-def test_a_handshake_that_another_connection_had_is_taken_for_done() -> None:
+def test_skipped_handshake_settles_the_session() -> None:
     connection = server()
     with pytest.raises(LocalProtocolError, match="revision 2026-07-28 is not spoken here"):
         connection.skip_handshake(REV_2026_07_28)
@@ -304,7 +302,7 @@ def test_a_handshake_that_another_connection_had_is_taken_for_done() -> None:
     assert (again.error.code, connection.phase) == (-32600, Phase.OPERATING)
 
 
-def test_nothing_need_be_known_of_a_client_without_a_handshake() -> None:
+def test_skipped_handshake_without_arguments_has_an_unknown_client() -> None:
     connection = server()
     connection.skip_handshake(REV_2025_06_18)
     (event,) = feed(connection, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})

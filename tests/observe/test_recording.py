@@ -33,7 +33,7 @@ def entries(lines: list[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_the_header_says_what_the_engine_was() -> None:
+def test_header_holds_role_options_and_snapshot() -> None:
     connection = new_server(
         revisions=(REV_2025_06_18,),
         limits=Limits(message_bytes=500),
@@ -67,7 +67,7 @@ def test_the_header_says_what_the_engine_was() -> None:
     )
 
 
-def test_a_recording_may_begin_in_the_middle_of_everything() -> None:
+def test_recording_begun_mid_conversation_holds_the_snapshot() -> None:
     connection = server()
     (event,) = feed(connection, call(1))
     connection.receive_data(b'{"jsonrpc":"2.0",', 1.0)
@@ -82,7 +82,7 @@ def test_a_recording_may_begin_in_the_middle_of_everything() -> None:
     assert {step.differs for step in steps} == {None}
 
 
-def test_what_is_no_text_is_written_too() -> None:
+def test_bytes_that_are_not_utf8_are_written_in_hex() -> None:
     connection = server()
     lines = recorded(connection)
     connection.receive_data(b"\xff\n", 0.0)
@@ -99,7 +99,7 @@ def test_what_is_no_text_is_written_too() -> None:
     assert {each["via"] for each in entries(lines) if "via" in each} == {"('a', 1)"}
 
 
-def test_what_cannot_be_written_of_a_call_is_left_out() -> None:
+def test_arguments_that_json_cannot_hold_are_left_out() -> None:
     connection = client()
     lines = recorded(connection)
     for timeout, cookie in ((None, object()), (float("inf"), "c"), (Timeout(5, 1), 7)):
@@ -112,7 +112,7 @@ def test_what_cannot_be_written_of_a_call_is_left_out() -> None:
     assert [step.differs for step in Replay(lines)] == [None] * 5
 
 
-def test_secrets_stay_out_of_batches_too() -> None:
+def test_secrets_in_batches_are_redacted() -> None:
     connection = client("2025-03-26")
     lines = recorded(connection, redactor=Redactor())
     connection.send_batch([BatchItem(CallToolRequest("x", {"password": "hunter2"}), Timeout(5, 1), "c")], now=0.0)
@@ -121,7 +121,7 @@ def test_secrets_stay_out_of_batches_too() -> None:
     assert "hunter2" not in "".join(lines)
 
 
-def test_the_half_close_is_written() -> None:
+def test_half_close_is_written() -> None:
     connection = server()
     lines = recorded(connection)
     connection.close(0.0)
@@ -129,7 +129,7 @@ def test_the_half_close_is_written() -> None:
     assert entries(lines)[-1]["chunks"] == [None]
 
 
-def test_before_the_first_time_is_when_the_recording_began() -> None:
+def test_call_before_any_time_has_the_time_of_the_header() -> None:
     connection = ClientConnection(INFO)
     lines = recorded(connection, now=7.0)
     connection.abort(OSError("x"))
@@ -139,7 +139,7 @@ def test_before_the_first_time_is_when_the_recording_began() -> None:
     assert str(closed.cause) == "OSError: x"  # type: ignore[union-attr]  # the end
 
 
-def test_secrets_stay_out_of_it() -> None:
+def test_redactor_removes_secrets_from_every_line() -> None:
     connection = new_server(limits=Limits(message_bytes=400, resync=True))
     lines = recorded(connection, redactor=Redactor())
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
@@ -173,21 +173,21 @@ def test_secrets_stay_out_of_it() -> None:
     assert [type(event) for event in replay(lines)] == [type(event) for event in events]
 
 
-def test_without_secrets_it_begins_between_two_lines() -> None:
+def test_redacted_recording_is_refused_within_a_line() -> None:
     connection = server()
     connection.receive_data(b"{", 0.0)
     with pytest.raises(LocalProtocolError, match="begins between two lines"):
         recorded(connection, redactor=Redactor())
 
 
-def test_it_begins_where_a_snapshot_is_allowed() -> None:
+def test_recording_is_refused_where_a_snapshot_is() -> None:
     connection = server()
     connection.receive_data(b"{}\n", 0.0)
     with pytest.raises(LocalProtocolError, match="drain the events"):
         recorded(connection)
 
 
-def test_a_file_that_cannot_be_written_ends_the_recording_alone() -> None:
+def test_failing_write_ends_only_the_recording() -> None:
     connection = server()
     lines: list[str] = []
 

@@ -39,12 +39,12 @@ REDACTOR = Redactor()
         "cookies",
     ],
 )
-def test_members_with_the_name_of_a_secret(name: str) -> None:
+def test_member_with_a_secret_name_is_redacted(name: str) -> None:
     assert REDACTOR.message({name: "x", "other": "x"}) == {name: MARK, "other": "x"}
 
 
 @pytest.mark.parametrize("name", ["progressToken", "passwords_changed_at", "name", "", "keyboard", "s", "tokenss"])
-def test_members_with_another_name(name: str) -> None:
+def test_member_with_another_name_stays(name: str) -> None:
     value = {name: "x"}
     assert REDACTOR.message(value) is value
 
@@ -59,21 +59,21 @@ def test_list_under_a_plural_is_redacted() -> None:
     assert REDACTOR.message({"tokens": ["a", 5], "token": 5}) == {"tokens": [MARK, 0], "token": 0}
 
 
-def test_what_is_redacted_keeps_its_type() -> None:
+def test_redacted_value_keeps_its_type() -> None:
     secret = {"a": "x", "b": 5, "c": 1.5, "d": True, "e": None, "f": ["x", {"g": 7}]}
     assert REDACTOR.message({"secret": secret}) == {
         "secret": {"a": MARK, "b": 0, "c": 0.0, "d": False, "e": None, "f": [MARK, {"g": 0}]}
     }
 
 
-def test_a_schema_says_what_a_secret_is_and_is_none() -> None:
+def test_schema_of_a_secret_stays() -> None:
     schema = {"properties": {"password": {"type": "string"}, "n": {"default": {"token": "x"}}}}
     redacted = {"properties": {"password": {"type": "string"}, "n": {"default": {"token": MARK}}}}
     assert REDACTOR.message(schema) == redacted
     assert REDACTOR.message({"properties": {"password": "x"}}) == {"properties": {"password": MARK}}
 
 
-def test_paths_lead_to_what_is_secret_as_a_whole() -> None:
+def test_value_at_a_path_is_redacted_as_a_whole() -> None:
     redactor = Redactor(names=(), patterns=(), paths=("params.arguments.pin", "result.*.iban", "result.list.1"))
     message = {
         "params": {"arguments": {"pin": 1234, "pan": 5}, "pin": 5},
@@ -113,7 +113,7 @@ def test_paths_lead_to_what_is_secret_as_a_whole() -> None:
         ("https://example.com/a:b", "https://example.com/a:b"),
     ],
 )
-def test_texts_that_look_like_secrets(text: str, redacted: str) -> None:
+def test_text_that_matches_a_pattern_is_redacted(text: str, redacted: str) -> None:
     assert REDACTOR.message([text]) == [redacted]
 
 
@@ -128,7 +128,7 @@ def test_group_named_kept_stays() -> None:
     assert redactor.text("my pin 1234!") == f"my pin {MARK}!"
 
 
-def test_json_in_a_text_is_looked_into() -> None:
+def test_json_inside_a_text_is_redacted() -> None:
     inner = json.dumps({"password": "x", "n": [1]})
     assert json.loads(REDACTOR.message({"text": inner})["text"]) == {"password": MARK, "n": [1]}
     assert REDACTOR.message({"text": "{no json"}) == {"text": "{no json"}
@@ -140,7 +140,7 @@ def test_json_in_a_text_is_looked_into() -> None:
     assert "password" in json.dumps(REDACTOR.message(deep))
 
 
-def test_texts_of_messages() -> None:
+def test_text_of_a_message_is_redacted() -> None:
     assert REDACTOR.text('{"token": "x", "n": 1.0}') == '{"token":"[redacted]","n":1.0}'
     assert REDACTOR.text('{ "n" : 1 }') == '{ "n" : 1 }'
     assert REDACTOR.text("log: Bearer abcdefghij") == f"log: {MARK}"
@@ -150,7 +150,7 @@ def test_texts_of_messages() -> None:
     assert REDACTOR.data(harmless) is harmless
 
 
-def test_a_pattern_is_a_regular_expression() -> None:
+def test_invalid_pattern_is_refused() -> None:
     with pytest.raises(ValueError, match="'\\(' is not a regular expression"):
         Redactor(patterns=("(",))
 
@@ -180,7 +180,7 @@ class Heard(Tap):
         self.heard.append(type(event).__name__)
 
 
-def test_another_tap_hears_of_messages_without_their_secrets() -> None:
+def test_redacting_tap_passes_on_redacted_messages() -> None:
     link = pair()
     taps = [Heard(), Heard()]
     add_tap(link.client, Redacting(taps[0]))

@@ -32,7 +32,7 @@ def recording() -> list[str]:
     return lines
 
 
-def test_steps_say_what_came_of_each_call() -> None:
+def test_replayed_calls_hold_events_and_output() -> None:
     played = Replay(recording())
     assert played.role is Role.SERVER
     fed, pulled, answered, wrote = played
@@ -43,7 +43,7 @@ def test_steps_say_what_came_of_each_call() -> None:
     assert played.connection.pending.incoming == ()
 
 
-def test_what_is_given_stands_in_for_what_is_left_out() -> None:
+def test_options_and_principal_given_replace_missing_ones() -> None:
     options = Options(strict_initialized=True)
     played = Replay(recording(), options=options, principal="ada")
     assert played.connection.options is options
@@ -51,11 +51,11 @@ def test_what_is_given_stands_in_for_what_is_left_out() -> None:
     assert event.context.principal == "ada"  # type: ignore[union-attr]  # a request
 
 
-def test_blank_lines_are_passed_over() -> None:
+def test_blank_lines_are_skipped() -> None:
     assert len(replay([recording()[0], "\n", *recording()[1:]])) == 1
 
 
-def test_what_differs_is_said() -> None:
+def test_difference_from_the_recording_is_reported() -> None:
     lines = recording()
     changed = [json.loads(line) for line in lines]
     changed[2]["event"] = "ProgressReceived"
@@ -77,7 +77,7 @@ def test_what_differs_is_said() -> None:
     ]
 
 
-def test_an_answer_that_is_written_in_another_way_is_answered_all_the_same() -> None:
+def test_answer_with_other_formatting_is_replayed() -> None:
     lines = recording()[:3]
     text = '{"result": {"a": 1}, "id": 1}'
     lines.append(json.dumps({"at": 0, "do": "respond", "id": 1, "text": {"bytes": text}}))
@@ -86,7 +86,7 @@ def test_an_answer_that_is_written_in_another_way_is_answered_all_the_same() -> 
     assert played.connection.data_to_send() == [b'{"jsonrpc":"2.0","id":1,"result":{"a":1}}\n']
 
 
-def test_every_verb_is_called_again() -> None:
+def test_every_verb_is_replayed() -> None:
     connection = client()
     lines: list[str] = []
     add_tap(connection, Recorder(lines.append), now=0.0)
@@ -119,7 +119,7 @@ def test_every_verb_is_called_again() -> None:
         assert [step.differs for step in Replay(recorded) if step.differs] == []
 
 
-def test_requests_wait_in_a_replay_as_they_did_and_it_ends_for_the_same_reason() -> None:
+def test_deferred_requests_and_the_end_are_replayed() -> None:
     connection = server(limits=Limits(high_water=1000))
     lines: list[str] = []
     add_tap(connection, Recorder(lines.append), now=0.0)
@@ -136,7 +136,7 @@ def test_requests_wait_in_a_replay_as_they_did_and_it_ends_for_the_same_reason()
     assert played.connection.end == ConnectionClosed(CloseReason.OVERLOADED, None)
 
 
-def test_a_batch_is_sent_again() -> None:
+def test_sent_batch_is_replayed() -> None:
     connection = client("2025-03-26")
     lines: list[str] = []
     add_tap(connection, Recorder(lines.append), now=0.0)
@@ -148,7 +148,7 @@ def test_a_batch_is_sent_again() -> None:
     assert played.connection.pending.outgoing == (2,)
 
 
-def test_batches_and_what_transports_do_come_along() -> None:
+def test_received_batches_and_calls_of_transports_are_replayed() -> None:
     connection = client("2025-03-26")
     lines: list[str] = []
     add_tap(connection, Recorder(lines.append, redactor=Redactor()), now=0.0)
@@ -171,7 +171,7 @@ def test_batches_and_what_transports_do_come_along() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_handshake_that_was_assumed_is_assumed_again(known: bool) -> None:
+def test_skipped_handshake_is_replayed(known: bool) -> None:
     connection = new_server()
     lines: list[str] = []
     add_tap(connection, Recorder(lines.append), now=0.0)
@@ -185,7 +185,7 @@ def test_a_handshake_that_was_assumed_is_assumed_again(known: bool) -> None:
     assert played.connection.peer == connection.peer
 
 
-def test_options_come_along() -> None:
+def test_options_are_restored() -> None:
     header = json.loads(recording()[0])
     header["options"] = {
         "revisions": ["2025-06-18", "2025-11-25"],
@@ -205,7 +205,7 @@ def test_options_come_along() -> None:
     )
 
 
-def test_an_overlong_line_is_fed_by_its_length() -> None:
+def test_overlong_line_is_replayed_by_its_length() -> None:
     lines = [recording()[0], json.dumps({"at": 0, "do": "receive_data", "overlong": 17 * 1024 * 1024})]
     lines.append(json.dumps({"at": 0, "do": "next_event", "event": "ProtocolViolated"}))
     assert [step.differs for step in Replay(lines)] == [None, None]
@@ -228,7 +228,7 @@ def test_an_overlong_line_is_fed_by_its_length() -> None:
         ('{"recording": 1, "role": "client", "at": 0, "options": {"revisions": ["x"]}, "snapshot": {}}', "revisions"),
     ],
 )
-def test_what_is_no_recording_is_refused(line: str, fault: str) -> None:
+def test_malformed_header_is_refused(line: str, fault: str) -> None:
     with pytest.raises(LocalProtocolError, match=fault):
         Replay([line])
     with pytest.raises(LocalProtocolError, match="no header"):
@@ -253,19 +253,19 @@ def test_what_is_no_recording_is_refused(line: str, fault: str) -> None:
         ('{"at": 0, "do": "send_initialize", "timeout": 5, "cookie": null}', "line 2: send_initialize: TypeError"),
     ],
 )
-def test_a_malformed_line_is_named(entry: str, fault: str) -> None:
+def test_malformed_line_is_named(entry: str, fault: str) -> None:
     with pytest.raises(LocalProtocolError, match=f"malformed recording: {fault}"):
         replay([recording()[0], entry])
 
 
-def test_only_a_server_assumes_a_handshake() -> None:
+def test_client_recording_that_skips_the_handshake_is_refused() -> None:
     lines: list[str] = []
     add_tap(ClientConnection(INFO), Recorder(lines.append), now=0.0)
     with pytest.raises(LocalProtocolError, match="only a server assumes a handshake"):
         replay([*lines, '{"at": 0, "do": "assume"}'])
 
 
-def test_a_client_that_started_anew_does_so_again() -> None:
+def test_session_reset_is_replayed() -> None:
     connection = client()
     lines: list[str] = []
     add_tap(connection, Recorder(lines.append), now=0.0)
@@ -279,7 +279,7 @@ def test_a_client_that_started_anew_does_so_again() -> None:
         replay([recording()[0], '{"at": 0, "do": "reset_session"}'])
 
 
-def test_a_request_of_a_recording_may_be_refused() -> None:
+def test_call_that_is_refused_now_is_reported_as_a_difference() -> None:
     entry: dict[str, Any] = {"method": "roots/list", "params": {}, "timeout": "default", "cookie": None}
     entry |= {"at": 0, "do": "send_request", "related_to": 7, "progress": False}
     (step,) = Replay([recording()[0], json.dumps(entry)])

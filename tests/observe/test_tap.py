@@ -34,7 +34,7 @@ def observed(connection: Any) -> Heard:
     return tap
 
 
-def test_a_tap_does_nothing_unless_it_is_told_to() -> None:
+def test_base_tap_does_nothing() -> None:
     connection = server()
     add_tap(connection, Tap())
     (event,) = feed(connection, call(1))
@@ -42,7 +42,7 @@ def test_a_tap_does_nothing_unless_it_is_told_to() -> None:
     assert len(connection.data_to_send()) == 1
 
 
-def test_calls_are_told_in_wire_form() -> None:
+def test_calls_are_reported_in_wire_form() -> None:
     connection = client()
     tap = observed(connection)
     id = connection.send_request(CallToolRequest("x"), now=1.0, timeout=5, cookie="c", progress=True)
@@ -63,7 +63,7 @@ def test_calls_are_told_in_wire_form() -> None:
     assert (tap.calls[2][1]["method"], tap.calls[2][1]["params"]) == ("a/b", {"c": 1})
 
 
-def test_a_batch_is_told_item_by_item() -> None:
+def test_batch_is_reported_item_by_item() -> None:
     connection = client("2025-03-26")
     tap = observed(connection)
     items = iter([BatchItem(CallToolRequest("x"), 5, "c", True), CustomNotification("a/b")])
@@ -75,7 +75,7 @@ def test_a_batch_is_told_item_by_item() -> None:
     assert (second["method"], second["waits"], second["params"]) == ("a/b", False, {})
 
 
-def test_what_transports_do_is_told() -> None:
+def test_calls_of_transports_are_reported() -> None:
     connection = client()
     tap = observed(connection)
     id = connection.send_request(CallToolRequest("x"), now=1.0)
@@ -97,7 +97,7 @@ def test_what_transports_do_is_told() -> None:
         assert tap.calls == [("skip_handshake", {"revision": "2025-11-25", **said})]
 
 
-def test_what_is_refused_is_not_told() -> None:
+def test_refused_call_is_not_reported() -> None:
     connection = client()
     tap = observed(connection)
     with pytest.raises(LocalProtocolError):
@@ -107,7 +107,7 @@ def test_what_is_refused_is_not_told() -> None:
     assert tap.calls == []
 
 
-def test_answers_are_told_as_the_message_that_they_are() -> None:
+def test_answers_are_reported_as_messages() -> None:
     connection = server()
     tap = observed(connection)
     first, second, third, fourth = feed(connection, call(1, progressToken=1), call(2), call(3), call(4))
@@ -127,7 +127,7 @@ def test_answers_are_told_as_the_message_that_they_are() -> None:
     ]
 
 
-def test_everything_else_is_told_too() -> None:
+def test_remaining_verbs_are_reported() -> None:
     connection = new_server(limits=Limits(message_bytes=100))
     tap = observed(connection)
     connection.receive_data(b"", 0.0)
@@ -158,7 +158,7 @@ def test_everything_else_is_told_too() -> None:
     assert tap.calls[0][1] == {"data": b"x"}
 
 
-def test_a_notification_and_a_handshake_are_told() -> None:
+def test_notification_and_handshake_are_reported() -> None:
     connection = server()
     connection.capabilities = attrs.evolve(connection.capabilities, logging={})
     tap = observed(connection)
@@ -202,7 +202,7 @@ class Awaitable:
 
 
 @pytest.mark.parametrize("fail", [raising, waiting, Awaitable])
-def test_a_tap_that_fails_is_switched_off_and_reported_once(fail: Any) -> None:
+def test_failing_tap_is_removed_and_reported_once(fail: Any) -> None:
     connection = server()
     reports: list[tuple[str, BaseException | None]] = []
     observation = add_tap(connection, Broken(fail), report=lambda *words: reports.append(words))
@@ -213,7 +213,7 @@ def test_a_tap_that_fails_is_switched_off_and_reported_once(fail: Any) -> None:
     assert len([verb for verb, _ in other.calls if verb == "receive_message"]) == 2
 
 
-def test_a_report_that_fails_harms_nobody() -> None:
+def test_failing_report_changes_nothing() -> None:
     connection = server()
 
     def report(message: str, error: BaseException | None) -> None:
@@ -225,7 +225,7 @@ def test_a_report_that_fails_harms_nobody() -> None:
         assert isinstance(observation.error, RuntimeError)
 
 
-def test_bytes_are_told_in_both_directions() -> None:
+def test_bytes_are_reported_in_both_directions() -> None:
     heard: list[Any] = []
 
     class Bytes(Tap):
@@ -248,7 +248,7 @@ def test_bytes_are_told_in_both_directions() -> None:
     assert heard[1:] == [("in", None), ("out", answer + b"\n"), answer, ("out", None)]
 
 
-def test_a_tap_can_be_taken_off() -> None:
+def test_stopped_observation_hears_nothing() -> None:
     connection = server()
     tap = Heard()
     observation = add_tap(connection, tap)
@@ -260,7 +260,7 @@ def test_a_tap_can_be_taken_off() -> None:
     Observation(server(), tap, None).stop()
 
 
-def test_a_tap_that_does_not_open_does_not_observe() -> None:
+def test_tap_whose_opened_raises_is_not_added() -> None:
     class Closed(Heard):
         def opened(self, connection: Any, now: float) -> None:
             raise ValueError("not now")
@@ -273,7 +273,7 @@ def test_a_tap_that_does_not_open_does_not_observe() -> None:
     assert tap.calls == []
 
 
-def test_classes_of_ones_own_stay_what_they_are() -> None:
+def test_observed_connection_keeps_its_class() -> None:
     class Mine(ClientConnection):
         """One with an attribute of its own."""
 

@@ -187,7 +187,7 @@ class Connection:
         self.can_reach = can_reach
         self._options = options
         self._channel = channel = Channel(options.limits, self.role)
-        self._outgoing = OutgoingRequests(channel.timers, options.limits.retired_ids)
+        self._outgoing = OutgoingRequests(channel.timers, options.limits)
         self._incoming = IncomingRequests(channel.held)
         # Made when a message needs them, since most connections never do.
         self._handshake: Handshake | None = None

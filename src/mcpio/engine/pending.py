@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from mcpio.engine.ledger import REQUEST_COST, Held
-from mcpio.engine.limits import Timeout
+from mcpio.engine.limits import Limits, Timeout
 from mcpio.engine.table import REQUEST_TABLE, Direction, RequestInput, RequestState
 from mcpio.engine.timers import Timers
 from mcpio.errors import RequestError
@@ -119,11 +119,11 @@ class OutgoingRequest:
 class OutgoingRequests:
     """The outgoing requests: ids, deadlines, and retired ids whose answer may still come."""
 
-    __slots__ = ("_next", "_retired", "_retired_limit", "_running", "_timers")
+    __slots__ = ("_limits", "_next", "_retired", "_running", "_timers")
 
-    def __init__(self, timers: Timers[int], retired_limit: int) -> None:
+    def __init__(self, timers: Timers[int], limits: Limits) -> None:
         self._timers = timers
-        self._retired_limit = retired_limit
+        self._limits = limits
         self._running: dict[int, OutgoingRequest] | None = None
         self._retired: dict[int, RequestState] | None = None
         self._next = 1
@@ -193,7 +193,7 @@ class OutgoingRequests:
         if self._retired is None:
             self._retired = {}
         self._retired[id] = state
-        if len(self._retired) > self._retired_limit:
+        if len(self._retired) > self._limits.retired_ids:
             del self._retired[next(iter(self._retired))]
 
     def state_of(self, id: int) -> RequestState | None:
