@@ -299,5 +299,5 @@ def test_uri_must_end_with_a_slash(docs: Path, uri: str) -> None:
 
 
 def test_sharing_a_file_as_a_directory_raises(docs: Path) -> None:
-    with pytest.raises(NotADirectoryError, match="is no directory"):
+    with pytest.raises(NotADirectoryError, match="is not a directory"):
         share_directory(Server("s"), "docs:///", docs / "a.md")

@@ -1,4 +1,4 @@
-"""A directory of files as resources, read when a client asks, and never beyond the directory (RES-10).
+"""Share a directory of files as resources; nothing outside of it can be read (RES-10).
 
 Any server can be given one, whatever serves it: the files are read in threads.
 """
@@ -29,7 +29,7 @@ __all__ = ["DIRECTORY", "MOST_ENTRIES", "share_directory"]
 DIRECTORY: Final = "inode/directory"
 """The MIME type of a directory (RES-11)."""
 MOST_ENTRIES: Final = 1000
-"""How many entries of a directory are listed; of more, the first by name."""
+"""How many entries of a directory are listed, the first by name."""
 
 Contents = TextResourceContents | BlobResourceContents
 
@@ -45,25 +45,25 @@ def share_directory(
     hidden: bool = False,
     refusals: bool = False,
 ) -> None:
-    """Offer the files below a directory: ``uri`` is that of the directory, such as ``docs:///``, and ends with ``/``.
+    """Share the files below ``directory``. Its URI is ``uri``, such as ``docs:///``, which ends with ``/``.
 
-    A file of UTF-8 is text, any other a blob, with the MIME type that goes with its name. Reading a directory gives
-    its listing, one name a line, and then the contents of as many of its files as fit. ``max_bytes`` bounds what one
-    request reads: a file beyond it is an error, -32603.
+    UTF-8 files are served as text, others as blobs; the MIME type follows from the name. Reading a directory returns
+    its listing, one name per line, and then as many of its files as fit. ``max_bytes`` limits what one request reads:
+    a larger file is an error, -32603.
 
-    There is nothing (-32002) at a path with ``..`` or a symbolic link in it, nor in place of a device, a socket or a
-    pipe, nor at names that begin with a dot unless ``hidden``. Where the system can open files relative to open
-    directories, that holds even while somebody moves files about; elsewhere there is a moment between looking and
-    reading. With ``refusals``, clients are told why by codes of their own: 1036 for ``..``, 1037 for other paths that
-    are none, 1038 for a symbolic link. ``name`` is the directory's unless given.
+    Paths with ``..`` or a symbolic link, devices, sockets and pipes are not found (-32002), nor are names that begin
+    with a dot unless ``hidden``. Where the system can open files relative to open directories, this holds even while
+    files are being moved; elsewhere there is a moment between the check and the read. With ``refusals``, clients get
+    codes that say why: 1036 for ``..``, 1037 for other invalid paths, 1038 for a symbolic link. ``name`` defaults to
+    the directory's name.
 
-    ``ValueError`` for a URI that cannot be, or is taken, and ``NotADirectoryError`` for what is no directory.
+    Raises ValueError if the URI is invalid or in use, and NotADirectoryError if ``directory`` is not a directory.
     """
     if not uri.endswith("/") or "{" in uri:
         raise ValueError(f"the URI of a directory ends with / and has no variables, unlike {uri!r:.100}")
     root = os.path.realpath(directory)
     if not os.path.isdir(root):
-        raise NotADirectoryError(f"{os.fspath(directory)!r} is no directory")
+        raise NotADirectoryError(f"{os.fspath(directory)!r} is not a directory")
     shared = _Shared(uri, root, max_bytes, hidden, refusals)
     shown = name or os.path.basename(root) or root
     about = {"name": shown, "description": description}
@@ -72,7 +72,7 @@ def share_directory(
 
 
 class _Linked(Exception):
-    """There is a symbolic link in the way."""
+    """The path contains a symbolic link."""
 
 
 @attrs.frozen
@@ -84,7 +84,7 @@ class _Shared:
     refusals: bool
 
     def read(self, path: str) -> list[Contents] | None:
-        """Return what is at a path, ``None`` where nothing is for the client."""
+        """Return the contents at a path, or ``None`` if the client may not see anything there."""
         try:
             segments = _segments(path)
             if not self.hidden and any(segment.startswith(".") for segment in segments):
@@ -98,7 +98,7 @@ class _Shared:
         except _Linked:
             return self._refused(RefusalCode.SYMLINK_TRAVERSAL_DETECTED)
         except OSError:
-            # Not there, not for this process, no directory where one should be: none of it is the client's business.
+            # Missing, unreadable, or not a directory: clients must not learn which.
             return None
 
     def _refused(self, code: RefusalCode) -> list[Contents] | None:
@@ -116,7 +116,7 @@ class _Shared:
         return [_as_contents(self._uri(segments), segments[-1], data)]
 
     def _listing(self, place: _Place, segments: tuple[str, ...]) -> Iterator[Contents]:
-        """Yield what is in a directory, and the contents of its files as long as they fit."""
+        """Yield the listing of a directory, and the contents of its files while they fit."""
         names = sorted(name for name in place.names() if self._is_sayable(name))[:MOST_ENTRIES]
         found = []
         lines = ""
@@ -127,7 +127,7 @@ class _Shared:
                     lines += f"{name}/\n" if entry.is_directory else f"{name}\n"
                     if entry.is_directory or entry.size > left:
                         continue
-                    # What is read counts, also where the file has more by then and is left out.
+                    # The size counts even if the file has grown since and is left out: its bytes were read.
                     left -= entry.size
                     data = entry.read(entry.size)
             except (OSError, _Linked):
@@ -153,7 +153,7 @@ def _segments(path: str) -> tuple[str, ...]:
 
 
 def _as_contents(uri: str, name: str, data: bytes) -> Contents:
-    """Return text as text, and anything else as a blob."""
+    """Return UTF-8 data as text, and anything else as a blob."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -170,16 +170,16 @@ def _mime_type(name: str, otherwise: str) -> str:
 
 @cache
 def _known_types() -> MimeTypes:
-    """Return the types that Python itself knows: what systems add differs from one to the next."""
+    """Return Python's own MIME types, without those of the system, which differ between machines."""
     types = MimeTypes()
-    types.add_type("text/markdown", ".md")  # since Python 3.13 it knows that too
+    types.add_type("text/markdown", ".md")  # Python has it since 3.13
     return types
 
 
 _ENCODED: Final = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
 
 
-# Reaching a file without being led elsewhere.
+# Opening a file without following links.
 
 
 class _Place(ABC):
@@ -187,7 +187,7 @@ class _Place(ABC):
 
     is_directory: bool
     size: int
-    """How many bytes a file had when it was looked at."""
+    """The size of a file when it was examined."""
 
     def __init__(self, found: os.stat_result) -> None:
         if stat.S_ISLNK(found.st_mode) or getattr(found, "st_file_attributes", 0) & _REPARSE_POINT:
@@ -203,19 +203,19 @@ class _Place(ABC):
 
     @abstractmethod
     def entry(self, name: str) -> AbstractContextManager[_Place]:
-        """Give what is in a directory under a name, as long as it is needed."""
+        """Open an entry of a directory for the length of a block."""
 
     @abstractmethod
     def read(self, most: int) -> bytes | None:
-        """Return all of a file, ``None`` for one with more bytes than that."""
+        """Return the whole file, or ``None`` if it has more than ``most`` bytes."""
 
 
 _REPARSE_POINT: Final = 0x400
-"""What Windows says of a junction or a link."""
+"""The file attribute of links and junctions on Windows."""
 
 
 class _OpenPlace(_Place):
-    """One that is open: what it is found by cannot change any more."""
+    """An open file or directory: renaming its path has no effect on it."""
 
     def __init__(self, fd: int) -> None:
         super().__init__(os.fstat(fd))
@@ -226,7 +226,7 @@ class _OpenPlace(_Place):
 
     @contextmanager
     def entry(self, name: str) -> Iterator[_Place]:
-        # A look first: merely to open a device may do something. What is opened is looked at once more.
+        # Examine before opening, since opening a device can have effects; then examine what was opened.
         wanted = _PathPlace(name, os.lstat(name, dir_fd=self._fd))
         with _descriptor(name, _FOR_DIRECTORIES if wanted.is_directory else _FOR_FILES, self._fd) as fd:
             yield _OpenPlace(fd)
@@ -236,7 +236,7 @@ class _OpenPlace(_Place):
 
 
 class _PathPlace(_Place):
-    """One that is known by its path, for systems that open nothing relative to a directory."""
+    """A file or directory known by its path, for systems that cannot open files relative to a directory."""
 
     def __init__(self, path: str, found: os.stat_result) -> None:
         super().__init__(found)
@@ -254,7 +254,7 @@ class _PathPlace(_Place):
     def read(self, most: int) -> bytes | None:
         with _descriptor(self._path, _FOR_FILES) as fd:
             if not os.path.samestat(os.fstat(fd), self._found):
-                raise FileNotFoundError("it is another file by now")
+                raise FileNotFoundError("the file was replaced")
             return _read(fd, most)
 
 
@@ -270,12 +270,12 @@ _FOR_FILES: Final = (
 )
 _FOR_DIRECTORIES: Final = _FOR_FILES | getattr(os, "O_DIRECTORY", 0)
 _PIECE: Final = 1 << 20
-"""How many bytes are read at a time."""
+"""Bytes per read."""
 
 
 @contextmanager
 def _opened(root: str, segments: tuple[str, ...]) -> Iterator[_Place]:
-    """Go down from a directory, name by name."""
+    """Open the file or directory at a path, one name at a time from the root."""
     with ExitStack() as stack:
         place: _Place
         if _IS_RELATIVE:

@@ -1,4 +1,4 @@
-"""Stores that outlive the process: ``TaskOptions(store=…)`` and ``serve_http(…, store=…)`` take one."""
+"""Stores that outlive the process, for ``TaskOptions(store=…)`` and ``serve_http(…, store=…)``."""
 
 from mcpio.stores.sqlite import SqliteStore
 

@@ -1,4 +1,4 @@
-"""Tasks, and sessions over HTTP, in an SQLite file."""
+"""A store in an SQLite file, for tasks and for sessions over HTTP."""
 
 from __future__ import annotations
 
@@ -44,30 +44,30 @@ DELETE FROM sessions WHERE at < ? OR key IN (SELECT key FROM sessions ORDER BY a
 """
 
 Change: TypeAlias = StorePut | StoreDelete | SessionSave | SessionDelete | SessionSweep
-"""What the store is told."""
+"""A change to write."""
 
 
 class SqliteStore:
-    """Keeps tasks, sessions or both in a file, which is whole again after the process was killed at any moment.
+    """Keeps tasks, sessions or both in a file, which stays consistent when the process is killed at any moment.
 
-    It is a ``TaskStore`` and a ``SessionStore``, for one server each. The file belongs to this store alone, and to one
-    process at a time. Close it when serving is over, or use it as a context manager. Its methods may be called from any
+    A ``TaskStore`` and a ``SessionStore``, for one server each. One process at a time can open the file, and nothing
+    else may be in it. Close the store after serving, or use it as a context manager. Methods may be called from any
     thread.
     """
 
     blocking = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open the file, and make it where there is none, for nobody else to read; ``":memory:"`` is none.
+        """Open the file, or create it with mode 0600; ``":memory:"`` keeps everything in memory.
 
-        ``sqlite3.Error`` for a file that cannot be opened, that is no database, or that another process has open, and
-        ``ValueError`` for the file of another program, or of another version of this one.
+        Raises sqlite3.Error if the file cannot be opened, is not a database, or is open in another process, and
+        ValueError if it belongs to another program or to another version of this one.
         """
-        # A thread that nobody waits for any more may still be at work when the next call comes.
+        # A cancelled wait abandons its thread, which may still be at work when the next call arrives.
         self._lock = threading.Lock()
         _make_private(path)
         self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
-        # One text that is no UTF-8 is not to cost all rows that are read with it.
+        # With strict decoding, one invalid text would lose all rows of its query.
         self._database.text_factory = lambda text: text.decode(errors="replace")
         try:
             self._open(path)
@@ -76,7 +76,7 @@ class SqliteStore:
             raise
 
     def close(self) -> None:
-        """Close the file. A second time does nothing."""
+        """Close the file. Further calls do nothing."""
         with self._lock:
             self._database.close()
 
@@ -94,14 +94,14 @@ class SqliteStore:
             return self._database.execute("SELECT key, record FROM tasks").fetchall()
 
     def payload(self, key: str) -> bytes | None:
-        """Return the payload under a key, ``None`` where there is none."""
+        """Return the payload of a key, or ``None``."""
         with self._lock:
             row = self._database.execute("SELECT payload FROM tasks WHERE key = ?", (key,)).fetchone()
         found: bytes | None = None if row is None else row[0]
         return found
 
     def session(self, key: str) -> StoredSession | None:
-        """Return a session with its events, ``None`` where there is none under this key."""
+        """Return the session of a key with its events, or ``None``."""
         with self._lock, self._database:
             self._database.execute("BEGIN")
             found = self._database.execute("SELECT record, at FROM sessions WHERE key = ?", (key,)).fetchone()
@@ -112,7 +112,7 @@ class SqliteStore:
             return StoredSession(record, at, [StoredEvent(*row) for row in self._database.execute(query, (key,))])
 
     def write(self, changes: Sequence[Change]) -> None:
-        """Make the changes in one transaction. What is back from here survives the process, and a power cut."""
+        """Write the changes in one transaction. When this returns, they survive the process and a power failure."""
         with self._lock, self._database:
             self._database.execute("BEGIN IMMEDIATE")
             for change in changes:
@@ -143,7 +143,7 @@ class SqliteStore:
 
     def _open(self, path: object) -> None:
         database = self._database
-        # Two processes would take each other's tasks for cut off. The system lifts the lock of one that is killed.
+        # Two processes would treat each other's tasks as interrupted. The system releases the lock of a killed process.
         database.execute("PRAGMA locking_mode = EXCLUSIVE")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
@@ -156,14 +156,14 @@ class SqliteStore:
                 for statement in filter(str.strip, _BEGIN.split(";")):
                     database.execute(statement)
             elif version != VERSION or set(database.execute("SELECT name FROM sqlite_master")) != TABLES:
-                raise ValueError(f"{path} is no file of this store, or of another version: expected version {VERSION}")
+                raise ValueError(f"{path} is not a file of this store, or not of version {VERSION}")
 
 
 def _make_private(path: str | os.PathLike[str]) -> None:
-    """Make a file that there is not: whoever can read the id of a session can act for its client.
+    """Create the file with mode 0600 if it does not exist: session ids are bearer credentials.
 
-    What SQLite puts beside it has the same mode.
+    SQLite gives its own files beside it the same mode.
     """
     if os.fspath(path) not in ("", ":memory:"):
-        with contextlib.suppress(OSError):  # SQLite says it better
+        with contextlib.suppress(OSError):  # SQLite reports it with a better message
             os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))

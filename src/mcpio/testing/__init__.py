@@ -1,12 +1,12 @@
-"""What tests of a conversation need, without an event loop, a socket or a clock.
+"""Tools to test conversations without an event loop, a socket or a clock.
 
-* ``pair()`` joins two engines: real bytes, virtual time, any cutting of the stream, and a network that can fail.
-* ``read_script`` and ``play`` hold a written conversation against either engine or both; ``mcpio.testing.script`` tells
-  the format.
+* ``pair()`` joins two engines: real bytes, virtual time, any splitting of the stream, and a network that can fail.
+* ``read_script`` and ``play`` check either engine or both against a written conversation; ``mcpio.testing.script``
+  describes the format.
 * ``ManualRuntime`` runs the application layer's coroutines step by step.
 * ``AuthorizationServer`` issues tokens in memory, for clients that log in and servers that check tokens.
 
-``mcpio.testing.transport_kit``, which says whether a transport is right, is imported by its own name: it needs Trio.
+``mcpio.testing.transport_kit`` tests transports. It is imported separately, since it needs Trio.
 """
 
 from mcpio.testing.authorization_server import AuthorizationServer, Faults, IssuedToken

@@ -1,4 +1,4 @@
-"""Two engines joined without input or output: real bytes, and time that moves when told to.
+"""Two engines joined in memory: real bytes, and virtual time.
 
 A tool that never answers, and a client that gives up after half a minute::
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["Carried", "Chunking", "Pair", "at_random", "cut_at", "every", "pair", "piece", "whole"]
 
 Chunking: TypeAlias = Callable[[int, int], int]
-"""How a stream is cut: takes the offset in the stream and how many bytes are there, returns how many arrive next."""
+"""How a stream is split: takes the offset and the number of bytes available, returns how many arrive next."""
 
 
 def whole(offset: int, available: int) -> int:
-    """Deliver everything that is there."""
+    """Deliver all available bytes."""
     del offset
     return available
 
@@ -66,7 +66,7 @@ def pair(
     chunk: Chunking = whole,
     on_event: Callable[[Connection, Event], None] | None = None,
 ) -> Pair:
-    """Join a client and a server; one that is not given declares no capabilities.
+    """Join a client and a server; the default ones declare no capabilities.
 
     ``chunk`` cuts both streams: ``whole``, ``every(1)``, ``at_random(seed)``, ``cut_at(5, 7)`` or a function of one's
     own. ``on_event`` is called with each event as it is drained, and may act on the connection: it stands for the
@@ -85,28 +85,28 @@ class Carried:
     """A chunk that one side wrote."""
 
     at: float
-    """When, in seconds."""
+    """The time of the write, in seconds."""
     sender: Role
-    """By whom."""
+    """The side that wrote it."""
     data: bytes | None
-    """What; ``None`` is its half-close."""
+    """The bytes; ``None`` is the half-close."""
 
 
 class Pair:
-    """A client and a server, and the two streams between them. Make it with ``pair``."""
+    """A client, a server, and the two streams between them. Created by ``pair``."""
 
     client: ClientConnection
-    """Act on it as you like; then call ``run``. It may be replaced, by one restored from its snapshot for instance."""
+    """The client. Call its methods, then ``run``. It may be replaced, for instance by one restored from a snapshot."""
     server: ServerConnection
     """Likewise."""
     now: float
-    """The time, in seconds from 0. Give it to calls that ask for one."""
+    """The time, in seconds from 0, for calls that take ``now``."""
     client_events: list[Event]
-    """What the client reported, in order. Clear it as you like."""
+    """The client's events, in order. May be cleared."""
     server_events: list[Event]
     """Likewise."""
     tap: list[Carried]
-    """Every byte that either side wrote, whether it arrived or not."""
+    """Every chunk that either side wrote, delivered or not."""
     on_event: Callable[[Connection, Event], None] | None
     """Called with each event as it is drained."""
 
@@ -129,7 +129,7 @@ class Pair:
     # Time
 
     def run(self) -> None:
-        """Move bytes and drain events until nothing more happens by itself."""
+        """Deliver bytes and drain events until nothing more happens."""
         busy = True
         while busy:
             busy = False
@@ -138,11 +138,11 @@ class Pair:
                 busy = self._carry(sender) or busy
 
     def advance(self, seconds: float) -> None:
-        """Let time pass. Deadlines expire on the way, each at its own time, and what follows from them happens."""
+        """Advance the time. Deadlines on the way expire at their times, with their consequences."""
         self.advance_to(self.now + seconds)
 
     def advance_to(self, when: float) -> None:
-        """Let time pass until ``when``."""
+        """Advance the time to ``when``."""
         self.run()
         while (due := self.next_deadline()) is not None and due <= when:
             self.now = max(self.now, due)
@@ -152,36 +152,36 @@ class Pair:
         self.now = max(self.now, when)
 
     def next_deadline(self) -> float | None:
-        """Return when either side wants to be woken, or ``None``."""
+        """Return the next deadline of either side, or ``None``."""
         due = [time for each in (self.client, self.server) if (time := each.next_deadline()) is not None]
         return min(due, default=None)
 
     def handshake(self) -> None:
-        """Let the client open the conversation, and run."""
+        """Perform the handshake."""
         self.client.send_initialize(now=self.now)
         self.run()
 
     # The network
 
     def sent(self, sender: Role) -> bytes:
-        """Return everything that one side wrote so far."""
+        """Return all bytes that one side wrote so far."""
         return b"".join(each.data for each in self.tap if each.sender is sender and each.data is not None)
 
     def stall(self, sender: Role) -> None:
-        """Stop reading what one side writes: its output stays with its engine until ``resume``."""
+        """Stop reading the output of one side: it stays in its engine until ``resume``."""
         self._streams[sender].stalled = True
 
     def resume(self, sender: Role) -> None:
-        """Go on reading after ``stall``. Call ``run`` then."""
+        """Read again after ``stall``. Call ``run`` afterwards."""
         self._streams[sender].stalled = False
 
     def cut(self, sender: Role) -> None:
-        """From now on lose what one side writes, and tell neither of them."""
+        """Lose the output of one side from now on, without telling either."""
         self._streams[sender].cut = True
         self._streams[sender].waiting = b""
 
     def lose(self, cause: BaseException | None = None) -> None:
-        """Break the channel for both sides; what is on its way is lost. Call ``run`` then."""
+        """Break the channel for both sides; bytes in transit are lost. Call ``run`` afterwards."""
         for stream in self._streams.values():
             stream.waiting = b""
             stream.cut = stream.ended = True
@@ -189,20 +189,20 @@ class Pair:
             connection.connection_lost(cause, self.now)
 
     def cut_after(self, sender: Role, size: int) -> None:
-        """Do as ``cut`` does when ``size`` bytes that one side wrote have arrived in all; with 0, before the first."""
+        """Apply ``cut`` when ``size`` bytes of one side have arrived in total; with 0, before the first."""
         self._streams[sender].stop(size, lambda: self.cut(sender))
 
     def lose_after(self, sender: Role, size: int) -> None:
-        """Do as ``lose`` does when ``size`` bytes that one side wrote have arrived in all; with 0, before the first."""
+        """Apply ``lose`` when ``size`` bytes of one side have arrived in total; with 0, before the first."""
         self._streams[sender].stop(size, self.lose)
 
-    # Inside
+    # Internals
 
     def _connection(self, role: Role) -> Connection:
         return self.client if role is Role.CLIENT else self.server
 
     def _drain(self, role: Role) -> bool:
-        """Take what events there are; tell whether there were any."""
+        """Drain the events; return whether there were any."""
         connection = self._connection(role)
         record = self.client_events if role is Role.CLIENT else self.server_events
         before = len(record)
@@ -213,7 +213,7 @@ class Pair:
         return len(record) > before
 
     def _carry(self, sender: Role) -> bool:
-        """Take output where nothing is on its way, and let one piece arrive; tell whether there was any."""
+        """Pull output if none is in transit, and deliver one piece; return whether there was any."""
         stream = self._streams[sender]
         if stream.stalled:
             return False
@@ -226,7 +226,7 @@ class Pair:
         chunks = connection.data_to_send()
         self.tap.extend(Carried(self.now, sender, chunk) for chunk in chunks)
         stream.waiting = b"" if stream.cut else b"".join(chunk for chunk in chunks if chunk is not None)
-        # A side that ends without a half-close closes its stream all the same.
+        # A side that ends without a half-close still closes its stream.
         stream.ending = connection.phase is Phase.CLOSED
         return bool(chunks)
 
@@ -254,7 +254,7 @@ class Pair:
 
 
 class _Stream:
-    """What one side writes and the other reads."""
+    """The stream from one side to the other."""
 
     __slots__ = ("chunk", "cut", "ended", "ending", "offset", "stalled", "stops_at", "then", "waiting")
 
@@ -267,10 +267,10 @@ class _Stream:
         self.then: Callable[[], None] | None = None
 
     def stop(self, size: int, then: Callable[[], None]) -> None:
-        """Deliver no more than ``size`` bytes in all before ``then`` is called."""
+        """Call ``then`` when ``size`` bytes have been delivered in total."""
         self.stops_at, self.then = size, then
 
     def next_size(self) -> int:
-        """Return how many of the waiting bytes arrive next: none where something happens before the first."""
+        """Return how many of the waiting bytes arrive next; 0 if a planned failure comes first."""
         size = piece(self.chunk, self.offset, len(self.waiting))
         return size if self.then is None else min(size, max(0, self.stops_at - self.offset))

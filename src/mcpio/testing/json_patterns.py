@@ -1,4 +1,4 @@
-"""JSON as a person writes it in a conversation script, with places for what is not to be compared.
+"""Relaxed JSON for conversation scripts, with placeholders for parts that are not compared.
 
 ``{id: 1, result: {content: [{type: text, text: "hello, you"}], ...}}``: a bare word is a string unless it is ``true``,
 ``false``, ``null`` or a number. ``*`` matches any value; ``...`` at the end of an object or array allows more members.
@@ -14,8 +14,8 @@ from mcpio.framing.json import JsonError, loads
 __all__ = ["ANYTHING", "MORE", "Reader", "is_complete", "mismatch"]
 
 
-class _Sign:
-    """A place in a pattern that compares in its own way."""
+class _Placeholder:
+    """A placeholder in a pattern."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -24,10 +24,10 @@ class _Sign:
         return self._text
 
 
-ANYTHING: Final = _Sign("*")
+ANYTHING: Final = _Placeholder("*")
 """Matches every value."""
-MORE: Final = _Sign("...")
-"""The last item of an array, or a key of an object, that allows more."""
+MORE: Final = _Placeholder("...")
+"""The last item of an array, or a key of an object: allows more items or members."""
 
 _TOKEN = re.compile(r'\s*(?:(?P<string>"(?:[^"\\]|\\.)*")|(?P<mark>[{}\[\],:=])|(?P<word>[^\s{}\[\],:="]+))')
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?P<fraction>\.\d+)?(?P<exponent>[eE][+-]?\d+)?")
@@ -35,7 +35,7 @@ _CONSTANTS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None,
 
 
 class Reader:
-    """Takes the words and values of a line one by one. Every method raises ``ValueError`` for what does not belong."""
+    """Reads the words and values of a line one by one. Methods raise ValueError for unexpected text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -43,16 +43,16 @@ class Reader:
 
     @property
     def at_end(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the line is consumed."""
         return not self._text[self._at :].strip()
 
     @property
     def rest(self) -> str:
-        """What is left, as it stands."""
+        """The unread rest."""
         return self._text[self._at :].strip()
 
     def take_rest(self) -> str:
-        """Take what is left, as it stands."""
+        """Read the rest."""
         rest, self._at = self.rest, len(self._text)
         return rest
 
@@ -61,14 +61,14 @@ class Reader:
         return self._text[self._at :].lstrip().startswith(mark)
 
     def word(self, what: str) -> str:
-        """Take a bare word or a string; ``what`` names it in the error."""
+        """Read a bare word or a string; ``what`` names it in the error."""
         kind, text = self._take(what)
         if kind == "mark":
             raise ValueError(f"expected {what}, not {text!r}")
         return _unquoted(text) if kind == "string" else text
 
     def value(self) -> Any:
-        """Take a value."""
+        """Read a value."""
         kind, text = self._take("a value")
         if kind == "string":
             return _unquoted(text)
@@ -81,7 +81,7 @@ class Reader:
         raise ValueError(f"expected a value, not {text!r}")
 
     def options(self) -> dict[str, Any]:
-        """Take ``name=value`` until the end."""
+        """Read ``name=value`` until the end."""
         found = {}
         while not self.at_end:
             name = self.word("name=value")
@@ -94,7 +94,7 @@ class Reader:
         return re.match(r"\s*\w+=", self._text[self._at :]) is not None
 
     def end(self) -> None:
-        """Make sure that nothing is left."""
+        """Raise ValueError if text is left."""
         if not self.at_end:
             raise ValueError(f"did not expect {self.rest!r}")
 
@@ -138,16 +138,16 @@ class Reader:
 
 
 def is_complete(pattern: Any) -> bool:
-    """Tell whether a pattern is just one value: nothing in it is left open."""
+    """Whether a pattern contains no placeholder."""
     if isinstance(pattern, dict):
         return MORE not in pattern and all(map(is_complete, pattern.values()))
     if isinstance(pattern, list):
         return all(map(is_complete, pattern))
-    return not isinstance(pattern, _Sign)
+    return not isinstance(pattern, _Placeholder)
 
 
 def mismatch(pattern: Any, value: Any, path: str = "") -> str | None:
-    """Return where and how a JSON value differs from a pattern, or ``None``. Types count: 1, 1.0 and true differ."""
+    """Describe where a JSON value differs from a pattern, or return ``None``. 1, 1.0 and true differ."""
     if pattern is ANYTHING:
         return None
     if type(pattern) is not type(value):

@@ -1,4 +1,4 @@
-"""The runtime seam without an event loop: coroutines run in turns, and only when told to."""
+"""A runtime for tests without an event loop: tasks run in turns, and only on request."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _UNSET: Any = object()
 
 
 class ManualCancelled(BaseException):
-    """Raised in a cancelled task where it waits, and wherever it waits after that."""
+    """Raised at every await of a cancelled task."""
 
 
 class ManualRuntime:
     """A ``mcpio.app.runtime.Runtime`` for tests: nothing runs until ``run`` or ``complete`` is called.
 
-    Coroutines may await what this runtime gives out, and each other, but nothing of an event loop. There is only one
-    thread: what ``to_thread`` gets runs in a turn of its own, and ``from_thread`` calls its function there and then.
-    Time stands still until ``advance_to`` moves it, or ``complete`` has nothing else left to do.
+    Coroutines may await each other and this runtime's awaitables, but nothing of an event loop. There is only one
+    thread: ``to_thread`` runs its function in a separate turn, and ``from_thread`` calls its function at once. Time
+    moves only when ``advance_to`` is called, or when ``complete`` has nothing else to run.
     """
 
     cancellation: Final = ManualCancelled
-    """What a cancelled task raises."""
+    """The exception of a cancelled task."""
 
     now: float
     """The time, in seconds from 0."""
@@ -38,16 +38,16 @@ class ManualRuntime:
         self._sleepers: list[tuple[float, ManualOneShot]] = []
 
     def run(self) -> None:
-        """Run until every task is over or waits for a value that nobody gave yet."""
+        """Run until every task has ended or waits."""
         while self._turns:
             self._turns.popleft()()
 
     def next_deadline(self) -> float | None:
-        """Return when the next sleeper is to wake up, or ``None``."""
+        """Return when the next sleeper wakes up, or ``None``."""
         return min((when for when, _ in self._sleepers), default=None)
 
     def advance_to(self, when: float) -> None:
-        """Run, and let time pass until ``when``: sleepers wake up on the way, each at its own time."""
+        """Run, and advance the time to ``when``; sleepers wake up on the way, each at its time."""
         self.run()
         while (due := self.next_deadline()) is not None and due <= when:
             self.now = max(self.now, due)
@@ -58,7 +58,7 @@ class ManualRuntime:
         self.now = max(self.now, when)
 
     def complete(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end, with all other tasks, and return what it returns.
+        """Run a coroutine to its end, with all other tasks, and return its result.
 
         Time passes as sleepers need it. What it raises is raised here. ``RuntimeError`` when it waits for something
         that cannot come.
@@ -77,15 +77,15 @@ class ManualRuntime:
         return outcome[0]
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> ManualTask:
-        """Run a coroutine as a task of its own, from the next turn on."""
+        """Run a coroutine as a separate task, from the next turn on."""
         return ManualTask(coroutine, self._turns)
 
     def one_shot(self) -> ManualOneShot:
-        """Return a value to wait for."""
+        """Return an unset value that a task can wait for."""
         return ManualOneShot()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for so long."""
+        """Wait for ``seconds``."""
         over = self.one_shot()
         sleeper = (self.now + seconds, over)
         if seconds > 0:
@@ -98,7 +98,7 @@ class ManualRuntime:
             self._sleepers = [other for other in self._sleepers if other is not sleeper]
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> ManualTask:
-        """Run a function after so many seconds."""
+        """Call a function after ``seconds``."""
 
         async def wait() -> None:
             await self.sleep(seconds)
@@ -107,16 +107,16 @@ class ManualRuntime:
         return self.spawn(wait())
 
     def entropy(self, size: int) -> bytes:
-        """Return the next number, in so many bytes: the same in every run."""
+        """Return the next number as ``size`` bytes: the same in every run."""
         self._drawn += 1
         return self._drawn.to_bytes(size, "big")
 
     def wall_clock(self) -> float:
-        """Return the time of day: it was 1970 when the runtime was made."""
+        """Return the wall time, which starts at 1970-01-01."""
         return self.now
 
     async def to_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in a turn of its own and return what it returns. A cancelled wait does not stop it."""
+        """Run a function in a separate turn and return its result. Cancelling the wait does not stop it."""
         over = self.one_shot()
         call = _Call(function, over)
         self._turns.append(call.run)
@@ -125,16 +125,16 @@ class ManualRuntime:
         return result
 
     def from_thread(self, function: Callable[[], T]) -> T:
-        """Run a function and return what it returns."""
+        """Call a function and return its result."""
         return function()
 
     def call_soon(self, function: Callable[[], None]) -> None:
-        """Run a function in a turn of its own."""
+        """Run a function in a separate turn."""
         self._turns.append(function)
 
 
 class ManualTask:
-    """A coroutine as a task of its own."""
+    """A coroutine that runs as a task."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], turns: deque[Callable[[], None]]) -> None:
         self._coroutine = coroutine
@@ -144,7 +144,7 @@ class ManualTask:
         turns.append(self._step)
 
     def cancel(self) -> None:
-        """Ask it to stop where it waits."""
+        """Cancel the task where it waits."""
         if self._cancelled:
             return
         self._cancelled = True
@@ -153,12 +153,12 @@ class ManualTask:
             self.wake()
 
     def wake(self) -> None:
-        """Let it go on, at a later turn."""
+        """Schedule the task's next step."""
         self._waits_for = None
         self._turns.append(self._step)
 
     def _step(self) -> None:
-        """Run it to its next wait. What it raises goes to whoever has called ``run``."""
+        """Run the task to its next wait. Exceptions propagate to the caller of ``run``."""
         try:
             if self._cancelled and self._started:
                 waits_for = self._coroutine.throw(ManualCancelled())
@@ -184,7 +184,7 @@ class ManualOneShot:
         self._value: Any = _UNSET
 
     def set(self, value: Any) -> None:
-        """Give the value and wake the waiter."""
+        """Set the value and wake the waiter."""
         if self._value is not _UNSET:
             return
         self._value = value
@@ -203,7 +203,7 @@ class ManualOneShot:
 
 
 class _Call:
-    """A function that runs in a turn of its own."""
+    """A function that runs in a separate turn."""
 
     def __init__(self, function: Callable[[], Any], over: ManualOneShot) -> None:
         self._function = function

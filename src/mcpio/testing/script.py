@@ -1,35 +1,35 @@
-"""Conversations as text: what goes over the wire, what each side does and reports, and when.
+"""Conversation scripts: the messages, what each side does and reports, and when, as text.
 
-A script begins with its setup, one ``name: value`` a line, all of it optional::
+A script begins with its setup, one ``name: value`` per line, all optional::
 
-    req: LIFE-04 LIFE-05            the rules that it shows
-    run: client server pair         which engines it fits: one of them against the script, or both joined (all three)
-    revision: 2025-06-18            the newest revision that the client speaks; several: the script holds in each
+    req: LIFE-04 LIFE-05            the rules that it tests
+    run: client server pair         the engines it can be played with: one, or a pair (default: all)
+    revision: 2025-06-18            the client's newest revision; with several, the script is played with each
     client: {roots: {}} NAME=VALUE  capabilities of a side, then members of ``Options`` or ``Limits`` by name
     server: {tools: {}}
 
-Then come its steps, one a line; a line that begins with white space goes on with the one before, and ``#`` at the
-beginning of a line is a comment. Values are JSON with the quotes left out where nothing is lost by it (see
-``mcpio.testing.json_patterns``); ``"jsonrpc": "2.0"`` is understood::
+Then come its steps, one per line; a line that begins with white space continues the previous one, and a line that
+begins with ``#`` is a comment. Values are JSON with optional quotes (see ``mcpio.testing.json_patterns``), and
+``"jsonrpc": "2.0"`` is implied::
 
-    handshake                       the usual opening, from initialize to notifications/initialized, unseen
+    handshake                       the usual handshake, without listing its messages
     C> {id: 2, method: ping}        the client sends this; S> is the server
-    C>> {"id":2                     the client sends this very text
+    C>> {"id":2                     the client sends exactly this text
     C> end                          the client closes its end of the stream
-    client request ping             something that a side does; see below
-    refused TEXT                    the thing that was just done raised LocalProtocolError or NoBackChannel, with TEXT
-                                    in its text, and changed nothing
+    client request ping             an act of a side; see below
+    refused TEXT                    the previous act raised LocalProtocolError or NoBackChannel with TEXT in its
+                                    message, and changed nothing
     event server RequestReceived id=1 request.name=echo
-                                    the next event of a side, with members as listed; a name stands for an object
-                                    of that class, an enumeration's member, a revision
-    no event server                 and it has none
-    deadline client 30              when a side wants to be woken: seconds, or null
-    phase client operating          where a side stands
-    at 30                           the time moves on to 30 s, deadlines expiring on the way
+                                    the next event of a side, with these members; a name stands for an object of
+                                    that class, a member of an enumeration, or a revision
+    no event server                 the side has no event
+    deadline client 30              the next deadline of a side: seconds, or null
+    phase client operating          the phase of a side
+    at 30                           advance the time to 30 s; deadlines on the way expire
     lost                            the channel breaks
 
-What a side that is played by the script does or reports is passed over; a message of its own is sent, and one of the
-engine's is expected. All messages must be listed; of the events between two things that happen, either none or all.
+Acts and events of a side that the script plays are skipped; its messages are sent, and messages of an engine are
+expected. A script must list all messages, and either none or all of the events between two steps.
 
 A side can ``initialize``, ``request METHOD PARAMS cookie=NAME timeout=SECONDS idle=SECONDS progress=true related=ID``,
 ``cancel NAME REASON`` (by the cookie), ``notify METHOD PARAMS related=ID``, ``answer ID RESULT``, ``error ID CODE
@@ -73,7 +73,7 @@ __all__ = [
 
 
 class ScriptError(ValueError):
-    """A script that cannot be read. The text begins with file and line."""
+    """A script is malformed. The text starts with file and line."""
 
 
 @attrs.frozen
@@ -89,7 +89,7 @@ class Place:
 
 @attrs.frozen
 class Wire:
-    """One side sends ``text`` as it stands, or a message; with neither, it closes its end."""
+    """One side sends exactly ``text``, or a message; with neither, it closes its end."""
 
     place: Place
     sender: Role
@@ -99,7 +99,7 @@ class Wire:
 
 @attrs.frozen
 class Act:
-    """One side does something. ``refused`` is in the error that it gets, ``None`` where it gets none."""
+    """An act of one side. ``refused`` is part of the error that it raises; ``None`` if it raises none."""
 
     place: Place
     role: Role
@@ -111,7 +111,7 @@ class Act:
 
 @attrs.frozen
 class EventIs:
-    """The next event of a side, with members by their path."""
+    """The next event of a side, with expected members by path."""
 
     place: Place
     role: Role
@@ -129,7 +129,7 @@ class NoEvent:
 
 @attrs.frozen
 class DeadlineIs:
-    """When a side wants to be woken, ``None`` for never."""
+    """The next deadline of a side; ``None`` for none."""
 
     place: Place
     role: Role
@@ -138,7 +138,7 @@ class DeadlineIs:
 
 @attrs.frozen
 class PhaseIs:
-    """Where a side stands."""
+    """The phase of a side."""
 
     place: Place
     role: Role
@@ -147,7 +147,7 @@ class PhaseIs:
 
 @attrs.frozen
 class At:
-    """Time moves on."""
+    """Advance the time."""
 
     place: Place
     time: float
@@ -155,7 +155,7 @@ class At:
 
 @attrs.frozen
 class Handshake:
-    """The usual opening."""
+    """The usual handshake."""
 
     place: Place
 
@@ -172,7 +172,7 @@ Step: TypeAlias = Wire | Act | EventIs | NoEvent | DeadlineIs | PhaseIs | At | H
 
 @attrs.frozen
 class Setup:
-    """What one side is made of: its capabilities as JSON, and its options."""
+    """The setup of one side: its capabilities as JSON, and its options."""
 
     capabilities: dict[str, Any]
     options: Options
@@ -180,7 +180,7 @@ class Setup:
 
 @attrs.frozen
 class Script:
-    """A conversation. ``engines`` are the sets of roles that it can be played with, ``requirements`` ids of rules."""
+    """A conversation. ``engines``: the sets of roles it can be played with; ``requirements``: ids of rules."""
 
     name: str
     requirements: tuple[str, ...]
@@ -191,13 +191,13 @@ class Script:
 
 
 def read_script(path: str | Path) -> Script:
-    """Return the script in a file. Raises ``ScriptError``, or ``OSError`` when there is no such file."""
+    """Read a script from a file. Raises ScriptError if it is malformed, OSError if it cannot be read."""
     path = Path(path)
     return parse_script(path.read_text(encoding="utf-8"), path.name)
 
 
 def parse_script(text: str, name: str = "script") -> Script:
-    """Return the script in a text; ``name`` stands for the file in errors. Raises ``ScriptError``."""
+    """Parse a script; ``name`` replaces the file name in errors. Raises ScriptError if it is malformed."""
     settings: dict[str, Reader] = {}
     steps: list[Step] = []
     for place, line in _lines(text, name):
@@ -216,7 +216,7 @@ def parse_script(text: str, name: str = "script") -> Script:
 
 
 def _lines(text: str, name: str) -> Iterator[tuple[Place, str]]:
-    """Yield whole lines, without comments and empty ones, each with the place where it begins."""
+    """Yield joined lines without comments and blank ones, each with its place."""
     begun: tuple[Place, str] | None = None
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("#") or not line.strip():
@@ -291,14 +291,14 @@ _PLAIN_OPTIONS: Final = ("accept_batches", "initialize_timeout", "strict_initial
 
 @attrs.frozen
 class Usage:
-    """What an act takes."""
+    """The arguments of an act."""
 
     needed: tuple[str, ...] = ()
-    """Values in their order, by what an error calls them."""
+    """Required values in order, by their names in errors."""
     optional: tuple[str, ...] = ()
-    """Those that may follow."""
+    """Optional values that may follow."""
     options: tuple[str, ...] = ()
-    """Names for ``name=value``."""
+    """The names allowed as ``name=value``."""
 
 
 ACTS: Final = {
@@ -312,7 +312,7 @@ ACTS: Final = {
     "close": Usage(options=("grace",)),
     "abort": Usage(),
 }
-"""What a side can do, by its name in a script."""
+"""The acts, by their names in a script."""
 
 
 def _add_step(steps: list[Step], place: Place, line: str) -> None:

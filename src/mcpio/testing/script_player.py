@@ -1,4 +1,4 @@
-"""Hold a conversation script against a client engine, a server engine, or both joined."""
+"""Play a conversation script against a client engine, a server engine, or a pair."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 __all__ = ["Between", "Player", "ScriptFailed", "play"]
 
 Between: TypeAlias = Callable[[Connection, float], Connection]
-"""What happens to an engine between two lines, at a time; returns the engine to go on with."""
+"""Called with an engine and the time between two lines; returns the engine to continue with."""
 
 
 class ScriptFailed(AssertionError):
-    """An engine did something else. The text begins with file and line, and ends with what happened before."""
+    """An engine deviated from the script. The text starts with file and line, and ends with the preceding steps."""
 
 
 def play(
@@ -58,7 +58,7 @@ def play(
     chunk: Chunking | None = whole,
     between: Between | None = None,
 ) -> None:
-    """Play a script. Raises ``ScriptFailed`` where an engine departs from it, ``ScriptError`` where it makes no sense.
+    """Play a script. Raises ScriptFailed if an engine deviates from it, ScriptError if the script is wrong.
 
     ``engines`` is one of ``script.engines`` and ``revision`` one of ``script.revisions``, by default the first of each.
     ``chunk`` cuts what is fed, as in ``pair``; with ``None`` the channel has message boundaries of its own. ``between``
@@ -70,7 +70,7 @@ def play(
 
 
 class Player:
-    """Plays one script by lines of bytes, or by messages. Subclasses carry what is said in other ways."""
+    """Plays one script over bytes or messages. Subclasses carry messages over other transports."""
 
     def __init__(self, script: Script, revision: Revision, chunk: Chunking | None, between: Between | None) -> None:
         self._script = script
@@ -82,7 +82,7 @@ class Player:
         self._log: list[str] = []
 
     def play(self, engines: frozenset[Role]) -> None:
-        """Play it, with these engines; what the others say comes from the script."""
+        """Play the script with these engines; the script plays the others."""
         for role in (Role.CLIENT, Role.SERVER):
             if role in engines:
                 self._sides[role] = Side(role, self._engine(role))
@@ -144,7 +144,7 @@ class Player:
                 assert_never(step)
 
     def _begin(self, place: Place) -> None:
-        """Close the account of what happened so far: something else is about to happen."""
+        """Check that the previous step left nothing unlisted, before the next one."""
         self._check_quiet(str(place))
         for side in self._sides.values():
             side.events.clear()
@@ -159,7 +159,7 @@ class Player:
             if side.listed and side.events:
                 self._fail(place, f"before this the {side.role.value} reported {_brief(side.events[0])}")
 
-    # What happens
+    # Actions
 
     def _act(self, side: Side, act: Act) -> None:
         before = _state(side.connection, self._now)
@@ -207,7 +207,7 @@ class Player:
             self._feed(server, line)
 
     def _opening(self) -> tuple[bytes, bytes]:
-        """Return what a client says in the handshake."""
+        """Return the parameters of the client's ``initialize``."""
         params = {
             "protocolVersion": self._revision.name,
             "capabilities": self._script.setups[Role.CLIENT].capabilities,
@@ -261,7 +261,7 @@ class Player:
             self._drain(side)
 
     def _settle(self) -> None:
-        """Drain and carry until nothing more happens by itself."""
+        """Drain events and deliver output until nothing more happens."""
         busy = True
         while busy:
             busy = False
@@ -271,7 +271,7 @@ class Player:
                     self._carry(side, chunk)
                     busy = True
                 if side.connection.phase is Phase.CLOSED and not side.over:
-                    # A side that ends without a half-close closes its stream all the same.
+                    # A side that ends without a half-close still closes its stream.
                     self._carry_end(side)
                     busy = True
 
@@ -308,7 +308,7 @@ class Player:
         self._log += [f"{side.role.value}: {_brief(event)}" for event in events]
         return bool(events)
 
-    # What is expected
+    # Expectations
 
     def _expect_sent(self, side: Side, step: Wire) -> None:
         if not side.sent:
@@ -339,7 +339,7 @@ _ARROWS = {Role.CLIENT: "C>", Role.SERVER: "S>"}
 
 
 def _state(connection: Connection, now: float) -> dict[str, Any] | None:
-    """Return the snapshot, ``None`` where there is none to be had."""
+    """Return the snapshot, or ``None`` if none is allowed now."""
     try:
         return connection.snapshot(now)
     except LocalProtocolError:
@@ -359,7 +359,7 @@ def _text(chunk: bytes | None) -> str:
 
 
 def _brief(event: Event) -> str:
-    """Return an event as a line: its class, and its members but for the whole message."""
+    """Return an event as a script line: its class and members, without the raw message."""
     names = [name for name in type(event).__annotations__ if name not in ("raw", "context")]
     return f"{type(event).__name__}({', '.join(f'{name}={_shown(getattr(event, name))}' for name in names)})"
 
@@ -370,7 +370,7 @@ def _member_fault(event: Event, path: str, pattern: Any) -> str | None:
     except (AttributeError, LookupError, TypeError, ValueError):
         return f"it has no {path}"
     if type(pattern) is int and type(value) is float and not path.startswith("raw"):
-        # Seconds of this side's are numbers; only on the wire does it matter how they are written.
+        # Compare times as numbers: the spelling (1 or 1.0) matters only on the wire.
         return mismatch(float(pattern), value, path)
     return mismatch(pattern, value, path)
 
@@ -387,7 +387,7 @@ def _member(value: Any, path: str) -> Any:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value as a script writes it: JSON as it is, an object by the name of its class."""
+    """Return a value in script notation: JSON unchanged, other objects by their class name."""
     if value is None or isinstance(value, str | bool | float):
         return value
     if isinstance(value, int):

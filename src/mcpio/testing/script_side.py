@@ -1,4 +1,4 @@
-"""What a side of a conversation script does by itself: each act is one call on its engine."""
+"""One side of a scripted conversation: its engine, and the acts that a script can perform on it."""
 
 from __future__ import annotations
 
@@ -23,51 +23,51 @@ __all__ = ["Side", "perform"]
 
 
 class Side:
-    """An engine in a conversation, and what the script has not looked at yet."""
+    """An engine in a conversation, with its output and events that the script has not checked yet."""
 
     def __init__(self, role: Role, connection: Connection) -> None:
         self.role = role
         self.connection = connection
         self.sent: list[bytes | None] = []
-        """Lines that it wrote, and ``None`` for its end."""
+        """Lines that the engine wrote; ``None`` is the end."""
         self.events: list[Event] = []
-        """What it reported."""
+        """Events that the engine reported."""
         self.listed = False
-        """Whether the script lists what it reports since the last thing that happened."""
+        """Whether the script lists the events since the last step."""
         self.fed = 0
-        """How many bytes arrived here."""
+        """The number of bytes received."""
         self.over = False
-        """Whether the other side knows that this one closed its end."""
+        """Whether the other side was told that this one closed its end."""
         self._requests: dict[tuple[type, int | str], RequestReceived] = {}
         self._cookies: dict[Any, OutgoingId] = {}
 
     def drain(self) -> list[Event]:
-        """Take the engine's events."""
+        """Drain the engine's events."""
         events = list(self.connection.events())
         for event in events:
             self.take(event)
         return events
 
     def take(self, event: Event) -> None:
-        """Take in an event that the engine gave."""
+        """Record an event of the engine."""
         if isinstance(event, RequestReceived):
             wire_id = event.raw["id"]
             self._requests[type(wire_id), wire_id] = event
         self.events.append(event)
 
     def request(self, act: Act, wire_id: Any) -> RequestReceived:
-        """Return the other side's request with that id on the wire, the latest if it was used twice."""
+        """Return the latest request of the other side with that wire id."""
         event = self._requests.get((type(wire_id), wire_id))
         if event is None:
             raise ScriptError(f"{act.place}: no request with id {wire_id!r} came to the {self.role.value}")
         return event
 
     def keep(self, cookie: Any, id: OutgoingId) -> None:
-        """Remember a request of its own by its cookie."""
+        """Record the id of a request of this side by its cookie."""
         self._cookies[cookie] = id
 
     def own(self, act: Act, cookie: Any) -> OutgoingId:
-        """Return the request of its own with that cookie; a number that is none stands for itself, as an id."""
+        """Return the id of the request with that cookie; an unknown integer is taken as an id."""
         if cookie in self._cookies:
             return self._cookies[cookie]
         if type(cookie) is int:
@@ -76,7 +76,7 @@ class Side:
 
 
 def perform(side: Side, act: Act, now: float) -> None:
-    """Do it. Raises what the engine raises for a wrong call, and ``ScriptError`` where the script makes no sense."""
+    """Perform an act. Raises the engine's exception for a wrong call, and ScriptError if the script is wrong."""
     try:
         _perform(side, act, now)
     except InvalidMessage as error:
@@ -140,7 +140,7 @@ def _related(side: Side, act: Act) -> IncomingId | None:
 
 
 def _payload(name: str, params: list[Any], custom: type[CustomRequest | CustomNotification]) -> Any:
-    """Return the payload of a method of the protocol, or of another by its name."""
+    """Return the payload of a method; ``custom`` if the protocol does not have it."""
     raw = params[0] if params else {}
     method = METHODS.get(name)
     return custom(name, raw) if method is None else _decode(method, raw, method.params_type)

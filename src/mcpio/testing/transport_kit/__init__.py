@@ -1,4 +1,4 @@
-"""Says whether a transport is right: for authors of a ``trio.abc.Stream``, a ``trio.abc.Channel``, or more (P16).
+"""Tests for transports: for authors of a ``trio.abc.Stream``, a ``trio.abc.Channel``, or other transports (P16).
 
 ::
 
@@ -7,22 +7,23 @@
     class TestMyTransport(TransportTests):
         harness = PairHarness(my_pair)
 
-The class has a test for each check, under pytest and unittest; ``check_transport(harness)`` needs neither. A check that
-fails raises ``TransportFault``, which says what was expected of the transport, and what happened.
+The class has a test for each check, under pytest and unittest; ``check_transport(harness)`` needs neither. A failed
+check raises TransportFault, which says what was expected of the transport, and what happened.
 """
 
-from mcpio.testing.transport_kit._check import Check, Stage, TransportFault, kit_server
+from mcpio.testing.transport_kit._check import Check, CheckRun, TransportFault
 from mcpio.testing.transport_kit._harness import Conversation, Ends, Harness, PairHarness
 from mcpio.testing.transport_kit._runner import CHECKS, TransportTests, check_transport, run_check
+from mcpio.testing.transport_kit._server import kit_server
 
 __all__ = [
     "CHECKS",
     "Check",
+    "CheckRun",
     "Conversation",
     "Ends",
     "Harness",
     "PairHarness",
-    "Stage",
     "TransportFault",
     "TransportTests",
     "check_transport",

@@ -1,4 +1,4 @@
-"""What the author of a transport writes for the kit, and the most of it done for streams and channels."""
+"""Harnesses: how the kit reaches a transport. `PairHarness` is ready-made for streams and channels."""
 
 from __future__ import annotations
 
@@ -24,66 +24,68 @@ Ends: TypeAlias = "tuple[Transport, Transport]"
 """The client's end of a new connection, and the server's."""
 
 MakeEnds: TypeAlias = "Callable[[], Ends | Awaitable[Ends] | AbstractAsyncContextManager[Ends]]"
-"""Connects two ends anew; a context manager of them tidies up, once both are closed."""
+"""Connects two new ends; a context manager may clean up, once both are closed."""
 
 T = TypeVar("T")
 
 _MIB: Final = 1024 * 1024
 
 MOST_CANCELLATIONS: Final = 2000
-"""So many in a second are none of which anybody takes notice. Timeouts of a millisecond make fewer."""
+"""Cancellations per second beyond which a transport is taken to ignore them; millisecond timeouts cause fewer."""
 
 
 @attrs.frozen
 class Conversation:
-    """A client and a server that have shaken hands over the transport."""
+    """A client and a server after the handshake over the transport."""
 
     client: Client
     lose: Callable[[], Awaitable[None]] | None = None
-    """Breaks the connection without a word, as a pulled cable or a killed peer does."""
+    """Breaks the connection without notice, like a pulled cable or a killed peer."""
     stall: Callable[[], None] | None = None
-    """From now on neither end reads."""
+    """Stops both ends from reading."""
     resume: Callable[[], None] | None = None
-    """Both ends read again."""
+    """Lets both ends read again."""
 
 
 class Harness(ABC):
-    """How the kit reaches a transport. ``PairHarness`` is one for everything that gives two ends.
+    """How the kit reaches a transport. ``PairHarness`` serves every transport that has two ends.
 
-    The attributes say what the transport can do. What it cannot do is not asked of it: leave out no more than is so.
+    The attributes declare the transport's abilities; checks that need a missing one are skipped. Declare all that the
+    transport has.
     """
 
     in_process: bool = True
-    """Whether the server that ``join`` is given runs in this process, so that the kit can look at it."""
+    """Whether the server passed to ``join`` runs in this process, where the kit can examine it."""
     speaks_back: bool = True
-    """Whether the server can say more than answers: notifications, and requests of its own."""
+    """Whether the server can send notifications and requests, not only answers."""
     ordered: bool = True
-    """Whether what one end sends arrives in the order in which it was sent. HTTP has no order among its requests."""
+    """Whether messages arrive in the order in which they were sent. HTTP requests are not ordered."""
     loses: bool = True
-    """Whether there is ``Conversation.lose``, and both ends notice."""
+    """Whether ``Conversation.lose`` is provided, and both ends notice the loss."""
     reconnects: bool = False
-    """Whether the same client goes on after a loss, by itself."""
+    """Whether the same client reconnects after a loss."""
     stalls: bool = True
-    """Whether there are ``Conversation.stall`` and ``resume``."""
+    """Whether ``Conversation.stall`` and ``resume`` are provided."""
     half_closes: bool = False
-    """Whether a client can end what it sends and go on reading. Then there is ``dial``."""
+    """Whether a client can close its output and still read. Needs ``dial``."""
     room: int = _MIB
-    """How many bytes may be under way between two ends of which one does not read, at the very most."""
+    """The most bytes that the transport may buffer when one end does not read."""
     virtual_time: bool = False
-    """Whether only Trio is waited for, so that the clock may jump. Not for sockets, files, threads or processes."""
+    """Whether the transport waits for Trio only, so that tests may use a jumping clock. False for sockets, files,
+    threads and processes."""
     patience: float = 10.0
-    """Seconds after which what should happen at once is taken never to happen."""
+    """Seconds after which an expected step counts as failed."""
 
     @abstractmethod
     def join(self, server: Server, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Conversation]:
-        """Connect a new client to a server, for a block: an ``@asynccontextmanager``. May be called many times at once.
+        """Connect a new client to ``server`` for a block: an ``@asynccontextmanager``. Calls may overlap.
 
-        ``server`` is to be served; where ``in_process`` is false, ``kit_server()`` of another process. At the end of
-        the block the client is to be closed in order, as ``async with open_…`` does.
+        Serve ``server``; if ``in_process`` is false, another process serves ``kit_server()``. Close the client
+        properly at the end of the block, as ``async with open_…`` does.
         """
 
     def dial(self, server: Server) -> AbstractAsyncContextManager[trio.abc.HalfCloseableStream]:
-        """Connect a stream to a server, for a block, with no client on it. Needed where ``half_closes`` is true."""
+        """Connect a bare stream to a server for a block. Needed if ``half_closes`` is true."""
         raise NotImplementedError(f"{type(self).__name__}.half_closes is true, but dial() is missing")
 
     def __repr__(self) -> str:
@@ -94,9 +96,9 @@ class PairHarness(Harness):
     """For a ``trio.abc.Stream`` or ``trio.abc.Channel``: takes a function that connects two ends.
 
     The function returns ``(client's end, server's end)``, or is an async function that does, or an
-    ``@asynccontextmanager`` that gives them. ``lose`` breaks the connection of two ends; without it the server's end is
-    closed forcefully. ``binary`` is for channels that take bytes and no text. The other attributes of ``Harness`` can
-    be given by name.
+    ``@asynccontextmanager`` that yields them. ``lose`` breaks the connection of two ends; by default the server's end
+    is closed forcefully. ``binary`` is for channels that take bytes instead of text. Pass other attributes of
+    ``Harness`` by name.
     """
 
     _GIVEN: ClassVar = frozenset(
@@ -111,7 +113,7 @@ class PairHarness(Harness):
         binary: bool = False,
         **abilities: Any,
     ) -> None:
-        """``TypeError`` for an attribute that there is not."""
+        """Create a harness. Raises TypeError for an unknown attribute."""
         unknown = sorted(set(abilities) - self._GIVEN)
         if unknown:
             raise TypeError(f"a PairHarness has no {unknown[0]!r}; it has {', '.join(sorted(self._GIVEN))}")
@@ -123,7 +125,7 @@ class PairHarness(Harness):
 
     @asynccontextmanager
     async def join(self, server: Server, **options: Unpack[ClientOptions]) -> AsyncIterator[Conversation]:
-        """Connect two ends, and serve at one of them."""
+        """Connect two ends, and serve one of them."""
         async with self._ends() as (near, far):
             gates = [_gated(near), _gated(far)]
 
@@ -148,7 +150,7 @@ class PairHarness(Harness):
 
     @asynccontextmanager
     async def dial(self, server: Server) -> AsyncIterator[trio.abc.HalfCloseableStream]:
-        """Connect two ends, and serve at one of them."""
+        """Connect two ends, and serve one of them."""
         async with self._ends() as (near, far):
             if not isinstance(near, trio.abc.HalfCloseableStream):
                 raise TypeError(f"half_closes is true, but a {type(near).__name__} is no trio.abc.HalfCloseableStream")
@@ -157,7 +159,7 @@ class PairHarness(Harness):
 
     @asynccontextmanager
     async def _served(self, server: Server, transport: Any) -> AsyncIterator[None]:
-        """Serve for a block; it ends when the server's end does."""
+        """Serve for a block, which ends when the server's session does."""
         with ungrouped():
             async with trio.open_nursery() as nursery:
                 await nursery.start(serve, server, transport)
@@ -165,7 +167,7 @@ class PairHarness(Harness):
 
     @asynccontextmanager
     async def _ends(self) -> AsyncIterator[Ends]:
-        """Connect two ends for a block."""
+        """Yield two connected ends."""
         made: Any = self._make_ends()
         if isinstance(made, AbstractAsyncContextManager):
             async with made as ends:
@@ -179,9 +181,9 @@ class PairHarness(Harness):
 
 
 class _Gate:
-    """Something to pass before reading, which also sees what becomes of cancellations.
+    """Can hold up reading, and detects ignored cancellations.
 
-    A transport that goes on when it is cancelled would have no check ever end.
+    A transport that ignores cancellation would keep every check from ending.
     """
 
     def __init__(self) -> None:
@@ -190,21 +192,21 @@ class _Gate:
         self._cancelled, self._since = 0, 0.0
 
     def shut(self) -> None:
-        """Let nobody pass."""
+        """Hold up readers."""
         self._opened = trio.Event()
 
     def open(self) -> None:
-        """Let everybody pass."""
+        """Let readers continue."""
         self._opened.set()
 
     async def passed(self) -> None:
-        """Wait until it is open. No checkpoint otherwise: whoever passes has one of its own."""
+        """Wait until it is open. No checkpoint if it is: the caller has one."""
         if not self._opened.is_set():
             await self._opened.wait()
 
     @types.coroutine
     def watched(self, call: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-        """Await a call of the transport. ``RuntimeError`` when it is cancelled over and over, and does not end."""
+        """Await a call of the transport. Raises RuntimeError if the call ignores repeated cancellation."""
         came = None
         try:
             while True:
@@ -218,17 +220,17 @@ class _Gate:
             call.close()
 
     def _note_cancellation(self) -> None:
-        """Count how often it happens within a second: who waits with a timeout of their own is cancelled too."""
+        """Count cancellations per second; a transport's own timeouts cancel too, but rarely."""
         now = trio.current_time()
         if now - self._since > 1:
             self._cancelled, self._since = 0, now
         self._cancelled += 1
         if self._cancelled > MOST_CANCELLATIONS:
-            raise RuntimeError("it goes on though it is cancelled: let trio.Cancelled leave")
+            raise RuntimeError("the transport ignores cancellation: let trio.Cancelled propagate")
 
 
 class _GatedStream(_Gate, trio.abc.Stream):
-    """A stream whose owner stops reading when told to."""
+    """A stream that can hold up its reader."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
@@ -237,7 +239,7 @@ class _GatedStream(_Gate, trio.abc.Stream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         await self.passed()
         data: bytes = await self.watched(self.inner.receive_some(max_bytes))
-        # What came while the gate was being shut is not read either.
+        # Input that arrived while the gate was shut must wait too.
         await self.passed()
         return data
 
@@ -251,7 +253,7 @@ class _GatedStream(_Gate, trio.abc.Stream):
         await self.inner.aclose()
 
     def __getattr__(self, name: str) -> Any:
-        # ``send_nowait``, where the stream has it.
+        # For ``send_nowait``, if the stream has it.
         return getattr(self.inner, name)
 
 
@@ -261,7 +263,7 @@ class _GatedHalfCloseableStream(_GatedStream, trio.abc.HalfCloseableStream):
 
 
 class _GatedChannel(_Gate, trio.abc.Channel[Any]):
-    """A channel whose owner stops reading when told to."""
+    """A channel that can hold up its reader."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()

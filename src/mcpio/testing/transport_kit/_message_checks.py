@@ -1,4 +1,4 @@
-"""Checks of a connection that holds: what is said arrives, as it is, once, and not without a bound."""
+"""Checks of messages: they arrive unchanged and once, and the transport buffers a bounded amount."""
 
 from __future__ import annotations
 
@@ -9,19 +9,8 @@ import trio
 from mcpio.engine.limits import Limits
 from mcpio.engine.options import Options
 from mcpio.errors import McpError
-from mcpio.testing.transport_kit._check import (
-    ECHO,
-    NOTE,
-    Check,
-    Stage,
-    check,
-    counted,
-    echoed,
-    kit_server,
-    report,
-    reported,
-    served,
-)
+from mcpio.testing.transport_kit._check import Check, CheckRun, check, echoed, report, reported, served
+from mcpio.testing.transport_kit._server import ECHO, NOTE, counted, kit_server
 from mcpio.types.custom import CustomNotification, CustomRequest
 
 __all__ = ["MESSAGES"]
@@ -44,179 +33,179 @@ QUEUED_LOGS: Final = 4
 
 
 @check()
-async def opens(stage: Stage) -> None:
-    """Have a client and a server that meet over the transport shake hands, and know each other (P16)."""
-    async with stage.join() as conversation:
-        stage.equal(conversation.client.server.info.name, "kit", "the server's name to reach the client")
-        await stage.check_works(conversation, "right after the handshake")
+async def opens(run: CheckRun) -> None:
+    """Connect a client and a server: the handshake succeeds (P16)."""
+    async with run.join() as conversation:
+        run.equal(conversation.client.server.info.name, "kit", "the server's name to reach the client")
+        await run.check_works(conversation, "right after the handshake")
 
 
 @check()
-async def awkward_texts(stage: Stage) -> None:
-    """Send texts with everything in them that framing may stumble over: they arrive as they were sent (P1)."""
-    async with stage.join() as conversation:
+async def awkward_texts(run: CheckRun) -> None:
+    """Send texts with everything that framing may stumble over: they arrive unchanged (P1)."""
+    async with run.join() as conversation:
         for text in AWKWARD:
             expected = f"a text to come back as it was sent: {text!r:.60}"
-            with stage.expecting(expected):
-                stage.equal(await echoed(conversation, text), text, expected)
+            with run.expecting(expected):
+                run.equal(await echoed(conversation, text), text, expected)
 
 
 @check()
-async def large_messages(stage: Stage) -> None:
+async def large_messages(run: CheckRun) -> None:
     """Send messages of a mebibyte in both directions at once: they arrive whole (P1)."""
     text = counted(LARGE)
     expected = f"messages of {LARGE} bytes to arrive whole, both ways at once"
-    async with stage.join() as conversation:
-        with stage.expecting(expected):
-            for come_back in await stage.together(*(echoed(conversation, text) for _ in range(2))):
-                stage.equal(come_back, text, expected)
+    async with run.join() as conversation:
+        with run.expecting(expected):
+            for come_back in await run.together(*(echoed(conversation, text) for _ in range(2))):
+                run.equal(come_back, text, expected)
 
 
 @check()
-async def many_small_messages(stage: Stage) -> None:
+async def many_small_messages(run: CheckRun) -> None:
     """Make hundreds of calls, many at once: each arrives once and gets one answer, its own (P4, P7)."""
-    async with stage.join() as conversation:
+    async with run.join() as conversation:
         left = list(range(MANY))
 
         async def ask() -> None:
             while left:
                 text = f"number {left.pop()}"
-                stage.equal(await echoed(conversation, text), text, "each call to get its own answer")
+                run.equal(await echoed(conversation, text), text, "each call to get its own answer")
 
-        with stage.expecting(f"{MANY} calls, {AT_ONCE} at once, each to get an answer"):
-            await stage.together(*(ask() for _ in range(AT_ONCE)))
+        with run.expecting(f"{MANY} calls, {AT_ONCE} at once, each to get an answer"):
+            await run.together(*(ask() for _ in range(AT_ONCE)))
             calls = (await report(conversation))["calls"]
         wanted = sorted(f"number {number}" for number in range(MANY))
-        stage.equal(sorted(calls), wanted, "each call to arrive at the server once")
-    stage.hold(not stage.reports, "each message to arrive once, and none beside", "mcpio found fault with them")
+        run.equal(sorted(calls), wanted, "each call to arrive at the server once")
+    run.hold(not run.reports, "each message to arrive once, and none beside", "mcpio found fault with them")
 
 
 @check()
-async def answers_out_of_order(stage: Stage) -> None:
-    """Answer calls in the opposite order: each still gets its own answer (P7)."""
-    async with stage.join() as conversation:
+async def answers_out_of_order(run: CheckRun) -> None:
+    """Answer calls in reverse order: each gets its own answer (P7)."""
+    async with run.join() as conversation:
         expected = f"{AT_ONCE} calls, answered in the opposite order, each to get its own answer"
-        with stage.expecting(expected):
+        with run.expecting(expected):
             calls = [served(conversation, "meet", number=number, of=AT_ONCE) for number in range(AT_ONCE)]
-            stage.equal(await stage.together(*calls), [*range(AT_ONCE)], expected)
+            run.equal(await run.together(*calls), [*range(AT_ONCE)], expected)
 
 
 @check("speaks_back", "ordered")
-async def notifications_in_order(stage: Stage) -> None:
-    """Hear what a handler says while it runs: in order, once, and before its answer (P14)."""
+async def notifications_in_order(run: CheckRun) -> None:
+    """Send log messages and progress from a handler: they arrive in order, once, and before its answer (P14)."""
     count, heard = 100, []
-    async with stage.join(on_log=lambda message: heard.append(message.data)) as conversation:
+    async with run.join(on_log=lambda message: heard.append(message.data)) as conversation:
         expected = f"the {count} log messages of a tool, in order, once, and before its answer"
-        with stage.expecting(expected):
+        with run.expecting(expected):
             progress: list[float] = []
             await conversation.client.call_tool(
                 "talk", {"count": count}, on_progress=lambda done, total, message: progress.append(done)
             )
-        stage.equal(heard, [*range(count)], expected)
-        stage.equal(progress, [count], "the tool's progress, before its answer")
+        run.equal(heard, [*range(count)], expected)
+        run.equal(progress, [count], "the tool's progress, before its answer")
 
 
 @check()
-async def notifications_to_the_server(stage: Stage) -> None:
-    """Tell the server things: each arrives once, and in order where the transport has one (P14)."""
+async def notifications_to_the_server(run: CheckRun) -> None:
+    """Send notifications to the server: each arrives once, and in order if the transport is ordered (P14)."""
     count = 50
-    expected = f"{count} notifications to reach the server, each once" + (", in order" * stage.harness.ordered)
-    async with stage.join() as conversation:
+    expected = f"{count} notifications to reach the server, each once" + (", in order" * run.harness.ordered)
+    async with run.join() as conversation:
         for number in range(count):
             conversation.client.notify(CustomNotification(NOTE, {"number": number}))
-        with stage.expecting(expected):
+        with run.expecting(expected):
             notes = (await report(conversation))["notes"]
-            while not stage.harness.ordered and len(notes) < count:
+            while not run.harness.ordered and len(notes) < count:
                 await trio.sleep(0.001)
                 notes = (await report(conversation))["notes"]
-        stage.equal(notes if stage.harness.ordered else sorted(notes), [*range(count)], expected)
+        run.equal(notes if run.harness.ordered else sorted(notes), [*range(count)], expected)
 
 
 @check("speaks_back")
-async def requests_of_the_server(stage: Stage) -> None:
-    """Let handlers ask the client, many times at once: each question gets its own answer (P4, P7)."""
-    async with stage.join() as conversation:
+async def requests_of_the_server(run: CheckRun) -> None:
+    """Send concurrent requests from handlers to the client: each gets its own answer (P4, P7)."""
+    async with run.join() as conversation:
         questions = [[f"question {n} of {m}" for n in range(5)] for m in range(5)]
         expected = "the server's questions, asked while it serves calls, each to get its own answer"
-        with stage.expecting(expected):
+        with run.expecting(expected):
             calls = [served(conversation, "ask", questions=each) for each in questions]
-            stage.equal(await stage.together(*calls), questions, expected)
+            run.equal(await run.together(*calls), questions, expected)
 
 
 @check()
-async def cancellation(stage: Stage) -> None:
-    """Give up a call: it is cancelled at the server, and the connection goes on (P4)."""
-    async with stage.join() as conversation:
-        with trio.CancelScope() as scope, stage.expecting("a call to reach the server and run there"):
+async def cancellation(run: CheckRun) -> None:
+    """Cancel a call: it is cancelled at the server, and the connection continues (P4)."""
+    async with run.join() as conversation:
+        with trio.CancelScope() as scope, run.expecting("a call to reach the server and run there"):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(served, conversation, "wait")
                 await reported(conversation, "waiting", 1)
                 scope.cancel()
-        with stage.expecting("the server to cancel a call that its caller gave up"):
+        with run.expecting("the server to cancel a call that its caller gave up"):
             await reported(conversation, "ended", 1)
-        await stage.check_works(conversation, "after another was cancelled")
+        await run.check_works(conversation, "after another was cancelled")
 
 
 @check()
-async def unknown_members(stage: Stage) -> None:
-    """Send members, methods and metadata that nobody knows: they survive the way there and back (P8)."""
+async def unknown_members(run: CheckRun) -> None:
+    """Send unknown members, methods and metadata: they survive the round trip (P8)."""
     strange = {
         "x-unknown": {"deep": [1, -0.5, 1e300, None, True, {"": {"ключ": "\u0000"}}]},
         "x-large": 2**63 + 1,
         "x-empty": [{}, [], ""],
     }
-    async with stage.join() as conversation:
+    async with run.join() as conversation:
         expected = "members that nobody knows to arrive as they were sent"
-        with stage.expecting(expected):
-            stage.equal(await conversation.client.request(CustomRequest(ECHO, strange)), strange, expected)
+        with run.expecting(expected):
+            run.equal(await conversation.client.request(CustomRequest(ECHO, strange)), strange, expected)
             meta = {"example.org/unknown": strange}
             result = await conversation.client.call_tool("meta", meta=meta)
-            stage.equal(dict(result.structured_content or {}), meta, expected)
+            run.equal(dict(result.structured_content or {}), meta, expected)
 
 
 @check()
-async def conversations_apart(stage: Stage) -> None:
-    """Hold two conversations at once: they have nothing to do with each other (P7)."""
-    async with stage.join() as first, stage.join() as second:
+async def conversations_apart(run: CheckRun) -> None:
+    """Hold two conversations at once: they do not affect each other (P7)."""
+    async with run.join() as first, run.join() as second:
         expected = "two connections at once, each with its own answers"
         texts = [f"{who} {number}" for number in range(10) for who in ("first", "second")]
-        with stage.expecting(expected):
+        with run.expecting(expected):
             calls = [echoed(first if text.startswith("first") else second, text) for text in texts]
-            stage.equal(await stage.together(*calls), texts, expected)
+            run.equal(await run.together(*calls), texts, expected)
 
 
 @check("in_process", breaks=True)
-async def a_message_over_the_servers_limit(stage: Stage) -> None:
-    """Send what is too long for the server: it fails at once, and costs nobody else anything (P6)."""
+async def a_message_over_the_servers_limit(run: CheckRun) -> None:
+    """Send a message too long for the server: the call fails at once, without effect on other clients (P6)."""
     limit = 65536
-    server = kit_server(stage.seen, Limits(message_bytes=limit))
-    async with stage.join(server) as other:
-        async with stage.join(server) as conversation:
+    server = kit_server(run.seen, Limits(message_bytes=limit))
+    async with run.join(server) as other:
+        async with run.join(server) as conversation:
             expected = f"a call of {4 * limit} bytes, to a server that takes {limit}, to fail"
-            with stage.expecting(expected):
-                (outcome,) = await stage.together(echoed(conversation, counted(4 * limit)))
-            stage.hold(isinstance(outcome, McpError), expected, f"it returned {outcome!r:.100}")
+            with run.expecting(expected):
+                (outcome,) = await run.together(echoed(conversation, counted(4 * limit)))
+            run.hold(isinstance(outcome, McpError), expected, f"it returned {outcome!r:.100}")
             conversation.client.close()
-        await stage.check_works(other, "when another client has said too much")
+        await run.check_works(other, "when another client has said too much")
 
 
 @check(breaks=True)
-async def a_message_over_the_clients_limit(stage: Stage) -> None:
-    """Answer with what is too long for the client: the call fails at once (P6)."""
+async def a_message_over_the_clients_limit(run: CheckRun) -> None:
+    """Send an answer too long for the client: the call fails at once (P6)."""
     limit = 65536
-    async with stage.join(options=Options(limits=Limits(message_bytes=limit))) as conversation:
+    async with run.join(options=Options(limits=Limits(message_bytes=limit))) as conversation:
         expected = f"an answer of {4 * limit} bytes, to a client that takes {limit}, to fail the call"
-        with stage.expecting(expected):
-            (outcome,) = await stage.together(served(conversation, "large", size=4 * limit))
-        stage.hold(isinstance(outcome, McpError), expected, f"it returned {outcome!r:.100}")
+        with run.expecting(expected):
+            (outcome,) = await run.together(served(conversation, "large", size=4 * limit))
+        run.hold(isinstance(outcome, McpError), expected, f"it returned {outcome!r:.100}")
 
 
 @check("stalls", "ordered")
-async def a_stalled_server(stage: Stage) -> None:
-    """Let the server not read: messages wait in mcpio, where their limits are, not in the transport (P6, P14)."""
-    room = stage.harness.room
+async def a_stalled_server(run: CheckRun) -> None:
+    """Stop the server from reading: messages wait in mcpio, which limits them, not in the transport (P6, P14)."""
+    room = run.harness.room
     size = 3 * room // PIECES
-    async with stage.join() as conversation:
+    async with run.join() as conversation:
         assert conversation.stall is not None
         assert conversation.resume is not None
         health = conversation.client.health
@@ -225,50 +214,50 @@ async def a_stalled_server(stage: Stage) -> None:
         async with trio.open_nursery() as nursery:
             answers: list[Any] = []
             for _ in range(PIECES):
-                nursery.start_soon(_collect, stage, answers, served(conversation, "measure", text="x" * size))
-            with stage.expecting("the transport to come to rest while the server does not read"):
-                taken = await stage.settled(lambda: health().sent_bytes) - before
+                nursery.start_soon(_collect, run, answers, served(conversation, "measure", text="x" * size))
+            with run.expecting("the transport to come to rest while the server does not read"):
+                taken = await run.settled(lambda: health().sent_bytes) - before
             conversation.resume()
             expected = "calls to be answered when the server reads again"
-            await stage.until(lambda: len(answers) == PIECES, expected)
-        stage.equal(answers, [size] * PIECES, expected)
-        _check_room(stage, taken, room + 2 * size + 65536, "client")
+            await run.until(lambda: len(answers) == PIECES, expected)
+        run.equal(answers, [size] * PIECES, expected)
+        _check_room(run, taken, room + 2 * size + 65536, "client")
 
 
 @check("stalls", "in_process", "speaks_back")
-async def a_stalled_client(stage: Stage) -> None:
-    """Let a client not read: it loses log messages by policy, and costs nobody else anything (P6, P14)."""
-    room = stage.harness.room
+async def a_stalled_client(run: CheckRun) -> None:
+    """Stop a client from reading: it loses log messages by policy, without effect on other clients (P6, P14)."""
+    room = run.harness.room
     size, heard = 3 * room // PIECES, []
-    server = kit_server(stage.seen, Limits(queued_logs=QUEUED_LOGS, logs_per_second=10**6))
+    server = kit_server(run.seen, Limits(queued_logs=QUEUED_LOGS, logs_per_second=10**6))
     async with (
-        stage.join(server, on_log=lambda message: heard.append(message.data[0])) as conversation,
-        stage.join(server) as other,
+        run.join(server, on_log=lambda message: heard.append(message.data[0])) as conversation,
+        run.join(server) as other,
         trio.open_nursery() as nursery,
     ):
         assert conversation.stall is not None
         assert conversation.resume is not None
         answers: list[Any] = []
-        nursery.start_soon(_collect, stage, answers, served(conversation, "flood", count=PIECES, size=size))
-        await stage.until(lambda: server.sessions[0].health().serving, "a call to reach the server and run there")
+        nursery.start_soon(_collect, run, answers, served(conversation, "flood", count=PIECES, size=size))
+        await run.until(lambda: server.sessions[0].health().serving, "a call to reach the server and run there")
         conversation.stall()
-        await stage.until(lambda: stage.seen.flooded, "the server to go on while a client does not read")
-        await stage.check_works(other, "while another client does not read")
+        await run.until(lambda: run.seen.flooded, "the server to go on while a client does not read")
+        await run.check_works(other, "while another client does not read")
         conversation.resume()
-        await stage.until(lambda: answers, "the call to be answered when the client reads again")
-        stage.equal(answers, [PIECES], "the call to be answered when the client reads again")
-        stage.equal(heard, sorted(set(heard)), "notifications to stay in order, each once")
+        await run.until(lambda: answers, "the call to be answered when the client reads again")
+        run.equal(answers, [PIECES], "the call to be answered when the client reads again")
+        run.equal(heard, sorted(set(heard)), "notifications to stay in order, each once")
         taken = (len(heard) - QUEUED_LOGS) * size
-        _check_room(stage, taken, room + 2 * size + 65536, "server")
+        _check_room(run, taken, room + 2 * size + 65536, "server")
 
 
-def _check_room(stage: Stage, taken: int, limit: int, sender: str) -> None:
+def _check_room(run: CheckRun, taken: int, limit: int, sender: str) -> None:
     expected = f"to wait when the other end does not read: at most {limit} bytes of the {sender}'s are taken"
-    stage.hold(taken <= limit, expected, f"the transport took {taken} bytes (Harness.room is {stage.harness.room})")
+    run.hold(taken <= limit, expected, f"the transport took {taken} bytes (Harness.room is {run.harness.room})")
 
 
-async def _collect(stage: Stage, answers: list[Any], call: Any) -> None:
-    answers += await stage.together(call)
+async def _collect(run: CheckRun, answers: list[Any], call: Any) -> None:
+    answers += await run.together(call)
 
 
 MESSAGES: Final[tuple[Check, ...]] = (

@@ -1,4 +1,4 @@
-"""Running checks, and looking at what they left behind."""
+"""Run checks, and verify that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 import trio
 
-from mcpio.testing.transport_kit._check import Check, Stage, pauses
+from mcpio.testing.transport_kit._check import Check, CheckRun, pauses
 from mcpio.testing.transport_kit._closing_checks import ENDS
 from mcpio.testing.transport_kit._harness import Harness
 from mcpio.testing.transport_kit._message_checks import MESSAGES
@@ -23,19 +23,19 @@ from mcpio.trio._nurseries import ungrouped
 __all__ = ["CHECKS", "TransportTests", "check_transport", "run_check"]
 
 CHECKS: Final[tuple[Check, ...]] = (*MESSAGES, *ENDS)
-"""Everything that the kit asks, in the order in which to look at it."""
+"""All checks, the basic ones first."""
 
 OPEN_FILES: Final = ("/proc/self/fd", "/dev/fd")
 SLOWNESS: Final = "held up everything else"
-"""What mcpio reports of a busy machine, which is no fault of a transport."""
+"""Part of mcpio's warning about a slow handler, which a busy machine can cause."""
 FAULTS: Final = ("the transport failed", "closing the transport failed", "cleaning up after a session failed")
-"""What mcpio reports of transports that raise what no transport should."""
+"""Beginnings of mcpio's reports on transports that raise unexpected exceptions."""
 
 
 def check_transport(harness: Harness) -> tuple[str, ...]:
     """Run every check that applies; return the names of those that do not.
 
-    Raises ``TransportFault`` for the first that fails. Not to be called inside of an event loop.
+    Raises TransportFault for the first that fails. Must not be called within an event loop.
     """
     left_out = []
     for each in CHECKS:
@@ -47,49 +47,49 @@ def check_transport(harness: Harness) -> tuple[str, ...]:
 
 
 def run_check(check: Check, harness: Harness) -> None:
-    """Run one check in a Trio run of its own, and look what it left behind. Raises ``TransportFault``.
+    """Run one check in a new Trio run, and verify that it left nothing behind. Raises TransportFault if it fails.
 
-    Not to be called inside of an event loop.
+    Must not be called within an event loop.
     """
     files, threads = _open_files(), _threads()
     with _reports() as reports:
-        stage: list[Stage] = []
-        trio.run(_run, check, harness, reports, stage, clock=_jumping_clock() if harness.virtual_time else None)
-    fault = partial(stage[0].fault, "nothing to be left behind when everything is closed")
+        run: list[CheckRun] = []
+        trio.run(_run_in_trio, check, harness, reports, run, clock=_jumping_clock() if harness.virtual_time else None)
+    fault = partial(run[0].fault, "nothing to be left behind when everything is closed")
     if left := _left_open(files):
         raise fault(f"{len(left)} descriptors are still open: " + ", ".join(left))
     if alive := _threads() - threads:
         raise fault(f"threads still run: {', '.join(sorted(thread.name for thread in alive))}")
-    if held := stage[0].server.ledger.total:
+    if held := run[0].server.ledger.total:
         raise fault(f"the server still counts {held} bytes as held for clients")
 
 
-async def _run(check: Check, harness: Harness, reports: list[str], stages: list[Stage]) -> None:
+async def _run_in_trio(check: Check, harness: Harness, reports: list[str], runs: list[CheckRun]) -> None:
     before = _tasks()
     with ungrouped():
         async with trio.open_nursery() as nursery:
-            stage = Stage(check, harness, reports, nursery)
-            stages.append(stage)
-            await check.function(stage)
+            run = CheckRun(check, harness, reports, nursery)
+            runs.append(run)
+            await check.function(run)
     with trio.move_on_after(harness.patience):
         for pause in pauses():
             if _tasks() <= before:
                 break
             await trio.sleep(pause)
     if (more := _tasks() - before) > 0:
-        raise stage.fault("no task to be left behind when everything is closed", f"{more} still run")
+        raise run.fault("no task to be left behind when everything is closed", f"{more} still run")
     expected = (
         "trio.BrokenResourceError, trio.ClosedResourceError or OSError when a connection does not work, "
         "trio.Cancelled when it is cancelled"
     )
     raised = [report for report in reports if report.startswith(FAULTS)]
-    stage.hold(not raised, expected, "".join(raised[:1]))
+    run.hold(not raised, expected, "".join(raised[:1]))
     if not check.breaks:
-        stage.hold(not reports, "nothing that mcpio has to report", "it had")
+        run.hold(not reports, "nothing that mcpio has to report", "it had")
 
 
 class TransportTests:
-    """Every check as a test: a base for a test class, under pytest or, with ``unittest.TestCase`` beside it, unittest.
+    """Base class with a test for each check, for pytest or, together with ``unittest.TestCase``, for unittest.
 
     ::
 
@@ -105,7 +105,7 @@ class TransportTests:
         super().__init_subclass__(**options)
         harness = getattr(cls, "harness", None)
         if harness is None:
-            return  # a base for others
+            return  # a base class for other bases
         for each in CHECKS:
             if each.applies_to(harness):
                 setattr(cls, f"test_{each.name}", _as_test(each))
@@ -122,7 +122,7 @@ def _as_test(check: Check) -> Any:
 
 @contextlib.contextmanager
 def _reports() -> Iterator[list[str]]:
-    """Gather what mcpio writes to its log, and keep it from everybody else."""
+    """Collect mcpio's log records, and hide them from other handlers."""
     logger = logging.getLogger("mcpio")
     reports: list[str] = []
     handler = _Gathering(reports)
@@ -148,13 +148,13 @@ class _Gathering(logging.Handler):
 
 
 def _left_open(before: dict[int, str]) -> list[str]:
-    """Return the descriptors that are still open."""
+    """Return the descriptors that were not open before."""
 
     def more() -> list[str]:
         return [f"{number} ({what})" for number, what in sorted(_open_files().items()) if before.get(number) != what]
 
     if more():
-        # Other libraries have some closed with the last of their objects, and objects may refer to each other.
+        # Other libraries close descriptors when objects are collected, and the objects may be in a reference cycle.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
@@ -162,8 +162,8 @@ def _left_open(before: dict[int, str]) -> list[str]:
 
 
 def _jumping_clock() -> trio.abc.Clock:
-    """Return a clock that jumps as soon as nothing moves."""
-    from trio.testing import MockClock  # which imports pytest, where that is installed
+    """Return a clock that jumps to the next deadline when all tasks wait."""
+    from trio.testing import MockClock  # imported late: it imports pytest where that is installed
 
     return MockClock(autojump_threshold=0)
 
@@ -173,12 +173,12 @@ def _tasks() -> int:
 
 
 def _threads() -> set[threading.Thread]:
-    """Return the threads that run, but for those that Trio keeps for its next use."""
+    """Return the running threads, without the idle ones of Trio's cache."""
     return {thread for thread in threading.enumerate() if not thread.name.startswith("Trio thread")}
 
 
 def _open_files() -> dict[int, str]:
-    """Return what is open, by descriptor; nothing on systems that do not tell."""
+    """Return the open descriptors and their targets; nothing on systems that do not list them."""
     found: dict[int, str] = {}
     for directory in OPEN_FILES:
         with contextlib.suppress(OSError):
