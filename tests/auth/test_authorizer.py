@@ -218,7 +218,7 @@ def test_a_token_that_is_refused_after_all_was_tried_fails_the_call() -> None:
     assert calls.result(4) == OK
 
 
-def test_one_call_that_is_always_refused_spends_its_budget_once() -> None:
+def test_call_that_is_always_refused_spends_its_budget_once() -> None:
     calls = logged_in()
     authorizer = calls.authorizer
     verdicts = []

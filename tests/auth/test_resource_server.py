@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 from authkeys import ED25519
 from authworld import counted
@@ -21,7 +22,7 @@ from mcpio.auth import (
     load_signer,
     parse_challenges,
 )
-from mcpio.framing.json import dumps, loads
+from mcpio.framing.json import loads
 from mcpio.testing import AuthorizationServer
 
 AS = "https://as.example.com"
@@ -51,7 +52,7 @@ def refused(verdict: Any) -> tuple[int, dict[str, str]]:
     return verdict.status, dict(challenge.params)
 
 
-@pytest.mark.req("AUTH-07", "AUTH-40")
+@pytest.mark.req("AUTH-02", "AUTH-07", "AUTH-40")
 def test_the_metadata_names_the_resource_and_its_authorization_servers() -> None:
     server = jwt_server(scopes=["a"], scopes_supported=["b", "offline_access"], name="Files")
     assert server.document() == {
@@ -222,7 +223,13 @@ def test_any_request_has_a_verdict(headers: list[tuple[str, str]], target: str) 
     assert isinstance(guard().admit(1, headers, target, 0.0), Refused)
 
 
-def test_a_refusal_shows_no_token() -> None:
-    verdict = guard().admit(1, bearer("canary"), "/mcp", 0.0)
-    assert "canary" not in repr(verdict)
-    assert dumps({"x": str(verdict)})
+@pytest.mark.req("AUTH-38", "AUTH-47")
+def test_no_verdict_holds_the_token() -> None:
+    server, token = issued()
+    machine = Guard(jwt_server())
+    assert machine.admit(1, bearer(token), "/mcp", 1.0) is None
+    answer(machine, server, 1.0)
+    [admission] = admissions(machine)
+    assert isinstance(admission.verdict, Grant)
+    assert token not in f"{admission.verdict!r} {attrs.asdict(admission.verdict)!r} {vars(machine)!r}"
+    assert token not in repr(machine.admit(2, bearer(token), "/mcp", 1000.0))

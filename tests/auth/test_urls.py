@@ -39,7 +39,7 @@ def test_a_resource_has_one_canonical_form(url: str, expected: str) -> None:
     "url",
     ["mcp.example.com", "https://mcp.example.com#f", "https://", "ftp://x", "https://a:b@c/", "https://a b/", "/mcp"],
 )
-def test_what_is_no_resource_raises(url: str) -> None:
+def test_malformed_resource_raises(url: str) -> None:
     with pytest.raises(ValueError, match=r"resource|web address"):
         canonical_resource(url)
 

@@ -21,7 +21,7 @@ def test_a_key_is_known_by_its_digest() -> None:
 
 @pytest.mark.req("AUTH-57")
 @pytest.mark.parametrize("digest", ["", "mcp_key", DIGEST.upper(), DIGEST + "0"])
-def test_what_is_no_digest_raises(digest: str) -> None:
+def test_malformed_digest_raises(digest: str) -> None:
     with pytest.raises(ValueError, match="SHA-256"):
         ApiKeys({digest: "ada"})
 

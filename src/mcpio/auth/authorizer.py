@@ -75,7 +75,7 @@ _ASSERTION_SECONDS: Final = 300.0
 
 
 class Verdict(enum.Enum):
-    """What becomes of a call that was refused."""
+    """Verdict on a refused call."""
 
     RETRY = "retry"
     """Make it again at once: there is another token already."""
@@ -85,11 +85,11 @@ class Verdict(enum.Enum):
 
 @attrs.frozen
 class Ready:
-    """A call that waited, and waits no longer."""
+    """A call whose wait is over."""
 
     call: Hashable
     error: AuthorizationError | None = None
-    """Why the call fails; ``None`` where it is to be made now, with what `Authorizer.authorize` returns."""
+    """Why the call fails; ``None`` to make it now, with the fields that `Authorizer.authorize` returns."""
 
 
 @attrs.frozen
@@ -111,7 +111,7 @@ class AuthorizationFailed:
     """A flow failed, and all calls fail for a while."""
 
     error: AuthorizationError
-    """What went wrong."""
+    """The failure."""
 
 
 @attrs.frozen
@@ -119,7 +119,7 @@ class CredentialsNotSaved:
     """The store failed. The token is used all the same, and lost with the process."""
 
     error: EffectFailed
-    """What went wrong."""
+    """The failure."""
 
 
 AuthorizationEvent: TypeAlias = Authorized | AuthorizationFailed | CredentialsNotSaved
@@ -198,12 +198,12 @@ class Authorizer:
 
     @property
     def state(self) -> AuthorizationState:
-        """Where the authorization stands."""
+        """State of the authorization."""
         return self._state
 
     @property
     def pending(self) -> PendingAuthorization | None:
-        """What a person was asked last, for a program that stores it; ``None`` outside of ``ASKING``."""
+        """The authorization that waits for a person, for a program that stores it; ``None`` outside of ``ASKING``."""
         return self._pending
 
     # Calls.
@@ -211,9 +211,9 @@ class Authorizer:
     def authorize(self, call: Hashable, operation: Hashable, now: float) -> Headers | None:
         """Return the header fields that authorize a call, or ``None``: keep the call until `next_ready` names it.
 
-        ``call`` is a name of the caller's for the call, and ``operation`` for what it does, such as the method and the
-        name of the tool: step-ups are counted for each operation. Empty fields mean that no token is needed so far.
-        Raises LocalProtocolError once closed, and for a call that waits already.
+        ``call`` identifies the call, and ``operation`` its kind, such as the method and the name of the tool: step-ups
+        are counted for each operation. Empty fields mean that no token is needed so far. Report the end of every call
+        with `refused`, `succeeded` or `drop`. Raises LocalProtocolError once closed, and for a call that waits already.
         """
         if (self._state, AuthorizationInput.SEND_AUTHORIZE) not in AUTHORIZATION_TABLE:
             raise LocalProtocolError("the authorizer is closed")
@@ -232,9 +232,9 @@ class Authorizer:
     def refused(
         self, call: Hashable, status: int, challenges: Iterable[str], now: float
     ) -> Verdict | AuthorizationError:
-        """Say what becomes of a call that was answered with 401 or 403; ``challenges`` are its ``WWW-Authenticate``.
+        """Return the verdict on a call answered with 401 or 403; ``challenges`` are its ``WWW-Authenticate`` fields.
 
-        An error is the call's outcome. A 403 without an OAuth challenge is one: it is no matter of authorization.
+        An error is the call's outcome. A 403 without an OAuth challenge is one, because no token would help.
         Raises LocalProtocolError for a call that was not authorized here, or waits.
         """
         fields = tuple(challenges)
@@ -272,7 +272,7 @@ class Authorizer:
             self._step_ups.pop(entry.operation, None)
 
     def drop(self, call: Hashable) -> None:
-        """Forget a call that its caller gave up. A flow that it began goes on."""
+        """Forget a call that its caller cancelled. A flow that it started continues."""
         self._calls.pop(call, None)
         self._waiting.pop(call, None)
         self._ready = deque(each for each in self._ready if each.call != call)
@@ -288,7 +288,7 @@ class Authorizer:
         return self._effects.popleft() if self._effects else None
 
     def next_event(self) -> AuthorizationEvent | None:
-        """Return what happened, for people and logs, or ``None``. Events hold no secrets."""
+        """Return the next event, for user interfaces and logs, or ``None``. Events hold no secrets."""
         return self._events.popleft() if self._events else None
 
     def next_deadline(self) -> float | None:
@@ -305,7 +305,7 @@ class Authorizer:
     def stored(self, token: int, value: Stored | int | None, now: float) -> None:
         """Answer a `LockCredentials` (with ``None``), `LoadCredentials` or `SaveCredentials`. Raises TypeError."""
         if token in self._late_locks:
-            # Nobody waits for this lock any more, and it must not stay taken.
+            # The flow that wanted this lock is gone; release the lock at once.
             self._late_locks.discard(token)
             self._put(UnlockCredentials(key=self.key))
         elif self._is_awaited(token, LockCredentials, LoadCredentials, SaveCredentials):
@@ -325,7 +325,7 @@ class Authorizer:
             self._put(CloseRedirect())
 
     def asserted(self, token: int, assertion: Secret, now: float) -> None:
-        """Answer a `NeedAssertion`. Raises TypeError for what is not a `Secret`."""
+        """Answer a `NeedAssertion`. Raises TypeError unless the assertion is a `Secret`."""
         if self._is_awaited(token, NeedAssertion):
             self._send(_checked(assertion, Secret), now)
 
@@ -358,7 +358,7 @@ class Authorizer:
             self._throw(EffectFailed(reason), now)
 
     def handle_timeout(self, now: float) -> None:
-        """Do what is due at ``now``. Early and repeated calls do nothing."""
+        """Act on deadlines that have passed. Early and repeated calls do nothing."""
         if self._deadline is None or now < self._deadline:
             return
         self._deadline = None
@@ -389,7 +389,7 @@ class Authorizer:
     # The decisions.
 
     def _admit(self, now: float) -> None:
-        """Note that a call wants to be made, and begin what has to be done first."""
+        """Begin what must happen before a call: loading the credentials, or an early renewal."""
         was_cold = self._state is AuthorizationState.COLD
         self._enter(AuthorizationInput.SEND_AUTHORIZE)
         token = self._credentials.token
@@ -405,7 +405,7 @@ class Authorizer:
             self._renew(None, now)
 
     def _need_token(self, entry: _Call, now: float) -> str:
-        """Begin to get another token for a call that was refused with 401; return why not, or an empty text."""
+        """Begin to get another token after a 401. Returns why not, or an empty text."""
         token = self._credentials.token
         is_new = self._state is AuthorizationState.READY and not self._is_proven
         may_renew = not entry.renewed and not (is_new and self._origin != "loaded")
@@ -425,7 +425,7 @@ class Authorizer:
         return ""
 
     def _need_scopes(self, entry: _Call, now: float) -> str:
-        """Begin to get more scopes for a call that was refused with 403; return why not, or an empty text."""
+        """Begin to get more scopes after a 403. Returns why not, or an empty text."""
         challenge = entry.challenge
         if challenge is None or not challenge.scopes:
             return "the token has too few scopes, and the server does not name those that are needed"
@@ -443,7 +443,7 @@ class Authorizer:
 
     def _loaded(self, result: tuple[Credentials, int | None], now: float) -> None:
         stored, known = self._without_dropped(result[0]), self._credentials
-        # What a store that fails has lost is still here.
+        # A store that failed to save has no token; memory still has it.
         kept = known if stored.token is None else stored
         self._credentials = attrs.evolve(kept, registrations={**stored.registrations, **known.registrations})
         token = self._credentials.token
@@ -553,7 +553,7 @@ class Authorizer:
         self._release(None)
 
     def _failed(self, error: AuthorizationError, now: float) -> None:
-        """Decide what follows the failure of a flow."""
+        """Choose the next step after a failed flow."""
         token = self._credentials.token
         if self._state is AuthorizationState.LOADING:
             self._events.append(CredentialsNotSaved(EffectFailed(str(error))))
@@ -596,7 +596,7 @@ class Authorizer:
         return any(dropped)
 
     def _drop_client(self, issuer: str) -> bool:
-        """Forget the client at an issuer if it registered itself; return whether it did."""
+        """Forget the client at an issuer if it is dynamic. Returns whether it was."""
         client = self._credentials.registrations.get(issuer)
         if client is None or not client.is_dynamic:
             return False
@@ -689,7 +689,7 @@ class Authorizer:
         return True
 
     def _abandon(self) -> None:
-        """Give up the flow, and what it holds."""
+        """Abandon the flow and release its lock and redirect."""
         flow, self._flow, self._awaited, self._deadline = self._flow, None, None, None
         if flow is not None:
             flow.close()
@@ -706,7 +706,7 @@ class Authorizer:
             self._put(CloseRedirect())
 
     def _release(self, error: AuthorizationError | None) -> None:
-        """Let all calls that wait go on, or fail."""
+        """Resume all waiting calls, or fail them with ``error``."""
         for name in self._waiting:
             if error is not None:
                 self._calls.pop(name, None)
@@ -732,7 +732,7 @@ def _checked(answer: Any, kind: type[T]) -> T:
 
 
 def _ignore(result: Any, now: float) -> None:
-    """Take no notice of a result."""
+    """Ignore a result."""
 
 
 _UNANSWERED: Final = (UnlockCredentials, CloseRedirect, ShowCode)

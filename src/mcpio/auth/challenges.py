@@ -38,7 +38,7 @@ class Challenge:
         return parse_scopes(self.params.get("scope", ""))
 
     def __str__(self) -> str:
-        """Return the text of the header field. Raises ValueError for what cannot stand in one."""
+        """Return the value of the header field. Raises ValueError for parts that a field cannot carry."""
         if _TOKEN.fullmatch(self.scheme) is None:
             raise ValueError(f"a scheme is a token, not {self.scheme!r:.60}")
         if self.token68 is not None:

@@ -1,4 +1,4 @@
-"""What a client keeps between two runs: registrations, tokens, and where to renew them."""
+"""Credentials that a client keeps between two runs: registrations, tokens, and the metadata to renew them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class MemoryCredentials:
         self._stored: dict[str, Stored] = {}
 
     def load(self, key: str) -> Stored | None:
-        """Return what is stored under a key, or ``None``."""
+        """Return the record of a key and its version, or ``None``."""
         return self._stored.get(key)
 
     def swap(self, key: str, record: Secret, version: int | None) -> int | None:
@@ -93,11 +93,11 @@ class MemoryCredentials:
         return self._stored[key].version
 
     def forget(self, key: str) -> None:
-        """Remove what is stored under a key."""
+        """Remove the record of a key."""
         self._stored.pop(key, None)
 
     def keys(self) -> Iterable[str]:
-        """Return the keys under which something is stored."""
+        """Return the keys of all records."""
         return list(self._stored)
 
 

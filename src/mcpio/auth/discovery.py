@@ -32,7 +32,7 @@ _GET_REDIRECTS = 3
 
 @attrs.frozen
 class Discovered:
-    """What discovery found."""
+    """Result of discovery."""
 
     server: AuthorizationServerMetadata
     resource: str
@@ -88,7 +88,7 @@ def discover(
 def _resource_metadata(
     context: FlowContext, options: AuthorizationOptions, challenge: Challenge | None
 ) -> Flow[ProtectedResourceMetadata | None]:
-    """Return the metadata, or ``None`` where there is none and the options allow to go on without."""
+    """Return the metadata, or ``None`` if it is missing and the options allow that."""
     named = challenge.params.get("resource_metadata") if challenge is not None else None
     urls = [*([named] if named is not None else []), *resource_metadata_urls(context.server_url)]
     fault: AuthorizationError | None = None

@@ -1,4 +1,4 @@
-"""What flows ask of their driver: fetches, stored credentials, a redirect, a person. Effects are data.
+"""Effects: the requests of a flow to its driver, as data. Fetches, stored credentials, redirects, people.
 
 A flow is a generator: it yields effects, takes their answers, and returns its result. `run` drives one with a function
 that blocks. An effect that fails is thrown into the flow as an `EffectFailed`.
@@ -51,7 +51,7 @@ FETCH_TIMEOUT: Final = 10.0
 
 @attrs.frozen(kw_only=True)
 class Fetch:
-    """Make an HTTP request. The answer is a `Response`, whatever its status."""
+    """Make an HTTP request. The answer is a `Response`, of any status."""
 
     method: Literal["GET", "POST"]
     url: str
@@ -87,7 +87,7 @@ class Response:
 
 @attrs.frozen(kw_only=True)
 class LockCredentials:
-    """Wait until no other machine or process holds the lock of ``key``, and take it. The answer is ``None``."""
+    """Acquire the lock of ``key``, waiting for other machines and processes. The answer is ``None``."""
 
     key: str
     """The key of the record: the server and the account."""
@@ -97,7 +97,7 @@ class LockCredentials:
 
 @attrs.frozen(kw_only=True)
 class UnlockCredentials:
-    """Give the lock of ``key`` back. There is no answer."""
+    """Release the lock of ``key``. Takes no answer."""
 
     key: str
     """The key of the record: the server and the account."""
@@ -158,7 +158,7 @@ class BindRedirect:
 
 @attrs.frozen(kw_only=True)
 class CloseRedirect:
-    """Stop listening for the redirect. There is no answer."""
+    """Stop listening for the redirect. Takes no answer."""
 
     token: int = 0
     """The name of the effect within its machine."""
@@ -166,7 +166,7 @@ class CloseRedirect:
 
 @attrs.frozen(kw_only=True)
 class AskUser:
-    """Have a person log in at ``url``: open a browser, print the URL, or take a pasted callback URL.
+    """Ask a person to log in at ``url``: open a browser, or print the URL and read a pasted callback URL.
 
     The answer is the URL that the browser was sent to afterwards. Show the other attributes beside the URL.
     """
@@ -189,7 +189,7 @@ class AskUser:
 
 @attrs.frozen(kw_only=True)
 class ShowCode:
-    """Show a person a code to enter at ``verification_uri`` on another device (RFC 8628 §3.3). There is no answer."""
+    """Show a person a code to enter at ``verification_uri`` on another device (RFC 8628 §3.3). Takes no answer."""
 
     user_code: str
     """The code to enter."""
@@ -222,7 +222,7 @@ class NeedAssertion:
 
 @attrs.frozen(kw_only=True)
 class Pause:
-    """Let some seconds pass. The answer is ``None``."""
+    """Wait for some seconds. The answer is ``None``."""
 
     seconds: float
     """How many seconds."""
@@ -250,7 +250,7 @@ Flow: TypeAlias = Generator[Effect, Any, T]
 
 @attrs.frozen(kw_only=True)
 class FlowContext:
-    """What every flow is given."""
+    """The inputs that every flow shares."""
 
     server_url: str
     """The URL of the MCP server, as the program gave it."""

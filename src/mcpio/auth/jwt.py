@@ -29,7 +29,7 @@ ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
 REFETCH_SECONDS: Final = 30.0
 """How long after a fetch of keys an unknown ``kid`` leads to no other fetch."""
 _KEPT: Final = (60.0, 86400.0)
-"""The shortest and the longest time that keys are kept, whatever ``Cache-Control`` says, in seconds."""
+"""Bounds of the time that keys are kept, in seconds; ``Cache-Control`` chooses within them."""
 _STALE_SECONDS: Final = 86400.0
 """How long keys are used beyond that while they cannot be fetched."""
 _MAX_KEYS: Final = 100
@@ -52,7 +52,9 @@ class JwtVerifier:
     """
 
     challenges_with_metadata = True
+    """True: clients get such tokens from an authorization server."""
     header = "authorization"
+    """The header field that has the token."""
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class JwtVerifier:
             self._fetched_at = self._fresh_until = float("inf")
 
     def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | None:
-        """Return what a token grants, `NeedKeys`, or ``None`` for one that is not valid."""
+        """Return the grant of a token, `NeedKeys`, or ``None`` for an invalid token."""
         # With the resource, in case several servers share the verifier: a verdict is for one audience.
         digest = sha256(f"{resource} {token.reveal()}".encode("utf-8", "surrogatepass")).digest()
         known = self._verdicts.get(digest)
@@ -234,7 +236,7 @@ def _is_signed(token: _Token, key: Key) -> bool:
         algorithm.check_key(key)
         return algorithm.verify(token.signed, token.signature, key)
     except Exception:
-        # Whatever a library says about a hostile token, it is not valid.
+        # Any exception of the library means that the token is not valid.
         return False
 
 

@@ -17,7 +17,7 @@ __all__ = ["AuthorizationServerMetadata", "ProtectedResourceMetadata", "client_m
 
 @attrs.frozen
 class ProtectedResourceMetadata:
-    """What a protected resource says of itself (RFC 9728 §2)."""
+    """Protected resource metadata (RFC 9728 §2)."""
 
     resource: str
     """The identifier of the resource, as it was written. It goes into the parameter ``resource`` unchanged."""
@@ -48,7 +48,7 @@ class ProtectedResourceMetadata:
 
 @attrs.frozen
 class AuthorizationServerMetadata:
-    """What an authorization server says of itself (RFC 8414 §2). Endpoints are ``None`` where it has none."""
+    """Authorization server metadata (RFC 8414 §2). A missing endpoint is ``None``."""
 
     issuer: str
     """The identifier, as it was written; it is compared as a text."""
@@ -73,7 +73,7 @@ class AuthorizationServerMetadata:
     client_documents: bool = False
     """Whether a client id may be the URL of a metadata document (AUTH-48)."""
     is_default: bool = False
-    """Whether there is no document, and the endpoints are those that 2025-03-26 prescribes (AUTH-17)."""
+    """Whether the server has no metadata, and the endpoints are the defaults of 2025-03-26 (AUTH-17)."""
     document: Mapping[str, Any] = attrs.field(factory=dict, repr=False, eq=False)
     """The whole document, with the members that have no attribute here."""
 

@@ -1,4 +1,4 @@
-"""What a program chooses about authorization at one MCP server; and by which option a provider's fault is let pass."""
+"""Options that every way to be authorized shares."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AuthorizationOptions:
     scopes: frozenset[str] | None = attrs.field(default=None, converter=scopes_of)
     """The scopes to ask for first; ``None`` to take those that the server names (AUTH-33)."""
     resource: str | None = None
-    """The resource to name to the authorization server, in place of what the metadata says (AUTH-12)."""
+    """The value of ``resource`` in requests, in place of the one in the metadata (AUTH-12)."""
     resource_match: Literal["parent", "exact"] = "parent"
     """Whether metadata found at the well-known URL of a parent of the server's URL is valid. ``"exact"`` is for hosts
     that are shared by servers that do not trust each other (AUTH-12)."""

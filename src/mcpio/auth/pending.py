@@ -22,9 +22,9 @@ PENDING_SECONDS: Final = 600.0
 
 @attrs.frozen(kw_only=True)
 class PendingAuthorization:
-    """An authorization that waits for a person: everything that is needed to finish it, and to check the answer.
+    """An authorization that waits for a person, with all state needed to check the answer and finish.
 
-    It holds the code verifier, so whoever has it and the callback URL has the tokens: `to_text` writes secrets.
+    It holds the code verifier: together with the callback URL it gives the tokens, so `to_text` writes secrets.
     """
 
     url: str = attrs.field(repr=False)

@@ -1,4 +1,4 @@
-"""Which network addresses a URL that a peer names may lead to: the defence against request forgery (SEC-03)."""
+"""Network addresses that a client may be led to by a peer's URL: the defence against request forgery (SEC-03)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Reach"]
 
 
 class Reach(enum.Enum):
-    """How far a fetch may go: never to an address that is less public than the MCP server itself.
+    """The addresses that a fetch may connect to: never less public than the MCP server's own.
 
     Judge the address of the connection, not the host of the URL: a name may resolve to another address between a check
     and the connection. Behind a proxy the address is not known; then judge the host where it is an address.
@@ -29,8 +29,8 @@ class Reach(enum.Enum):
     def of_address(cls, address: str) -> Reach:
         """Return the reach that goes with an MCP server at this address.
 
-        ``address`` is that of the connection to it, in text. Link-local and other special addresses, and what is no
-        address, count as public: a peer there gains nothing.
+        ``address`` is that of the connection to it, in text. Link-local and other special addresses, and texts
+        that are not an address, count as public: a peer gains nothing from them.
         """
         return _kind(address) or cls.PUBLIC
 
@@ -58,7 +58,7 @@ _ORDER: Final = (Reach.PUBLIC, Reach.PRIVATE, Reach.LOOPBACK)
 
 
 def _kind(text: str) -> Reach | None:
-    """Return which reach an address needs, or ``None`` where no reach will do."""
+    """Return the reach that an address needs, or ``None`` if no reach allows it."""
     try:
         # A zone, as in fe80::1%eth0, says nothing about the address.
         address = ip_address(text.partition("%")[0])

@@ -59,7 +59,7 @@ def _scopes(value: Iterable[str]) -> frozenset[str]:
 
 @attrs.frozen(kw_only=True)
 class ResourceServer:
-    """What a protected server requires, and says of itself (AUTH-07). Raises ValueError for what contradicts itself."""
+    """Requirements and metadata of a protected server (AUTH-07). Raises ValueError for options that conflict."""
 
     resource: str | None = attrs.field(default=None, converter=_resource)
     """The URL of the MCP endpoint as clients know it: the audience of tokens. Only API keys do without."""
@@ -192,7 +192,7 @@ class Guard:
         self._answer(token, lambda flow: flow.throw(EffectFailed(reason)), now)
 
     def handle_timeout(self, now: float) -> None:
-        """Give up fetches that take too long: what waits for them is refused with 503."""
+        """Abandon fetches that take too long; the requests that wait for them are refused with 503."""
         for each in [each for each in self._loading.values() if each.deadline <= now]:
             self.effect_failed(each.awaited, "the keys did not come in time", now)
 

@@ -13,7 +13,7 @@ OFFLINE_ACCESS: Final = "offline_access"
 
 
 def parse_scopes(text: str) -> frozenset[str]:
-    """Return the scopes of a list that is separated by spaces. What is no scope is left out."""
+    """Parse a list of scopes that is separated by spaces, leaving out malformed ones."""
     return frozenset(scope for scope in text.split(" ") if _SCOPE.fullmatch(scope))
 
 

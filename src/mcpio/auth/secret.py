@@ -1,4 +1,4 @@
-"""A text that logs, tracebacks and representations do not show."""
+"""Secret texts, hidden from logs, tracebacks and representations."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ class Secret:
 
 
 def as_secret(value: str | Secret | None) -> Secret | None:
-    """Return a text as a secret; what is one already, and ``None``, as it is."""
+    """Return a text as a secret; a `Secret` or ``None`` unchanged."""
     return Secret(value) if isinstance(value, str) else value

@@ -115,7 +115,7 @@ def _patiently(
     refused: TokenSet | None,
     signer: Signer | None,
 ) -> Flow[Credentials]:
-    """Refresh, again after a pause where the server is busy. With a token that is still usable, there is no hurry."""
+    """Refresh, and retry after a pause if the server is busy, unless the old token is still usable."""
     token = current.token
     waits = refused is not None or token is None or not token.is_usable(context.now)
     for attempt in range(_TRIES):

@@ -11,30 +11,30 @@ __all__ = ["AUTHORIZATION_TABLE", "AuthorizationInput", "AuthorizationState"]
 
 
 class AuthorizationState(enum.Enum):
-    """Where the authorization stands."""
+    """State of the authorization."""
 
     COLD = "cold"
-    """Nothing is known; what is stored was not read."""
+    """The stored credentials have not been read."""
     LOADING = "loading"
     """The stored credentials are being read."""
     OPEN = "open"
-    """There is no token, and the server has not asked for one: a server that wants nothing is never probed."""
+    """No token, and the server has not asked for one. A server that needs no token is never probed."""
     READY = "ready"
-    """There is a token."""
+    """A token is available."""
     RENEWING = "renewing"
     """A token is being obtained by the refresh token."""
     OBTAINING = "obtaining"
     """A token is being obtained by a whole flow: discovery, registration, authorization."""
     ASKING = "asking"
-    """A person is asked. This is the one state that may last: requests need not time out in it."""
+    """A person is asked to log in. Only this state may last for minutes; timeouts of requests are paused in it."""
     FAILED = "failed"
-    """The last flow failed. All calls fail with the same error for a while, so that no storm of browser tabs opens."""
+    """The last flow failed. All calls fail with its error for a while: otherwise each of them would open a browser."""
     CLOSED = "closed"
-    """The program is done."""
+    """The program closed the machine."""
 
 
 class AuthorizationInput(enum.Enum):
-    """What can happen."""
+    """An event that can change the state."""
 
     SEND_AUTHORIZE = "authorize a call"
     SEND_CLOSE = "close"

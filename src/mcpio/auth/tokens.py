@@ -35,7 +35,7 @@ class TokenSet:
     expires_at: float | None = None
     """When it expires; ``None`` where the server did not say. Absolute, so that it outlives a restart."""
     refresh_token: Secret | None = None
-    """The token that renews it; ``None`` where there is none."""
+    """The token that renews it, or ``None``."""
     scopes: frozenset[str] = frozenset()
     """The scopes that were granted."""
 
@@ -101,7 +101,7 @@ def oauth_error(document: Mapping[str, Any], what: str) -> AuthorizationError:
 
 
 def _lifetime(value: Any) -> float | None:
-    """Return the seconds of ``expires_in``. What makes no sense counts as absent: the token's first 401 tells."""
+    """Return the seconds of ``expires_in``, or ``None`` if it is absent or invalid."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 12:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LONGEST:

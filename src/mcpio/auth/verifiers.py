@@ -1,4 +1,4 @@
-"""Verifiers of bearer tokens: what a protected server asks of each, and API keys."""
+"""Verifiers of bearer tokens: their interface, and API keys."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["ApiKeys", "NeedKeys", "Verifier", "api_key_digest", "new_api_key"]
 
 
 class NeedKeys(enum.Enum):
-    """The verdict of a verifier that has to fetch keys first."""
+    """Verdict of a verifier that must fetch keys first."""
 
     NEED_KEYS = "need keys"
 
 
 class Verifier(Protocol):
-    """Judges tokens for a protected server. It keeps state, so each server has its own."""
+    """Verifies tokens for a protected server. It keeps state, so each server needs its own."""
 
     @property
     def challenges_with_metadata(self) -> bool:
@@ -35,20 +35,20 @@ class Verifier(Protocol):
         """The header field that has the token, in lower case; ``authorization`` is read as ``Bearer``."""
 
     def verify(self, token: Secret, resource: str | None, at: float) -> Grant | NeedKeys | None:
-        """Return what a token grants at the time ``at``, in Unix seconds; ``None`` for one that is not valid here.
+        """Return the grant of a token at ``at``, in Unix seconds, or ``None`` if it is not valid for this server.
 
         ``resource`` is this server, which must be among the token's audiences. Never raises for a token.
         """
 
     def load_keys(self, context: FlowContext) -> Flow[None]:
-        """Fetch what `NeedKeys` was about. Raises AuthorizationError where that fails."""
+        """Fetch the missing keys. Raises AuthorizationError if that fails."""
 
 
 @attrs.frozen
 class ApiKeys:
-    """Static keys, of which only digests are kept (AUTH-57). Raises ValueError for a digest that is not one.
+    """Static keys, of which only digests are kept (AUTH-57). Raises ValueError for a malformed digest.
 
-    Keys are looked up by their digests: the time that takes depends on the digest, from which nobody finds the key.
+    Keys are looked up by digest, so the time of a lookup reveals nothing about a key.
     """
 
     principals: Mapping[str, str] = attrs.field(repr=False)
@@ -60,7 +60,7 @@ class ApiKeys:
 
     @property
     def challenges_with_metadata(self) -> bool:
-        """False: nobody issues keys on demand."""
+        """False: API keys are not issued on demand."""
         return False
 
     def __attrs_post_init__(self) -> None:
@@ -74,7 +74,7 @@ class ApiKeys:
         return None if subject is None else Grant(None, subject, scopes=self.scopes.get(subject, frozenset()))
 
     def load_keys(self, context: FlowContext) -> Flow[None]:
-        """Do nothing: there is nothing to fetch."""
+        """Do nothing: API keys need no fetch."""
         yield from ()
 
 

@@ -1,6 +1,6 @@
 """An authorization server for tests: OAuth 2.1 in memory, as a machine that answers requests by meaning.
 
-It approves whatever a person would be asked, keeps everything in memory, and is for tests alone. It checks what a
+It approves every login, keeps everything in memory, and is for tests alone. It checks what a
 strict server checks, so that a client's mistake shows; `Faults` has what goes wrong with servers outside of tests.
 """
 
@@ -35,7 +35,7 @@ __all__ = ["AuthorizationServer", "Faults", "IssuedToken"]
 
 @attrs.define(kw_only=True)
 class Faults:
-    """What the server does wrong. All attributes may be changed between two requests."""
+    """Faults that a test switches on. Attributes may change between two requests."""
 
     iss: str | None = None
     """The ``iss`` of callback URLs in place of the issuer; the empty text to leave it out."""
@@ -88,7 +88,7 @@ class _Client:
 
 @attrs.define
 class _Granted:
-    """What a code, a device code or a refresh token stands for."""
+    """The grant behind a code, a device code or a refresh token."""
 
     client_id: str
     resource: str
