@@ -15,7 +15,7 @@ from mcpio.testing import ManualCancelled, ManualRuntime
 from mcpio.trio._runtime import TrioRuntime
 
 
-def test_what_plain_functions_may_raise_that_is_a_cancellation() -> None:
+def test_cancellation_exceptions_of_a_runtime_are_found() -> None:
     assert cancellation_of(ManualRuntime()) == (ManualCancelled,)
     assert cancellation_of(TrioRuntime.__new__(TrioRuntime)) == ()
 
@@ -44,7 +44,7 @@ def test_a_value_is_converted_at_once() -> None:
     assert when_ready(5, str) == "5"
 
 
-def test_what_must_be_awaited_is_converted_afterwards() -> None:
+def test_awaitable_is_converted_when_ready() -> None:
     async def later() -> int:
         return 5
 
@@ -84,7 +84,7 @@ def generator() -> Generator[int, None, None]:
         (lambda: {"__await__": 1}, False),
     ],
 )
-def test_what_must_be_awaited(make: Callable[[], Any], awaitable: bool) -> None:
+def test_awaitables_are_recognized(make: Callable[[], Any], awaitable: bool) -> None:
     value = make()
     assert is_awaitable(value) is awaitable
     if asyncio.iscoroutine(value):
@@ -94,7 +94,7 @@ def test_what_must_be_awaited(make: Callable[[], Any], awaitable: bool) -> None:
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
-def test_a_task_knows_whether_it_is_to_stop(cancelled: bool) -> None:
+def test_is_stopping_tells_a_cancelled_task(cancelled: bool) -> None:
     found: list[bool] = []
 
     async def main() -> None:

@@ -74,7 +74,7 @@ def everything() -> Server:
     ],
 )
 @pytest.mark.req("TOOL-09", "RES-05", "PROM-05", "COMP-05", "LOG-06", "PAGE-04")
-def test_a_request_that_makes_no_sense_is_refused(method: str, params: dict[str, Any], code: int) -> None:
+def test_malformed_request_is_refused(method: str, params: dict[str, Any], code: int) -> None:
     link = Link(everything())
     before = len(link.pair.sent(Role.SERVER))
     link.pair.server.receive_data(json.dumps(raw_request(method, "bad", **params)).encode() + b"\n", 0.0)
@@ -114,7 +114,7 @@ OutgoingCall = Callable[[Client], Coroutine[Any, Any, Any]]
     ],
 )
 @pytest.mark.req("TOOL-20")
-def test_an_answer_that_makes_no_sense_costs_one_call(call: OutgoingCall, result: Any, fault: str) -> None:
+def test_malformed_answer_fails_one_call(call: OutgoingCall, result: Any, fault: str) -> None:
     link = Link(everything())
     link.pair.stall(Role.CLIENT)  # the server hears nothing, and the test answers in its place
     asked = link.start(call(link.client))

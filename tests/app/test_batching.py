@@ -81,7 +81,7 @@ def test_giving_up_cancels_what_still_runs() -> None:
     assert joined.pair.server.pending.incoming == ()
 
 
-def test_what_must_not_be_sent_sends_nothing() -> None:
+def test_batch_with_an_unsendable_message_sends_nothing() -> None:
     joined = link()
     with pytest.raises(LocalProtocolError, match="prompts"):
         joined.do(joined.client.batch([PingRequest(), ListPromptsRequest()]))

@@ -4,7 +4,7 @@ from mcpio.app.broadcast import BroadcastEvent
 from mcpio.testing import ManualCancelled, ManualRuntime
 
 
-def test_who_waits_is_woken_by_the_bell_or_by_the_time() -> None:
+def test_waiter_is_woken_by_notification_or_timeout() -> None:
     runtime = ManualRuntime()
     bell = BroadcastEvent(runtime)
     seen: list[tuple[str, bool]] = []

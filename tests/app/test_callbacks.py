@@ -17,12 +17,12 @@ def test_a_callback_is_a_plain_function_or_none() -> None:
 
 
 @pytest.mark.parametrize("callback", [later, 5, "print"])
-def test_what_would_have_to_be_awaited_is_no_callback(callback: Any) -> None:
+def test_async_callback_is_refused(callback: Any) -> None:
     with pytest.raises(TypeError, match="on_x is a plain function, called without waiting, not "):
         checked_callback("on_x", callback)
 
 
-def test_a_callback_returns_nothing_to_wait_for() -> None:
+def test_callback_returning_an_awaitable_raises() -> None:
     check_nothing_waits(None)
     check_nothing_waits(5)
     for waits in (later(), ManualRuntime().one_shot()):

@@ -117,7 +117,7 @@ def test_every_call_takes_options() -> None:
     assert link.pair.sent(Role.CLIENT).count(b"example.com/trace") == 4
 
 
-def test_an_option_that_there_is_not() -> None:
+def test_unknown_call_option_raises() -> None:
     link = Link(everything())
     with pytest.raises(
         TypeError, match=r"^unknown option 'timout'; the options are meta, on_progress, retry, timeout\. "
@@ -141,7 +141,7 @@ def test_a_call_that_takes_too_long() -> None:
         _ = ask.result
 
 
-def test_what_the_server_is_is_known_after_the_handshake() -> None:
+def test_server_info_is_known_after_the_handshake() -> None:
     link = Link(Server("s", "1.0", instructions="Ask."), shake_hands=False)
     with pytest.raises(LocalProtocolError, match=r"^the handshake has not been done: await initialize\(\) first$"):
         _ = link.client.server
@@ -211,7 +211,7 @@ def test_lists_are_walked_page_by_page(page_size: int | None) -> None:
         ),
     ],
 )
-def test_what_is_given_is_declared(options: Any, declared: ClientCapabilities) -> None:
+def test_given_options_are_declared(options: Any, declared: ClientCapabilities) -> None:
     assert client_connection(**options).capabilities == declared
     link = Link(Server("s"), **options)
     peer = link.session.connection.peer
@@ -219,7 +219,7 @@ def test_what_is_given_is_declared(options: Any, declared: ClientCapabilities) -
     assert peer.capabilities == declared
 
 
-def test_a_client_says_who_it_is() -> None:
+def test_client_info_is_sent() -> None:
     options = Options(revisions=(REV_2025_11_25,))
     connection = client_connection(info=Implementation("me", "1"), options=options)
     assert (connection.info, connection._options) == (Implementation("me", "1"), options)
@@ -241,9 +241,7 @@ async def waits(*_: Any) -> None: ...
         ({"roots": ["file:///a"]}, TypeError, "roots are Root objects, not 'file:///a'"),
     ],
 )
-def test_options_that_cannot_be_are_refused_before_anything_is_opened(
-    options: Any, kind: type[Exception], message: str
-) -> None:
+def test_invalid_options_are_refused_before_opening(options: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         client_connection(**options)
 
@@ -252,7 +250,7 @@ def test_options_that_cannot_be_are_refused_before_anything_is_opened(
 
 
 @pytest.mark.req("SAMP-16")
-def test_what_a_server_asks_is_answered_by_what_was_given() -> None:
+def test_server_requests_are_answered_by_callbacks() -> None:
     server = Server("s")
 
     @server.tool
@@ -266,7 +264,7 @@ def test_what_a_server_asks_is_answered_by_what_was_given() -> None:
     link.client.notify_roots_changed()
 
 
-def test_what_a_client_declared_and_does_not_serve_does_not_exist() -> None:
+def test_declared_method_without_a_handler_is_not_found() -> None:
     link = Link(Server("s"), capabilities=ClientCapabilities(sampling=SamplingCapability()))
     with pytest.raises(RequestError, match=r"^Method not found: sampling/createMessage \(-32601\)$"):
         link.do(link.session.request(SAMPLE))

@@ -55,7 +55,7 @@ def test_a_client_that_keeps_tasks_declares_which() -> None:
     assert link.client.ended is not None
 
 
-def test_what_stands_around_requests_of_either_side() -> None:
+def test_middleware_of_both_directions_is_applied() -> None:
     seen: list[str] = []
 
     async def outside(ctx: Any, request: Any, call_next: CallNext) -> Any:
@@ -73,7 +73,7 @@ def test_what_stands_around_requests_of_either_side() -> None:
     assert seen == ["tools/call", "roots/list"]
 
 
-def test_what_only_reads_is_asked_again_where_a_policy_says_so() -> None:
+def test_reading_request_is_retried_by_policy() -> None:
     server = Server("s")
     tries: list[int] = []
 
@@ -130,7 +130,7 @@ def test_a_visit_that_an_error_asks_for_can_be_waited_for() -> None:
 
 
 @pytest.mark.req("ELIC-16")
-def test_the_end_of_a_visit_that_nobody_began_is_passed_over() -> None:
+def test_completion_of_an_unknown_elicitation_is_ignored() -> None:
     told: list[Any] = []
     link = Link(Server("s"), capabilities=BY_URL, on_notification=told.append)
     link.session.notify(ElicitationCompleteNotification("e1"))

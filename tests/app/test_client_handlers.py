@@ -244,7 +244,7 @@ def test_roots_may_change() -> None:
 
 @pytest.mark.req("ROOT-03")
 @pytest.mark.parametrize("roots", [list(ROOTS[1:]), lambda: ROOTS[1:]], ids=["list", "function"])
-def test_other_roots_are_told_of(roots: Any) -> None:
+def test_changed_roots_are_reported(roots: Any) -> None:
     heard: list[Any] = []
     server = Server("s")
     server.notification_handlers["notifications/roots/list_changed"] = lambda _, told: heard.append(told)
@@ -255,7 +255,7 @@ def test_other_roots_are_told_of(roots: Any) -> None:
     assert link.do(link.session.request(ListRootsRequest())).roots == ROOTS[1:]
 
 
-def test_other_roots_are_not_told_of_by_a_client_that_said_it_would_not() -> None:
+def test_undeclared_roots_change_is_not_sent() -> None:
     heard: list[Any] = []
     server = Server("s")
     server.notification_handlers["notifications/roots/list_changed"] = lambda _, told: heard.append(told)
@@ -266,7 +266,7 @@ def test_other_roots_are_not_told_of_by_a_client_that_said_it_would_not() -> Non
     assert link.do(link.session.request(ListRootsRequest())).roots == ()
 
 
-def test_what_are_no_roots_changes_nothing() -> None:
+def test_invalid_roots_change_nothing() -> None:
     link = Link(Server("s"), roots=ROOTS)
     with pytest.raises(ValueError, match="begins with file://"):
         link.client.set_roots([Root("https://example.com")])
@@ -298,7 +298,7 @@ def test_a_root_elsewhere_is_the_clients_mistake() -> None:
     ],
 )
 @pytest.mark.parametrize("declared", [False, True])
-def test_what_is_not_served_does_not_exist(method: str, params: str, declared: bool) -> None:
+def test_unserved_method_is_not_found(method: str, params: str, declared: bool) -> None:
     """Also where a client declared what it does not serve."""
     capabilities = ClientCapabilities(
         sampling=SamplingCapability(), elicitation=ElicitationCapability(), roots=RootsCapability()
@@ -319,6 +319,6 @@ def test_what_is_not_served_does_not_exist(method: str, params: str, declared: b
         (iter(ROOTS), TypeError, "roots are a list, or a function that returns one, not <tuple_iterator"),
     ],
 )
-def test_what_are_no_roots_is_refused_at_once(roots: Any, kind: type[Exception], message: str) -> None:
+def test_invalid_roots_are_refused_at_once(roots: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         roots_handler(roots)

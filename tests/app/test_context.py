@@ -143,7 +143,7 @@ def test_levels_have_calls_of_their_own(level: str) -> None:
     assert [message.level for message in seen] == [level]
 
 
-def test_a_level_that_there_is_not() -> None:
+def test_unknown_log_level_raises() -> None:
     error, _ = captured(lambda ctx: ctx.log("warn", "text"))  # type: ignore[arg-type]  # the mistake
     assert str(error) == (
         "there is no log level 'warn': there are debug, info, notice, warning, error, critical, alert, emergency"
@@ -167,7 +167,7 @@ def test_a_log_message_of_a_request_that_is_over_is_sent() -> None:
     assert link.reports == []
 
 
-def test_what_a_cancelled_handler_logs_at_its_end_is_sent() -> None:
+def test_log_of_a_cancelled_handler_is_sent() -> None:
     server = Server("s")
     seen: list[Any] = []
 

@@ -51,7 +51,7 @@ def in_tool(work: Any, **options: Any) -> Any:
     return seen[0]
 
 
-def test_what_is_known_of_the_request() -> None:
+def test_scope_exposes_the_request() -> None:
     async def look(ctx: Context) -> Any:
         interrupted = ctx.interrupt_stream(1.0)
         return ctx.method, ctx.raw["params"]["name"], ctx.now(), ctx.task, interrupted, ctx.session.server.info.name
@@ -87,7 +87,7 @@ def test_a_model_works_with_functions() -> None:
 
 
 @pytest.mark.req("ELIC-14", "ELIC-20")
-def test_a_user_is_sent_to_an_address_with_an_id_that_nobody_can_guess() -> None:
+def test_url_elicitation_has_a_random_id() -> None:
     seen: list[Any] = []
 
     def agree(_: Any, request: Any) -> ElicitResult:

@@ -138,7 +138,7 @@ def test_the_roots_are_asked_for() -> None:
         (lambda ctx: ctx.roots(), "roots/list needs the capability roots, which the peer did not declare"),
     ],
 )
-def test_what_the_client_did_not_declare_is_refused_here(ask: Callable[[Context], Any], reason: str) -> None:
+def test_undeclared_request_is_refused_locally(ask: Callable[[Context], Any], reason: str) -> None:
     error, link = captured(ask)
     assert isinstance(error, LocalProtocolError)
     assert str(error).startswith(reason)
@@ -166,7 +166,7 @@ def test_undeclared_option_of_a_question_is_refused_here(ask: Callable[[Context]
     assert not link.session.driving.has_elicitation("1")
 
 
-def test_a_question_that_the_revision_has_no_word_for() -> None:
+def test_request_unknown_to_the_revision_raises() -> None:
     error, _ = captured(
         lambda ctx: ctx.elicit(ElicitURLRequest("Go", "https://example.com", "1")),
         revision=REV_2025_06_18,
@@ -196,7 +196,7 @@ def refuse(*_: Any) -> Any:
 
 
 @pytest.mark.req("SAMP-12", "TOOL-10")
-def test_what_the_client_answered_is_not_passed_back_to_it_as_the_tools_own_error() -> None:
+def test_error_of_the_client_is_not_sent_back_as_the_tools_own() -> None:
     link = asking(lambda ctx: ctx.sample(SAMPLE), sampling=refuse)
     assert link.text("ask") == "failed: ask failed: SamplingRejected: User rejected sampling request (-1)"
     assert link.reports == ["the tool ask failed"]
@@ -258,7 +258,7 @@ def test_a_question_has_progress() -> None:
     assert seen == [(1, 2, "thinking")]
 
 
-def test_giving_up_a_tool_gives_up_what_it_asks() -> None:
+def test_cancelled_tool_cancels_its_requests() -> None:
     seen: list[RequestScope] = []
 
     async def never(scope: RequestScope, _: Any) -> ElicitResult:
@@ -274,7 +274,7 @@ def test_giving_up_a_tool_gives_up_what_it_asks() -> None:
 
 @pytest.mark.parametrize("end", ["by the client", "at once"])
 @pytest.mark.parametrize("kind", ["tool", "prompt"])
-def test_the_end_of_the_connection_is_no_news_to_the_operator(kind: str, end: str) -> None:
+def test_connection_end_in_a_handler_is_not_reported(kind: str, end: str) -> None:
     async def ask(ctx: Context) -> Any:
         try:
             return await ctx.elicit(ELICIT)

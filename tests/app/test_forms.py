@@ -145,7 +145,7 @@ class AsModel(pydantic.BaseModel):
 
 
 @pytest.mark.req("ELIC-12")
-def test_what_was_filled_in_is_a_value_of_the_class() -> None:
+def test_content_becomes_an_instance_of_the_class() -> None:
     form = Form(Booking)
     assert form.kind is Booking
     assert form.schema.required == ("to", "day")
@@ -184,7 +184,7 @@ def test_a_model_of_another_library_says_more() -> None:
         ({"to": "Oslo", "day": "2025-06-18", "seat": "x"}, 'content.seat: expected one of "window", "aisle", got "x"'),
     ],
 )
-def test_what_does_not_fit_is_refused(content: Any, fault: str) -> None:
+def test_content_that_does_not_fit_is_refused(content: Any, fault: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         Form(Booking).read(content)
     assert str(caught.value) == fault
@@ -210,14 +210,14 @@ def test_what_does_not_fit_is_refused(content: Any, fault: str) -> None:
         (complex, "member 'field': complex has no JSON Schema"),
     ],
 )
-def test_what_no_form_can_ask_for(annotation: Any, reason: str) -> None:
+def test_class_beyond_a_form_raises(annotation: Any, reason: str) -> None:
     with pytest.raises(TypeError, match=r"^the form, Sample") as caught:
         schema_of(annotation)
     assert reason in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [int, str, list[str], type("Empty", (), {"__attrs_attrs__": ()})])
-def test_what_has_no_fields_is_no_form(kind: Any) -> None:
+def test_class_without_fields_is_not_a_form(kind: Any) -> None:
     with pytest.raises(TypeError, match=r"^the form"):
         Form(kind)
 

@@ -32,7 +32,7 @@ def data(mime_type: str, content: bytes) -> str:
         data("image/gif", b"GIF89a"),
     ],
 )
-def test_what_may_be_shown(src: str) -> None:
+def test_acceptable_icons_pass(src: str) -> None:
     assert icon_fault(Icon(src), SERVER, trusted=["https://icons.example.net:8443"]) is None
 
 
@@ -66,7 +66,7 @@ def test_what_may_be_shown(src: str) -> None:
         (data("image/png", PNG * MAX_DATA_ICON), "it is longer than 262144 characters"),
     ],
 )
-def test_what_may_not(src: str, fault: str) -> None:
+def test_unacceptable_icons_have_a_reason(src: str, fault: str) -> None:
     found = icon_fault(Icon(src), SERVER)
     assert found is not None
     assert fault in found

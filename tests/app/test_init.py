@@ -20,7 +20,7 @@ def test_the_names_that_most_programs_need_are_the_same_everywhere() -> None:
         assert getattr(app, name) is getattr(mcpio, name)
 
 
-def test_a_name_that_there_is_not() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"^module 'mcpio.app' has no attribute 'Sever'$"):
         _ = app.Sever  # type: ignore[attr-defined]  # the mistake
 

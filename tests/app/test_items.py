@@ -78,7 +78,7 @@ def test_an_empty_cursor_is_not_the_end() -> None:
 
 
 @pytest.mark.req("PAGE-05")
-def test_a_list_that_goes_in_circles_is_left() -> None:
+def test_repeated_cursor_ends_the_iteration() -> None:
     book = Book({None: Page(["a"], "1"), "1": Page(["b"], "2"), "2": Page(["c"], "1")})
     assert book.take(3) == ["a", "b", "c"]
     for _ in range(2):

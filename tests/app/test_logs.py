@@ -22,7 +22,7 @@ def listening(**options: Any) -> tuple[Link, list[Any]]:
     return link, heard
 
 
-def test_what_json_cannot_say_is_logged_as_text() -> None:
+def test_value_beyond_json_is_logged_as_repr() -> None:
     link, heard = listening()
     link.session.log("info", {1, 2.5}, "a.logger")
     link.session.log("info", {"when": object})
@@ -67,7 +67,7 @@ def test_a_filter_of_ones_own_sees_every_message_first() -> None:
     assert seen == [(link.session, "info", "a"), (link.session, "error", "b")]
 
 
-def test_a_message_that_a_filter_fails_for_stays_in() -> None:
+def test_message_of_a_failing_filter_is_dropped() -> None:
     link, heard = listening(log_filter=lambda session, message: 1 // 0)
     link.session.log("info", "secret")
     link.run()
@@ -76,7 +76,7 @@ def test_a_message_that_a_filter_fails_for_stays_in() -> None:
     assert isinstance(link.errors[0], ZeroDivisionError)
 
 
-def test_a_filter_waits_for_nothing() -> None:
+def test_async_log_filter_is_refused() -> None:
     async def later(session: Any, message: Any) -> Any:
         raise NotImplementedError
 
@@ -100,6 +100,6 @@ def test_so_many_messages_go_out_in_a_second() -> None:
     assert link.session.dropped_logs == 4
 
 
-def test_nothing_is_dropped_of_nothing() -> None:
+def test_no_log_means_none_dropped() -> None:
     link, _ = listening()
     assert link.session.dropped_logs == 0

@@ -140,7 +140,7 @@ def test_roots_that_are_changed_while_there_is_no_session_are_for_the_next_to_as
     assert wire.told[-1] == {"jsonrpc": "2.0", "id": 1, "result": {"roots": [{"uri": "file:///new"}]}}
 
 
-def test_what_was_refused_is_not_restored_and_what_is_refused_now_is_reported() -> None:
+def test_refused_subscriptions_are_not_restored_and_later_refusals_reported() -> None:
     wire = Wire()
     client, complete = wire.client, wire.runtime.complete
     complete(client.set_log_level("error"))
@@ -163,7 +163,7 @@ def test_calls_that_are_begun_while_there_is_no_session_wait_for_the_next() -> N
     assert (outcome, [method for method, _ in wire.asked]) == ([None], ["initialize", "ping"])
 
 
-def test_when_no_session_can_come_they_fail() -> None:
+def test_waiting_calls_fail_without_a_next_session() -> None:
     wire = Wire()
     wire.lose()
     outcome = wire.begin(wire.client.ping())
@@ -204,7 +204,7 @@ def test_a_session_that_is_lost_while_it_is_opened_leaves_them_waiting(where: st
     assert outcome == [None]
 
 
-def test_what_is_known_of_tools_is_asked_for_again() -> None:
+def test_tool_cache_is_dropped_with_the_session() -> None:
     wire = Wire()
     for _ in range(2):
         assert wire.runtime.complete(wire.client.tool("x")) is None
@@ -214,7 +214,7 @@ def test_what_is_known_of_tools_is_asked_for_again() -> None:
     assert [method for method, _ in wire.asked] == ["initialize", "tools/list"]
 
 
-def test_whoever_wants_to_hear_of_a_loss_does_and_may_fail() -> None:
+def test_failing_loss_callback_is_reported() -> None:
     wire = Wire()
     wire.lose()
     wire.fails = True
@@ -234,7 +234,7 @@ def test_a_session_can_be_opened_in_a_while_by_itself() -> None:
     assert outcome == [None]
 
 
-def test_one_that_cannot_be_opened_ends_the_client_and_what_waits() -> None:
+def test_failed_reconnection_closes_the_client() -> None:
     wire = Wire()
     wire.lose()
     wire.refused = {"initialize"}
@@ -245,7 +245,7 @@ def test_one_that_cannot_be_opened_ends_the_client_and_what_waits() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.CLOSING, Phase.CLOSED])
-def test_nobody_hears_of_one_that_is_not_opened_because_the_client_is_closed(phase: Phase) -> None:
+def test_closed_client_does_not_report_failed_reconnection(phase: Phase) -> None:
     wire = Wire()
     wire.lose()
     wire.unanswered = {"initialize"}
@@ -260,7 +260,7 @@ def test_nobody_hears_of_one_that_is_not_opened_because_the_client_is_closed(pha
     assert (wire.connection.phase, wire.reports) == (phase, [])
 
 
-def test_one_that_is_lost_again_meanwhile_is_left_to_the_next() -> None:
+def test_repeated_loss_leaves_reconnection_to_the_next_attempt() -> None:
     wire = Wire()
     wire.runtime.complete(wire.client.set_log_level("error"))
     wire.lose()
@@ -274,7 +274,7 @@ def test_one_that_is_lost_again_meanwhile_is_left_to_the_next() -> None:
     assert (outcome, wire.reports) == ([None], [])
 
 
-def test_one_that_never_can_be_opened_again_fails_what_waits() -> None:
+def test_permanent_loss_fails_waiting_calls() -> None:
     wire = Wire()
     wire.lose()
     outcome = wire.begin(wire.client.ping())
@@ -283,7 +283,7 @@ def test_one_that_never_can_be_opened_again_fails_what_waits() -> None:
     assert isinstance(outcome[0], NoBackChannel)
 
 
-def test_nobody_need_hear_of_a_loss() -> None:
+def test_loss_callback_is_optional() -> None:
     wire = Wire()
     renewal = SessionReconnector(wire.client, None)
     renewal.lose()

@@ -44,7 +44,7 @@ def fault(checks: ResultChecks, tool: Tool, result: CallToolResult) -> str | Non
         (None, result({"n": "1"}), None),
     ],
 )
-def test_a_result_is_compared_with_what_was_promised(
+def test_result_is_checked_against_the_output_schema(
     schema: dict[str, Any] | None, found: CallToolResult, wrong: str | None
 ) -> None:
     reports: list[str] = []
@@ -110,7 +110,7 @@ def test_a_client_checks_as_it_is_told(policy: CheckResults | None) -> None:
     assert "Unknown tool: other" in str(hidden.error)
 
 
-def test_the_list_is_not_asked_for_by_those_who_check_nothing() -> None:
+def test_unchecked_calls_do_not_list_tools() -> None:
     server = Server("s")
     server.tool(lambda: None, name="nothing")
     server.handlers["tools/list"] = lambda ctx, request: pytest.fail("the list was asked for")
@@ -118,7 +118,7 @@ def test_the_list_is_not_asked_for_by_those_who_check_nothing() -> None:
     link.call("nothing")
 
 
-def test_a_policy_that_there_is_not() -> None:
+def test_unknown_policy_raises() -> None:
     with pytest.raises(ValueError, match='"raise" or "report", not True'):
         client_connection(check_results=cast("Any", True))
 

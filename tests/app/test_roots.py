@@ -54,18 +54,18 @@ HOME, SOURCE, DESK, SHARE, WEB = (
         ("", None),
     ],
 )
-def test_what_lies_in_a_root(target: str, root: Root | None) -> None:
+def test_paths_in_roots_are_found(target: str, root: Root | None) -> None:
     assert root_of(target, [SHARE, HOME, SOURCE, DESK, WEB]) == root
     assert root_of(target, [DESK, SOURCE, HOME, SHARE]) == root
 
 
-def test_without_roots_nothing_lies_in_one() -> None:
+def test_no_roots_contain_nothing() -> None:
     assert root_of("/srv/ada", []) is None
     assert root_of("/srv/ada", [Root("file:")]) is None
 
 
 @pytest.mark.req("ROOT-06")
-def test_an_answer_that_a_change_overtook_is_not_kept() -> None:
+def test_roots_overtaken_by_a_change_are_not_cached() -> None:
     runtime, roots = ManualRuntime(), RootList()
     answer = runtime.one_shot()
 

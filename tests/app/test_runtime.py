@@ -230,7 +230,7 @@ def test_a_value_and_a_cancellation_may_come_in_the_same_turn(run: Run, cancel_f
 
 @runtimes
 @pytest.mark.req("SESS-02")
-def test_what_is_drawn_is_new_every_time(run: Run) -> None:
+def test_entropy_differs_every_time(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         drawn = [runtime.entropy(16) for _ in range(100)]
         assert len(set(drawn)) == 100
@@ -326,7 +326,7 @@ def test_a_cancelled_sleep_ends_at_once(run: Run) -> None:
 
 
 @loops
-def test_what_never_started_is_cleared_away_when_the_block_fails(run: Run) -> None:
+def test_unstarted_tasks_are_closed_when_the_block_fails(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async def work() -> None:
             await runtime.one_shot().wait()

@@ -24,7 +24,7 @@ def test_a_function_runs_in_a_thread_and_gives_what_it_returns(run: Run) -> None
 
 
 @runtimes
-def test_what_a_function_in_a_thread_raises_is_raised(run: Run) -> None:
+def test_exception_in_a_thread_is_raised(run: Run) -> None:
     def fail() -> None:
         raise KeyError("k")
 

@@ -127,7 +127,7 @@ def test_a_model_that_uses_tools_where_it_may_not_is_the_clients_fault() -> None
 
 
 @pytest.mark.req("SAMP-08")
-def test_what_it_must_do_it_must_do_once() -> None:
+def test_required_tool_choice_holds_for_one_round() -> None:
     request = CreateMessageRequest(QUESTION.messages, 100, tool_choice=ToolChoice("required"))
     found, seen = worked(says(use("weather", city="Oslo")), DONE, request=request)
     assert found == DONE
@@ -156,7 +156,7 @@ def test_each_question_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
         ({"functions": [weather, weather]}, ValueError, "weather"),
     ],
 )
-def test_what_cannot_be_worked_with(options: Any, kind: type[Exception], reason: str) -> None:
+def test_invalid_sampling_request_raises(options: Any, kind: type[Exception], reason: str) -> None:
     found, seen = worked(DONE, **options)
     assert isinstance(found, kind)
     assert reason in str(found)

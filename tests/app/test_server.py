@@ -62,7 +62,7 @@ def server() -> Server:
 # Who the server is
 
 
-def test_a_server_says_who_it_is() -> None:
+def test_server_info_is_sent() -> None:
     icons = (Icon("https://example.com/i.png"),)
     server = Server(
         "s",
@@ -88,7 +88,7 @@ def test_a_server_says_who_it_is() -> None:
         ({"page_size": "9"}, "a page has at least 1 entry, not '9'"),
     ],
 )
-def test_a_server_that_cannot_be(options: Any, message: str) -> None:
+def test_invalid_server_arguments_raise(options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Server("s", **options)
 
@@ -97,7 +97,7 @@ def test_a_server_that_cannot_be(options: Any, message: str) -> None:
     ("option", "kind"),
     [("name", "str"), ("version", "str"), ("instructions", "str"), ("capabilities", "ServerCapabilities")],
 )
-def test_what_a_server_says_of_itself_is_of_its_kind(option: str, kind: str) -> None:
+def test_server_info_of_the_wrong_kind_raises(option: str, kind: str) -> None:
     wrong: dict[str, Any] = {"name": "s", option: 5}
     with pytest.raises(TypeError, match=rf"^{option}= takes {kind}, not 5$"):
         Server(**wrong)
@@ -232,7 +232,7 @@ def test_a_cursor_that_was_never_given_out_is_refused(call: str) -> None:
 
 
 @pytest.mark.req("CAP-03", "TOOL-01", "RES-01", "PROM-01", "LOG-01")
-def test_what_is_registered_is_declared() -> None:
+def test_registered_features_are_declared() -> None:
     made = server()
     assert made.capabilities == ServerCapabilities(logging={})
     made.tool(bare)
@@ -257,7 +257,7 @@ def test_what_is_registered_is_declared() -> None:
 
 
 @pytest.mark.req("CAP-03")
-def test_what_is_declared_beside_it_stands() -> None:
+def test_explicit_capabilities_are_kept() -> None:
     declared = ServerCapabilities(
         tools=ToolsCapability(), prompts=PromptsCapability(False), completions={}, experimental={"a": {}}
     )
@@ -274,7 +274,7 @@ def test_what_is_declared_beside_it_stands() -> None:
 
 
 @pytest.mark.req("RES-06", "RES-09")
-def test_a_client_subscribes_to_what_there_is() -> None:
+def test_subscription_needs_an_existing_resource() -> None:
     made = server()
     made.resource("a:b")(bare)
     link = Link(made)
@@ -318,7 +318,7 @@ def test_arguments_of_prompts_and_templates_are_completed() -> None:
 
 
 @pytest.mark.req("TOOL-16", "RES-08", "PROM-07")
-def test_clients_hear_of_changes() -> None:
+def test_changes_are_broadcast() -> None:
     made, heard = server(), []
     made.tool(bare)
     made.prompt(bare)
@@ -341,7 +341,7 @@ def test_clients_hear_of_changes() -> None:
 
 
 @pytest.mark.req("TOOL-16", "TOOL-01")
-def test_clients_hear_only_of_what_was_declared_to_them() -> None:
+def test_undeclared_changes_are_not_sent() -> None:
     made = server()
     first: list[Any] = []
     second: list[Any] = []
@@ -359,7 +359,7 @@ def test_clients_hear_only_of_what_was_declared_to_them() -> None:
 
 
 @pytest.mark.req("TOOL-16")
-def test_a_list_that_is_said_not_to_change_is_not_told_of() -> None:
+def test_list_declared_constant_is_not_broadcast() -> None:
     made = Server("s", capabilities=ServerCapabilities(tools=ToolsCapability(list_changed=False)))
     heard: list[Any] = []
     link = Link(made, on_notification=heard.append)
@@ -369,7 +369,7 @@ def test_a_list_that_is_said_not_to_change_is_not_told_of() -> None:
     assert link.text("echo", text="hi") == "hi"
 
 
-def test_changes_during_a_call_are_heard_of_after_it() -> None:
+def test_changes_during_a_call_are_sent_after_it() -> None:
     made = server()
     heard: list[Any] = []
 
@@ -411,7 +411,7 @@ def test_a_server_serves_several_sessions_at_once() -> None:
     made.forget(links[0].session)
 
 
-def test_a_session_that_ends_while_all_are_told_is_no_trouble() -> None:
+def test_session_end_during_a_broadcast_is_harmless() -> None:
     made = server()
     made.resource("a:b")(bare)
     links = [Link(made) for _ in range(3)]

@@ -83,7 +83,7 @@ def test_a_task_of_a_server_without_middleware_is_the_plain_call() -> None:
 
 
 @pytest.mark.req("ELIC-16")
-def test_a_page_tells_that_a_visit_is_done_whoever_was_sent_there() -> None:
+def test_completion_finds_the_asked_session() -> None:
     server = Server("s")
     links = [Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline")) for _ in range(2)]
     links[1].session.driving.url_elicitations.begin("e1")

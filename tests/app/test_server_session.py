@@ -111,7 +111,7 @@ def test_telling_says_whether_the_client_could_take_it() -> None:
     assert link.reports == []
 
 
-def test_what_cannot_be_said_is_reported() -> None:
+def test_unencodable_notification_is_reported() -> None:
     link = Link(server_with_notes())
     assert not link.session.tell(LoggingMessageNotification("info", object()))
     assert link.reports == ["a LoggingMessageNotification cannot be sent"]
@@ -142,7 +142,7 @@ def test_only_subscribers_hear_of_changes() -> None:
     assert others == []
 
 
-def test_taking_back_what_was_never_subscribed_changes_nothing() -> None:
+def test_unsubscribing_an_unknown_uri_changes_nothing() -> None:
     link = Link(server_with_notes())
     link.do(link.client.unsubscribe_resource("notes://a"))
     assert link.session.subscriptions == ()
@@ -150,7 +150,7 @@ def test_taking_back_what_was_never_subscribed_changes_nothing() -> None:
 
 
 @pytest.mark.req("RES-09")
-def test_what_there_is_not_cannot_be_subscribed() -> None:
+def test_unknown_resource_cannot_be_subscribed() -> None:
     link = Link(server_with_notes())
     with pytest.raises(RequestError, match="Resource not found") as caught:
         link.do(link.client.subscribe_resource("other://a"))
@@ -227,7 +227,7 @@ def test_changes_that_follow_each_other_are_told_once() -> None:
     assert sorted(update.uri for update in heard) == ["notes://a", "notes://b"]
 
 
-def test_what_does_not_reach_a_client_is_counted() -> None:
+def test_undelivered_broadcasts_are_counted() -> None:
     server = Server("s")
     server.tool(lambda: None, name="tool")
     link, early = Link(server), Link(server, shake_hands=False)

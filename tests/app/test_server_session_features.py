@@ -59,7 +59,7 @@ def saved_state(link: Link, **changes: Any) -> SavedSession:
     return SavedSession.read({**snapshot, "state": {**snapshot["state"], **changes}})
 
 
-def test_what_the_client_chose_is_part_of_the_value() -> None:
+def test_snapshot_has_level_and_subscriptions() -> None:
     server = Server("s")
     link = Link(server, capabilities=BY_URL, elicitation=lambda *_: ElicitResult("decline"))
     link.session.driving.url_elicitations.begin("open")
@@ -85,7 +85,7 @@ def test_what_the_client_chose_is_part_of_the_value() -> None:
         ({"visits": {"e1": 1}}, "expected elicitations by id"),
     ],
 )
-def test_a_value_that_makes_no_sense_is_refused(changes: dict[str, Any], fault: str) -> None:
+def test_malformed_snapshot_is_refused(changes: dict[str, Any], fault: str) -> None:
     server = Server("s")
     link = Link(server)
     saved = saved_state(link, **changes)

@@ -104,7 +104,7 @@ def test_a_request_fails_when_the_connection_does() -> None:
     assert link.reports == []
 
 
-def test_a_result_that_makes_no_sense_is_an_error() -> None:
+def test_malformed_result_raises() -> None:
     server = Server("s")
 
     @server.tool
@@ -135,14 +135,14 @@ def test_nothing_is_sent_on_a_closed_connection() -> None:
         (ACT, None),
     ],
 )
-def test_what_must_not_be_asked(payload: Any, reason: str | None) -> None:
+def test_undeclared_request_raises(payload: Any, reason: str | None) -> None:
     link = Link(Server("s"))
     expected: type[Exception] = RequestError if reason is None else LocalProtocolError
     with pytest.raises(expected, match=reason):
         link.do(link.client.request(payload))
 
 
-def test_what_is_no_request_is_a_type_error() -> None:
+def test_non_request_raises_type_error() -> None:
     with pytest.raises(TypeError, match=r"^request= takes a request of mcpio.types, not ToolListChangedNotification"):
         Link(Server("s")).do(Link(Server("s")).client.request(ToolListChangedNotification()))
 
@@ -170,7 +170,7 @@ def test_both_sides_serve() -> None:
     assert not isinstance(scopes[0], Context)
 
 
-def test_what_must_not_be_told() -> None:
+def test_undeclared_notification_raises() -> None:
     link = Link(Server("s"))
     with pytest.raises(LocalProtocolError, match="needs the capability tools"):
         link.session.notify(ToolListChangedNotification())
@@ -437,14 +437,14 @@ def test_a_handler_that_holds_up_the_loop_is_named_with_what_to_do() -> None:
 # Events
 
 
-def test_a_request_that_the_engine_refuses_is_nobodys_fault_here() -> None:
+def test_request_refused_by_the_engine_is_not_reported() -> None:
     link = Link(Server("s"))
     with pytest.raises(RequestError, match=r"^Method not found: test/act \(-32601\)$"):
         act(link)
     assert link.reports == []
 
 
-def test_requests_that_others_sent_are_none_of_the_sessions_business() -> None:
+def test_outcomes_of_foreign_requests_are_ignored() -> None:
     def report(ctx: Context, _: CustomRequest) -> dict[str, Any]:
         ctx.progress(1)
         return {}
@@ -479,7 +479,7 @@ def test_a_driver_has_all_events_processed_at_once() -> None:
     assert sum(len(chunk) for chunk in connection.data_to_send() if chunk) > 0
 
 
-def test_what_the_peer_does_wrong_is_reported_and_the_session_goes_on() -> None:
+def test_peer_faults_are_reported_and_the_session_continues() -> None:
     link = Link(Server("s"))
     link.pair.client.receive_data(b"Welcome!\n" * 3 + b"[]\n", 0)
     link.run()

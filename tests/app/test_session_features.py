@@ -79,7 +79,7 @@ def test_a_session_tells_how_it_is_doing() -> None:
 
 
 @pytest.mark.req("TASK-30")
-def test_who_watches_a_task_is_told_of_it() -> None:
+def test_task_status_reaches_its_handle() -> None:
     server = Server("s")
 
     @server.tool(task_support="optional")
@@ -95,7 +95,7 @@ def test_who_watches_a_task_is_told_of_it() -> None:
     assert handle.id
 
 
-def test_a_client_has_nothing_to_remember_but_its_connection() -> None:
+def test_client_snapshot_has_no_state() -> None:
     link = Link(Server("s"))
     snapshot = link.client.snapshot()
     saved = SavedSession.read(snapshot)
@@ -104,7 +104,7 @@ def test_a_client_has_nothing_to_remember_but_its_connection() -> None:
     link.do(link.client.ping())
 
 
-def test_requests_that_nobody_serves_any_more_fail() -> None:
+def test_abandoned_requests_fail() -> None:
     server = Server("s")
     release: list[Any] = []
 

@@ -32,7 +32,7 @@ REFUSED = {"category": "rate-limit", "http_status": 429, "severity": "error", "r
         (ExceptionGroup("nursery", [RequestError(7, "no")]), 7, "no", None),
     ],
 )
-def test_what_a_handler_says_is_the_answer(later: bool, error: Exception, code: int, message: str, data: Any) -> None:
+def test_handler_result_is_the_answer(later: bool, error: Exception, code: int, message: str, data: Any) -> None:
     link = Link(failing_with(error, later=later))
     with pytest.raises(RequestError) as caught:
         act(link)
@@ -104,7 +104,7 @@ def test_a_handler_that_is_cancelled_before_it_starts_stops_at_its_first_wait() 
     assert link.reports == []
 
 
-def test_a_cancellation_of_what_is_over_is_ignored() -> None:
+def test_late_cancellation_is_ignored() -> None:
     link = Link(serving(lambda _, __: {}))
     id = link.client.connection.send_request(ACT, now=0)
     link.pair.stall(link.pair.server.role)

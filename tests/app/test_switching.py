@@ -39,7 +39,7 @@ TOOLS, PROMPTS, RESOURCES = ToolListChangedNotification, PromptListChangedNotifi
         ),
     ],
 )
-def test_what_is_switched_off_is_neither_listed_nor_served_until_it_is_switched_on_again(
+def test_disabled_entry_is_neither_listed_nor_served_until_enabled(
     registry: str, key: str, kind: type, listed: Any, use: Callable[[Client], Any], code: int
 ) -> None:
     server, heard = Server("s"), []

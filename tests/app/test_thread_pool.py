@@ -144,7 +144,7 @@ def test_a_thread_that_ended_after_its_loop_counts_no_more() -> None:
     assert calls.taken == 1
 
 
-def test_what_a_function_raises_is_raised() -> None:
+def test_exception_of_a_blocking_function_is_raised() -> None:
     runtime = ManualRuntime()
     with pytest.raises(ZeroDivisionError):
         runtime.complete(ThreadPool(Limits()).run(runtime, "a", lambda: 1 // 0))
@@ -157,7 +157,7 @@ def test_there_is_at_least_one_thread(limits: dict[str, Any]) -> None:
 
 
 @loops
-def test_abandoned_threads_hold_up_only_whoever_abandoned_them(run: Run) -> None:
+def test_abandoned_threads_block_only_their_account(run: Run) -> None:
     release, ended = threading.Event(), threading.Semaphore(0)
     entered = threading.Semaphore(0)
 
@@ -211,7 +211,7 @@ def test_a_blocking_tool_counts_for_the_principal_or_the_session() -> None:
     assert ada == same == [("principal", "ada")]
 
 
-def test_a_task_counts_for_whoever_began_it() -> None:
+def test_task_counts_for_its_requestor() -> None:
     mine = Mine(link={"principal": "ada"})
     seen: list[Any] = []
     pool = mine.server.thread_pool

@@ -49,7 +49,7 @@ def test_the_list_is_asked_for_once() -> None:
     assert shop.walks == 1
 
 
-def test_it_is_asked_for_again_after_a_change() -> None:
+def test_list_is_requested_again_after_a_change() -> None:
     shop = Shop("a")
     assert shop.find("a") == "a"
     shop.names = ["b"]
@@ -105,14 +105,14 @@ def test_calls_at_the_same_time_share_one_list() -> None:
     assert shop.walks == 1
 
 
-def test_a_failure_is_for_the_one_who_asked() -> None:
+def test_failed_listing_raises_only_for_its_caller() -> None:
     shop = Shop("a", "b")
     shop.failures = [RequestError(7, "busy")]
     assert sorted(several(shop, "a", "b")) == ["b", "busy"]
     assert shop.walks == 2
 
 
-def test_one_who_gives_up_holds_up_nobody() -> None:
+def test_cancelled_listing_does_not_block_others() -> None:
     shop = Shop("a")
     shop.gate = ManualOneShot()
     got: list[Tool | None] = []
@@ -163,7 +163,7 @@ def test_a_client_knows_its_servers_tools(announced: bool) -> None:
     assert link.do(names()) == [None if announced else "a", "b", "c"]
 
 
-def test_what_is_at_hand_is_not_asked_for() -> None:
+def test_cached_tool_needs_no_request() -> None:
     shop = Shop("a")
     assert shop.cache.at_hand("a") is None
     assert shop.walks == 0

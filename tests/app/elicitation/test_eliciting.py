@@ -126,14 +126,14 @@ def test_an_answer_that_does_not_fit_is_refused_on_arrival(ask: Any, reason: str
 
 @pytest.mark.req("ELIC-10")
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_what_comes_with_a_refusal_is_left_out(action: str) -> None:
+def test_content_of_a_refusal_is_dropped(action: str) -> None:
     request = ElicitFormRequest("Where?", ElicitSchema({"to": StringSchema()}))
     found = past_the_client(lambda ctx: ctx.elicit(request), f'{{"action":"{action}","content":{{"to":"Os"}}}}')
     assert found == ElicitResult(action)  # type: ignore[arg-type]  # one of the two
 
 
 @pytest.mark.parametrize("result", ['{"action":"maybe"}', '{"action":"accept","content":{"to":{}}}', "{}"])
-def test_an_answer_of_no_known_form(result: str) -> None:
+def test_unknown_action_is_refused(result: str) -> None:
     assert isinstance(past_the_client(lambda ctx: ctx.elicit("Where to?", Booking), result), InvalidMessage)
 
 
@@ -161,7 +161,7 @@ def test_an_older_client_cannot_be_asked_for_several_choices() -> None:
     assert seen == []
 
 
-def test_a_request_of_ones_own_is_said_in_older_words_too() -> None:
+def test_own_request_is_translated_for_an_older_revision() -> None:
     field = TitledSingleSelectEnumSchema((TitledChoice("a", "The first"),))
     request = ElicitFormRequest("Which?", ElicitSchema({"which": field}))
     answer = ElicitResult("accept", {"which": "a"})
@@ -190,7 +190,7 @@ def test_a_request_for_secrets_gives_a_warning_where_it_is_made() -> None:
         ),
     ],
 )
-def test_what_cannot_be_asked(ask: Any, kind: type[Exception], reason: str) -> None:
+def test_invalid_form_request_raises(ask: Any, kind: type[Exception], reason: str) -> None:
     found, _, seen = asked(ask, None)
     assert isinstance(found, kind)
     assert reason in str(found)
@@ -260,7 +260,7 @@ def test_a_visit_without_an_id_cannot_be_asked_for() -> None:
         lambda ctx: ctx.elicit(ElicitURLRequest("Log in", "http://example.com", "1")),
     ],
 )
-def test_an_address_that_is_not_safe_gives_a_warning_where_it_is_used(ask: Any) -> None:
+def test_unsafe_address_warns_at_the_call(ask: Any) -> None:
     with pytest.warns(UserWarning, match="the web address 'http://example.com': it is not https") as caught:
         asked(ask, ElicitResult("accept"))
     assert caught[0].filename == __file__
@@ -274,7 +274,7 @@ def test_a_client_that_takes_forms_only_is_not_sent_anywhere() -> None:
 
 
 @pytest.mark.req("ELIC-16")
-def test_the_user_may_be_done_before_they_have_answered() -> None:
+def test_completion_before_the_answer_is_recorded() -> None:
     server = Server("s")
     heard: list[Any] = []
 

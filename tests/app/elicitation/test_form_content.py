@@ -74,7 +74,7 @@ def form(field: Any, *required: str) -> ElicitSchema:
         (UnknownSchema({"type": "object"}), "whatever", None),
     ],
 )
-def test_what_a_field_may_hold(field: Any, value: Any, fault: str | None) -> None:
+def test_field_content_is_checked(field: Any, value: Any, fault: str | None) -> None:
     if fault is None:
         check_content(form(field), {"field": value})
         return
@@ -83,13 +83,13 @@ def test_what_a_field_may_hold(field: Any, value: Any, fault: str | None) -> Non
     assert (caught.value.path, caught.value.reason) == ("content.field", fault)
 
 
-def test_the_place_in_a_list_is_said() -> None:
+def test_fault_in_a_list_names_the_index() -> None:
     field = TitledMultiSelectEnumSchema(TitledItems(A_OR_B))
     with pytest.raises(InvalidMessage, match=r"^content\.field\[1\]: expected one of a, b, got \"c\"$"):
         check_content(form(field), {"field": ("a", "c")})
 
 
-def test_what_must_be_there_and_what_need_not() -> None:
+def test_missing_required_field_is_refused() -> None:
     check_content(form(StringSchema()), {})
     check_content(form(StringSchema(), "field"), {"field": "", "other": 5})
     with pytest.raises(InvalidMessage, match=r"^content: missing: field$"):

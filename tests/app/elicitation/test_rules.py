@@ -63,7 +63,7 @@ def asks(mode: Any, tools: Any = TOOLS) -> CreateMessageRequest:
         (asks(...), result("1"), None, "a model has no tool results to give"),
     ],
 )
-def test_a_model_uses_tools_as_it_is_told(request_: Any, content: Any, stop: Any, fault: str | None) -> None:
+def test_tool_choice_is_enforced(request_: Any, content: Any, stop: Any, fault: str | None) -> None:
     assert fault_in_sampled(CreateMessageResult("assistant", content, "model", stop), request_) == fault
 
 

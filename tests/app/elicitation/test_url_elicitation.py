@@ -61,7 +61,7 @@ def asking() -> Server:
 
 
 @pytest.mark.req("ELIC-16")
-def test_only_the_client_that_was_asked_hears_of_the_end_and_once() -> None:
+def test_completion_is_sent_once_to_the_asked_client() -> None:
     server = asking()
     (link, heard), (other, others) = linked(server), linked(server)
     link.call("tool")
@@ -77,7 +77,7 @@ def test_only_the_client_that_was_asked_hears_of_the_end_and_once() -> None:
 
 
 @pytest.mark.req("ELIC-16")
-def test_a_client_ignores_what_it_does_not_know_and_what_is_done() -> None:
+def test_unknown_and_repeated_completions_are_ignored() -> None:
     link, heard = linked(asking())
     link.session.notify(ElicitationCompleteNotification("1"))
     link.run()
@@ -94,7 +94,7 @@ def test_a_client_ignores_what_it_does_not_know_and_what_is_done() -> None:
 
 
 @pytest.mark.req("ELIC-16")
-def test_a_client_can_wait_for_the_end() -> None:
+def test_wait_for_elicitation_returns_at_completion() -> None:
     link, _ = linked(asking())
     link.call("tool")
     wait = link.start(link.client.wait_for_elicitation("1"))
@@ -107,7 +107,7 @@ def test_a_client_can_wait_for_the_end() -> None:
         link.do(link.client.wait_for_elicitation("2"))
 
 
-def test_a_wait_can_be_given_up() -> None:
+def test_cancelled_wait_for_elicitation_leaves_nothing() -> None:
     link, _ = linked(asking())
     link.call("tool")
     wait = link.start(link.client.wait_for_elicitation("1"))
@@ -118,7 +118,7 @@ def test_a_wait_can_be_given_up() -> None:
     assert link.reports == []
 
 
-def test_the_end_of_the_connection_ends_a_wait() -> None:
+def test_connection_end_fails_wait_for_elicitation() -> None:
     link, _ = linked(asking())
     link.call("tool")
     wait = link.start(link.client.wait_for_elicitation("1"))
@@ -131,7 +131,7 @@ def test_the_end_of_the_connection_ends_a_wait() -> None:
 
 
 @pytest.mark.req("ELIC-20")
-def test_a_page_can_tell_who_was_sent_there() -> None:
+def test_principal_of_the_asked_client_is_known() -> None:
     """Whoever follows the link may be somebody else: the visit is kept by the user who was asked."""
     server, sent_to = Server("s"), dict[str, Any]()
 
@@ -177,7 +177,7 @@ def test_a_handler_asks_for_a_visit_first() -> None:
 
 @pytest.mark.req("ELIC-17")
 @pytest.mark.parametrize("capabilities", [None, ClientCapabilities(elicitation=ElicitationCapability(form={}))])
-def test_a_client_that_takes_no_addresses_is_not_sent_any(capabilities: Any) -> None:
+def test_undeclared_url_elicitation_is_refused(capabilities: Any) -> None:
     link = Link(asking(), elicitation=agree, capabilities=capabilities)
     with pytest.raises(RequestError, match=r"^Internal error \(-32603\)$"):
         link.call("locked", ids=["a"])
@@ -187,7 +187,7 @@ def test_a_client_that_takes_no_addresses_is_not_sent_any(capabilities: Any) -> 
 
 
 @pytest.mark.req("ELIC-17")
-def test_the_code_is_not_for_other_errors() -> None:
+def test_url_elicitation_code_needs_its_error() -> None:
     server = Server("s")
 
     @server.tool

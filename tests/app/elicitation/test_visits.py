@@ -24,7 +24,7 @@ def waiting(runtime: ManualRuntime, visits: UrlElicitations, id: str) -> list[st
 
 
 @pytest.mark.req("ELIC-16")
-def test_a_visit_is_done_once() -> None:
+def test_elicitation_completes_once() -> None:
     visits = UrlElicitations()
     assert not visits.finish("a")
     visits.begin("a")
@@ -44,7 +44,7 @@ def test_withdrawn_visit_is_unknown() -> None:
     assert "a" not in visits
 
 
-def test_all_who_wait_are_told() -> None:
+def test_completion_wakes_all_waiters() -> None:
     runtime, visits = ManualRuntime(), UrlElicitations()
     visits.begin("a")
     visits.begin("b")
@@ -57,7 +57,7 @@ def test_all_who_wait_are_told() -> None:
     assert other == ["gone"]
 
 
-def test_only_so_many_are_remembered_and_those_that_somebody_waits_for() -> None:
+def test_oldest_elicitations_without_waiters_are_forgotten() -> None:
     runtime, visits = ManualRuntime(), UrlElicitations()
     visits.begin("first")
     seen = waiting(runtime, visits, "first")
@@ -71,7 +71,7 @@ def test_only_so_many_are_remembered_and_those_that_somebody_waits_for() -> None
     assert seen == ["done"]
 
 
-def test_those_that_are_waited_for_may_be_more() -> None:
+def test_elicitations_with_waiters_exceed_the_bound() -> None:
     runtime, visits = ManualRuntime(), UrlElicitations()
     for number in range(MOST_URL_ELICITATIONS):
         visits.begin(str(number))
@@ -82,7 +82,7 @@ def test_those_that_are_waited_for_may_be_more() -> None:
     runtime.run()
 
 
-def test_what_is_known_can_be_written_down() -> None:
+def test_known_elicitations_can_be_saved() -> None:
     visits = UrlElicitations()
     visits.begin("open")
     visits.begin("done")

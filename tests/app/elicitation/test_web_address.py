@@ -18,5 +18,5 @@ from mcpio.web_address import web_address
         ("https://example.com/?token=1&a=b&Password=2", ["it seems to let in whoever has it (token, Password)"]),
     ],
 )
-def test_what_no_user_should_be_sent_to(url: str, faults: list[str]) -> None:
+def test_unsafe_addresses_are_listed(url: str, faults: list[str]) -> None:
     assert lint_address(web_address(url)) == faults

@@ -62,7 +62,7 @@ def outcomes(link: Link, *tools: str) -> list[int]:
     ("seconds", "options", "code"),
     [(1, {}, 1057), (60, {}, 1058), (10, {}, 1056), (1, {"code": 1059}, 1059), (60.0, {"burst": 2}, 1058)],
 )
-def test_what_comes_too_fast_is_refused_and_passes_later(seconds: float, options: Any, code: int) -> None:
+def test_request_beyond_the_rate_is_refused_and_passes_later(seconds: float, options: Any, code: int) -> None:
     link = Link(serving(RateLimit(2, seconds, **options)))
     assert outcomes(link, *"aaaa") == [0, 0, code, code]
     link.advance(seconds / 2)
@@ -100,7 +100,7 @@ def test_a_burst_is_what_passes_at_once() -> None:
     assert outcomes(link, *"aa") == [0, 1057]
 
 
-def test_less_than_one_a_second_is_a_rate_too() -> None:
+def test_rate_may_be_below_one_a_second() -> None:
     link = Link(serving(RateLimit(0.5)))
     assert outcomes(link, *"aa") == [0, 1057]
     link.advance(2)
@@ -119,14 +119,14 @@ def test_less_than_one_a_second_is_a_rate_too() -> None:
         ((), [0, 1057, 1057, 1057, 1057, 1057]),
     ],
 )
-def test_what_is_counted_by_itself(per: Any, expected: list[int]) -> None:
+def test_each_key_is_counted_separately(per: Any, expected: list[int]) -> None:
     server = serving(RateLimit(1, per=per))
     one, other = Link(server, principal="ada"), Link(server, principal="ada")
     codes = [*outcomes(one, *"ab"), outcome(one, one.client.list_tools()), *outcomes(one, "a"), *outcomes(other, *"ab")]
     assert codes == expected
 
 
-def test_who_is_not_known_is_counted_by_the_session() -> None:
+def test_anonymous_request_is_counted_by_session() -> None:
     server = serving(RateLimit(1, per=per_principal))
     known, other, unknown, stranger = (Link(server, principal=who) for who in ("ada", "bob", None, None))
     assert [outcomes(link, *"aa") for link in (known, other, unknown, stranger)] == [[0, 1057]] * 4
@@ -218,7 +218,7 @@ def test_a_client_limits_how_often_its_model_is_asked() -> None:
     assert "Per-minute rate limit hit" in link.text("ask")
 
 
-def test_p6_what_is_idle_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p6_least_recently_used_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limiting, "MOST_KEYS", 2)
     limit = RateLimit(1, 1000, per=per_name, methods="tools/call")
     link = Link(serving(limit))
@@ -244,7 +244,7 @@ class Namespace:
 
 
 @pytest.mark.req("TASK-36")
-def test_so_many_run_at_once_and_no_more() -> None:
+def test_concurrency_limit_refuses_further_requests() -> None:
     link = Link(serving(ConcurrencyLimit(2)))
     asks: list[Ask[Any]] = [link.start(link.client.call_tool("wait")) for _ in range(3)]
     assert [ask.state for ask in asks] == ["waits", "waits", "failed"]
@@ -288,7 +288,7 @@ def test_one_limit_for_the_whole_server_with_a_code_of_its_own() -> None:
     assert outcomes(other, "a") == [1078]
 
 
-def test_nothing_at_all_may_be_the_limit() -> None:
+def test_concurrency_limit_may_be_zero() -> None:
     assert outcomes(Link(serving(ConcurrencyLimit(0))), "a") == [1060]
 
 

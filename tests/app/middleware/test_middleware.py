@@ -94,7 +94,7 @@ def test_middleware_stands_around_any_request_the_outermost_first() -> None:
     assert not link.reports
 
 
-def test_what_the_engine_answers_by_itself_goes_past_middleware() -> None:
+def test_requests_answered_by_the_engine_bypass_middleware() -> None:
     seen: list[str] = []
     link = Link(greeter(middleware=[Noting("a", seen)]))
     link.do(link.client.ping())
@@ -267,7 +267,7 @@ async def _async(ctx: Any, request: Any, call_next: CallNext) -> Any:
 
 
 @pytest.mark.parametrize("wrong", [5, lambda ctx, request, call_next: None, asyncio.sleep(0).close, object()])
-def test_what_is_no_async_function_is_refused_when_it_is_given(wrong: Any) -> None:
+def test_plain_function_as_middleware_is_refused(wrong: Any) -> None:
     for give in (Server("s").middleware, lambda found: Server("s", middleware=[found])):
         with pytest.raises(TypeError, match=r"middleware is an async function of \(ctx, request, call_next\), not"):
             give(wrong)
@@ -278,7 +278,7 @@ def test_async_functions_objects_and_partial_ones_are_middleware() -> None:
     assert checked_middleware(found) == tuple(found)
 
 
-def test_without_middleware_nothing_of_it_is_done() -> None:
+def test_handler_without_middleware_is_not_wrapped() -> None:
     server = greeter()
     link = Link(server)
     assert server.middlewares == ()
@@ -356,7 +356,7 @@ def test_a_client_changes_what_it_sends_and_what_it_gets() -> None:
     assert link.text("greet", who="Ada") == "Hello, ADA!?"
 
 
-def test_what_a_client_s_middleware_raises_is_raised_at_the_call() -> None:
+def test_exception_in_client_middleware_is_raised_at_the_call() -> None:
     async def refuse(call: OutgoingCall, request: Any, call_next: CallNext) -> Any:
         raise Refusal(1014)
 
@@ -380,14 +380,14 @@ def test_a_cancelled_call_is_cancelled_through_middleware() -> None:
     assert (ask.state, link.session._running) == ("cancelled", {})
 
 
-def test_what_is_no_request_is_the_caller_s_mistake_with_middleware_too() -> None:
+def test_non_request_through_middleware_raises() -> None:
     link = Link(greeter(), middleware=[counting([])])
     with pytest.raises(LocalProtocolError, match="a int is no request"):
         link.do(link.client.request(5))
 
 
 @pytest.mark.parametrize("option", ["middleware", "handler_middleware"])
-def test_a_client_refuses_what_is_no_middleware_before_anything_is_opened(option: str) -> None:
+def test_invalid_client_middleware_is_refused_before_opening(option: str) -> None:
     with pytest.raises(TypeError, match="middleware is an async function"):
         Link(greeter(), **{option: [5]})  # type: ignore[arg-type]  # the mistake is the test
 
@@ -429,7 +429,7 @@ def test_s_6_a_human_sees_each_question_and_each_answer_before_it_goes_on() -> N
     assert not verdicts
 
 
-def test_what_a_client_sends_and_what_it_serves_have_middleware_of_their_own() -> None:
+def test_sent_and_served_requests_have_separate_middleware() -> None:
     sent: list[str] = []
     served: list[str] = []
     link = Link(

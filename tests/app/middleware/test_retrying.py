@@ -47,7 +47,7 @@ def after(link: Link, ask: Ask[Any], seconds: float = 60) -> Any:
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_a35_what_is_sent_again_unasked_only_reads(method: str) -> None:
+def test_a35_only_reading_requests_are_retried_by_default(method: str) -> None:
     said = METHODS[method]
     verb = method.rsplit("/", maxsplit=1)[-1]
     reads = said.kind is Kind.REQUEST and verb in ("list", "read", "get", "ping", "complete", "result")

@@ -39,7 +39,7 @@ def test_middleware_stands_around_the_request_of_a_task_and_around_its_work() ->
     assert seen == [(False, "CreateTaskResult", 0), (True, "CallToolResult", 5)]
 
 
-def test_what_middleware_raises_around_the_work_is_what_the_task_ends_with() -> None:
+def test_exception_in_middleware_around_the_work_fails_the_task() -> None:
     server = Server("s")
     server.tool(_five, name="work", task_support="required")
 
@@ -56,7 +56,7 @@ def test_what_middleware_raises_around_the_work_is_what_the_task_ends_with() -> 
     assert ask.error.code == 1014
 
 
-def test_what_middleware_raises_around_the_request_makes_no_task() -> None:
+def test_exception_in_middleware_around_the_request_creates_no_task() -> None:
     server = Server("s")
     server.tool(_five, name="work", task_support="required")
 

@@ -49,7 +49,7 @@ def test_the_first_failure_of_a_kind_is_whole_and_later_ones_are_lines_and_count
     assert log.told == [("slow", False)] * 2
 
 
-def test_what_was_left_out_is_counted() -> None:
+def test_suppressed_reports_are_counted() -> None:
     log, reports = Log(), FaultReports()
     for _ in range(20):
         reports.report(log, "slow", None)

@@ -11,7 +11,7 @@ def test_a_burst_passes_and_then_so_many_a_second() -> None:
     assert throttle.held_back == 4
 
 
-def test_what_is_not_used_adds_up_to_one_burst() -> None:
+def test_unused_rate_accumulates_to_one_burst() -> None:
     throttle = Throttle(rate=1, burst=2)
     assert [throttle.admits(0.0) for _ in range(3)] == [True, True, False]
     assert [throttle.admits(1000.0) for _ in range(3)] == [True, True, False]

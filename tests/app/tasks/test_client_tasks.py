@@ -59,7 +59,7 @@ class Asked:
 
 @pytest.mark.req("TASK-01")
 @pytest.mark.parametrize(("chosen", "lists"), [(None, {}), (True, {}), (False, None)])
-def test_what_a_client_declares(chosen: bool | None, lists: Any) -> None:
+def test_client_capability_follows_the_options(chosen: bool | None, lists: Any) -> None:
     asked = Asked(tasks=TaskOptions(list=chosen))
     tasks = asked.link.client.connection.capabilities.tasks
     assert (tasks.list, tasks.cancel) == (lists, {})
@@ -108,7 +108,7 @@ def test_a_server_cancels_what_it_asked_for() -> None:
 
 @pytest.mark.req("TASK-03")
 @pytest.mark.parametrize("options", [{}, {"tasks": None}])
-def test_what_is_no_task_is_answered_as_ever(options: Any) -> None:
+def test_plain_request_is_answered_as_usual(options: Any) -> None:
     asked = Asked(**options)
     more = {} if not options else {"task": {"ttl": 5000}}
     id = asked.wire.send("elicitation/create", **FORM, **more)

@@ -58,7 +58,7 @@ def test_a_request_that_is_given_up_before_its_task_is_stored_leaves_none() -> N
     assert (wire.answer_to(7), list(disk.records())) == (None, [])
 
 
-def test_tasks_whose_work_was_cut_off_have_failed_where_their_place_lives_on() -> None:
+def test_abandoned_tasks_fail_while_their_host_lives() -> None:
     async def dig(ctx: Context) -> None:
         await ctx.session.driver.runtime.one_shot().wait()
 
@@ -211,7 +211,7 @@ def test_changes_are_told_and_heard() -> None:
 
 
 @pytest.mark.req("TASK-30")
-def test_nobody_need_be_told() -> None:
+def test_status_notifications_are_optional() -> None:
     mine = Mine(notify=False)
     mine.wire.begin()
     mine.dug()
@@ -321,7 +321,7 @@ def test_tasks_are_listed_in_pages() -> None:
 
 
 @pytest.mark.req("TASK-35")
-def test_strangers_get_no_list() -> None:
+def test_anonymous_requestors_get_no_list() -> None:
     assert Mine().wire.ask("tasks/list")["code"] == -32601
 
 
@@ -370,7 +370,7 @@ def test_a_task_that_is_cut_off_goes_on_at_the_next_place_or_is_lost(resume: boo
     assert ada.status(id) == ("working" if resume else "failed")
 
 
-def test_a_task_that_nobody_resumes_is_lost() -> None:
+def test_unresumed_task_is_lost() -> None:
     store = MemoryTaskStore()
     mine = Mine(store=store, tool={"resume": True})
     id = mine.wire.begin()
@@ -432,7 +432,7 @@ def test_a_question_changes_the_status_and_back() -> None:
     assert wire.status(other) == "cancelled"
 
 
-def test_a_failure_while_nothing_runs_is_told_to_nobody() -> None:
+def test_failure_without_a_host_is_not_reported() -> None:
     class Broken(Disk):
         def write(self, changes: Any) -> None:
             raise OSError("no disk")
@@ -454,7 +454,7 @@ def test_a_request_that_wants_no_task_is_none() -> None:
     assert "content" in wire.ask("tools/call", name="dig")
 
 
-def test_what_happens_where_nothing_can_run_is_reported_nowhere() -> None:
+def test_events_without_a_host_are_not_reported() -> None:
     receiver = TaskReceiver(TaskOptions(), ThreadPool(Limits()))
     receiver._report("lost", OSError())
     assert receiver._keeping.host is None

@@ -72,7 +72,7 @@ def test_a_server_starts_tasks_of_its_own_kinds() -> None:
     assert started.result.id == "t"
 
 
-def test_what_must_not_be_a_task_is_refused() -> None:
+def test_request_that_cannot_be_a_task_is_refused() -> None:
     played = sides()[0]
     started = played.start(played.session.start_task(CallToolRequest("x")))
     played.answer(played.asked("tools/list"), tools=[])

@@ -53,7 +53,7 @@ def test_a_handle_says_what_it_is_of() -> None:
     assert repr(played.session.task("t2")) == "<TaskHandle 't2' tasks/result: unseen>"
 
 
-def test_where_no_task_was_made_there_is_only_a_result() -> None:
+def test_handle_without_a_task_has_only_a_result() -> None:
     played = client()
     started = played.start(played.session.start_task(CALL))
     played.answer(played.asked("tools/call"), content=[])
@@ -126,7 +126,7 @@ def test_the_waiting_may_be_left_to_the_peer() -> None:
 
 
 @pytest.mark.req("TASK-30", "TASK-38")
-def test_what_the_peer_tells_is_used_and_not_needed() -> None:
+def test_status_notifications_are_used_but_not_needed() -> None:
     played = client()
     seen: list[str] = []
     task = begin(played, on_status=lambda each: seen.append(each.status))
@@ -165,7 +165,7 @@ def test_the_states_come_one_after_the_other() -> None:
 
 
 @pytest.mark.req("TASK-17", "TASK-19")
-def test_whoever_watches_opens_a_stream_for_the_peers_questions_and_goes_on_looking() -> None:
+def test_iteration_requests_the_result_while_input_is_required() -> None:
     played = client()
     task = begin(played)
     seen: list[str] = []
@@ -322,7 +322,7 @@ def test_progress_is_heard_of_until_the_task_is_over() -> None:
 
 @pytest.mark.req("CANC-04")
 @pytest.mark.parametrize("poll", [True, False])
-def test_whoever_gives_up_the_wait_cancels_the_task(poll: bool) -> None:
+def test_cancelled_wait_cancels_the_task(poll: bool) -> None:
     played = client()
     task = begin(played)
     waiting = played.start(task.result(poll=poll))
@@ -349,7 +349,7 @@ def test_giving_up_before_there_is_a_task_cancels_it_when_there_is() -> None:
     assert played.asked("tasks/cancel")["params"] == {"taskId": "t1"}
 
 
-def test_who_does_not_own_the_task_leaves_it_alone() -> None:
+def test_cancelled_wait_of_a_foreign_handle_leaves_the_task() -> None:
     played = client()
     task = begin(played)
     task.owned = False
@@ -446,7 +446,7 @@ def test_a_look_takes_no_longer_than_the_wait() -> None:
 
 
 @pytest.mark.parametrize("timeout", [-1, "soon"])
-def test_a_time_that_is_none(timeout: Any) -> None:
+def test_invalid_timeout_raises(timeout: Any) -> None:
     played = client()
     task = begin(played)
     with pytest.raises(LocalProtocolError, match="a time is a number of seconds"):

@@ -69,7 +69,7 @@ def test_a_tool_that_must_be_a_task_is_one() -> None:
 
 
 @pytest.mark.req("TASK-06", "TASK-07")
-def test_a_tool_that_nobody_has_listed_is_tried_and_then_looked_up() -> None:
+def test_unlisted_tool_is_called_and_then_looked_up() -> None:
     played = client(listed=False)
     call = played.start(played.session.call_tool("required"))
     message = played.asked("tools/call")
@@ -179,7 +179,7 @@ def test_a_tool_that_must_not_be_a_task_is_none(name: str, fault: str) -> None:
 
 @pytest.mark.req("TASK-05")
 @pytest.mark.parametrize("tasks", [None, {}, {"requests": {}}])
-def test_what_a_tool_supports_does_not_count_without_the_servers_capability(tasks: Any) -> None:
+def test_task_support_without_the_capability_is_ignored(tasks: Any) -> None:
     played = client(tasks)
     with pytest.raises(LocalProtocolError, match=r"tasks\.requests\.tools\.call"):
         _ = played.start(played.session.call_tool("optional", task=True)).result

@@ -40,7 +40,7 @@ FORM = ElicitFormRequest("hi", ElicitSchema({}))
 
 
 @pytest.mark.req("TASK-30")
-def test_what_is_told_before_the_handle_is_made_counts() -> None:
+def test_early_status_reaches_the_new_handle() -> None:
     played = client()
     starts = [played.start(played.session.start_task(CALL)) for _ in range(2)]
     first, second = played.got()
@@ -102,7 +102,7 @@ def test_a_peer_that_makes_no_task_of_it_has_answered() -> None:
 
 
 @pytest.mark.parametrize("said", ["I am on it", 5])
-def test_what_the_model_may_be_told_meanwhile(said: Any) -> None:
+def test_immediate_response_is_exposed(said: Any) -> None:
     played = client()
     started = played.start(played.session.start_task(CALL))
     meta = {"io.modelcontextprotocol/model-immediate-response": said}
@@ -127,7 +127,7 @@ def test_a_request_that_asks_by_itself_is_left_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("ttl", [0, -1, float("inf"), float("nan")])
-def test_a_time_to_live_that_is_none(ttl: float) -> None:
+def test_invalid_ttl_raises(ttl: float) -> None:
     played = client()
     with pytest.raises(ValueError, match="a ttl is a number of seconds, more than 0"):
         _ = played.start(played.session.start_task(CALL, ttl=ttl)).result
@@ -248,7 +248,7 @@ def test_a_server_has_tasks_at_its_client(request_: Any, tasks: Any, answer: dic
 
 
 @pytest.mark.req("TASK-31")
-def test_what_a_handler_asks_of_its_client_may_be_a_task() -> None:
+def test_request_of_a_handler_may_be_a_task() -> None:
     server = Server("s")
 
     @server.tool
@@ -273,7 +273,7 @@ def test_what_a_handler_asks_of_its_client_may_be_a_task() -> None:
     assert result["result"]["content"][0]["text"] == "accept m"
 
 
-def test_what_is_told_of_anything_else_is_passed_over() -> None:
+def test_other_notifications_are_ignored_by_handles() -> None:
     played = client()
     task = begin(played)
     played.say({"method": "notifications/tools/list_changed"})

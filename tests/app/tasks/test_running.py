@@ -59,7 +59,7 @@ def answer(wire: Wire, question: dict[str, Any], action: str = "decline") -> Non
 
 
 @pytest.mark.req("TASK-16", "TASK-17", "TASK-20", "TASK-28")
-def test_a_question_goes_to_whoever_waits_for_the_result() -> None:
+def test_request_goes_to_the_session_that_awaits_the_result() -> None:
     asking = Asking()
     wire = asking.wire
     id = wire.begin(arguments={"times": 2})
@@ -78,7 +78,7 @@ def test_a_question_goes_to_whoever_waits_for_the_result() -> None:
 
 
 @pytest.mark.req("TASK-16", "TASK-20")
-def test_a_question_waits_for_the_next_who_waits() -> None:
+def test_request_waits_for_the_next_tasks_result() -> None:
     asking = Asking()
     wire = asking.wire
     id = wire.begin()
@@ -141,7 +141,7 @@ def test_a_question_is_asked_again_where_the_connection_ended() -> None:
     asking.server.tasks.detach(host)
 
 
-def test_what_cannot_be_asked_is_told_to_the_handler() -> None:
+def test_unsendable_request_raises_in_the_handler() -> None:
     asking = Asking()
     wire = asking.wire
     wire.link.pair.server.can_reach = lambda via: False
@@ -151,7 +151,7 @@ def test_what_cannot_be_asked_is_told_to_the_handler() -> None:
     assert wire.status(id) == "failed"
 
 
-def test_a_task_that_is_over_can_ask_nobody() -> None:
+def test_finished_task_cannot_send_requests() -> None:
     asking = Asking()
     contexts: list[Context] = []
 
@@ -308,7 +308,7 @@ def test_questions_that_were_given_up_leave_nothing_behind() -> None:
     assert run._wanting == []
 
 
-def test_who_gave_up_waiting_is_no_way_to_ask() -> None:
+def test_cancelled_tasks_result_is_not_a_route() -> None:
     link = Link(Server("s", tasks=TaskOptions()))
     receiver: Any = link.session.server.tasks
     run = TaskRun(receiver, "id", None, Host(link), None, None, None, account=None)

@@ -92,7 +92,7 @@ def test_options_that_make_no_sense_are_refused(options: Any, error: type[Except
         Server("s").tool(lambda: None, name="x", **options)
 
 
-def test_what_hears_of_changes_is_a_plain_function() -> None:
+def test_async_on_change_is_refused() -> None:
     async def hear(change: TaskChanged) -> None: ...
 
     wrong: Any = hear
@@ -244,7 +244,7 @@ def test_an_unknown_task_is_an_invalid_parameter(verb: str) -> None:
 
 @pytest.mark.req("TASK-33")
 @pytest.mark.parametrize("params", [{}, {"taskId": 5}, {"taskId": None}])
-def test_a_task_that_makes_no_sense_is_an_invalid_parameter(params: Any) -> None:
+def test_malformed_task_id_is_an_invalid_parameter(params: Any) -> None:
     assert Mine().wire.ask("tasks/get", **params)["code"] == -32602
 
 
@@ -309,7 +309,7 @@ def test_a_store_brings_tasks_into_the_next_process(resume: bool) -> None:
 
 
 @pytest.mark.parametrize("change", ["tool", "resume", "request"])
-def test_a_task_that_nobody_knows_any_more_is_lost(change: str) -> None:
+def test_task_without_its_tool_is_lost(change: str) -> None:
     store = MemoryTaskStore()
     first = Mine(store=store, tool={"resume": True})
     id = first.wire.begin()

@@ -78,7 +78,7 @@ class Keep:
         return [type(event).__name__ for event in self.events]
 
 
-def test_without_a_place_there_are_no_tasks() -> None:
+def test_storage_without_a_host_raises() -> None:
     keep = Keep(MemoryTaskStore())
     with pytest.raises(NoBackChannel):
         keep.keeping.machine  # noqa: B018  # the look is what fails
@@ -133,7 +133,7 @@ def test_many_changes_are_stored_together() -> None:
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-def test_a_store_that_fails_is_told_of(blocking: bool) -> None:
+def test_failing_store_is_reported(blocking: bool) -> None:
     disk = Disk()
     disk.blocking = blocking
     keep, place = Keep(disk), Place()
@@ -148,7 +148,7 @@ def test_a_store_that_fails_is_told_of(blocking: bool) -> None:
     assert str(first.error) == "no disk"
 
 
-def test_what_a_place_left_unwritten_is_written_at_the_next() -> None:
+def test_unfinished_write_is_repeated_at_the_next_host() -> None:
     keep, first, second = Keep(), Place(), Place()
     keep.keeping.attach(first)
     first.runtime.run()
@@ -168,7 +168,7 @@ def test_what_a_place_left_unwritten_is_written_at_the_next() -> None:
     assert len(keep.events) == 4
 
 
-def test_a_place_stores_what_is_left_before_it_ends() -> None:
+def test_host_flushes_before_it_ends() -> None:
     keep, place, other = Keep(), Place(), Place()
     keep.keeping.attach(place)
     place.runtime.run()
@@ -191,7 +191,7 @@ def test_a_place_stores_what_is_left_before_it_ends() -> None:
     assert len(keep.store.batches) == batches + 1
 
 
-def test_somebody_is_there_at_every_deadline() -> None:
+def test_timer_covers_every_deadline() -> None:
     keep, place = Keep(MemoryTaskStore()), Place()
     keep.keeping.attach(place)
     keep.create(ttl=2 * LONGEST_SLEEP * 1000)
@@ -210,7 +210,7 @@ def test_somebody_is_there_at_every_deadline() -> None:
     assert list(keep.store.records()) == []
 
 
-def test_the_deadlines_of_a_place_that_ends_are_kept_at_the_next() -> None:
+def test_deadlines_move_to_the_next_host() -> None:
     keep, first, second = Keep(MemoryTaskStore()), Place(), Place()
     keep.keeping.attach(first)
     keep.create(ttl=5000)
@@ -236,7 +236,7 @@ def test_another_event_loop_may_have_another_clock() -> None:
     assert keep.keeping.now() == before + 2
 
 
-def test_a_place_may_be_given_up_twice_and_never_to_have_slept() -> None:
+def test_host_may_be_detached_twice() -> None:
     keep, place, disk = Keep(MemoryTaskStore()), Place(), Keep()
     keep.keeping.attach(place)
     keep.keeping.detach(place)
@@ -248,14 +248,14 @@ def test_a_place_may_be_given_up_twice_and_never_to_have_slept() -> None:
     assert disk.keeping.machine.loaded
 
 
-def test_nobody_waits_for_what_is_known() -> None:
+def test_loaded_store_is_not_waited_for() -> None:
     keep, place = Keep(MemoryTaskStore()), Place()
     keep.keeping.attach(place)
     place.runtime.complete(keep.keeping.ready(place))
     assert keep.keeping.host is place
 
 
-def test_what_hears_of_an_event_may_want_more_of_the_machine() -> None:
+def test_event_handler_may_call_the_machine() -> None:
     keep, place = Keep(MemoryTaskStore()), Place()
 
     def act(event: TaskEvent) -> None:
@@ -268,7 +268,7 @@ def test_what_hears_of_an_event_may_want_more_of_the_machine() -> None:
     assert keep.kinds() == ["TaskChanged", "TaskReplied"]
 
 
-def test_who_stores_what_is_left_can_be_relieved() -> None:
+def test_flush_replaces_the_running_writer() -> None:
     keep, place = Keep(), Place()
     keep.keeping.attach(place)
 
