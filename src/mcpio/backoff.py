@@ -1,4 +1,4 @@
-"""When to try again, and when to give up: a pure policy, without a clock and without chance of its own (A36, P5)."""
+"""Retry policy: how long to wait before each retry, and when to give up. Pure: no clock, no randomness (A36, P5)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Backoff"]
 
 
 def number(low: float, high: float = math.inf) -> Any:
-    """Return a validator for numbers from ``low`` to ``high``; infinity is none."""
+    """Return a validator for finite numbers from ``low`` to ``high``."""
 
     def check(_: object, field: attrs.Attribute[Any], value: Any) -> None:
         if not isinstance(value, int | float) or not low <= value <= high or value == math.inf:
@@ -25,42 +25,42 @@ def number(low: float, high: float = math.inf) -> Any:
 
 
 def count(_: object, field: attrs.Attribute[Any], value: Any) -> None:
-    """Check an integer of 0 or more, as a validator."""
+    """Validate an integer of 0 or more."""
     if not is_count(value):
         raise ValueError(f"{field.name} is an integer of 0 or more, not {value!r:.100}")
 
 
 @attrs.frozen
 class Backoff:
-    """How long to wait before each further try. Times are in seconds; ``ValueError`` for what makes no sense.
+    """How long to wait before each retry. Times are in seconds. Raises ValueError for invalid values.
 
-    By default 0.1, 0.2 and 0.4 s, then no more. It can be given to a client as ``retry=``, and used in loops of one's
-    own, such as one that connects again: ``Backoff(tries=10, also=(ConnectFailed,))``.
+    By default it waits 0.1, 0.2 and 0.4 s, then gives up. Pass it to a client as ``retry=``, or use it in loops such as
+    one that reconnects: ``Backoff(tries=10, also=(ConnectFailed,))``.
     """
 
     base: float = attrs.field(default=0.1, validator=number(0))
-    """Before the first further try."""
+    """The wait before the first retry."""
     factor: float = attrs.field(default=2.0, validator=number(1))
-    """How many times as long each next one is."""
+    """The factor by which each further wait is longer."""
     tries: int = attrs.field(default=3, validator=count)
-    """How often to try again, the first time not counted."""
+    """The number of retries; the first attempt does not count."""
     cap: float = attrs.field(default=30.0, validator=number(0))
-    """The longest wait. When the peer wants to be left alone for longer, the error stands."""
+    """The longest wait. If the peer asks for a longer one, the error is final."""
     jitter: float = attrs.field(default=0.0, validator=number(0, 1), kw_only=True)
-    """Which part of each wait is left to chance, from 0 to 1: with 0.5 it takes between half of its time and all."""
+    """The random share of each wait, from 0 to 1: with 0.5 a wait takes between half of its time and all of it."""
     also: tuple[type[McpError], ...] = attrs.field(default=(), kw_only=True)
-    """Kinds of errors that are worth another try beside the peer's retryable ones, such as ``ConnectFailed``."""
+    """Classes of errors to retry besides those that the peer marks as retryable, such as ConnectFailed."""
 
     def is_worth_it(self, error: BaseException) -> bool:
-        """Tell whether another try may end better (A37). Whether it does harm is for the caller to know (A35)."""
+        """Return whether a retry may succeed (A37). Whether it is safe, the caller has to know (A35)."""
         return isinstance(error, self.also) or (isinstance(error, RequestError) and error.is_retryable())
 
     def next_delay(self, attempt: int, error: BaseException, *, chance: float = 0.0) -> float | None:
-        """Return how many seconds to wait before trying again; ``None`` to give up, and let the error stand.
+        """Return how many seconds to wait before the retry; ``None`` to give up.
 
-        ``attempt`` counts the failures before this one, from 0. ``chance`` is a number from 0 up to 1 that the caller
-        has drawn; it only matters with ``jitter``. The wait is never shorter than what the peer asked for.
-        ``ValueError`` for numbers outside of these.
+        ``attempt`` counts the failures before this one, from 0. ``chance`` is a random number from 0 up to 1, drawn by
+        the caller; it matters only with ``jitter``. The wait is never shorter than the peer asked for. Raises
+        ValueError for numbers outside these ranges.
         """
         if attempt < 0 or not 0 <= chance < 1:
             raise ValueError(f"an attempt is 0 or more, and chance from 0 up to 1, not {attempt!r} and {chance!r}")

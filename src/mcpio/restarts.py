@@ -1,6 +1,6 @@
-"""When to begin again what has ended, a child server or a connection, and when to give up: a policy and its machine.
+"""The restart policy for child processes and connections, and the machine that applies it.
 
-Neither has a clock, or chance of its own (P5): whoever drives them says what time it is, and waits.
+Neither has a clock or a source of randomness (P5): the driver passes the time, and waits.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ __all__ = ["RestartPolicy", "Restarts"]
 
 @attrs.frozen(kw_only=True)
 class RestartPolicy:
-    """How fast to begin again, and when to give up. Times are in seconds; ``ValueError`` for what makes no sense.
+    """When to restart, and when to give up. Times are in seconds. Raises ValueError for invalid values.
 
-    By default five times in a row, 0.1, 0.2, 0.4, 0.8 and 1.6 s after what came before has ended.
+    By default it restarts five times in a row, 0.1, 0.2, 0.4, 0.8 and 1.6 s after the previous end.
     """
 
     backoff: Backoff = attrs.field(default=Backoff(tries=5), validator=of_kind(Backoff))
-    """How long to wait before each time, and how often to try in a row. Lost connections, and failures to connect or to
-    start, are worth another try whatever ``also`` says."""
+    """How long to wait before each restart, and how many to try in a row. Lost connections, and failures to connect or
+    to start, are always retried, whatever ``also`` says."""
     settled_after: float | None = attrs.field(default=None, validator=attrs.validators.optional(number(0)))
-    """What ran for so long has worked: when it ends, the backoff begins anew. ``None`` for ``backoff.cap``."""
+    """Seconds after which a run counts as a success, so that the backoff starts anew. ``None`` for ``backoff.cap``."""
     most: int | None = attrs.field(default=None, validator=attrs.validators.optional(count))
-    """Give up when more than so many ends lie ``within`` the time, however long each ran; ``None`` for no limit."""
+    """Give up after more than that many ends ``within`` the time, however long each run was; ``None`` for no limit."""
     within: float = attrs.field(default=60.0, validator=number(0))
-    """The time that ``most`` is for."""
+    """The period for ``most``, in seconds."""
 
     @classmethod
     def of(cls, policy: Backoff | RestartPolicy) -> RestartPolicy:
-        """Return a policy; a ``Backoff`` is one with nothing else said. ``TypeError`` for what is neither."""
+        """Return a policy, made of a ``Backoff`` if it is one. Raises TypeError for anything else."""
         if isinstance(policy, RestartPolicy):
             return policy
         if isinstance(policy, Backoff):
@@ -44,10 +44,10 @@ class RestartPolicy:
 
 
 class Restarts:
-    """Counts beginnings and ends, and says when to begin again.
+    """Counts starts and ends, and computes when to restart.
 
-    Call ``began`` when it works, and ``ended`` when that has ended or could not begin; then begin again when
-    ``next_deadline`` has come, unless ``is_over``.
+    Call ``began`` when a run works, and ``ended`` when it has ended or could not start. Then restart at
+    ``next_deadline``, unless ``is_over``.
     """
 
     __slots__ = ("_deadline", "_ends", "_error", "_failures", "_is_over", "_policy", "_since")
@@ -65,27 +65,27 @@ class Restarts:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is given up."""
+        """Whether the policy gave up."""
         return self._is_over
 
     @property
     def error(self) -> McpError | None:
-        """Why it ended last; ``None`` when it never did."""
+        """The error of the last end; ``None`` before the first."""
         return self._error
 
     def next_deadline(self) -> float | None:
-        """Return when to begin again, on the caller's clock; ``None`` while it runs, and when it is given up."""
+        """Return when to restart, on the caller's clock; ``None`` during a run, and after giving up."""
         return self._deadline
 
     def began(self, now: float) -> None:
-        """Take note that it works."""
+        """Record that a run works."""
         self._since, self._deadline = now, None
 
     def ended(self, error: McpError, now: float, *, chance: float = 0.0) -> None:
-        """Take note that it has ended, or could not begin.
+        """Record that a run has ended, or could not start.
 
-        ``chance`` is a number from 0 up to 1 that the caller has drawn, for ``Backoff.jitter``. After it is given up
-        this does nothing.
+        ``chance`` is a random number from 0 up to 1, drawn by the caller for ``Backoff.jitter``. Does nothing after
+        giving up.
         """
         if self._is_over:
             return
@@ -102,7 +102,7 @@ class Restarts:
         self._deadline = now + delay
 
     def _are_too_many(self, now: float) -> bool:
-        """Whether there were more ends than there may be in the time up to now."""
+        """Record an end; return whether there were more than ``most`` in the period up to now."""
         most, ends = self._policy.most, self._ends
         if most is None:
             return False

@@ -129,7 +129,7 @@ import signal, sys, trio
 from mcpio.trio._signals import terminate_on_signals
 
 async def main():
-    with terminate_on_signals(patience=None):
+    with terminate_on_signals(timeout=None):
         print("ready", flush=True)
         try:
             await trio.sleep_forever()
@@ -199,7 +199,7 @@ def test_the_block_is_unwound_before_terminated_leaves_it() -> None:
 
     async def main() -> None:
         try:
-            with terminate_on_signals(patience=None):
+            with terminate_on_signals(timeout=None):
                 try:
                     signal.raise_signal(signal.SIGTERM)
                     await trio.sleep_forever()
@@ -217,7 +217,7 @@ def test_the_block_is_unwound_before_terminated_leaves_it() -> None:
 @pytest.mark.usefixtures("_own_handlers")
 def test_a_failure_on_the_way_out_is_not_hidden() -> None:
     async def main() -> None:
-        with terminate_on_signals(patience=None):
+        with terminate_on_signals(timeout=None):
             try:
                 signal.raise_signal(signal.SIGTERM)
                 await trio.sleep_forever()
@@ -283,7 +283,7 @@ def test_other_uncaught_exceptions_are_shown_as_before(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "excepthook", lambda *arguments: shown.append(arguments))
 
     async def main() -> None:
-        with terminate_on_signals(patience=None):
+        with terminate_on_signals(timeout=None):
             signal.raise_signal(signal.SIGTERM)
             await trio.sleep_forever()
 

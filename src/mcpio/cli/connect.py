@@ -134,7 +134,7 @@ def run(work: Work, options: argparse.Namespace) -> int:
     Raises Failure for every error of the library. One SIGINT or SIGTERM cancels the work, ends the server, and exits
     with 130 or 143; a second one exits at once.
     """
-    return run_until_signalled(partial(_run, work, options), patience=None)
+    return run_until_signalled(partial(_run, work, options), timeout=None)
 
 
 async def _run(work: Work, options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The end of a server by a signal: SIGINT or SIGTERM, soon, quietly, with exit status 130 or 143."""
+"""The end of a server by SIGINT or SIGTERM: soon, without a traceback, with exit status 130 or 143."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import trio
 
-__all__ = ["DEFAULT_PATIENCE", "Terminated", "exit_status", "run_until_signalled", "terminate_on_signals"]
+__all__ = ["DEFAULT_TIMEOUT", "Terminated", "exit_status", "run_until_signalled", "terminate_on_signals"]
 
 if sys.platform == "win32":
     _TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK)
@@ -26,14 +26,14 @@ else:
 
 T = TypeVar("T")
 
-DEFAULT_PATIENCE: Final = 0.06
-"""Seconds between the signal and the forced exit; the rest of the promised 100 ms is the system's."""
+DEFAULT_TIMEOUT: Final = 0.06
+"""Seconds between the signal and the forced exit. The rest of the promised 100 ms is for the system."""
 
 
 class Terminated(SystemExit):
-    """A signal ended the block. Left uncaught, it ends the process with ``code`` and without a traceback.
+    """Raised when a signal ended the block. If not caught, it ends the process with ``code``, without a traceback.
 
-    ``signum`` is the signal and ``code`` 128 plus its number, as a shell has it: 130 for SIGINT, 143 for SIGTERM.
+    ``signum`` is the signal. ``code`` is 128 plus its number, as in a shell: 130 for SIGINT, 143 for SIGTERM.
     """
 
     def __init__(self, signum: int) -> None:
@@ -42,23 +42,23 @@ class Terminated(SystemExit):
 
 
 @contextmanager
-def terminate_on_signals(*, patience: float | None = DEFAULT_PATIENCE) -> Iterator[None]:
-    """End the block, and then the process, at the first SIGINT or SIGTERM. To be entered in a Trio run.
+def terminate_on_signals(*, timeout: float | None = DEFAULT_TIMEOUT) -> Iterator[None]:
+    """Context manager that ends its block, and then the process, at the first SIGINT or SIGTERM. For a Trio run.
 
-    The signal cancels the block. When all in it is unwound, ``Terminated`` is raised, which ends the process with the
-    right status, also from within nurseries (a group of nothing but ``Terminated`` is not printed). A body that fails
-    while it is cancelled has its own exception leave instead.
+    The signal cancels the block. When that is unwound, ``Terminated`` is raised, which ends the process with the right
+    status, also from within nurseries (an exception group of ``Terminated`` only is not printed). If the body fails
+    while it is cancelled, its own exception propagates instead.
 
-    ``patience`` is how many seconds the process may live after the signal. When they are over it is ended on the spot:
-    that is the end of a handler that computes or sleeps without awaiting, of a thread that nobody can cancel and that
-    an exit would wait for, and of clean-up that takes longer. Only C code that keeps the interpreter lock can hold it
-    up. Exit functions run, within that time. ``None`` sets no limit. A second signal ends the process at once.
+    ``timeout`` is how many seconds the process may live after the signal; then it is ended on the spot, whatever still
+    runs: a handler that computes or sleeps without awaiting, a thread that an exit would wait for, or slow clean-up.
+    Only C code that keeps the interpreter lock can delay that. Exit functions run within that time. ``None`` sets no
+    limit. A second signal ends the process immediately.
 
-    Signal handlers belong to the main thread; in another thread the block has no effect. A SIGINT that the process
-    was started to ignore (as a shell's background job) counts all the same. The previous handlers come back with the
-    block, unless a signal ended it.
+    Signal handlers belong to the main thread; in another thread the block has no effect. SIGINT counts even if the
+    process was started to ignore it, as a background job of a shell is. The end of the block restores the previous
+    handlers, unless a signal ended it.
     """
-    termination = _Termination(trio.CancelScope(), patience)
+    termination = _Termination(trio.CancelScope(), timeout)
     previous = {}
     try:
         for signum in _TERMINATION_SIGNALS:
@@ -74,19 +74,19 @@ def terminate_on_signals(*, patience: float | None = DEFAULT_PATIENCE) -> Iterat
                 signal.signal(signum, handler if handler is not None else signal.SIG_DFL)
     if termination.signum is not None:
         _exit_quietly()
-        if patience is not None:
+        if timeout is not None:
             atexit.register(_exit_at_once, 128 + termination.signum)
         raise Terminated(termination.signum)
 
 
-def run_until_signalled(main: Callable[[], Awaitable[T]], *, patience: float | None = DEFAULT_PATIENCE) -> T:
-    """Run ``main`` in a Trio run of its own, ended by SIGINT or SIGTERM: ``terminate_on_signals`` around all of it.
+def run_until_signalled(main: Callable[[], Awaitable[T]], *, timeout: float | None = DEFAULT_TIMEOUT) -> T:
+    """Run ``main`` in a Trio run inside ``terminate_on_signals``.
 
-    ``Terminated`` leaves it bare; other exceptions as ``trio.run`` has them.
+    ``Terminated`` propagates unwrapped; other exceptions as from ``trio.run``.
     """
 
     async def guarded() -> T:
-        with terminate_on_signals(patience=patience):
+        with terminate_on_signals(timeout=timeout):
             return await main()
 
     try:
@@ -99,7 +99,7 @@ def run_until_signalled(main: Callable[[], Awaitable[T]], *, patience: float | N
 
 
 def exit_status(exc: BaseException) -> int | None:
-    """Give the exit status that an exception stands for, if it is ``Terminated`` or a group of nothing else."""
+    """Return the exit status of a ``Terminated``, or of an exception group of nothing else; otherwise ``None``."""
     if isinstance(exc, Terminated):
         return 128 + exc.signum
     if isinstance(exc, BaseExceptionGroup):
@@ -109,22 +109,22 @@ def exit_status(exc: BaseException) -> int | None:
 
 
 class _Termination:
-    """One block: whether a signal came, and what it does."""
+    """The signal handler of one block."""
 
-    def __init__(self, scope: trio.CancelScope, patience: float | None) -> None:
+    def __init__(self, scope: trio.CancelScope, timeout: float | None) -> None:
         self.scope = scope
         self.signum: int | None = None
-        self._patience = patience
+        self._timeout = timeout
         self._token = trio.lowlevel.current_trio_token()
 
     def receive(self, signum: int, frame: FrameType | None) -> None:
-        """Handle a signal, between any two bytecodes of the main thread: nothing here waits for a lock."""
+        """Handle a signal. Runs between any two bytecodes of the main thread, so nothing here may wait for a lock."""
         if self.signum is not None:
             os._exit(128 + signum)
         self.signum = signum
-        if self._patience is not None:
+        if self._timeout is not None:
             # Not threading.Thread: its start takes a lock that the interrupted code may hold.
-            _thread.start_new_thread(_exit_after, (self._patience, 128 + signum))
+            _thread.start_new_thread(_exit_after, (self._timeout, 128 + signum))
         self._token.run_sync_soon(self.scope.cancel)
 
 
@@ -134,9 +134,9 @@ def _exit_after(seconds: float, status: int) -> None:
 
 
 def _exit_at_once(status: int) -> None:
-    """Leave out the rest of an exit, when its functions have run: the interpreter may take long to clear its modules.
+    """Run the exit functions, and skip the rest of the exit: the interpreter may take long to clear its modules.
 
-    No thread can cut that short, for none runs then. Runs first among the exit functions, and so runs the others.
+    No thread could cut that short, since none runs then. It is the first of the exit functions, so it runs the others.
     """
     atexit.unregister(_exit_at_once)
     atexit._run_exitfuncs()  # noqa: SLF001 - there is no other name for it
@@ -147,7 +147,7 @@ def _exit_at_once(status: int) -> None:
 
 
 def _exit_quietly() -> None:
-    """Give an exception group of nothing but ``Terminated`` the meaning that the interpreter gives a bare one."""
+    """Let the interpreter treat an exception group of ``Terminated`` only as it treats a bare one."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], exc: BaseException, traceback: TracebackType | None) -> None:

@@ -1,8 +1,8 @@
-"""WebSocket as a machine, both roles: bytes and time go in, whole messages and bytes come out, and nothing waits.
+"""WebSocket as a sans-IO machine for both roles: bytes and time in, whole messages and bytes out.
 
-``answer_opening`` answers a client's opening handshake, and ``ClientOpening`` performs one; a ``WebSocket`` is what
-both lead to. ``mcpio.trio`` has the drivers: ``serve_websocket``, ``open_websocket`` and ``serve_http(websocket=…)``.
-The frames are wsproto's to read.
+``answer_opening`` answers a client's opening handshake, and ``ClientOpening`` performs one; a ``WebSocket`` follows
+both. The drivers are ``serve_websocket``, ``open_websocket`` and ``serve_http(websocket=…)`` of ``mcpio.trio``. wsproto
+reads the frames.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a client performs the opening handshake of a WebSocket (RFC 6455 section 4.1)."""
+"""The client's side of the opening handshake (RFC 6455 section 4.1)."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from mcpio.websocket.server_opening import VERSION, tokens
 __all__ = ["ClientOpening", "CompletedHandshake"]
 
 QUOTE: Final = 1024
-"""How many bytes of the body of a refusal are read."""
+"""Bytes that are read of the body of a refusal."""
 
 HEAD_BYTES: Final = 65536
 
 
 @attrs.frozen
 class CompletedHandshake:
-    """The server agreed: from then on it is a WebSocket."""
+    """The server accepted the handshake; the connection is a WebSocket now."""
 
     subprotocol: str | None
-    """What was agreed on; ``None`` where none was offered."""
+    """The negotiated subprotocol; ``None`` if none was offered."""
     window_bits: int | None
-    """For ``WebSocket``: how messages are compressed, or ``None``."""
+    """The argument of ``WebSocket`` for compression; ``None`` for none."""
     rest: bytes
-    """What came after the server's answer: it is for the ``WebSocket``."""
+    """The bytes after the server's answer, to be fed to the ``WebSocket``."""
 
 
 class ClientOpening:
-    """One opening handshake: write ``request``, feed what comes, and ask for the outcome.
+    """One opening handshake: write ``request``, feed the answer, and get the outcome.
 
-    ``headers`` are more header fields of the request, ``subprotocols`` those that are spoken, the best first, and
-    ``entropy`` returns as many random bytes as it is asked for. Nothing that the server answers raises.
+    ``headers`` are additional header fields of the request, ``subprotocols`` are in order of preference, and
+    ``entropy(n)`` returns n random bytes. No answer of the server raises.
     """
 
     def __init__(
@@ -65,25 +65,25 @@ class ClientOpening:
         self._outcome: CompletedHandshake | McpError | None = None
 
     def receive_data(self, data: bytes | None) -> None:
-        """Take in bytes, or ``None`` for the end of the connection. What comes after the outcome is ignored."""
+        """Store bytes, or note the end of the connection, which ``None`` stands for. Ignored after the outcome."""
         if self._outcome is not None or data == b"":
             return
         self._has_ended = data is None
-        self._http.receive_data(data or b"")  # for which nothing is the end
+        self._http.receive_data(data or b"")  # to h11, empty bytes are the end
         while self.outcome() is None and self._take_event():
             pass
 
     def outcome(self) -> CompletedHandshake | McpError | None:
-        """Return how it went, or ``None`` for "feed me".
+        """Return the result or the error of the handshake; ``None`` for "feed me".
 
-        An error is an ``AuthorizationRequired`` for status 401 and 403, an ``UnexpectedResponse`` for every other
-        answer that is no WebSocket of ours, and a ``RemoteProtocolError`` for what is no HTTP.
+        The error is an AuthorizationRequired for status 401 and 403, an UnexpectedResponse for any other answer that is
+        not a WebSocket with an offered subprotocol, and a RemoteProtocolError if the answer is not HTTP.
         """
         return self._outcome
 
     @property
     def is_refused(self) -> bool:
-        """Whether the server has said no, so that only the text with that may still come. ``None`` does without it."""
+        """Whether the server refused, so that only the body may still arrive. Feed ``None`` to skip that."""
         return self._status != 0
 
     def _request(self, location: Location, headers: Mapping[str, str]) -> bytes:
@@ -102,7 +102,7 @@ class ClientOpening:
         return (self._http.send(request) or b"") + (self._http.send(h11.EndOfMessage()) or b"")
 
     def _take_event(self) -> bool:
-        """Act on the next thing that the server says; return whether there was any."""
+        """Handle the next event of h11; return whether there was one."""
         try:
             event = self._http.next_event()
         except h11.RemoteProtocolError as error:
@@ -146,7 +146,7 @@ class ClientOpening:
         return CompletedHandshake(subprotocol, None if extensions is None else 15, rest)
 
     def _refusal(self) -> McpError:
-        """Return what an answer other than 101 amounts to."""
+        """Return the error for a status other than 101."""
         status, text = self._status, self._body.decode(errors="replace")
         if status in (401, 403):
             said = "; ".join(self._challenges) or repr(text)[:200]
@@ -156,7 +156,7 @@ class ClientOpening:
 
 
 def _no_http(error: Exception, *, has_ended: bool) -> McpError:
-    said = "the connection ended before an answer" if has_ended else f"the answer is no HTTP: {error}"
+    said = "the connection ended before an answer" if has_ended else f"the answer is not HTTP: {error}"
     found = RemoteProtocolError(f"the handshake failed: {said}")
     found.__cause__ = error
     return found

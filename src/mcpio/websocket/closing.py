@@ -1,10 +1,10 @@
-"""The codes with which a WebSocket closes, and the errors and reasons of this library that they stand for.
+"""Close codes, and the errors and close reasons that they stand for.
 
-To hear 1000, 1001 or no code is the end in order, ``CloseReason.END_OF_FILE``. Any other code, and a connection that
-breaks (1006), is ``CloseReason.LOST``, caused by a ``WebSocketClosed`` with the code. What the other side does wrong is
-``CloseReason.LOST`` too, caused by a ``RemoteProtocolError``: what breaks the rules of frames is told so with 1002, a
-binary message with 1003, text that is no UTF-8 with 1007, a message that is too long with 1009, and a client that says
-nothing with 1008. A side that is silent after a ping is gone (1011): the cause is a ``RequestTimeout``.
+Receiving 1000, 1001 or no code is a graceful end, ``CloseReason.END_OF_FILE``. Any other code, and a connection that
+breaks (1006), is ``CloseReason.LOST``, caused by a WebSocketClosed with the code. A fault of the peer is
+``CloseReason.LOST`` too, caused by a RemoteProtocolError. The peer is told 1002 for a violation of the rules of frames,
+1003 for a binary message, 1007 for a text that is not UTF-8, 1009 for a message that is too long, and 1008 if it sends
+no first message. A peer that does not answer a ping is gone (1011): the cause is a RequestTimeout.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ class CloseCode(enum.IntEnum):
     NORMAL = 1000
     """This side is done."""
     GOING_AWAY = 1001
-    """The server ends, or the program that was the client."""
+    """The server shuts down, or the program of the client ends."""
     PROTOCOL_ERROR = 1002
-    """The other side broke the rules of frames, or of the handshake of MCP."""
+    """The peer broke a rule of frames, or of the handshake of MCP."""
     UNSUPPORTED = 1003
     """A binary message came."""
     NO_CODE = 1005
-    """Never sent: the other side closed without a code."""
+    """Never sent: the peer closed without a code."""
     ABNORMAL = 1006
     """Never sent: the connection ended without a close frame."""
     INVALID_TEXT = 1007
-    """A text was not UTF-8, or not what was compressed."""
+    """A text was not UTF-8, or not validly compressed."""
     POLICY = 1008
-    """The other side said nothing in time, or reads too slowly."""
+    """The peer sent no first message in time, or reads too slowly."""
     TOO_LARGE = 1009
     """A message was longer than the limit."""
     FAILED = 1011
-    """This side failed, or the other gave no sign of life."""
+    """This side failed, or the peer gave no sign of life."""
 
 
 def code_for(end: ConnectionClosed | None, role: Role) -> CloseCode:
-    """Return the code to close with when a connection ended so; ``None`` for one that is given up before its end."""
+    """Return the close code for the end of a connection; ``None`` stands for one that is abandoned before."""
     reason = CloseReason.ABORTED if end is None else end.reason
     if reason is CloseReason.ABORTED:
         return CloseCode.FAILED if end is not None and end.cause is not None else CloseCode.GOING_AWAY
@@ -55,12 +55,12 @@ def code_for(end: ConnectionClosed | None, role: Role) -> CloseCode:
 
 
 def error_for(code: int, said: str) -> McpError | None:
-    """Return what a code that was heard stands for; ``None`` for the end in order. ``said`` is its reason."""
-    return None if code in _IN_ORDER else WebSocketClosed(code, said)
+    """Return the error for a received code; ``None`` for a graceful end. ``said`` is the reason with it."""
+    return None if code in _GRACEFUL else WebSocketClosed(code, said)
 
 
 def is_valid(code: int) -> bool:
-    """Whether a close frame may say that code."""
+    """Return whether a close frame may contain that code."""
     return code in _DEFINED or 3000 <= code <= 4999
 
 
@@ -71,6 +71,6 @@ _CODES: Final = {
     CloseReason.SLOW_CONSUMER: CloseCode.POLICY,
     CloseReason.UNRESPONSIVE: CloseCode.FAILED,
 }
-_IN_ORDER: Final = frozenset({CloseCode.NORMAL, CloseCode.GOING_AWAY, CloseCode.NO_CODE})
+_GRACEFUL: Final = frozenset({CloseCode.NORMAL, CloseCode.GOING_AWAY, CloseCode.NO_CODE})
 _DEFINED: Final = frozenset({1000, 1001, 1002, 1003, *range(1007, 1015)})
 """Those of RFC 6455, and 1012 to 1014, which were registered later."""

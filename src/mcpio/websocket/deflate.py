@@ -1,6 +1,6 @@
-"""permessage-deflate (RFC 7692), with each message by itself, and no message longer than the limit at any time.
+"""permessage-deflate (RFC 7692) without context takeover, and with a limit on inflated messages.
 
-wsproto has this extension too, but inflates whatever comes, to whatever length.
+wsproto has this extension too, but inflates to any length.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opc
 __all__ = ["OFFER", "Deflate", "accept_offer", "read_answer"]
 
 OFFER: Final = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
-"""What a client offers, and a server answers."""
+"""The offer of a client, and the answer of a server."""
 
 _NAME: Final = "permessage-deflate"
 _FLAGS: Final = frozenset({"server_no_context_takeover", "client_no_context_takeover"})
 _TAIL: Final = b"\x00\x00\xff\xff"
-"""What ends a message that is compressed, and is left out of it."""
+"""The end of every compressed message, which is left out of it."""
 
 _MAX_BITS: Final = 15
 
 
 class Deflate(Extension):
-    """Compresses what is sent, and inflates what is received to at most ``max_bytes`` for a message."""
+    """Compresses messages, and inflates received ones to at most ``max_bytes``."""
 
     name = _NAME
 
     def __init__(self, max_bytes: int, window_bits: int) -> None:
-        """``window_bits``, from 9 to 15, is the logarithm of how far back what is sent may refer."""
+        """``window_bits``, from 9 to 15, is the logarithm of the window for compression."""
         self._max = max_bytes
         self._bits = window_bits
         self._is_control = self._is_compressed = False
@@ -39,24 +39,24 @@ class Deflate(Extension):
         self._left = 0
 
     def compress(self, text: bytes) -> bytes:
-        """Return the payload for a message."""
+        """Return the compressed payload of a message."""
         squeezer = zlib.compressobj(wbits=-self._bits)
         return (squeezer.compress(text) + squeezer.flush(zlib.Z_SYNC_FLUSH))[: -len(_TAIL)]
 
-    # What wsproto asks of an extension
+    # The interface of extensions in wsproto
 
     def enabled(self) -> bool:
-        """Whether it is in use."""
+        """Return True: it is only made where it was agreed on."""
         return True
 
     def offer(self) -> str:
-        """Return what a client offers."""
+        """Return the offer of a client."""
         return OFFER
 
     def frame_inbound_header(
         self, proto: FrameDecoder | FrameProtocol, opcode: Opcode, rsv: RsvBits, payload_length: int
     ) -> CloseReason | RsvBits:
-        """Take note of what kind of frame begins. It is asked again where the header is not complete."""
+        """Note which kind of frame begins. wsproto calls it again if the header was not complete."""
         self._is_control = opcode.iscontrol()
         begins = opcode is Opcode.TEXT or opcode is Opcode.BINARY
         if rsv.rsv1 and not begins:
@@ -70,15 +70,15 @@ class Deflate(Extension):
         return RsvBits(True, False, False)
 
     def frame_inbound_payload_data(self, proto: FrameDecoder | FrameProtocol, data: bytes) -> bytes | CloseReason:
-        """Return what a piece of a frame stands for."""
+        """Return the inflated payload of a piece of a frame."""
         return data if self._is_control or not self._is_compressed else self._inflate(data)
 
     def frame_inbound_complete(self, proto: FrameDecoder | FrameProtocol, fin: bool) -> bytes | CloseReason | None:
-        """Return what is left of a message at its end."""
+        """Return the rest of an inflated message at its end."""
         return self._inflate(_TAIL) if fin and self._is_compressed and not self._is_control else None
 
     def _inflate(self, data: bytes) -> bytes | CloseReason:
-        """Return what ``data`` stands for, and never more than the limit and one byte."""
+        """Inflate ``data``, to at most the limit plus one byte."""
         try:
             text = self._inflating.decompress(data, self._left)
         except zlib.error:
@@ -88,8 +88,8 @@ class Deflate(Extension):
             return CloseReason.MESSAGE_TOO_BIG
         if not self._inflating.eof:
             return text
-        # A final block need not be the end of a message (RFC 7692 section 7.2.3.4). More than one is no use to anybody,
-        # and each would cost a new beginning.
+        # A final block need not be the end of a message (RFC 7692 section 7.2.3.4). More than one is useless, and each
+        # would cost a new decompressor.
         if self._is_final:
             return CloseReason.INVALID_FRAME_PAYLOAD_DATA
         rest, self._inflating, self._is_final = self._inflating.unused_data, zlib.decompressobj(-_MAX_BITS), True
@@ -98,16 +98,16 @@ class Deflate(Extension):
 
 
 def accept_offer(offered: str) -> tuple[str, int] | None:
-    """Return the answer to ``Sec-WebSocket-Extensions`` of a client and the window to use; ``None`` for no compression.
+    """Return the answer to a client's ``Sec-WebSocket-Extensions`` and the window bits; ``None`` for no compression.
 
-    What is offered otherwise, or makes no sense, is passed over.
+    Other extensions, and malformed offers, are skipped.
     """
     for offer in offered.split(","):
         parameters = _parameters(offer)
         if parameters is None or not parameters.keys() <= _FLAGS | {"server_max_window_bits", "client_max_window_bits"}:
             continue
         bits = _bits(parameters.get("server_max_window_bits", "15"), None)
-        # Whatever window the client is told to use, or not, is fine: it says how much it can do with.
+        # client_max_window_bits only says what the client could use; the answer need not make use of it.
         if bits is None or _bits(parameters.get("client_max_window_bits"), "15", least=8) is None:
             continue
         return (f"{OFFER}; server_max_window_bits={bits}" if "server_max_window_bits" in parameters else OFFER), bits
@@ -115,7 +115,7 @@ def accept_offer(offered: str) -> tuple[str, int] | None:
 
 
 def read_answer(answer: str) -> bool:
-    """Whether a server's ``Sec-WebSocket-Extensions`` is one to ``OFFER``."""
+    """Return whether a server's ``Sec-WebSocket-Extensions`` is a valid answer to ``OFFER``."""
     parameters = _parameters(answer)
     if parameters is None or not parameters.keys() <= _FLAGS | {"server_max_window_bits"}:
         return False
@@ -124,7 +124,7 @@ def read_answer(answer: str) -> bool:
 
 
 def _parameters(text: str) -> dict[str, str | None] | None:
-    """Return the parameters of permessage-deflate; ``None`` where that is not what stands there, once each."""
+    """Return the parameters of permessage-deflate; ``None`` for another extension or a repeated parameter."""
     name, *rest = [part.strip() for part in text.split(";")]
     found: dict[str, str | None] = {}
     for part in rest:
@@ -136,6 +136,6 @@ def _parameters(text: str) -> dict[str, str | None] | None:
 
 
 def _bits(value: str | None, default: str | None, *, least: int = 9) -> int | None:
-    """Return a number of bits of a window, or ``None`` for what is none. zlib has no window of 8 bits to send with."""
+    """Return the bits of a window; ``None`` if invalid. zlib cannot compress with a window of 8 bits."""
     said = default if value is None else value
     return int(said) if said in {str(bits) for bits in range(least, _MAX_BITS + 1)} else None

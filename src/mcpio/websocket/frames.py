@@ -1,4 +1,4 @@
-"""Frames of a WebSocket: how they are written, and what a close frame says. wsproto reads them."""
+"""Writing WebSocket frames, and the payload of close frames. wsproto reads the frames."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mcpio.websocket.closing import CloseCode, is_valid
 __all__ = ["close_payload", "frame", "read_close"]
 
 REASON_BYTES: Final = 123
-"""How long the reason of a close frame may be."""
+"""The longest reason of a close frame, in bytes."""
 
 _FIN, _COMPRESSED, _MASKED = 0x80, 0x40, 0x80
 
 
 def frame(opcode: Opcode, payload: bytes, mask: bytes | None, *, is_compressed: bool = False) -> bytes:
-    """Return a whole frame; ``mask`` are the four bytes that a client draws for each, ``None`` for a server's."""
+    """Return a whole frame. ``mask`` is a client's four random bytes; a server's frames have none."""
     first = _FIN | opcode | (_COMPRESSED if is_compressed else 0)
     size = len(payload)
     flag = 0 if mask is None else _MASKED
@@ -34,14 +34,14 @@ def frame(opcode: Opcode, payload: bytes, mask: bytes | None, *, is_compressed: 
 
 
 def close_payload(code: int, reason: str) -> bytes:
-    """Return what a close frame says. A reason that is too long loses its end."""
+    """Return the payload of a close frame. A reason that is too long is truncated."""
     if code == CloseCode.NO_CODE:
         return b""
     return struct.pack("!H", code) + reason.encode(errors="replace")[:REASON_BYTES].decode(errors="ignore").encode()
 
 
 def read_close(payload: bytes) -> tuple[int, str]:
-    """Return the code and the reason of a close frame. Raises ``ParseFailed`` for what is none."""
+    """Return the code and reason of a close frame. Raises ParseFailed if the payload is invalid."""
     if not payload:
         return CloseCode.NO_CODE, ""
     code = int.from_bytes(payload[:2], "big")

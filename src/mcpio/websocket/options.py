@@ -1,4 +1,4 @@
-"""What either side of a WebSocket may choose."""
+"""The options of a WebSocket, for both roles."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def _more_than_none(_: object, field: attrs.Attribute[Any], value: float | None)
 
 @attrs.frozen(kw_only=True)
 class WebSocketOptions:
-    """Choices of either side. Times are in seconds. ``ValueError`` for what makes no sense.
+    """Options for either role. Times are in seconds. Raises ValueError for invalid values.
 
-    How long a message may be is ``Limits.message_bytes``, as on every transport (XPORT-04).
+    The limit on the size of a message is ``Limits.message_bytes``, as on every transport (XPORT-04).
     """
 
     subprotocols: tuple[str, ...] = attrs.field(default=("mcp",), converter=_names, validator=_sayable)

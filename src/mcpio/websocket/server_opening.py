@@ -1,4 +1,4 @@
-"""How a server answers the opening handshake of a WebSocket (RFC 6455 section 4.2)."""
+"""The server's side of the opening handshake (RFC 6455 section 4.2)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ VERSION: Final = b"13"
 
 @attrs.frozen
 class AcceptedHandshake:
-    """The answer to a handshake that is fine: status 101, and from then on it is a WebSocket."""
+    """The answer to a valid handshake, with status 101; the connection is a WebSocket then."""
 
     headers: Headers
     """The header fields of the answer."""
     subprotocol: str | None
-    """What was agreed on; ``None`` where none is spoken."""
+    """The negotiated subprotocol; ``None`` if the server has none."""
     window_bits: int | None
-    """For ``WebSocket``: how messages are compressed, or ``None``."""
+    """The argument of ``WebSocket`` for compression; ``None`` for none."""
 
 
 def asks_for_websocket(head: RequestHead) -> bool:
-    """Whether a request is for a WebSocket: a GET that asks for the upgrade to it."""
+    """Return whether a request is a GET that asks for an upgrade to WebSocket."""
     return head.method == "GET" and any(
         name == b"upgrade" and b"websocket" in tokens(value) for name, value in head.headers
     )
@@ -43,11 +43,10 @@ def asks_for_websocket(head: RequestHead) -> bool:
 def answer_opening(
     head: RequestHead, *, http: HttpOptions, options: WebSocketOptions, subprotocols: Sequence[str]
 ) -> AcceptedHandshake | Rejection:
-    """Return the answer to a request for a WebSocket, or the first of the reasons not to serve it.
+    """Return the answer to an opening handshake, or the first reason to reject it.
 
-    Who may ask is decided as for every other request over HTTP: by ``Host``, ``Origin`` and the principal, which may be
-    ``Denied`` (XPORT-04, HTTP-02, HTTP-04). The path is the caller's to look at. ``subprotocols`` are those that are
-    spoken, the best first.
+    Access is checked as for every other HTTP request: by ``Host``, ``Origin`` and the principal, which may be
+    ``Denied`` (XPORT-04, HTTP-02, HTTP-04). The caller checks the path. ``subprotocols`` are in order of preference.
     """
     rejection = first_failure(ParsedRequest(head), Checks(UPGRADE_CHECKS, ("GET",), http, 0))
     if rejection is not None:
@@ -69,7 +68,7 @@ def answer_opening(
 
 
 def tokens(value: bytes) -> set[bytes]:
-    """Return the tokens of a list in a header field, in lower case."""
+    """Return the tokens of a header field's list, in lower case."""
     return {token.strip().lower() for token in value.split(b",")}
 
 
@@ -90,7 +89,7 @@ def _accepted(key: bytes, subprotocol: str | None, extensions: bytes | None) -> 
 
 
 def _gathered(head: RequestHead) -> Mapping[bytes, bytes]:
-    """Return the fields by name. One that comes twice, and must not, makes no sense afterwards."""
+    """Return the fields by name, repeated ones joined: one that must be unique is invalid then."""
     found: dict[bytes, bytes] = {}
     for name, value in head.headers:
         found[name] = value if name not in found else found[name] + b", " + value

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command and return the exit status."""
-    return run_until_signalled(partial(hold, View.for_output()), patience=None)
+    return run_until_signalled(partial(hold, View.for_output()), timeout=None)
 
 
 async def hold(view: View) -> int:

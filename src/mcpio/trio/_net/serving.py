@@ -126,7 +126,7 @@ def until_signalled(handle_signals: bool, grace: float) -> contextlib.AbstractCo
     check_in_trio("servers")
     if not handle_signals:
         return contextlib.nullcontext()
-    return terminate_on_signals(patience=grace + LAST_WRITES)
+    return terminate_on_signals(timeout=grace + LAST_WRITES)
 
 
 async def _accept(

@@ -22,7 +22,7 @@ from mcpio.trio._drivers import ConnectOptions, TrioClientContext, serve, start_
 from mcpio.trio._nurseries import ungrouped
 from mcpio.trio._runtime import check_in_trio
 from mcpio.trio._signals import terminate_on_signals
-from mcpio.trio._stdio.process import LAST_WORDS_PATIENCE, ChildProcess, ProcessOptions, start_process
+from mcpio.trio._stdio.process import EXIT_TIMEOUT, ChildProcess, ProcessOptions, start_process
 from mcpio.trio._stdio.stdio_stream import stdio_stream
 from mcpio.trio._transport import StreamAdapter, TransportAdapter, adapter_for, close_forcefully
 
@@ -77,7 +77,7 @@ class StdioClient(Client):
         elif isinstance(error, ConnectionLost):
             if self.connection.phase in (Phase.CLOSING, Phase.CLOSED):
                 # The end of the connection is its last event, after the failures of the requests that it ended.
-                with trio.move_on_after(LAST_WORDS_PATIENCE):
+                with trio.move_on_after(EXIT_TIMEOUT):
                     await self._end_known.wait()
                 if not self._left_by_server:
                     return error

@@ -1,4 +1,4 @@
-"""A server as a child process: started, listened to, and brought to its end (STDIO-01, -07, -08, -11, -13)."""
+"""Child processes: start, streams, and shutdown (STDIO-01, -07, -08, -11, -13)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 StderrSink = Literal["inherit", "discard", "capture"] | Callable[[str], object]
-"""Where a child's standard error goes: to this process's own, nowhere, into ``stderr_tail`` alone, or there and to a
+"""Where a child's standard error goes: to this process's own, nowhere, into ``stderr_tail`` only, or there and to a
 function, line by line."""
 
 
@@ -48,17 +48,17 @@ class ProcessOptions(TypedDict, total=False):
     die_with_parent: bool
 
 
-LAST_WORDS_PATIENCE: Final = 0.5
-"""Seconds that an error message waits for the child's exit and the rest of its standard error."""
+EXIT_TIMEOUT: Final = 0.5
+"""Seconds for which an error message waits for the child's exit and the rest of its standard error."""
 
-STDERR_PATIENCE: Final = 0.2
-"""Seconds that the end waits for the end of standard error, which a stranger may hold open."""
+STDERR_TIMEOUT: Final = 0.2
+"""Seconds to wait, after the child's end, for the end of its standard error, which another process may hold open."""
 
 
 def default_environment() -> dict[str, str]:
-    """Give the part of this process's environment that a child gets unasked (STDIO-11): no variable of unknown use.
+    """Return the part of this process's environment that a child gets by default (STDIO-11).
 
-    Those are HOME, LOGNAME, PATH, SHELL, TERM and USER; on Windows what programs there need to start. Values that are
+    These are HOME, LOGNAME, PATH, SHELL, TERM and USER; on Windows, what programs there need to start. Values that are
     exported shell functions are left out.
     """
     found = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
@@ -77,24 +77,26 @@ async def start_process(
     terminate_grace: float = 2.0,
     die_with_parent: bool = False,
 ) -> ChildProcess:
-    """Start a program as a child whose standard input and output are a stream. ``nursery`` holds its tasks.
+    """Start a program as a child process whose standard input and output are a stream.
+
+    Its tasks run in ``nursery``.
 
     ``argv`` is the program and its arguments; there is no shell. The child's environment is ``default_environment()``,
     or all of this process's with ``inherit_env``, and ``env`` on top. ``cwd`` is its working directory, this process's
-    by default. The child leads a session and process group of its own: a Ctrl-C in this process's terminal does not
+    by default. The child leads its own session and process group: a Ctrl-C in this process's terminal does not
     reach it.
 
     ``stderr`` says where its standard error goes; it is always read, so that the child never blocks on it. A function
     is called with each line (text without its end, undecodable bytes replaced) and must be quick.
 
     ``close`` ends the child: its input is closed; after ``close_grace`` seconds its group gets SIGTERM, and after
-    ``terminate_grace`` more SIGKILL. The same when the nursery is cancelled. What the child leaves in its group when
-    it exits is ended so too. If this process is killed, the child still sees the end of its input;
+    ``terminate_grace`` more SIGKILL. Cancelling the nursery does the same. Processes that the child leaves in its group
+    when it exits are ended the same way. If this process is killed, the child still sees the end of its input;
     ``die_with_parent`` (Linux; on Windows it is always so) makes the kernel kill it then, and starts it with a fork in
     the thread of the Trio run, which blocks the run for some milliseconds and which libraries that dislike forks in a
     process with threads may warn of. Programs that change their user lose that tie.
 
-    Raises ``ConnectFailed`` where the program cannot be started.
+    Raises ConnectFailed if the program cannot be started.
     """
     mode = _stderr_mode(stderr)
     machine = Shutdown(close_grace=close_grace, terminate_grace=terminate_grace)
@@ -104,7 +106,7 @@ async def start_process(
     try:
         process.attend(nursery)
     except RuntimeError:
-        # The nursery is closed: nobody would see to the child.
+        # The nursery is closed, so no task would supervise the child.
         child.kill()
         process.stream.close()
         with trio.CancelScope(shield=True):
@@ -115,10 +117,10 @@ async def start_process(
 
 @asynccontextmanager
 async def open_process_stream(argv: Sequence[str], **options: Unpack[ProcessOptions]) -> AsyncIterator[ChildProcess]:
-    """Start a program for the length of a block, with the options of ``start_process``.
+    """Async context manager that starts a program, with the options of ``start_process``.
 
-    Leaving the block ends the child and waits for that. Exceptions of the block and of the start leave as they are, in
-    no group.
+    Leaving the block ends the child, and waits for its end. Exceptions of the block and of the start propagate
+    unwrapped.
     """
     failure: BaseException | None = None
     try:
@@ -136,7 +138,7 @@ async def open_process_stream(argv: Sequence[str], **options: Unpack[ProcessOpti
             try:
                 raise failure
             finally:
-                failure = None  # It refers to this frame, and this frame to it.
+                failure = None  # It refers to this frame, and the frame to it.
 
 
 @uninterruptible
@@ -153,7 +155,7 @@ class ChildProcess:
         self.stream: StdioStream = _ChildStream(child, self._take_stdout)
         """Its standard input (``send_all``, ``send_eof``) and output (``receive_some``).
 
-        After ``aclose`` the child's remaining output is read and dropped, so that it can end in peace.
+        After ``aclose`` the rest of its output is read and dropped, so that writing it does not block the child.
         """
         self.returncode: int | None = None
         """Its exit status, negative for a signal (-9 for SIGKILL); ``None`` until it has exited."""
@@ -172,7 +174,7 @@ class ChildProcess:
         return self._stderr.tail
 
     def close(self) -> None:
-        """Begin its end and return. Synchronous, idempotent; from any task of the run, in any order."""
+        """Start its end and return. Synchronous and idempotent; legal from any task of the run, in any order."""
         self.stream.close()
         if not self._ended.is_set():
             self._machine.close(trio.current_time())
@@ -180,21 +182,21 @@ class ChildProcess:
             self._wake.set()
 
     async def aclose(self) -> None:
-        """Close and wait for the end. Cancelled, it stops waiting, and the end goes on."""
+        """Close, and wait for its end. If cancelled, the child still ends, but is not waited for."""
         self.close()
         await self._ended.wait()
 
     async def wait(self) -> int | None:
-        """Wait for its exit and give the status; ``None`` for a child that survived SIGKILL and was given up."""
+        """Wait for its exit, and return the status; ``None`` for a child that survived SIGKILL and was abandoned."""
         await self._exited.wait()
         return self.returncode
 
-    async def last_words(self, patience: float = LAST_WORDS_PATIENCE) -> str:
-        """Say how it ended, with the tail of its standard error, for the message of an error.
+    async def last_words(self, timeout: float = EXIT_TIMEOUT) -> str:
+        """Return how it ended, with the tail of its standard error, for an error message.
 
-        Waits up to ``patience`` seconds for the exit and for the rest of standard error.
+        Waits up to ``timeout`` seconds for the exit and for the rest of standard error.
         """
-        with trio.move_on_after(patience):
+        with trio.move_on_after(timeout):
             await self._exited.wait()
             await self._stderr.ended.wait()
         text = f"{self.argv[0]!r} {_describe_exit(self.returncode)}"
@@ -202,13 +204,13 @@ class ChildProcess:
         return f"{text}; the end of its standard error:\n{tail}" if tail else text
 
     def attend(self, nursery: trio.Nursery) -> None:
-        """Start the tasks that look after the child. ``start_process`` does it."""
+        """Start the tasks that supervise the child. Called by ``start_process``."""
         nursery.start_soon(self._supervise)
         nursery.start_soon(self._read_stderr)
         nursery.start_soon(self._follow_nursery)
 
     async def _supervise(self) -> None:
-        """See the child to its end. Shielded: a cancellation of the nursery comes as a ``close``."""
+        """Supervise the child until its end. Shielded: a cancellation of the nursery arrives as a ``close``."""
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._await_exit)
@@ -218,19 +220,19 @@ class ChildProcess:
                     if self._unread is not None:
                         nursery.start_soon(_drop, self._unread)
                         self._unread = None
-                with trio.move_on_after(STDERR_PATIENCE):
+                with trio.move_on_after(STDERR_TIMEOUT):
                     await self._stderr.ended.wait()
                 self._reading_stderr.cancel()
                 nursery.cancel_scope.cancel()
         self._child.stdin.close()
         self._child.end_stdout()
         if self._unread is not None:
-            self._unread.close()  # The stream was closed while only the standard error was still read.
+            self._unread.close()  # The stream was closed when only standard error was still read.
         self._exited.set()
         self._ended.set()
 
     async def _read_stderr(self) -> None:
-        """Read standard error until the child has ended: it must not block on it. Raises what ends the program."""
+        """Read standard error until the child has ended, so that it never blocks on that."""
         with self._reading_stderr:
             await self._stderr.run()
 
@@ -269,7 +271,7 @@ class ChildProcess:
                         self._machine.group_ended()
 
     def _take_stdout(self) -> None:
-        """Have the supervision read on in place of the stream: a child that blocks on output never ends politely."""
+        """Let the supervision read the rest of the output: a child that blocks on output never ends gracefully."""
         if self._ended.is_set():
             self._child.stdout.close()
         else:
@@ -278,7 +280,7 @@ class ChildProcess:
 
 
 class _ChildStream(StdioStream):
-    """The stream to a child, which closes with care for the child."""
+    """The stream to a child, which lets the child write the rest of its output after ``close``."""
 
     def __init__(self, child: Child, on_close: Callable[[], None]) -> None:
         super().__init__(child.stdout, child.stdin)
@@ -350,7 +352,7 @@ def _describe_exit(returncode: int | None) -> str:
 
 @trio.lowlevel.enable_ki_protection
 async def _drop(source: FdReader) -> None:
-    """Read to the end, for nobody."""
+    """Read to the end, and drop the data."""
     try:
         with contextlib.suppress(trio.BrokenResourceError):
             while await source.receive_some():

@@ -1,4 +1,4 @@
-"""How a connection's messages travel over a WebSocket: one text message for each, and the close at the end."""
+"""The transport adapter over WebSocket: one text message for each message, and the closing handshake."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from mcpio.websocket.machine import MessageReceived, WebSocket, WebSocketEnded
 __all__ = ["WebSocketAdapter"]
 
 FRAMES: Final = 64
-"""Frames after which a session gives way to the others: pings and fragments cost time, and bring nothing."""
+"""Frames after which a session gives way to the others: pings and fragments cost time without any message."""
 
 CHUNK: Final = 65536
-"""Bytes of messages that are taken in, and of output that is written, at once. That it finds room is a sign of life."""
+"""Bytes of input that are fed, and of output that are written, at once. Output that finds room is a sign of life."""
 
 LAST_WRITE: Final = 0.5
-"""Seconds that a peer which closed, or broke the rules, has to take in what is under way and the answer to that."""
+"""Seconds for a peer that closed, or broke a rule, to read the output under way and the close frame."""
 
 
 class WebSocketAdapter:
-    """Messages on a stream that became a WebSocket. Whatever the peer does, its frames are whole (P4)."""
+    """Carries messages over a stream that became a WebSocket. No cancellation tears a frame (P4)."""
 
     def __init__(
         self, stream: trio.abc.Stream, socket: WebSocket, rest: bytes = b"", *, end_is_loss: bool = False
     ) -> None:
-        """``rest`` came after the handshake.
+        """``rest`` arrived after the handshake.
 
-        With ``end_is_loss``, ``receive`` raises ``trio.BrokenResourceError`` when the peer ends it, also in order.
+        With ``end_is_loss``, ``receive`` raises ``trio.BrokenResourceError`` when the peer closes, even gracefully.
         """
         self._stream = quickened(stream)
         self._socket = socket
@@ -44,7 +44,7 @@ class WebSocketAdapter:
         self._send_nowait: Callable[[bytes], int] | None = getattr(self._stream, "send_nowait", None)
         self._connection: Connection | None = None
         self._rest = b""
-        self._ends = self._is_unheard = False
+        self._ends = self._must_tell = False
         self._writing, self._last_write = trio.CancelScope(), inf
         self._closing = trio.CancelScope()
         self._end: WebSocketEnded | None = None
@@ -53,19 +53,19 @@ class WebSocketAdapter:
 
     @property
     def unsent(self) -> bool:
-        """Whether something was pulled from a connection, or is due to the other end, and not written yet.
+        """Whether output of the connection or of the WebSocket is not written yet.
 
-        Also where the connection is yet to learn that nobody hears it, which ``send`` tells it.
+        Also true if ``send`` is yet to tell the connection that the peer receives no more messages.
         """
-        return bool(self._rest) or self._is_unheard or self._socket.wants_write
+        return bool(self._rest) or self._must_tell or self._socket.wants_write
 
     @property
     def ending(self) -> bool:
-        """Whether the end in order was pulled, and it or what comes before it is not written yet."""
+        """Whether the graceful end was pulled, and it or the output before it is not written yet."""
         return self._ends
 
     async def receive(self, connection: Connection) -> None:
-        """Feed some of the messages that have arrived, or that arrive next, or the end."""
+        """Wait for input, and feed some of the messages, or the end."""
         self._connection = connection
         socket = self._socket
         if self._end is not None or socket.has_more:
@@ -83,19 +83,19 @@ class WebSocketAdapter:
                 connection.receive_message(event.text, now)
             elif isinstance(event, WebSocketEnded):
                 self._end = event
-        # What came before the end is acted on first.
+        # Messages before the end are handled first.
         if self._end is not None and not size:
             self._tell_end(self._end, connection)
 
     def send_now(self, connection: Connection) -> None:
-        """Write what finds room. No checkpoint is passed, so that no cancellation can tear a frame."""
+        """Write what finds room. There is no checkpoint, so no cancellation can tear a frame."""
         if self._send_nowait is not None and not self._sending and not self._rest:
             self._pull(connection)
             self._try_to_send(self._send_nowait)
             connection.set_unwritten(len(self._rest))
 
     async def send(self, connection: Connection) -> None:
-        """Write what is unsent, or else about 64 KiB of what the engine has."""
+        """Write what is unsent, or else about 64 KiB of the engine's output."""
         self._sending = True
         try:
             if not self._rest:
@@ -113,12 +113,12 @@ class WebSocketAdapter:
             self._sending = False
 
     def session_lost(self) -> None:
-        """There is no other stream."""
+        """Do nothing: there is no other stream."""
 
     async def aclose(self) -> None:
-        """Close the WebSocket, if nothing is torn, and the stream. It takes as long as the peer may take for it."""
+        """Close the WebSocket, unless a frame is torn, and the stream. Waits for the peer's close frame."""
         try:
-            # Where the writer was cancelled in the middle of a frame, nothing can follow.
+            # If the writer was cancelled in the middle of a frame, nothing can follow.
             if not self._rest:
                 with self._closing, contextlib.suppress(*BROKEN):
                     await self._shake_hands_to_close()
@@ -126,17 +126,17 @@ class WebSocketAdapter:
             await self._stream.aclose()
 
     def close_by(self, deadline: float) -> None:
-        """Have ``aclose`` wait no longer than that for the other end to close too."""
+        """Do not let ``aclose`` wait beyond that time for the peer to close too."""
         self._closing.deadline = min(self._closing.deadline, deadline)
 
     # Reading
 
     async def _read(self) -> None:
-        """Wait for bytes, or for a deadline. Both are the machine's to act on."""
+        """Wait for bytes or for a deadline, and pass either to the machine."""
         socket = self._socket
         deadline = socket.next_deadline()
         if deadline is not None and deadline <= trio.current_time():
-            # Nobody was reading, so nobody can have heard a sign of life.
+            # No task was reading, so a sign of life could not be seen.
             socket.extend(trio.current_time())
             deadline = socket.next_deadline()
         with trio.move_on_at(inf if deadline is None else deadline) as scope:
@@ -146,7 +146,7 @@ class WebSocketAdapter:
             socket.handle_timeout(trio.current_time())
 
     def _tell_end(self, end: WebSocketEnded, connection: Connection) -> None:
-        """Tell the engine how it ended."""
+        """Tell the engine how the WebSocket ended."""
         self._end = None
         if self._end_is_loss and connection.phase is not Phase.CLOSING:
             raise trio.BrokenResourceError("the peer closed the WebSocket") from (
@@ -154,10 +154,10 @@ class WebSocketAdapter:
             )
         now = trio.current_time()
         if end.error is None:
-            self._is_unheard = True
+            self._must_tell = True
             connection.receive_message(None, now)
         elif not self._rest:
-            # What answers that which came before is said before it is told what is wrong.
+            # Answers to earlier messages go out before the close frame that tells the fault.
             self._pull(connection)
         self._ends = bool(self._rest)
         self._last_write = now + LAST_WRITE
@@ -168,7 +168,7 @@ class WebSocketAdapter:
     # Writing
 
     def _pull(self, connection: Connection) -> None:
-        """Take what there is to write now: messages, then what the WebSocket has to say itself."""
+        """Pull the output to write now: messages, then control frames."""
         socket = self._socket
         size, now = 0, trio.current_time()
         while size < CHUNK and (message := connection.next_message()) is not None:
@@ -176,17 +176,17 @@ class WebSocketAdapter:
                 socket.send_message(message.text)
                 size += len(message.text)
         if not socket.is_open:
-            self._is_unheard = False
+            self._must_tell = False
             if connection.phase is Phase.CLOSING:
-                # The peer hears no answers any more, so those that are owed to it need not be waited for.
+                # The peer receives no answers any more, so there is no reason to wait for them.
                 connection.close(now, grace=0.0)
         self._rest = socket.data_to_send(now)
-        # The close itself is left to ``aclose``, which has time for it when all grace is over.
+        # The closing handshake is left to ``aclose``, which has time for it even after the grace.
         self._ends = connection.phase is Phase.CLOSED and bool(self._rest)
 
     def _try_to_send(self, send_nowait: Callable[[bytes], int]) -> None:
         if self._rest:
-            # If it fails, the writer will meet the same, and has somewhere to say it.
+            # If it fails, the writer will meet the same error, and reports it.
             with contextlib.suppress(Exception):
                 self._rest = self._rest[send_nowait(self._rest) :]
         self._ends = self._ends and bool(self._rest)
@@ -203,14 +203,14 @@ class WebSocketAdapter:
     # Closing
 
     def _close(self, connection: Connection, now: float) -> None:
-        """Have the WebSocket say why it ends."""
+        """Close the WebSocket with the code and reason of the connection's end."""
         end = connection.end
         code = code_for(end, connection.role)
         why = "" if end is None or code in (CloseCode.NORMAL, CloseCode.GOING_AWAY) else end.reason.value
         self._socket.close(code, why, now)
 
     async def _shake_hands_to_close(self) -> None:
-        """Say the last word, and let the other end say its own, until its deadline."""
+        """Perform the closing handshake, until its deadline."""
         socket = self._socket
         if self._connection is not None and socket.is_open:
             self._close(self._connection, trio.current_time())
@@ -223,7 +223,7 @@ class WebSocketAdapter:
             if socket.over:
                 return
             if not has_ended and socket.is_deaf and isinstance(self._stream, trio.abc.HalfCloseableStream):
-                # The other end can tell that all was said, and need not wait either.
+                # The half-close tells the peer that this was all, so that it need not wait either.
                 await self._stream.send_eof()
                 has_ended = True
             await self._read()

@@ -1,4 +1,4 @@
-"""``open_websocket`` and ``connect_websocket``: a client of a server over WebSocket."""
+"""``open_websocket`` and ``connect_websocket``: clients over WebSocket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["WebSocketConnectOptions", "connect_websocket", "open_websocket"]
 SCHEMES: Final = ("ws", "wss", "ws+unix", "wss+unix")
 
 TEXT_OF_REFUSAL: Final = 0.5
-"""Seconds to wait for what a server says beside the status with which it refuses."""
+"""Seconds to wait for the body of a server's refusal."""
 
 
 class WebSocketConnectOptions(SocketOptions, total=False):
@@ -45,13 +45,13 @@ class WebSocketConnectOptions(SocketOptions, total=False):
     headers: Mapping[str, str]
     """Header fields of the opening request, such as ``Authorization``."""
     ssl_context: ssl.SSLContext | None
-    """How TLS is done for ``wss://``; ``None`` trusts what the system trusts."""
+    """The TLS context for ``wss://``; ``None`` trusts what the system trusts."""
     tcp_keep_alive: float | None
-    """Seconds of silence after which the system asks whether the server is there; 60 by default, ``None`` never."""
+    """Seconds of silence before the first TCP keep-alive probe; 60 by default, ``None`` sends none."""
 
 
 def open_websocket(url: str, **options: Unpack[WebSocketConnectOptions]) -> TrioClientContext[Client]:
-    """Give a client for the length of a block: ``async with open_websocket("ws://…/mcp") as client``.
+    """Async context manager that yields a client: ``async with open_websocket("ws://…/mcp") as client``.
 
     See ``connect_websocket``.
     """
@@ -63,15 +63,14 @@ async def connect_websocket(url: str, *, nursery: trio.Nursery, **options: Unpac
 
     ``ws+unix://%2Frun%2Fserver.sock/mcp`` is a server on the Unix socket of that path, as for ``connect_http``.
 
-    Raises ``ConnectFailed``: its cause is an ``OSError`` where there is no connection to be had, an
-    ``AuthorizationRequired`` for status 401 and 403, an ``UnexpectedResponse`` for any other answer that is no
-    WebSocket with one of the subprotocols, and a ``RemoteProtocolError`` for what is no HTTP. ``ValueError`` for what
-    is no URL, and for header fields that make no sense.
+    Raises ConnectFailed. Its cause is an OSError if there is no connection, an AuthorizationRequired for status 401 and
+    403, an UnexpectedResponse for any other answer that is not a WebSocket with an offered subprotocol, and a
+    RemoteProtocolError if the answer is not HTTP. Raises ValueError for an invalid URL or header field.
 
-    When the connection ends, what waits raises ``ConnectionLost``. Its cause says how, unless the server closed in
-    order (with 1000, 1001 or no code): a ``WebSocketClosed`` has any other code, 1006 for a connection that broke; a
-    ``RemoteProtocolError`` says what the server did wrong, a ``RequestTimeout`` that it gave no sign of life, and an
-    ``OSError`` or ``trio.BrokenResourceError`` how the stream failed (XPORT-04).
+    When the connection ends, waiting calls raise ConnectionLost. Its cause tells how, unless the server closed
+    gracefully (with 1000, 1001 or no code): a WebSocketClosed has any other code, 1006 for a connection that broke; a
+    RemoteProtocolError tells what the server did wrong, a RequestTimeout that it gave no sign of life, and an OSError
+    or ``trio.BrokenResourceError`` how the stream failed (XPORT-04).
     """
     check_options(options, WebSocketConnectOptions.__annotations__)
     given: dict[str, Any] = dict(options)
@@ -86,13 +85,13 @@ async def connect_websocket(url: str, *, nursery: trio.Nursery, **options: Unpac
         seconds(given.pop("tcp_keep_alive", TCP_KEEP_ALIVE)),
     )
     timeout = seconds(given.pop("connect_timeout", CONNECT_TIMEOUT))
-    connector = SocketConnector(opener.open, location.place, timeout, _wire)
+    connector = SocketConnector(opener.open, location.place, timeout, _adapter)
     return await connect_by(connector, nursery, given)
 
 
 @attrs.frozen
 class _OpenedStream:
-    """A connection that became a WebSocket."""
+    """A stream that became a WebSocket."""
 
     stream: trio.abc.Stream
     socket: WebSocket
@@ -101,7 +100,7 @@ class _OpenedStream:
 
 @attrs.frozen
 class _WebSocketOpener:
-    """How a client comes to a WebSocket."""
+    """Connects, and performs the opening handshake."""
 
     location: Location
     options: WebSocketOptions
@@ -111,7 +110,7 @@ class _WebSocketOpener:
     keep_alive: float | None
 
     async def open(self) -> _OpenedStream:
-        """Connect, and perform the opening handshake. Raises ``ConnectFailed``, and what streams raise."""
+        """Connect, and perform the opening handshake. Raises ConnectFailed, and what streams raise."""
         stream = await self._connect()
         try:
             opened = await self._open(stream)
@@ -157,12 +156,12 @@ class _WebSocketOpener:
         return outcome
 
 
-def _wire(dialled: _OpenedStream, *, end_is_loss: bool = False) -> WebSocketAdapter:
-    return WebSocketAdapter(dialled.stream, dialled.socket, dialled.rest, end_is_loss=end_is_loss)
+def _adapter(opened: _OpenedStream, *, end_is_loss: bool = False) -> WebSocketAdapter:
+    return WebSocketAdapter(opened.stream, opened.socket, opened.rest, end_is_loss=end_is_loss)
 
 
 def _location(url: str) -> Location:
-    """Return where a server is, as HTTP says it. ``ValueError`` for what is no URL of a WebSocket."""
+    """Return the location of a server as for HTTP. Raises ValueError if the URL is not for WebSocket."""
     scheme, mark, _ = url.partition("://")
     if not mark or scheme.lower() not in SCHEMES:
         raise ValueError(f"a server's URL begins with ws:// or wss://, not {url!r:.100}")
