@@ -236,7 +236,7 @@ async def test_a_batch_is_answered_with_one_array(serve: Serve) -> None:
 
 @pytest.mark.req("SESS-10")
 @everywhere
-async def test_without_sessions_each_request_stands_alone(serve: Serve) -> None:
+async def test_request_without_sessions_stands_alone(serve: Serve) -> None:
     async with serve(small_server(), HttpOptions(sessions=False)) as wire:
         client = RawClient(wire)
         assert "mcp-session-id" not in (await client.initialize()).headers

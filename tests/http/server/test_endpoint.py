@@ -33,7 +33,7 @@ ALONE = HttpOptions(sessions=False)
 
 @pytest.mark.req("SESS-01", "SESS-02", "HTTP-11")
 @pytest.mark.parametrize("answers", ["auto", "json", "sse"])
-def test_the_answer_to_initialize_names_the_session(answers: Any) -> None:
+def test_initialize_response_carries_the_session_id(answers: Any) -> None:
     site = Site(HttpOptions(answers=answers))
     response = site.post(initialize())
     assert response.status == 200
@@ -60,7 +60,7 @@ def test_session_id_spells_sixteen_random_bytes_and_nothing_else() -> None:
 
 
 @pytest.mark.req("SESS-01")
-def test_sessions_have_different_ids_and_later_answers_name_none() -> None:
+def test_session_ids_differ_and_later_responses_carry_none() -> None:
     site = Site()
     first, second = site.open(), site.open()
     assert first != second
@@ -71,7 +71,7 @@ def test_sessions_have_different_ids_and_later_answers_name_none() -> None:
 
 @pytest.mark.req("SESS-04")
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_nobody_listens_or_ends_without_a_session(method: str) -> None:
+def test_get_and_delete_without_session_are_refused(method: str) -> None:
     response = Site().ask(method, accept="text/event-stream")
     assert (response.status, "initialize" in response.json["error"]["message"]) == (400, True)
 
@@ -80,7 +80,7 @@ def test_nobody_listens_or_ends_without_a_session(method: str) -> None:
 @pytest.mark.parametrize(
     "message", [tool_call(), note("initialized"), {"jsonrpc": "2.0", "id": 1, "result": {}}, [initialize()], []]
 )
-def test_only_initialize_needs_no_session(message: Any) -> None:
+def test_only_initialize_is_served_without_session(message: Any) -> None:
     site = Site()
     response = site.post(message)
     assert (response.status, response.json["error"]["code"]) == (400, -32600)
@@ -90,7 +90,7 @@ def test_only_initialize_needs_no_session(message: Any) -> None:
 
 @pytest.mark.req("SESS-05")
 @pytest.mark.parametrize("id", ["", "x" * 100_000, "\xff", "0" * 32, "a, a"])
-def test_a_session_that_was_never_there_is_not_found(id: str) -> None:
+def test_unknown_session_gets_404(id: str) -> None:
     site = Site()
     site.open()
     for response in (
@@ -103,7 +103,7 @@ def test_a_session_that_was_never_there_is_not_found(id: str) -> None:
 
 
 @pytest.mark.req("SESS-05", "SESS-08", "HTTP-36")
-def test_a_session_that_its_client_ended_is_over_with_all_its_streams() -> None:
+def test_delete_ends_session_with_all_its_streams() -> None:
     site = Site(HttpOptions(answers="sse"))
     session = site.open()
     listening = site.listen(session)
@@ -120,7 +120,7 @@ def test_a_session_that_its_client_ended_is_over_with_all_its_streams() -> None:
 
 
 @pytest.mark.req("SESS-05")
-def test_a_request_without_an_answer_yet_gets_404_when_its_session_ends() -> None:
+def test_unanswered_request_gets_404_when_its_session_ends() -> None:
     site = Site()
     session = site.open()
     waiting, _ = site.call(session)
@@ -130,7 +130,7 @@ def test_a_request_without_an_answer_yet_gets_404_when_its_session_ends() -> Non
 
 @pytest.mark.req("SESS-05")
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-def test_a_session_that_ends_while_a_request_comes_is_not_found(method: str) -> None:
+def test_request_that_comes_while_its_session_ends_gets_404(method: str) -> None:
     site = Site()
     session = site.open()
     fields = {"accept": "application/json, text/event-stream", "content_type": "application/json"}
@@ -141,7 +141,7 @@ def test_a_session_that_ends_while_a_request_comes_is_not_found(method: str) -> 
 
 
 @pytest.mark.req("SESS-09", "SEC-04")
-def test_a_session_is_nobody_elses() -> None:
+def test_session_of_another_principal_gets_404() -> None:
     site = Site()
     session = site.open(principal="me")
     assert site.session().principal == site.session().connection.principal == "me"
@@ -153,7 +153,7 @@ def test_a_session_is_nobody_elses() -> None:
     assert site.ask("DELETE", mcp_session_id=session, principal="me").status == 204
 
 
-def test_a_second_initialize_in_a_session_is_refused_and_the_session_goes_on() -> None:
+def test_second_initialize_is_refused_and_the_session_goes_on() -> None:
     site = Site()
     session = site.open()
     again = site.post(initialize(), session)
@@ -163,7 +163,7 @@ def test_a_second_initialize_in_a_session_is_refused_and_the_session_goes_on() -
     assert exchange.status == 200
 
 
-def test_a_handshake_that_fails_leaves_no_session() -> None:
+def test_failed_handshake_leaves_no_session() -> None:
     site = Site()
     bad = initialize()
     del bad["params"]["clientInfo"]
@@ -179,7 +179,7 @@ def test_a_handshake_that_fails_leaves_no_session() -> None:
 
 @pytest.mark.req("HTTP-30", "HTTP-31", "LIFE-20")
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-def test_a_session_speaks_its_own_revision(method: str) -> None:
+def test_version_header_of_another_revision_is_refused(method: str) -> None:
     site = Site()
     session = site.open("2025-06-18")
     fields = {"accept": "*/*", "content_type": "application/json", "mcp_session_id": session}
@@ -190,7 +190,7 @@ def test_a_session_speaks_its_own_revision(method: str) -> None:
 
 
 @pytest.mark.req("HTTP-32")
-def test_in_a_session_the_revision_is_known_without_saying() -> None:
+def test_version_header_is_optional_in_a_session() -> None:
     site = Site()
     session = site.open("2025-06-18")
     _, event = site.call(session)
@@ -198,7 +198,7 @@ def test_in_a_session_the_revision_is_known_without_saying() -> None:
 
 
 @pytest.mark.req("HTTP-31")
-def test_a_revision_that_this_server_does_not_serve_is_refused() -> None:
+def test_unserved_revision_is_refused() -> None:
     for options in (HttpOptions(), ALONE):
         site = Site(options, engine=Options(revisions=(REV_2025_11_25,)))
         response = site.post(initialize(), mcp_protocol_version="2025-06-18")
@@ -250,7 +250,7 @@ def test_answer_that_makes_no_sense_gets_400_and_fails_the_request(answer: dict[
 
 
 @pytest.mark.req("HTTP-09")
-def test_what_gets_no_answer_is_taken_note_of() -> None:
+def test_notifications_and_responses_get_202() -> None:
     site = Site()
     session = site.open(capabilities={"roots": {}})
     asked = site.session().connection.send_request(PingRequest(), now=0.0)
@@ -282,7 +282,7 @@ def test_what_gets_no_answer_is_taken_note_of() -> None:
         (b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}', -32602),
     ],
 )
-def test_what_is_no_acceptable_message_gets_status_400_and_the_session_goes_on(body: bytes, code: int) -> None:
+def test_unacceptable_message_gets_400_and_the_session_goes_on(body: bytes, code: int) -> None:
     site = Site()
     session = site.open()
     response = site.post(body, session)
@@ -296,7 +296,7 @@ def test_what_is_no_acceptable_message_gets_status_400_and_the_session_goes_on(b
 
 
 @pytest.mark.req("HTTP-13")
-def test_what_is_no_message_needs_no_session_to_be_refused() -> None:
+def test_malformed_message_is_refused_without_session() -> None:
     site = Site()
     assert [site.post(body).json["error"]["code"] for body in (b"{", b"5")] == [-32700, -32600]
     assert site.kinds() == []
@@ -315,7 +315,7 @@ def test_errors_of_well_formed_requests_have_status_200() -> None:
 
 
 @pytest.mark.req("RPC-07", "HTTP-33")
-def test_twelve_exchanges_may_use_one_id_at_a_time() -> None:
+def test_twelve_exchanges_with_one_request_id_get_their_own_answers() -> None:
     site = Site()
     session = site.open()
     calls = [site.call(session, 1) for _ in range(12)]
@@ -324,7 +324,7 @@ def test_twelve_exchanges_may_use_one_id_at_a_time() -> None:
     assert [exchange.json["result"]["content"][0]["text"] for exchange, _ in calls] == [str(n) for n in range(12)]
 
 
-def test_a_session_has_a_number_of_requests_open_at_most() -> None:
+def test_requests_beyond_the_limit_of_streams_get_503() -> None:
     site = Site(limits=Limits(streams=2))
     session = site.open()
     calls = [site.call(session) for _ in range(2)]
@@ -338,7 +338,7 @@ def test_a_session_has_a_number_of_requests_open_at_most() -> None:
     assert site.listen(session).status == 200
 
 
-def test_requests_that_come_slowly_side_by_side_are_no_more_than_that() -> None:
+def test_unfinished_requests_count_as_streams() -> None:
     site = Site(limits=Limits(streams=2))
     session = site.open()
     fields = {"content_type": "application/json", "accept": BOTH, "mcp_session_id": session}
@@ -349,7 +349,7 @@ def test_requests_that_come_slowly_side_by_side_are_no_more_than_that() -> None:
     assert [exchange.status for exchange in calls[2:]] == [503] * 3
 
 
-def test_requests_without_a_session_count_until_they_are_answered() -> None:
+def test_requests_without_session_count_until_answered() -> None:
     """To go away is no cancellation, so it is no way round the limit either."""
     site = Site(HttpOptions(sessions=False), limits=Limits(exchanges=3))
     for _ in range(3):
@@ -370,7 +370,7 @@ def batch(*messages: Any) -> list[Any]:
 
 @pytest.mark.req("BATCH-01", "BATCH-05", "BATCH-06")
 @pytest.mark.parametrize("answers", ["auto", "json", "sse"])
-def test_the_answers_to_a_batch_are_one_array(answers: Any) -> None:
+def test_batch_is_answered_by_one_array(answers: Any) -> None:
     site = Site(HttpOptions(answers=answers))
     session = site.open("2025-03-26")
     ping = {"jsonrpc": "2.0", "id": 3, "method": "ping"}
@@ -386,14 +386,14 @@ def test_the_answers_to_a_batch_are_one_array(answers: Any) -> None:
 
 @pytest.mark.req("BATCH-06")
 @pytest.mark.parametrize("messages", [[note("x"), note("y")], [note("x")]])
-def test_a_batch_without_requests_is_taken_note_of(messages: list[Any]) -> None:
+def test_batch_without_requests_gets_202(messages: list[Any]) -> None:
     site = Site()
     response = site.post(messages, site.open("2025-03-26"))
     assert (response.status, response.data) == (202, b"")
 
 
 @pytest.mark.req("BATCH-04", "BATCH-05")
-def test_a_batch_of_nothing_but_faults_gets_status_400() -> None:
+def test_batch_of_only_malformed_messages_gets_400() -> None:
     site = Site()
     session = site.open("2025-03-26")
     response = site.post([1, {}], session)
@@ -402,7 +402,7 @@ def test_a_batch_of_nothing_but_faults_gets_status_400() -> None:
 
 
 @pytest.mark.req("BATCH-07")
-def test_a_request_of_a_batch_may_be_cancelled_and_the_others_are_answered() -> None:
+def test_batch_with_cancelled_request_answers_the_others() -> None:
     site = Site()
     session = site.open("2025-03-26")
     exchange = site.post(batch(tool_call(1), tool_call(2)), session)
@@ -420,7 +420,7 @@ def test_a_request_of_a_batch_may_be_cancelled_and_the_others_are_answered() -> 
 
 
 @pytest.mark.req("SESS-10")
-def test_without_sessions_each_request_stands_alone() -> None:
+def test_request_without_sessions_stands_alone() -> None:
     site = Site(ALONE)
     hello = site.post(initialize())
     assert hello.json["result"]["protocolVersion"] == "2025-11-25"
@@ -435,7 +435,7 @@ def test_without_sessions_each_request_stands_alone() -> None:
 
 
 @pytest.mark.req("SESS-10")
-def test_each_request_alone_opens_and_ends() -> None:
+def test_request_without_sessions_opens_and_closes_a_session() -> None:
     site = Site(ALONE)
     exchange, event = site.call(None)
     site.answer(event)
@@ -456,7 +456,7 @@ EVERYTHING = ServerCapabilities(
 @pytest.mark.parametrize("capabilities", [EVERYTHING, ServerCapabilities(logging={})])
 @pytest.mark.parametrize("sessions", [True, False])
 @pytest.mark.parametrize("listening", [True, False])
-def test_only_capabilities_that_the_transport_can_keep_are_declared(
+def test_capabilities_beyond_the_transport_are_not_declared(
     sessions: bool, listening: bool, capabilities: ServerCapabilities
 ) -> None:
     site = Site(HttpOptions(sessions=sessions, listening=listening), capabilities=capabilities)
@@ -470,7 +470,7 @@ def test_only_capabilities_that_the_transport_can_keep_are_declared(
 
 
 @pytest.mark.req("ELIC-17", "SESS-10")
-def test_alone_a_request_may_be_answered_with_the_address_of_a_visit() -> None:
+def test_request_without_sessions_may_ask_for_url_elicitation() -> None:
     site = Site(ALONE)
     visit = URLElicitationRequired([ElicitURLRequest("Log in", "https://example.com/1", "1")])
     exchange, event = site.call(None, mcp_protocol_version="2025-11-25")
@@ -483,7 +483,7 @@ def test_alone_a_request_may_be_answered_with_the_address_of_a_visit() -> None:
 
 
 @pytest.mark.req("HTTP-32")
-def test_a_client_that_does_not_say_speaks_the_revision_that_had_no_field_for_it() -> None:
+def test_request_without_version_header_speaks_2025_03_26() -> None:
     site = Site(ALONE)
     _, event = site.call(None)
     assert event.context.revision.name == "2025-03-26"
@@ -492,7 +492,7 @@ def test_a_client_that_does_not_say_speaks_the_revision_that_had_no_field_for_it
 
 
 @pytest.mark.req("SESS-10", "HTTP-27")
-def test_without_sessions_there_is_only_post_and_ids_of_sessions_mean_nothing() -> None:
+def test_server_without_sessions_serves_only_post_and_ignores_session_ids() -> None:
     site = Site(ALONE)
     for method in ("GET", "DELETE"):
         response = site.ask(method, accept="text/event-stream")
@@ -503,7 +503,7 @@ def test_without_sessions_there_is_only_post_and_ids_of_sessions_mean_nothing() 
 
 
 @pytest.mark.req("SESS-10", "HTTP-16")
-def test_alone_a_handler_may_tell_what_belongs_to_its_request_and_ask_nothing() -> None:
+def test_handler_without_sessions_may_notify_and_not_ask() -> None:
     site = Site(ALONE)
     exchange = site.post(tool_call(1, progressToken="p"))
     (event,) = site.requests()
@@ -523,7 +523,7 @@ def test_alone_a_handler_may_tell_what_belongs_to_its_request_and_ask_nothing() 
 
 
 @pytest.mark.req("SESS-10")
-def test_alone_what_is_no_request_is_refused_where_nobody_asked() -> None:
+def test_response_without_sessions_is_refused() -> None:
     site = Site(ALONE)
     assert site.post({"jsonrpc": "2.0", "id": 1, "result": {}}).status == 400
     assert site.post(note("cancelled", requestId=1)).status == 202
@@ -532,7 +532,7 @@ def test_alone_what_is_no_request_is_refused_where_nobody_asked() -> None:
 
 
 @pytest.mark.req("HTTP-24", "SESS-10")
-def test_alone_a_handler_goes_on_when_its_client_is_gone_and_then_all_is_over() -> None:
+def test_handler_without_sessions_goes_on_when_its_client_is_gone() -> None:
     site = Site(ALONE)
     exchange, event = site.call(None)
     site.reset(exchange)
@@ -545,7 +545,7 @@ def test_alone_a_handler_goes_on_when_its_client_is_gone_and_then_all_is_over() 
 # Sessions in a store
 
 
-def test_a_session_that_only_the_store_knows_is_found_and_one_that_cannot_be_stored_waits() -> None:
+def test_stored_session_is_found_and_unstorable_one_waits() -> None:
     store = MemorySessionStore()
     session = Site(store=store).open()
     site = Site(store=store, first_id=100)
@@ -559,7 +559,7 @@ def test_a_session_that_only_the_store_knows_is_found_and_one_that_cannot_be_sto
     assert site.listen(session).status == 503
 
 
-def test_a_request_may_end_before_anybody_says_what_it_is() -> None:
+def test_end_of_unknown_exchange_is_ignored() -> None:
     site = Site(HttpOptions(cors=Cors()))
     site.open()
     exchange = site.ask("OPTIONS", body=None)
@@ -567,7 +567,7 @@ def test_a_request_may_end_before_anybody_says_what_it_is() -> None:
     assert exchange.status == 204
 
 
-def test_a_first_message_may_come_too_late_or_find_no_room() -> None:
+def test_first_message_is_refused_when_closing_or_full() -> None:
     site = Site(limits=Limits(sessions=1))
     site.listen(site.open())
     assert site.post(initialize()).status == 503
@@ -577,7 +577,7 @@ def test_a_first_message_may_come_too_late_or_find_no_room() -> None:
     assert (coming.status, "closing" in coming.json["error"]["message"]) == (503, True)
 
 
-def test_streams_that_outlive_their_exchanges_count_for_a_request_on_its_way() -> None:
+def test_streams_without_exchanges_count_when_a_request_is_complete() -> None:
     site = Site(HttpOptions(answers="sse"), limits=Limits(streams=2))
     session = site.open()
     begun = site.ask("POST", body=None, mcp_session_id=session, content_type="application/json", accept=BOTH)
@@ -588,16 +588,7 @@ def test_streams_that_outlive_their_exchanges_count_for_a_request_on_its_way() -
     assert begun.status == 503
 
 
-def test_session_that_ends_while_a_request_comes_answers_404() -> None:
-    site = Site()
-    session = site.open()
-    begun = site.ask("POST", body=None, mcp_session_id=session, content_type="application/json", accept=BOTH)
-    site.machine.end_session(site.session(), site.now)
-    site.complete(begun, json.dumps(tool_call()).encode())
-    assert begun.status == 404
-
-
-def test_response_without_a_session_is_given_out_by_the_piece() -> None:
+def test_response_without_session_is_pulled_in_pieces() -> None:
     site = Site(HttpOptions(health="/ok"))
     site.stall(exchange := site.ask("GET", "/ok", body=None))
     site.complete(exchange)

@@ -37,7 +37,7 @@ def stalled_call(site: Site, session: str, id: int = 1, size: int = 0) -> Any:
 # Output
 
 
-def test_an_answer_that_is_not_read_counts_until_the_last_of_it_is_taken() -> None:
+def test_unread_answer_counts_until_its_last_byte_is_taken() -> None:
     site = Site()
     session = site.open()
     exchange = stalled_call(site, session, size=100 * KIB)
@@ -54,7 +54,7 @@ def test_an_answer_that_is_not_read_counts_until_the_last_of_it_is_taken() -> No
     assert exchange.is_over
 
 
-def test_a_large_answer_names_its_exchange_until_all_of_it_was_taken() -> None:
+def test_large_answer_stays_ready_until_all_of_it_is_taken() -> None:
     site = Site()
     exchange, event = site.call(site.open())
     site.answer(event, "x" * 300 * KIB)
@@ -62,7 +62,7 @@ def test_a_large_answer_names_its_exchange_until_all_of_it_was_taken() -> None:
     assert len(exchange.json["result"]["content"][0]["text"]) == 300 * KIB
 
 
-def test_a_large_event_is_given_out_by_the_piece() -> None:
+def test_large_event_is_pulled_in_pieces() -> None:
     site = Site()
     session = site.open()
     exchange, event = asked(site, session)
@@ -80,7 +80,7 @@ def test_a_large_event_is_given_out_by_the_piece() -> None:
     assert said(exchange.new_messages()) == [1, "answer"]
 
 
-def test_requests_wait_while_answers_do_and_go_on_when_they_are_read() -> None:
+def test_requests_wait_while_answers_are_unread() -> None:
     site = Site(limits=Limits(high_water=10 * KIB))
     session = site.open()
     first = stalled_call(site, session, 1, size=20 * KIB)
@@ -96,7 +96,7 @@ def test_requests_wait_while_answers_do_and_go_on_when_they_are_read() -> None:
     assert [exchange.json["id"] for exchange in waiting] == [2, 3, 4]
 
 
-def test_of_the_requests_that_waited_each_one_is_begun_after_the_one_before_was_acted_on() -> None:
+def test_deferred_requests_begin_one_at_a_time() -> None:
     site = Site(limits=Limits(high_water=10 * KIB, queued_bytes=40 * KIB))
     session = site.open()
     first = stalled_call(site, session, 1, size=20 * KIB)
@@ -131,7 +131,7 @@ def _result(size: int) -> Any:
 
 
 @pytest.mark.parametrize("answers", ["auto", "sse"])
-def test_a_request_that_waits_may_be_streamed_and_cancelled(answers: Any) -> None:
+def test_deferred_request_may_be_streamed_and_cancelled(answers: Any) -> None:
     site = Site(HttpOptions(answers=answers), limits=Limits(high_water=10 * KIB))
     session = site.open()
     first = stalled_call(site, session, 1, size=20 * KIB)
@@ -148,7 +148,7 @@ def test_a_request_that_waits_may_be_streamed_and_cancelled(answers: Any) -> Non
     assert said(third.new_messages()) == ["answer"]
 
 
-def test_answers_that_nobody_reads_end_the_session_and_are_not_kept() -> None:
+def test_unread_answers_end_the_session_and_are_dropped() -> None:
     site = Site(limits=Limits(high_water=100 * KIB, queued_bytes=100 * KIB))
     session = site.open()
     exchanges = [stalled_call(site, session, id, size=30 * KIB) for id in range(4)]
@@ -161,7 +161,7 @@ def test_answers_that_nobody_reads_end_the_session_and_are_not_kept() -> None:
     assert [exchange.status for exchange in exchanges] == [404] * 4
 
 
-def test_answers_that_are_read_in_the_end_may_be_more_than_is_queued() -> None:
+def test_answers_read_in_time_may_exceed_queued_bytes() -> None:
     site = Site(limits=Limits(high_water=100 * KIB, queued_bytes=100 * KIB))
     session = site.open()
     calls = [stalled_call(site, session, id) for id in range(10)]
@@ -173,7 +173,7 @@ def test_answers_that_are_read_in_the_end_may_be_more_than_is_queued() -> None:
     assert [exchange.json["id"] for exchange in calls] == list(range(10))
 
 
-def test_an_answer_that_was_begun_is_broken_off_when_its_session_ends_for_what_it_holds() -> None:
+def test_begun_answer_is_reset_when_its_session_is_dropped() -> None:
     site = Site(limits=Limits(high_water=200 * KIB, queued_bytes=200 * KIB))
     session = site.open()
     first = stalled_call(site, session, 1, size=150 * KIB)
@@ -188,7 +188,7 @@ def test_an_answer_that_was_begun_is_broken_off_when_its_session_ends_for_what_i
 
 
 @pytest.mark.req("RESUME-03", "RESUME-04")
-def test_an_answer_that_was_cut_off_in_the_middle_is_taken_up_whatever_its_size() -> None:
+def test_answer_cut_off_in_the_middle_is_resumed_at_any_size() -> None:
     site = Site(limits=Limits(replay_bytes=KIB))
     session = site.open()
     other, kept = asked(site, session)
@@ -210,7 +210,7 @@ def test_an_answer_that_was_cut_off_in_the_middle_is_taken_up_whatever_its_size(
     assert other.is_over
 
 
-def test_who_comes_back_again_and_again_and_reads_nothing_has_what_is_kept_counted_once() -> None:
+def test_repeated_resumption_counts_kept_events_once() -> None:
     site = Site()
     session = site.open()
     again, event = asked(site, session)
@@ -229,7 +229,7 @@ def test_who_comes_back_again_and_again_and_reads_nothing_has_what_is_kept_count
     assert said(site.listen(session, "3-1").new_messages()) == [1, "answer"]
 
 
-def test_who_saw_all_of_a_stream_gets_its_end() -> None:
+def test_resuming_after_the_last_event_gets_the_end() -> None:
     site = Site()
     session = site.open()
     exchange, event = asked(site, session)
@@ -241,7 +241,7 @@ def test_who_saw_all_of_a_stream_gets_its_end() -> None:
 
 
 @pytest.mark.parametrize("id", ["3-0", "3-99"])
-def test_who_names_an_event_that_never_was_of_a_stream_that_goes_on_is_told(id: str) -> None:
+def test_unknown_event_of_open_stream_gets_410(id: str) -> None:
     site = Site()
     session = site.open()
     _, event = asked(site, session)
@@ -249,7 +249,7 @@ def test_who_names_an_event_that_never_was_of_a_stream_that_goes_on_is_told(id: 
     assert site.listen(session, id).status == 410
 
 
-def test_what_was_sent_on_a_stream_that_goes_on_is_forgotten_in_time() -> None:
+def test_sent_events_of_open_stream_are_forgotten_in_time() -> None:
     site = Site(HttpOptions(resume_within=10, keep_alive=None))
     session = site.open()
     _, event = asked(site, session)
@@ -264,7 +264,7 @@ def test_what_was_sent_on_a_stream_that_goes_on_is_forgotten_in_time() -> None:
     site.answer(event)
 
 
-def test_what_was_sent_on_a_broken_stream_is_kept_until_its_client_may_not_come_back() -> None:
+def test_sent_events_of_broken_stream_are_kept_while_it_can_be_resumed() -> None:
     site = Site(HttpOptions(resume_within=10, keep_alive=None))
     session = site.open()
     exchange, event = asked(site, session)
@@ -307,7 +307,7 @@ def test_bodies_count_with_their_session_or_alone() -> None:
     assert site.session().connection.held.total == 0
 
 
-def test_a_body_that_is_more_than_is_held_for_one_client_is_refused() -> None:
+def test_body_beyond_peer_bytes_is_refused() -> None:
     site = Site(limits=Limits(peer_bytes=100 * KIB))
     session = site.open()
     first = body_begun(site, 60 * KIB, session)
@@ -318,7 +318,7 @@ def test_a_body_that_is_more_than_is_held_for_one_client_is_refused() -> None:
     assert first.status == 202
 
 
-def test_a_message_whose_values_would_take_too_much_is_refused_before_it_is_parsed() -> None:
+def test_message_whose_values_exceed_peer_bytes_is_refused_unparsed() -> None:
     site = Site(limits=Limits(peer_bytes=100 * KIB))
     flood = json.dumps({"a": [{} for _ in range(2000)]}).encode()
     assert len(flood) < 10 * KIB
@@ -326,7 +326,7 @@ def test_a_message_whose_values_would_take_too_much_is_refused_before_it_is_pars
     assert site.post(flood, site.open()).status == 413
 
 
-def test_the_exchange_that_holds_most_is_refused_when_all_hold_too_much() -> None:
+def test_largest_exchange_is_refused_when_the_ledger_is_full() -> None:
     site = Site(limits=Limits(total_bytes=200 * KIB))
     small = body_begun(site, 10 * KIB)
     large = body_begun(site, 100 * KIB)
@@ -336,7 +336,7 @@ def test_the_exchange_that_holds_most_is_refused_when_all_hold_too_much() -> Non
     assert site.post(initialize()).status == 200
 
 
-def test_no_session_is_begun_and_no_body_is_taken_in_without_one_when_almost_all_is_used() -> None:
+def test_new_clients_get_503_when_the_ledger_is_nearly_full() -> None:
     site = Site(limits=Limits(total_bytes=400 * KIB))
     session = site.open()
     body_begun(site, 360 * KIB, session)
@@ -349,7 +349,7 @@ def test_no_session_is_begun_and_no_body_is_taken_in_without_one_when_almost_all
     assert legacy.ask("GET", "/sse").status == 503
 
 
-def test_the_session_that_holds_most_forgets_what_it_keeps_and_then_ends() -> None:
+def test_largest_session_forgets_sent_events_and_then_ends() -> None:
     site = Site(limits=Limits(total_bytes=400 * KIB))
     heavy, light = site.open(), site.open()
     exchange = site.post(tool_call(1, progressToken="p"), heavy)
@@ -370,7 +370,7 @@ def test_the_session_that_holds_most_forgets_what_it_keeps_and_then_ends() -> No
     assert unread.status == 200
 
 
-def test_what_a_session_left_unread_counts_when_it_is_over() -> None:
+def test_unread_output_of_closed_session_still_counts() -> None:
     site = Site(limits=Limits(total_bytes=400 * KIB))
     session = site.open()
     unread = stalled_call(site, session, 1, size=200 * KIB)
@@ -385,7 +385,7 @@ def test_what_a_session_left_unread_counts_when_it_is_over() -> None:
     assert ledger.total < 40 * KIB
 
 
-def test_a_ledger_may_be_shared_and_tells_who_is_to_look_at_what_was_given_up() -> None:
+def test_shared_ledger_calls_on_given_up() -> None:
     site = Site()
     told: list[int] = []
     ledger = Ledger(400 * KIB)
@@ -404,7 +404,7 @@ def test_a_ledger_may_be_shared_and_tells_who_is_to_look_at_what_was_given_up() 
     assert ledger.total < 210 * KIB
 
 
-def test_what_is_held_for_a_client_beyond_its_share_costs_what_is_kept() -> None:
+def test_session_beyond_peer_bytes_forgets_sent_events() -> None:
     site = Site(limits=Limits(peer_bytes=150 * KIB))
     session = site.open()
     _, event = asked(site, session)
@@ -415,7 +415,7 @@ def test_what_is_held_for_a_client_beyond_its_share_costs_what_is_kept() -> None
     assert (site.session().held.replay, site.listen(session, "3-1").status) == (0, 410)
 
 
-def test_a_session_of_a_store_is_not_taken_up_when_almost_all_is_used() -> None:
+def test_stored_session_is_not_restored_when_the_ledger_is_nearly_full() -> None:
     site = KeptSite()
     session = site.open()
     following = site.next_process(limits=Limits(total_bytes=400 * KIB))
@@ -425,7 +425,7 @@ def test_a_session_of_a_store_is_not_taken_up_when_almost_all_is_used() -> None:
     assert following.post(note("x"), session).status == 202
 
 
-def test_what_waits_for_a_store_counts_as_output() -> None:
+def test_events_that_wait_for_the_store_count_as_output() -> None:
     site = KeptSite(limits=Limits(high_water=10 * KIB))
     session = site.open()
     exchange, event = asked(site, session)
@@ -444,7 +444,7 @@ def test_what_waits_for_a_store_counts_as_output() -> None:
 
 
 @pytest.mark.parametrize("kind", [Site, KeptSite])
-def test_a_piece_that_ends_with_an_event_is_not_the_last(kind: Any) -> None:
+def test_piece_that_ends_with_an_event_is_not_the_last(kind: Any) -> None:
     site = kind()
     session = site.open()
     exchange, event = asked(site, session)

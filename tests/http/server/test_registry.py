@@ -16,7 +16,7 @@ from mcpio.types import PingRequest, ToolListChangedNotification
 
 
 @pytest.mark.req("SESS-01")
-def test_a_session_is_reported_from_its_beginning_to_its_end_in_order() -> None:
+def test_session_events_come_in_order_from_opened_to_closed() -> None:
     site = Site()
     session = site.open()
     exchange, event = site.call(session)
@@ -35,7 +35,7 @@ def test_a_session_is_reported_from_its_beginning_to_its_end_in_order() -> None:
 
 
 @pytest.mark.req("SESS-05")
-def test_a_session_that_nobody_uses_ends_in_time() -> None:
+def test_unused_session_ends_after_session_idle() -> None:
     site = Site(HttpOptions(session_idle=100))
     session = site.open()
     site.advance(60)
@@ -48,7 +48,7 @@ def test_a_session_that_nobody_uses_ends_in_time() -> None:
     assert site.machine.next_deadline() is None
 
 
-def test_a_session_in_use_stays_however_long_that_takes() -> None:
+def test_session_with_open_exchange_outlives_session_idle() -> None:
     site = Site(HttpOptions(session_idle=100, keep_alive=None))
     listened, called = site.open(), site.open()
     listening = site.listen(listened)
@@ -63,7 +63,7 @@ def test_a_session_in_use_stays_however_long_that_takes() -> None:
     assert site.machine.sessions == ()
 
 
-def test_without_a_time_a_session_stays() -> None:
+def test_session_without_idle_limit_stays() -> None:
     site = Site(HttpOptions(session_idle=None))
     site.open()
     assert site.machine.next_deadline() is None
@@ -72,7 +72,7 @@ def test_without_a_time_a_session_stays() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_who_was_idle_for_longest_makes_room() -> None:
+def test_idlest_session_ends_to_make_room() -> None:
     site = Site(limits=Limits(sessions=3))
     first, second, third = site.open(), site.open(), site.open()
     site.post(note("x"), first)
@@ -83,7 +83,7 @@ def test_who_was_idle_for_longest_makes_room() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_where_nobody_is_idle_a_new_client_is_refused_for_a_while() -> None:
+def test_new_client_is_refused_when_no_session_is_idle() -> None:
     site = Site(limits=Limits(sessions=2))
     for _ in range(2):
         site.listen(site.open())
@@ -92,7 +92,7 @@ def test_where_nobody_is_idle_a_new_client_is_refused_for_a_while() -> None:
     assert len(site.machine.sessions) == 2
 
 
-def test_the_deadlines_of_engines_are_kept() -> None:
+def test_engine_deadline_becomes_a_deadline_of_the_server() -> None:
     site = Site(HttpOptions(keep_alive=None))
     session = site.open()
     site.listen(session)
@@ -106,7 +106,7 @@ def test_the_deadlines_of_engines_are_kept() -> None:
     assert site.machine.next_deadline() == 60
 
 
-def test_what_is_done_to_a_session_that_is_over_does_nothing() -> None:
+def test_touching_a_closed_session_does_nothing() -> None:
     site = Site()
     session = site.open()
     old = site.session()
@@ -117,7 +117,7 @@ def test_what_is_done_to_a_session_that_is_over_does_nothing() -> None:
     assert old.connection.can_reach is None
 
 
-def test_deadlines_of_what_is_over_by_then_do_nothing() -> None:
+def test_deadlines_of_closed_sessions_do_nothing() -> None:
     site = Site(HttpOptions(session_idle=10))
     sessions = [site.open(), site.open()]
     for session in sessions:
@@ -130,7 +130,7 @@ def test_deadlines_of_what_is_over_by_then_do_nothing() -> None:
     assert site.machine.sessions == ()
 
 
-def test_two_deadlines_at_one_time_where_the_first_is_the_end() -> None:
+def test_second_of_two_deadlines_does_nothing_after_the_first_ends_the_session() -> None:
     site = Site(HttpOptions(sse_after=2.0))
     session = site.open()
     exchange, _ = site.call(session)
@@ -143,7 +143,7 @@ def test_two_deadlines_at_one_time_where_the_first_is_the_end() -> None:
     assert site.machine.sessions == ()
 
 
-def test_time_does_not_go_back() -> None:
+def test_earlier_now_does_not_turn_time_back() -> None:
     site = Site(HttpOptions(session_idle=10))
     site.now = 100.0
     site.open()
@@ -152,7 +152,7 @@ def test_time_does_not_go_back() -> None:
     assert site.machine.next_deadline() == 110.0
 
 
-def test_a_request_of_an_earlier_session_that_is_cut_off_is_over() -> None:
+def test_request_of_ended_session_is_over_when_cut_off() -> None:
     site = Site()
     session = site.open()
     exchange, event = site.call(session)
@@ -168,7 +168,7 @@ def test_a_request_of_an_earlier_session_that_is_cut_off_is_over() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_sessions_that_are_left_come_back_to_nothing() -> None:
+def test_abandoned_sessions_leave_no_memory() -> None:
     site = Site(HttpOptions(session_idle=100), limits=Limits(sessions=100))
 
     def open_many() -> int:
@@ -200,7 +200,7 @@ def test_sessions_that_are_left_come_back_to_nothing() -> None:
 
 
 @pytest.mark.parametrize("options", [HttpOptions(), HttpOptions(answers="sse", resume_within=1)])
-def test_an_idle_session_is_small_and_has_one_deadline(options: HttpOptions) -> None:
+def test_idle_session_is_small_and_has_one_deadline(options: HttpOptions) -> None:
     site = Site(options)
     session = site.open()
     for number in range(50):
@@ -230,7 +230,7 @@ def deadlines(site: Site) -> int:
 
 
 @pytest.mark.req("HTTP-10", "CANC-10")
-def test_what_the_engine_reports_is_passed_on_with_its_faults() -> None:
+def test_engine_events_are_passed_on_with_violations() -> None:
     site = Site()
     session = site.open()
     exchange, _ = site.call(session)
@@ -240,7 +240,7 @@ def test_what_the_engine_reports_is_passed_on_with_its_faults() -> None:
     assert site.kinds()[-2:] == ["ProtocolViolated", "CancelReceived"]
 
 
-def test_what_a_session_without_an_exchange_still_has_to_say_keeps_it_until_its_grace() -> None:
+def test_closing_session_with_running_request_stays_until_its_grace() -> None:
     site = Site()
     session = site.open()
     exchange, event = site.call(session)
@@ -252,7 +252,7 @@ def test_what_a_session_without_an_exchange_still_has_to_say_keeps_it_until_its_
     assert site.machine.sessions == ()
 
 
-def test_a_session_of_one_request_ends_with_it() -> None:
+def test_session_of_one_request_ends_with_it() -> None:
     site = Site(HttpOptions(sessions=False))
     exchange, event = site.call(None)
     site.touch(site.session())
@@ -261,14 +261,14 @@ def test_a_session_of_one_request_ends_with_it() -> None:
     assert site.machine.sessions == ()
 
 
-def test_the_channel_of_an_old_session_is_its_life() -> None:
+def test_legacy_session_ends_with_its_listening_stream() -> None:
     site = Site(HttpOptions(legacy=("/sse", "/messages")))
     stream = site.ask("GET", "/sse")
     site.reset(stream)
     assert site.kinds() == ["SessionOpened", "ConnectionClosed", "SessionClosed"]
 
 
-def test_no_store_has_anything_to_do() -> None:
+def test_server_without_store_has_no_effects() -> None:
     site = Site()
     assert site.machine.next_effect() is None
     site.machine.store_done(1, None, site.now)
@@ -276,7 +276,7 @@ def test_no_store_has_anything_to_do() -> None:
     assert site.machine.closed
 
 
-def test_a_request_that_came_some_other_way_has_no_stream() -> None:
+def test_answer_without_a_stream_is_counted_as_undelivered() -> None:
     site = Site()
     site.open()
     connection = site.session().connection
@@ -286,7 +286,7 @@ def test_a_request_that_came_some_other_way_has_no_stream() -> None:
     assert site.session().undelivered == 1
 
 
-def test_a_session_that_closes_waits_for_a_slow_listener_as_long_as_it_may() -> None:
+def test_closing_session_waits_for_slow_listener() -> None:
     site = Site()
     listening = site.listen(site.open())
     site.stall(listening)

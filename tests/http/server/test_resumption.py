@@ -17,7 +17,7 @@ from mcpio.types import (
 
 @pytest.mark.req("HTTP-18", "RESUME-01", "RESUME-02")
 @pytest.mark.parametrize(("revision", "primed"), [("2025-11-25", True), ("2025-06-18", False), ("2025-03-26", False)])
-def test_events_have_ids_that_name_their_stream_and_the_first_may_be_empty(revision: str, primed: bool) -> None:
+def test_event_ids_name_their_stream_and_the_first_event_is_empty(revision: str, primed: bool) -> None:
     site = Site()
     session = site.open(revision)
     listening = site.listen(session)
@@ -35,7 +35,7 @@ def test_events_have_ids_that_name_their_stream_and_the_first_may_be_empty(revis
 
 
 @pytest.mark.req("HTTP-24", "HTTP-25", "RESUME-03", "RESUME-04")
-def test_a_client_whose_connection_broke_gets_the_rest_and_nothing_twice() -> None:
+def test_resumed_stream_gives_the_rest_and_nothing_twice() -> None:
     site = Site()
     session = site.open()
     exchange, event = asked(site, session)
@@ -54,7 +54,7 @@ def test_a_client_whose_connection_broke_gets_the_rest_and_nothing_twice() -> No
 
 
 @pytest.mark.req("RESUME-04")
-def test_a_stream_that_was_over_is_told_again() -> None:
+def test_finished_stream_is_replayed() -> None:
     site = Site()
     session = site.open()
     _, event = asked(site, session)
@@ -65,7 +65,7 @@ def test_a_stream_that_was_over_is_told_again() -> None:
 
 
 @pytest.mark.req("RESUME-04", "HTTP-29")
-def test_a_stream_that_is_still_carried_goes_over_to_who_asks_for_it() -> None:
+def test_resuming_a_carried_stream_moves_it() -> None:
     site = Site()
     session = site.open()
     exchange, event = asked(site, session)
@@ -80,7 +80,7 @@ def test_a_stream_that_is_still_carried_goes_over_to_who_asks_for_it() -> None:
 
 
 @pytest.mark.req("RESUME-04")
-def test_a_listener_goes_on_where_it_was() -> None:
+def test_listener_resumes_after_its_last_event() -> None:
     site = Site()
     session = site.open()
     first = site.listen(session)
@@ -96,7 +96,7 @@ def test_a_listener_goes_on_where_it_was() -> None:
 
 @pytest.mark.req("RESUME-05")
 @pytest.mark.parametrize("id", ["0-99", "0-0", "x", "", "0-1-1"])
-def test_who_names_an_event_that_never_was_just_listens(id: str) -> None:
+def test_unknown_last_event_id_starts_a_fresh_stream(id: str) -> None:
     site = Site()
     session = site.open()
     listening = site.listen(session, id)
@@ -105,7 +105,7 @@ def test_who_names_an_event_that_never_was_just_listens(id: str) -> None:
 
 
 @pytest.mark.req("RESUME-05")
-def test_who_asks_for_a_stream_that_never_was_or_is_forgotten_is_told_and_others_are_not_disturbed() -> None:
+def test_unknown_or_forgotten_stream_gets_410() -> None:
     site = Site(HttpOptions(resume_within=10))
     session = site.open()
     listening = site.listen(session)
@@ -120,7 +120,7 @@ def test_who_asks_for_a_stream_that_never_was_or_is_forgotten_is_told_and_others
 
 
 @pytest.mark.req("RESUME-05")
-def test_who_missed_more_than_is_kept_gets_what_is_kept_and_the_answer() -> None:
+def test_client_that_missed_more_than_is_kept_gets_the_kept_events_and_the_answer() -> None:
     site = Site(limits=Limits(replay_events=2))
     session = site.open()
     exchange, event = asked(site, session)
@@ -133,7 +133,7 @@ def test_who_missed_more_than_is_kept_gets_what_is_kept_and_the_answer() -> None
 
 
 @pytest.mark.req("RESUME-04")
-def test_all_events_of_a_stream_that_is_not_over_are_kept_whatever_their_number_and_size() -> None:
+def test_open_stream_keeps_all_of_its_events() -> None:
     site = Site(limits=Limits(replay_events=1, replay_bytes=1))
     session = site.open()
     exchange, event = asked(site, session)
@@ -147,7 +147,7 @@ def test_all_events_of_a_stream_that_is_not_over_are_kept_whatever_their_number_
     assert site.listen(session, "3-2").status == 410
 
 
-def test_a_broken_stream_that_nobody_takes_up_is_given_up_in_time_with_what_it_asked() -> None:
+def test_broken_stream_is_dropped_after_resume_within() -> None:
     site = Site(HttpOptions(resume_within=60, keep_alive=None))
     session = site.open(capabilities=ROOTS)
     exchange, event = asked(site, session)
@@ -168,7 +168,7 @@ def test_a_broken_stream_that_nobody_takes_up_is_given_up_in_time_with_what_it_a
     assert site.listen(session, "3-1").status == 410
 
 
-def test_without_a_time_what_was_sent_is_kept_as_long_as_the_session() -> None:
+def test_sent_events_without_limit_are_kept_as_long_as_the_session() -> None:
     site = Site(HttpOptions(resume_within=None, keep_alive=None, session_idle=None))
     session = site.open()
     exchange, event = asked(site, session)
@@ -181,7 +181,7 @@ def test_without_a_time_what_was_sent_is_kept_as_long_as_the_session() -> None:
 
 
 @pytest.mark.req("HTTP-24")
-def test_what_cannot_be_taken_up_is_dropped_and_its_handler_goes_on() -> None:
+def test_unresumable_stream_is_dropped_and_its_handler_goes_on() -> None:
     site = Site(HttpOptions(resumable=False))
     session = site.open()
     exchange, event = asked(site, session)
@@ -203,7 +203,7 @@ def test_what_cannot_be_taken_up_is_dropped_and_its_handler_goes_on() -> None:
 @pytest.mark.req("HTTP-19", "HTTP-20", "HTTP-22")
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("retry", [None, 2.5])
-def test_a_stream_may_be_cut_on_purpose_and_taken_up_for_the_rest(begun: bool, retry: float | None) -> None:
+def test_interrupted_stream_is_resumed_for_the_rest(begun: bool, retry: float | None) -> None:
     site = Site()
     session = site.open()
     exchange, event = asked(site, session)
@@ -231,7 +231,7 @@ def test_a_stream_may_be_cut_on_purpose_and_taken_up_for_the_rest(begun: bool, r
         ("2025-11-25", HttpOptions(resumable=False)),
     ],
 )
-def test_who_cannot_come_back_is_left_alone(revision: str, options: HttpOptions) -> None:
+def test_interrupt_leaves_clients_that_cannot_resume(revision: str, options: HttpOptions) -> None:
     site = Site(options)
     exchange, event = asked(site, site.open(revision))
     assert not site.machine.interrupt(site.session(), event.context.via, site.now)

@@ -22,24 +22,24 @@ JSON = "application/json"
 
 
 @pytest.mark.parametrize("target", ["/", "/mcp/", "/MCP", "/mcp/x", "", "*", "http://a/x", "/\xff"])
-def test_other_paths_are_not_there(target: str) -> None:
+def test_unknown_path_gets_404(target: str) -> None:
     response = Site().ask("POST", target, content_type=JSON, accept=BOTH)
     assert (response.status, response.json["error"]["code"]) == (404, -32600)
 
 
-def test_a_query_is_not_looked_at() -> None:
+def test_query_is_ignored() -> None:
     site = Site(HttpOptions(path="/other"))
     assert site.post(tool_call(), target="/other?session=x").status == 400
 
 
-def test_one_path_serves_one_thing() -> None:
+def test_options_with_one_path_twice_are_refused() -> None:
     for options in (HttpOptions(health="/mcp"), HttpOptions(legacy=("/x", "/x")), HttpOptions(legacy=("/sse", "/mcp"))):
         with pytest.raises(ValueError, match="one path for two things"):
             Site(options)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_whoever_watches_hears_that_all_is_well(method: str) -> None:
+def test_health_path_answers_ok(method: str) -> None:
     site = Site(HttpOptions(health="/health"))
     response = site.ask(method, "/health")
     assert (response.status, response.json, response.headers["cache-control"]) == (200, {"status": "ok"}, "no-store")
@@ -49,7 +49,7 @@ def test_whoever_watches_hears_that_all_is_well(method: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["/mcp", "/health", "/sse", "/messages"])
-def test_browsers_ask_before_they_call(target: str) -> None:
+def test_preflight_request_is_answered(target: str) -> None:
     cors = Cors(origins=frozenset({"https://a.example"}))
     site = Site(HttpOptions(cors=cors, health="/health", legacy=("/sse", "/messages")))
     asked = site.ask("OPTIONS", target, origin="https://a.example", access_control_request_method="POST")
@@ -59,7 +59,7 @@ def test_browsers_ask_before_they_call(target: str) -> None:
     assert Site(HttpOptions(health="/health", legacy=("/sse", "/messages"))).ask("OPTIONS", target).status == 405
 
 
-def test_whatever_the_answer_is_a_welcome_page_may_read_it() -> None:
+def test_every_response_to_an_allowed_origin_has_cors_headers() -> None:
     site = Site(HttpOptions(cors=Cors()))
     for response in (site.post(b"{", origin="https://a.example"), site.ask("PUT", origin="https://a.example")):
         assert response.headers["access-control-allow-origin"] == "*"
@@ -70,7 +70,7 @@ def test_whatever_the_answer_is_a_welcome_page_may_read_it() -> None:
 
 
 @pytest.mark.req("HTTP-14", "SEC-10")
-def test_a_body_over_the_limit_is_refused_wherever_it_is_cut() -> None:
+def test_body_over_the_limit_is_refused_at_any_split() -> None:
     site = Site(limits=Limits(message_bytes=500))
     session = site.open()
     exact = site.post(b'{"jsonrpc":"2.0","method":"notifications/x"}' + b" " * 456, session)
@@ -88,7 +88,7 @@ def test_a_body_over_the_limit_is_refused_wherever_it_is_cut() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_a_body_in_many_small_pieces_holds_little_more_than_its_bytes() -> None:
+def test_body_in_small_pieces_takes_little_more_than_its_bytes() -> None:
     site = Site()
     slow = site.ask("POST", body=None, content_type=JSON, accept=BOTH)
     name, pieces = site.name(slow), 100_000
@@ -100,7 +100,7 @@ def test_a_body_in_many_small_pieces_holds_little_more_than_its_bytes() -> None:
     assert held < 2 * pieces
 
 
-def test_what_comes_of_a_request_that_was_refused_is_ignored() -> None:
+def test_body_of_refused_request_is_ignored() -> None:
     site = Site()
     refused = site.ask("PUT", body=None)
     assert (refused.status, refused.is_over) == (405, True)
@@ -111,7 +111,7 @@ def test_what_comes_of_a_request_that_was_refused_is_ignored() -> None:
     assert site.machine.next_ready() is None
 
 
-def test_what_comes_before_the_refusal_is_written_is_ignored() -> None:
+def test_body_before_the_refusal_is_written_is_ignored() -> None:
     site = Site(HttpOptions(health="/health"))
     for target in ("/mcp", "/health"):
         site.machine.receive(RequestHead(target, "PUT", target, ()), 0.0)
@@ -120,7 +120,7 @@ def test_what_comes_before_the_refusal_is_written_is_ignored() -> None:
         assert [type(item).__name__ for item in site.machine.responses_to_send(target)][-1] == "End"
 
 
-def test_a_request_ends_once() -> None:
+def test_second_end_of_a_request_is_ignored() -> None:
     site = Site()
     session = site.open()
     exchange, event = site.call(session)
@@ -130,7 +130,7 @@ def test_a_request_ends_once() -> None:
     assert exchange.json["id"] == 1
 
 
-def test_an_exchange_is_not_begun_twice() -> None:
+def test_second_head_of_an_exchange_raises() -> None:
     site = Site()
     site.machine.receive(RequestHead(1, "POST", "/mcp", ((b"content-type", b"application/json"),)), 0.0)
     with pytest.raises(LocalProtocolError, match="open already"):
@@ -138,7 +138,7 @@ def test_an_exchange_is_not_begun_twice() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_a_server_works_on_a_number_of_requests_at_most() -> None:
+def test_exchanges_beyond_the_limit_get_503() -> None:
     site = Site(limits=Limits(exchanges=3))
     session = site.open()
     calls = [site.call(session) for _ in range(3)]
@@ -153,7 +153,7 @@ def test_a_server_works_on_a_number_of_requests_at_most() -> None:
 
 @pytest.mark.parametrize("at", ["head", "body", "end", "streaming", "answered"])
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-def test_a_client_may_be_gone_at_any_point(method: str, at: str) -> None:
+def test_client_lost_at_any_point_leaves_no_exchange(method: str, at: str) -> None:
     site = Site(HttpOptions(answers="sse"))
     session = site.open()
     exchange = site.ask(method, body=None, accept=BOTH, content_type=JSON, mcp_session_id=session)
@@ -179,7 +179,7 @@ def test_a_client_may_be_gone_at_any_point(method: str, at: str) -> None:
 
 
 @pytest.mark.req("HTTP-36")
-def test_who_comes_after_the_close_hears_so_and_who_was_coming_too() -> None:
+def test_requests_after_close_get_503() -> None:
     site = Site()
     session = site.open()
     coming = site.ask("POST", body=None, accept=BOTH, content_type=JSON)
@@ -198,7 +198,7 @@ def test_who_comes_after_the_close_hears_so_and_who_was_coming_too() -> None:
     assert site.machine.closed
 
 
-def test_a_server_without_sessions_closes_at_once_and_again() -> None:
+def test_server_without_sessions_closes_at_once_and_again() -> None:
     site = Site()
     for _ in range(2):
         site.machine.close(0.0)
@@ -207,7 +207,7 @@ def test_a_server_without_sessions_closes_at_once_and_again() -> None:
         Site().machine.close(0.0, grace="x")  # type: ignore[arg-type]  # a mistake, made on purpose
 
 
-def test_a_handler_that_takes_longer_than_the_grace_is_cut_off() -> None:
+def test_handler_beyond_the_grace_is_cut_off() -> None:
     site = Site()
     session = site.open()
     exchange, _ = site.call(session)
@@ -220,7 +220,7 @@ def test_a_handler_that_takes_longer_than_the_grace_is_cut_off() -> None:
     assert site.machine.closed
 
 
-def test_a_session_is_ended_at_once() -> None:
+def test_end_session_ends_it_at_once() -> None:
     site = Site()
     session = site.open()
     site.machine.end_session(site.session(), site.now)
@@ -232,7 +232,7 @@ def test_a_session_is_ended_at_once() -> None:
 # Sessions in a store
 
 
-def test_a_session_that_is_stored_goes_on_at_the_next_machine() -> None:
+def test_stored_session_goes_on_at_the_next_machine() -> None:
     store = MemorySessionStore()
     site = Site(store=store)
     session = site.open()
@@ -252,7 +252,7 @@ def test_a_session_that_is_stored_goes_on_at_the_next_machine() -> None:
     assert site.machine.closed
 
 
-def test_a_request_that_waits_for_its_session_may_come_late_or_break_off() -> None:
+def test_request_that_waits_for_its_session_may_complete_late_or_break_off() -> None:
     store = MemorySessionStore()
     session = Site(store=store).open()
     site = Site(store=store, first_id=100)
@@ -269,7 +269,7 @@ def test_a_request_that_waits_for_its_session_may_come_late_or_break_off() -> No
     assert late.status == 202
 
 
-def test_without_a_store_there_is_nothing_to_do_for_one() -> None:
+def test_machine_without_store_ignores_answers() -> None:
     site = Site()
     assert site.machine.next_effect() is None
     site.machine.store_done(1, None, 0.0)
@@ -298,7 +298,7 @@ items = st.one_of(heads, bodies, st.builds(End, EXCHANGES), st.builds(Reset, EXC
 
 
 @given(st.lists(items, max_size=30))
-def test_no_order_of_items_raises_and_all_ends(items: list[Any]) -> None:
+def test_any_order_of_items_raises_nothing_and_ends(items: list[Any]) -> None:
     site = Site(HttpOptions(legacy=("/sse", "/messages")))
     site.open("2025-03-26")
     machine, started = site.machine, set()
@@ -320,14 +320,14 @@ def test_no_order_of_items_raises_and_all_ends(items: list[Any]) -> None:
     assert machine.next_deadline() is None
 
 
-def test_where_no_stream_is_there_is_nothing_to_interrupt() -> None:
+def test_interrupt_without_stream_returns_false() -> None:
     site = Site()
     site.open()
     assert not site.machine.interrupt(site.session(), 99, 0.0)
     assert not site.machine.interrupt(site.session(), None, 0.0)
 
 
-def test_an_old_client_that_goes_takes_its_session_along() -> None:
+def test_lost_legacy_client_ends_its_session() -> None:
     site = Site(HttpOptions(legacy=("/sse", "/messages")))
     site.reset(site.ask("GET", "/sse"))
     assert site.machine.sessions == ()

@@ -23,7 +23,7 @@ from mcpio.types import (
 
 
 @pytest.mark.req("HTTP-11", "HTTP-15", "HTTP-16", "HTTP-17", "HTTP-23")
-def test_what_comes_before_the_answer_makes_a_stream_that_ends_with_the_answer() -> None:
+def test_notification_before_the_answer_makes_a_stream() -> None:
     site = Site()
     exchange, event = asked(site, site.open())
     assert exchange.status == 0
@@ -38,7 +38,7 @@ def test_what_comes_before_the_answer_makes_a_stream_that_ends_with_the_answer()
 
 
 @pytest.mark.req("HTTP-11")
-def test_an_answer_that_takes_long_becomes_a_stream_in_time() -> None:
+def test_late_answer_becomes_a_stream_after_sse_after() -> None:
     site = Site(HttpOptions(sse_after=0.5))
     exchange, event = site.call(site.open())
     site.advance(0.4)
@@ -51,7 +51,7 @@ def test_an_answer_that_takes_long_becomes_a_stream_in_time() -> None:
 
 @pytest.mark.req("HTTP-11")
 @pytest.mark.parametrize("options", [HttpOptions(sse_after=None), HttpOptions(answers="json")])
-def test_json_may_take_its_time(options: HttpOptions) -> None:
+def test_json_only_answer_waits_without_limit(options: HttpOptions) -> None:
     site = Site(options)
     exchange, event = site.call(site.open())
     site.advance(100)
@@ -61,7 +61,7 @@ def test_json_may_take_its_time(options: HttpOptions) -> None:
 
 
 @pytest.mark.req("HTTP-11")
-def test_a_stream_begins_at_once_where_every_answer_is_one() -> None:
+def test_answers_sse_begins_the_stream_at_once() -> None:
     site = Site(HttpOptions(answers="sse"))
     session = site.open()
     exchange, event = site.call(session)
@@ -74,7 +74,7 @@ def test_a_stream_begins_at_once_where_every_answer_is_one() -> None:
 
 @pytest.mark.req("HTTP-07")
 @pytest.mark.parametrize(("accept", "kind"), [("application/json", "json"), ("text/event-stream", "event-stream")])
-def test_a_client_that_accepts_one_kind_gets_that(accept: str, kind: str) -> None:
+def test_client_that_accepts_one_form_gets_it(accept: str, kind: str) -> None:
     site = Site(HttpOptions(strict_accept=False))
     exchange, event = asked(site, site.open(), accept=accept)
     progress(site, event, 1)
@@ -84,7 +84,7 @@ def test_a_client_that_accepts_one_kind_gets_that(accept: str, kind: str) -> Non
 
 
 @pytest.mark.req("HTTP-34")
-def test_each_message_goes_on_one_stream() -> None:
+def test_each_message_goes_on_exactly_one_stream() -> None:
     site = Site()
     session = site.open()
     listening = site.listen(session)
@@ -104,7 +104,7 @@ def test_each_message_goes_on_one_stream() -> None:
 
 
 @pytest.mark.req("HTTP-28", "HTTP-37")
-def test_what_json_has_no_place_for_goes_to_whoever_listens() -> None:
+def test_notification_beside_json_answer_goes_to_the_listener() -> None:
     site = Site(HttpOptions(answers="json"))
     session = site.open(capabilities=ROOTS)
     exchange, event = asked(site, session)
@@ -123,7 +123,7 @@ def test_what_json_has_no_place_for_goes_to_whoever_listens() -> None:
 
 
 @pytest.mark.req("HTTP-37")
-def test_a_question_that_loses_its_listener_fails() -> None:
+def test_request_to_client_fails_when_its_listener_is_lost() -> None:
     site = Site(HttpOptions(answers="json"))
     session = site.open(capabilities=ROOTS)
     _, event = asked(site, session)
@@ -136,7 +136,7 @@ def test_a_question_that_loses_its_listener_fails() -> None:
     assert failed.cookie == "c"
 
 
-def test_a_listener_that_does_not_read_gets_no_more_than_its_share() -> None:
+def test_listener_that_does_not_read_gets_a_bounded_share() -> None:
     site = Site(HttpOptions(answers="json"), limits=Limits(high_water=2000))
     session = site.open()
     listening = site.listen(session)
@@ -157,7 +157,7 @@ def test_a_listener_that_does_not_read_gets_no_more_than_its_share() -> None:
 
 @pytest.mark.req("CANC-10")
 @pytest.mark.parametrize("answers", ["auto", "json", "sse"])
-def test_a_stream_whose_request_is_cancelled_ends_without_an_answer(answers: Any) -> None:
+def test_stream_of_cancelled_request_ends_without_answer(answers: Any) -> None:
     site = Site(HttpOptions(answers=answers))
     session = site.open()
     exchange, event = site.call(session)
@@ -172,7 +172,7 @@ def test_a_stream_whose_request_is_cancelled_ends_without_an_answer(answers: Any
 
 
 @pytest.mark.req("CANC-10")
-def test_a_broken_stream_whose_request_is_cancelled_ends_when_it_is_taken_up() -> None:
+def test_broken_stream_of_cancelled_request_ends_when_resumed() -> None:
     site = Site(HttpOptions(answers="sse"))
     session = site.open()
     exchange, _ = site.call(session)
@@ -187,7 +187,7 @@ def test_a_broken_stream_whose_request_is_cancelled_ends_when_it_is_taken_up() -
 
 
 @pytest.mark.req("HTTP-26", "HTTP-27", "HTTP-29")
-def test_a_second_listener_replaces_the_first() -> None:
+def test_second_listener_replaces_the_first() -> None:
     site = Site()
     session = site.open()
     first = site.listen(session)
@@ -199,7 +199,7 @@ def test_a_second_listener_replaces_the_first() -> None:
 
 
 @pytest.mark.req("HTTP-27")
-def test_without_listening_there_is_no_get_and_nothing_to_send_it() -> None:
+def test_server_without_listening_refuses_get() -> None:
     site = Site(HttpOptions(listening=False))
     session = site.open()
     refused = site.listen(session)
@@ -212,7 +212,7 @@ def test_without_listening_there_is_no_get_and_nothing_to_send_it() -> None:
 
 
 @pytest.mark.req("HTTP-37")
-def test_what_belongs_to_no_request_waits_for_a_listener() -> None:
+def test_message_without_request_waits_for_a_listener() -> None:
     site = Site()
     session = site.open()
     for number in range(3):
@@ -222,7 +222,7 @@ def test_what_belongs_to_no_request_waits_for_a_listener() -> None:
     assert said(site.listen(session).new_messages()) == [0, 1, 2, "notifications/tools/list_changed"]
 
 
-def test_a_quiet_stream_gets_a_comment_now_and_then() -> None:
+def test_quiet_stream_gets_keep_alive_comments() -> None:
     site = Site(HttpOptions(keep_alive=15))
     session = site.open()
     listening = site.listen(session)
@@ -244,7 +244,7 @@ def test_a_quiet_stream_gets_a_comment_now_and_then() -> None:
     assert len(listening.data) == before
 
 
-def test_a_stream_that_says_something_is_not_quiet() -> None:
+def test_active_stream_gets_no_comment() -> None:
     site = Site(HttpOptions(keep_alive=15))
     session = site.open()
     listening = site.listen(session)
@@ -261,7 +261,7 @@ def test_a_stream_that_says_something_is_not_quiet() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_who_does_not_read_costs_only_its_own_session() -> None:
+def test_slow_client_costs_only_its_own_session() -> None:
     site = Site(limits=Limits(queued_bytes=10_000))
     slow, other = site.open(), site.open()
     listening = site.listen(slow)
@@ -279,7 +279,7 @@ def test_who_does_not_read_costs_only_its_own_session() -> None:
     assert listening.is_over
 
 
-def test_a_response_is_taken_a_piece_at_a_time() -> None:
+def test_response_is_pulled_in_pieces() -> None:
     site = Site()
     session = site.open()
     listening = site.listen(session)
@@ -297,7 +297,7 @@ def test_a_response_is_taken_a_piece_at_a_time() -> None:
 
 
 @pytest.mark.req("PING-01")
-def test_a_ping_of_ours_goes_to_whoever_listens_and_is_answered_by_a_post() -> None:
+def test_ping_to_the_client_goes_to_the_listener() -> None:
     site = Site()
     session = site.open()
     listening = site.listen(session)
@@ -312,7 +312,7 @@ def test_a_ping_of_ours_goes_to_whoever_listens_and_is_answered_by_a_post() -> N
 
 
 @pytest.mark.req("HTTP-17")
-def test_what_waits_for_its_exchange_goes_out_before_the_end_of_the_session() -> None:
+def test_waiting_events_are_sent_before_the_session_ends() -> None:
     site = Site(HttpOptions(keep_alive=15))
     session = site.open()
     listening = site.listen(session)
@@ -326,7 +326,7 @@ def test_what_waits_for_its_exchange_goes_out_before_the_end_of_the_session() ->
     assert listening.is_over
 
 
-def test_streams_end_when_the_server_closes_and_nobody_waits_for_who_is_gone() -> None:
+def test_streams_end_when_the_server_closes() -> None:
     site = Site()
     session = site.open()
     listening = site.listen(session)
@@ -346,7 +346,7 @@ def test_streams_end_when_the_server_closes_and_nobody_waits_for_who_is_gone() -
     assert site.machine.closed
 
 
-def test_all_that_a_server_of_2024_11_05_says_goes_out_on_one_stream_without_ids() -> None:
+def test_legacy_output_goes_on_one_stream_without_ids() -> None:
     site = Site(HttpOptions(legacy=("/sse", "/messages")))
     stream = site.ask("GET", "/sse")
     (endpoint,) = stream.new_events()
@@ -357,7 +357,7 @@ def test_all_that_a_server_of_2024_11_05_says_goes_out_on_one_stream_without_ids
     assert not site.machine.interrupt(site.session(), 0, site.now)
 
 
-def test_what_asks_a_client_without_a_session_fails_where_it_is_taken() -> None:
+def test_request_to_client_without_session_fails() -> None:
     site = Site(HttpOptions(sessions=False, answers="sse"))
     exchange, event = site.call(None)
     session = site.session()
@@ -368,7 +368,7 @@ def test_what_asks_a_client_without_a_session_fails_where_it_is_taken() -> None:
     assert said(exchange.new_messages()) == ["answer"]
 
 
-def test_at_the_end_what_nobody_hears_is_dropped_and_what_nobody_carries_too() -> None:
+def test_close_drops_messages_without_listener_and_streams_without_exchange() -> None:
     site = Site()
     session = site.open()
     gone, event = asked(site, session)
@@ -386,7 +386,7 @@ def test_at_the_end_what_nobody_hears_is_dropped_and_what_nobody_carries_too() -
     assert waiting.status == 404
 
 
-def test_what_was_sent_is_forgotten_bit_by_bit() -> None:
+def test_sent_events_are_forgotten_after_resume_within() -> None:
     site = Site(HttpOptions(resume_within=10, keep_alive=None))
     session = site.open()
     listening = site.listen(session)
@@ -399,7 +399,7 @@ def test_what_was_sent_is_forgotten_bit_by_bit() -> None:
     assert site.session().replay is None
 
 
-def test_deadlines_of_what_is_gone_do_nothing() -> None:
+def test_deadlines_of_closed_streams_do_nothing() -> None:
     site = Site()
     session = site.open()
     site.reset(site.listen(session))
