@@ -159,7 +159,7 @@ class Authorizer:
         reach: Reach | None = None,
     ) -> None:
         self.server_url = server_url
-        self.key = f"{canonical_resource(server_url)} {method.account}"
+        self.key: str = f"{canonical_resource(server_url)} {method.account}"
         """The key of the credentials in stores: the server and the account."""
         self._method = method
         self._entropy = entropy

@@ -51,9 +51,9 @@ class JwtVerifier:
     Raises ValueError for an algorithm that is not supported, and ImportError without the package joserfc.
     """
 
-    challenges_with_metadata = True
+    challenges_with_metadata: bool = True
     """True: clients get such tokens from an authorization server."""
-    header = "authorization"
+    header: str = "authorization"
     """The header field that has the token."""
 
     def __init__(

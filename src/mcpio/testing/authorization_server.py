@@ -144,7 +144,7 @@ class AuthorizationServer:
     ) -> None:
         self.issuer = issuer
         self.resource = resource
-        self.faults = Faults()
+        self.faults: Faults = Faults()
         self.requests: list[Fetch] = []
         """All requests, oldest first."""
         self.authorizations: list[dict[str, str]] = []
