@@ -210,7 +210,7 @@ STREAMS = {
 WHOLE = {role: run(role, [stream]) for role, stream in STREAMS.items()}
 
 
-def test_the_conversation_has_a_bit_of_everything() -> None:
+def test_conversation_covers_every_kind_of_event() -> None:
     for role, names in (
         (
             "server",
@@ -229,21 +229,21 @@ def test_the_conversation_has_a_bit_of_everything() -> None:
 
 @pytest.mark.req("STDIO-03")
 @pytest.mark.parametrize("role", STREAMS)
-def test_any_two_pieces_are_the_same_conversation(role: str) -> None:
+def test_any_two_pieces_give_the_same_conversation(role: str) -> None:
     stream = STREAMS[role]
     for cut in range(len(stream) + 1):
         assert run(role, [stream[:cut], stream[cut:]]) == WHOLE[role]
 
 
 @pytest.mark.parametrize("role", STREAMS)
-def test_single_bytes_and_lines_are_the_same_conversation(role: str) -> None:
+def test_single_bytes_and_lines_give_the_same_conversation(role: str) -> None:
     stream = STREAMS[role]
     assert run(role, [stream[place : place + 1] for place in range(len(stream))]) == WHOLE[role]
     assert run(role, stream.splitlines(keepends=True)) == WHOLE[role]
 
 
 @pytest.mark.parametrize("role", STREAMS)
-def test_a_conversation_that_moves_after_every_message_and_after_every_few_bytes_is_the_same(role: str) -> None:
+def test_snapshots_after_every_few_bytes_give_the_same_conversation(role: str) -> None:
     stream = STREAMS[role]
     assert run(role, stream.splitlines(keepends=True), moved) == WHOLE[role]
     for size in (1, 7, 64):
@@ -252,7 +252,7 @@ def test_a_conversation_that_moves_after_every_message_and_after_every_few_bytes
 
 
 @given(st.sampled_from(list(STREAMS)), st.lists(st.integers(0, 3000), max_size=6), st.data())
-def test_any_pieces_and_any_moves_are_the_same_conversation(role: str, cuts: list[int], data: st.DataObject) -> None:
+def test_any_pieces_and_snapshots_give_the_same_conversation(role: str, cuts: list[int], data: st.DataObject) -> None:
     stream = STREAMS[role]
     places = sorted({0, len(stream), *(cut % len(stream) for cut in cuts)})
     pieces = [stream[start:end] for start, end in itertools.pairwise(places)]

@@ -108,7 +108,7 @@ def connection_of(kind: str) -> Connection:
 
 @given(KINDS, st.lists(STEP, max_size=25))
 @settings(max_examples=300)
-def test_the_peer_cannot_make_it_raise_and_the_end_is_the_last_event(kind: str, steps: list[tuple[str, Any]]) -> None:
+def test_random_input_never_raises_and_the_end_is_the_last_event(kind: str, steps: list[tuple[str, Any]]) -> None:
     connection, events, ends = connection_of(kind), list[Any](), 0
     for what, value in steps:
         match what:

@@ -40,7 +40,7 @@ def ask(connection: Connection, *items: Any, **more: Any) -> tuple[OutgoingId | 
 
 
 @pytest.mark.req("BATCH-01")
-def test_one_array_goes_out_and_each_request_has_an_id_of_its_own() -> None:
+def test_batch_is_one_array_with_an_id_for_each_request() -> None:
     connection = client("2025-03-26")
     ids = ask(
         connection,
@@ -64,7 +64,7 @@ def test_one_array_goes_out_and_each_request_has_an_id_of_its_own() -> None:
 
 @pytest.mark.req("BATCH-05", "BATCH-07")
 @pytest.mark.parametrize("together", [True, False])
-def test_answers_come_as_a_batch_or_one_by_one_in_any_order(together: bool) -> None:
+def test_answers_may_come_as_a_batch_or_one_by_one(together: bool) -> None:
     connection = client("2025-03-26")
     ask(
         connection,
@@ -87,7 +87,7 @@ def test_answers_come_as_a_batch_or_one_by_one_in_any_order(together: bool) -> N
 
 
 @pytest.mark.req("BATCH-07")
-def test_each_request_has_its_own_time_its_own_progress_and_its_own_end() -> None:
+def test_each_request_of_a_batch_has_its_own_timeout_progress_and_outcome() -> None:
     connection = client("2025-03-26")
     first, second, third = ask(
         connection,
@@ -110,7 +110,7 @@ def test_each_request_has_its_own_time_its_own_progress_and_its_own_end() -> Non
     assert connection.pending.outgoing == (second,)
 
 
-def test_an_item_has_the_timeout_of_the_options_unless_it_has_one() -> None:
+def test_batch_item_defaults_to_the_timeout_of_the_options() -> None:
     connection = client("2025-03-26", request_timeout=Timeout(7.0))
     ask(connection, ListToolsRequest())
     assert connection.next_deadline() == 8.0
@@ -119,7 +119,7 @@ def test_an_item_has_the_timeout_of_the_options_unless_it_has_one() -> None:
     assert as_item(item) is item
 
 
-def test_a_batch_belongs_to_the_request_on_whose_behalf_it_is_sent() -> None:
+def test_related_batch_takes_the_exchange_of_its_request() -> None:
     connection = server("2025-03-26")
     (event,) = feed(connection, request("tools/list", 7), via="exchange")
     ask(connection, PingRequest(), CustomNotification("acme/x"), related_to=event.id)
@@ -132,14 +132,14 @@ def test_a_batch_belongs_to_the_request_on_whose_behalf_it_is_sent() -> None:
     assert cancellation.via == "exchange"
 
 
-def test_notifications_alone_wait_for_nothing() -> None:
+def test_batch_of_notifications_leaves_nothing_pending() -> None:
     connection = client("2025-03-26")
     assert ask(connection, CustomNotification("acme/x"), RawNotification("acme/y", {})) == (None, None)
     assert sent(connection) == [[{"jsonrpc": "2.0", "method": "acme/x"}, {"jsonrpc": "2.0", "method": "acme/y"}]]
     assert connection.pending.outgoing == ()
 
 
-def test_what_waits_of_a_batch_counts_as_our_own_requests_do() -> None:
+def test_waiting_batch_counts_as_outgoing_requests() -> None:
     connection = client("2025-03-26", limits=Limits(high_water=10))
     ask(connection, *(CallToolRequest("x" * 100) for _ in range(10)))
     assert connection.wants_write
@@ -152,7 +152,7 @@ def test_what_waits_of_a_batch_counts_as_our_own_requests_do() -> None:
 
 @pytest.mark.req("BATCH-02")
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
-def test_no_other_revision_has_batches(revision: str) -> None:
+def test_batch_in_another_revision_is_refused(revision: str) -> None:
     for options in ({}, {"accept_batches": True}):
         connection = client(revision, **options)
         with pytest.raises(LocalProtocolError, match="batches are for sessions of 2025-03-26"):
@@ -161,7 +161,7 @@ def test_no_other_revision_has_batches(revision: str) -> None:
 
 
 @pytest.mark.req("BATCH-03")
-def test_nothing_is_sent_in_a_batch_before_the_handshake_and_no_handshake() -> None:
+def test_batch_before_the_handshake_or_with_initialize_is_refused() -> None:
     connection = ClientConnection(Implementation("c", "1"))
     with pytest.raises(LocalProtocolError, match="cannot send ping in phase new"):
         ask(connection, PingRequest())
@@ -193,7 +193,7 @@ def test_nothing_is_sent_in_a_batch_before_the_handshake_and_no_handshake() -> N
         BatchItem(PingRequest(), timeout="5"),  # type: ignore[arg-type]  # a mistake
     ],
 )
-def test_one_mistake_and_nothing_is_sent(item: Any) -> None:
+def test_batch_with_one_invalid_item_sends_nothing(item: Any) -> None:
     connection = client("2025-03-26")
     before = connection.snapshot(1.0)
     for items in ([item], [PingRequest(), item], [item, PingRequest()], [PingRequest(), PingRequest(), item]):
@@ -203,7 +203,7 @@ def test_one_mistake_and_nothing_is_sent(item: Any) -> None:
     assert connection.send_request(PingRequest(), now=1.0) == 2
 
 
-def test_a_batch_has_a_size() -> None:
+def test_batch_size_is_checked() -> None:
     connection = client("2025-03-26", limits=Limits(batch_items=2, outgoing_requests=3))
     with pytest.raises(LocalProtocolError, match="a batch has 1 to 2 items, not 0"):
         ask(connection)
@@ -217,7 +217,7 @@ def test_a_batch_has_a_size() -> None:
         ask(connection, CustomNotification("acme/x"), related_to=IncomingId(99))
 
 
-def test_a_batch_survives_a_move() -> None:
+def test_batch_survives_a_snapshot() -> None:
     connection = client("2025-03-26")
     ask(connection, BatchItem(ListToolsRequest(), cookie="a"), BatchItem(ReadResourceRequest("x:y"), cookie=7))
     sent(connection)
@@ -229,7 +229,7 @@ def test_a_batch_survives_a_move() -> None:
 # The answers that go out together
 
 
-def test_answers_are_released_when_the_last_is_there() -> None:
+def test_joined_answers_are_released_with_the_last() -> None:
     batches = Batches()
     batches.begin("via")
     assert batches
@@ -246,7 +246,7 @@ def test_answers_are_released_when_the_last_is_there() -> None:
     assert not batches
 
 
-def test_what_belongs_to_no_batch_is_not_kept() -> None:
+def test_answer_outside_a_batch_is_not_kept() -> None:
     batches = Batches()
     assert not batches.collect(b"{}")
     batches.admit([1])
@@ -254,7 +254,7 @@ def test_what_belongs_to_no_batch_is_not_kept() -> None:
     assert batches.end() is None
 
 
-def test_a_batch_without_answers_has_nothing_to_release() -> None:
+def test_batch_without_answers_releases_nothing() -> None:
     batches = Batches()
     batches.begin(None)
     batches.admit([1])
@@ -263,7 +263,7 @@ def test_a_batch_without_answers_has_nothing_to_release() -> None:
     assert not batches
 
 
-def test_open_batches_are_written_down() -> None:
+def test_open_batches_are_saved() -> None:
     batches = Batches()
     batches.begin(5)
     batches.admit([1, 2, 3])
@@ -280,7 +280,7 @@ def test_open_batches_are_written_down() -> None:
     assert answers.text == "[ü,3]".encode()
 
 
-def test_errors_are_answers_too() -> None:
+def test_errors_are_joined_as_answers() -> None:
     connection = client("2025-03-26")
     (first,) = ask(connection, BatchItem(ListToolsRequest(), cookie=RequestError))
     (event,) = feed(connection, [{"jsonrpc": "2.0", "id": first, "error": {"code": 5, "message": "no"}}])

@@ -61,9 +61,7 @@ def result(id: Any, **members: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_notification_of_another_name_is_the_one_that_is_meant(
-    profiles: Any, message: Any, method: str, params: Any
-) -> None:
+def test_aliased_notification_is_translated(profiles: Any, message: Any, method: str, params: Any) -> None:
     (step,) = read(message, profiles)
     assert step == jsonrpc.Notification(method, message["params"] if params is None else params, message)
     none: frozenset[Profile] = frozenset()
@@ -84,12 +82,12 @@ def test_a_notification_of_another_name_is_the_one_that_is_meant(
         note("$/setTrace"),
     ],
 )
-def test_what_lacks_the_meaning_stays_the_unknown_notification_that_it_is(message: Any) -> None:
+def test_alias_without_its_members_stays_an_unknown_notification(message: Any) -> None:
     (step,) = read(message, LSP)
     assert step.method == message["method"]
 
 
-def test_a_cancellation_may_ask_for_an_answer() -> None:
+def test_cancellation_as_a_request_is_answered() -> None:
     message = request("requests/cancel", requestId=5)
     assert read(message) == [
         jsonrpc.Notification("notifications/cancelled", {"requestId": 5}, message),
@@ -98,7 +96,7 @@ def test_a_cancellation_may_ask_for_an_answer() -> None:
     assert len(read(message, LSP)) == 1
 
 
-def test_a_server_is_told_to_shut_down() -> None:
+def test_shutdown_request_closes_the_server() -> None:
     message = request("shutdown")
     assert read(message) == [jsonrpc.Request("r", "ping", {}, message), None]
     for profiles, to_server in ((ERLMCP, False), (LSP, True)):
@@ -106,7 +104,7 @@ def test_a_server_is_told_to_shut_down() -> None:
         assert step.method == "shutdown"
 
 
-def test_tasks_create_is_what_the_hook_says() -> None:
+def test_tasks_create_becomes_the_call_that_the_hook_returns() -> None:
     message = request("tasks/create", type="sum", input={"a": 1})
 
     def as_call(params: Any) -> Any:
@@ -122,7 +120,7 @@ def test_tasks_create_is_what_the_hook_says() -> None:
 
 
 @pytest.mark.parametrize("returned", [5, [1], KeyError("x")])
-def test_a_hook_that_fails_is_no_fault_of_the_peers(returned: Any) -> None:
+def test_failing_hook_is_an_internal_error(returned: Any) -> None:
     def hook(params: Any) -> Any:
         if isinstance(returned, Exception):
             raise returned
@@ -147,7 +145,7 @@ def test_a_hook_that_fails_is_no_fault_of_the_peers(returned: Any) -> None:
         ({"name": "x"}, None),
     ],
 )
-def test_a_progress_token_may_stand_outside(params: Any, meant: Any) -> None:
+def test_progress_token_outside_of_meta_is_accepted(params: Any, meant: Any) -> None:
     (step,) = read(request("tools/call", **params))
     assert step.params == (params if meant is None else meant)
     assert step.raw["params"] == params
@@ -165,7 +163,7 @@ def test_a_progress_token_may_stand_outside(params: Any, meant: Any) -> None:
         (5, 5),
     ],
 )
-def test_capabilities_have_other_names_and_can_be_off(declared: Any, meant: Any) -> None:
+def test_aliased_and_disabled_capabilities_are_translated(declared: Any, meant: Any) -> None:
     (step,) = read(request("initialize", capabilities=declared))
     assert step.params == {"capabilities": meant}
     (step,) = read(result(1, capabilities=declared))
@@ -195,7 +193,7 @@ OTHER = {"type": "text", "text": "resource/link"}
         ({"content": 5}, None),
     ],
 )
-def test_links_to_resources_have_another_type(members: Any, meant: Any) -> None:
+def test_resource_link_types_are_translated(members: Any, meant: Any) -> None:
     message = result(2, **members)
     (step,) = read(message)
     assert step == jsonrpc.Result(2, members if meant is None else meant, message)
@@ -205,14 +203,14 @@ def test_links_to_resources_have_another_type(members: Any, meant: Any) -> None:
     assert step.result == members
 
 
-def test_other_messages_stay_what_they_are() -> None:
+def test_other_messages_stay_unchanged() -> None:
     error = {"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "x"}}
     for message in (error, [note("progress")], {"id": 1}, note("x"), request("tools/list")):
         text = json.dumps(message)
         assert read(text) == [jsonrpc.parse(text)]
 
 
-def test_errors_have_other_codes() -> None:
+def test_engine_errors_have_the_codes_of_the_dialect() -> None:
     translator = DialectDecoder(ERLMCP, True, None, 4)
     codes = [translator.code(reason) for reason in ("not initialized", "initialized already", "message too large")]
     assert codes == [-32005, -32005, -32012]
@@ -226,7 +224,7 @@ PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 TRICKY = b'{"jsonrpc":"2.0","method":"x","params":{"a":"}{\\"]","b":[{}]}}'
 
 
-def test_messages_may_follow_each_other_on_a_line() -> None:
+def test_several_messages_on_a_line_are_split() -> None:
     for text in (PING + TRICKY, PING + b" \t" + TRICKY + b" ", (PING + TRICKY).decode()):
         assert read(text) == [jsonrpc.parse(PING), jsonrpc.parse(TRICKY)]
         assert [type(step) for step in read(text, LSP)] == [jsonrpc.Malformed]
@@ -254,12 +252,12 @@ def test_messages_may_follow_each_other_on_a_line() -> None:
         b"{" * 100_000,
     ],
 )
-def test_a_line_that_is_not_just_messages_is_none(text: bytes) -> None:
+def test_line_with_other_text_is_not_split(text: bytes) -> None:
     (step,) = read(text)
     assert isinstance(step, jsonrpc.Malformed)
 
 
-def test_a_piece_that_is_no_json_costs_itself() -> None:
+def test_invalid_piece_of_a_line_fails_alone() -> None:
     first, second = read(b'{"a" "b"}' + PING)
     assert isinstance(first, jsonrpc.Malformed)
     assert second == jsonrpc.parse(PING)
@@ -267,13 +265,13 @@ def test_a_piece_that_is_no_json_costs_itself() -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.dictionaries(st.text(), st.text() | st.lists(st.text())), min_size=2, max_size=4))
-def test_any_objects_are_found(values: list[Any]) -> None:
+def test_random_objects_on_a_line_are_split(values: list[Any]) -> None:
     text = "".join(json.dumps(value, ensure_ascii=False) for value in values)
     steps = read(text.encode(errors="replace"))
     assert len(steps) == len(values)
 
 
-def test_what_goes_out_is_said_in_the_dialect() -> None:
+def test_encoder_writes_in_the_dialect() -> None:
     accent = DialectEncoder(Profile.ERLMCP)
     assert accent.name("notifications/resources/updated") == "resources/updated"
     assert accent.name("notifications/progress") == "progress"

@@ -54,7 +54,7 @@ from mcpio.types.tools import ListToolsRequest
         (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": null}', -32602, 1),
     ],
 )
-def test_a_fault_is_answered_with_its_code_and_costs_only_itself(text: bytes, code: int, id: Any) -> None:
+def test_violation_is_answered_with_its_code_and_fails_alone(text: bytes, code: int, id: Any) -> None:
     connection = server()
     connection.receive_data(text + b"\n" + json.dumps(request("ping", "next")).encode() + b"\n", 0.0)
     violated, answered = connection.events()
@@ -72,7 +72,7 @@ def test_a_fault_is_answered_with_its_code_and_costs_only_itself(text: bytes, co
     [(server(revision.name), revision.name < "2025-11-25") for revision in HANDSHAKE_REVISIONS]
     + [(new_server(), True)],
 )
-def test_a_fault_without_an_id_has_a_null_one_where_the_revision_needs_one(connection: Any, has_id: bool) -> None:
+def test_error_without_a_request_has_a_null_id_before_2025_11_25(connection: Any, has_id: bool) -> None:
     connection.receive_data(b"rubbish\n", 0.0)
     violated = connection.next_event()
     assert isinstance(violated, ProtocolViolated)
@@ -176,7 +176,7 @@ def test_overlong_response_fails_its_request_at_once() -> None:
         ({"jsonrpc": "2.0", "method": "x", "params": [1]}, ProtocolViolated),
     ],
 )
-def test_a_notification_is_never_answered(message: Any, expected: type) -> None:
+def test_invalid_notification_is_never_answered(message: Any, expected: type) -> None:
     connection = server()
     assert isinstance(one(connection, message), expected)
     assert sent(connection) == []
@@ -184,7 +184,7 @@ def test_a_notification_is_never_answered(message: Any, expected: type) -> None:
 
 @pytest.mark.req("CANC-01", "CANC-09")
 @pytest.mark.parametrize("params", [{"requestId": 1.0}, {"requestId": True}, {"requestId": 1, "reason": 5}])
-def test_a_malformed_cancellation_touches_nothing(params: Any) -> None:
+def test_malformed_cancellation_changes_nothing(params: Any) -> None:
     connection = server()
     event = one(connection, call(1))
     assert isinstance(one(connection, note("cancelled", **params)), ProtocolViolated)
@@ -194,14 +194,14 @@ def test_a_malformed_cancellation_touches_nothing(params: Any) -> None:
 
 @pytest.mark.req("PROG-01")
 @pytest.mark.parametrize("token", [1.5, 1.0, True, [], {}])
-def test_a_progress_token_is_a_string_or_an_integer(token: Any) -> None:
+def test_progress_token_of_another_type_is_refused(token: Any) -> None:
     connection = server()
     one(connection, call(progressToken=token))
     (answer,) = sent(connection)
     assert (answer["error"]["code"], answer["error"]["data"]["path"]) == (-32602, "params._meta.progressToken")
 
 
-def test_progress_may_be_a_number_of_any_size() -> None:
+def test_progress_of_any_size_is_accepted() -> None:
     connection = client()
     id = int(connection.send_request(ListToolsRequest(), now=0.0, progress=True))
     events = feed(
@@ -214,7 +214,7 @@ def test_progress_may_be_a_number_of_any_size() -> None:
 @pytest.mark.req("RPC-12")
 @pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS, ids=str)
 @pytest.mark.parametrize("id", [{}, {"id": None}])
-def test_an_error_without_a_request_is_for_the_connection(revision: Revision, id: dict[str, Any]) -> None:
+def test_error_without_an_id_is_ignored_as_a_connection_error(revision: Revision, id: dict[str, Any]) -> None:
     for connection in (client(revision.name), server(revision.name), new_server()):
         message = {"jsonrpc": "2.0", **id, "error": {"code": -32700, "message": "?"}}
         assert one(connection, message, via=1) == MessageIgnored(IgnoreReason.CONNECTION_ERROR, message, 1)
@@ -222,7 +222,7 @@ def test_an_error_without_a_request_is_for_the_connection(revision: Revision, id
 
 
 @pytest.mark.req("BATCH-03")
-def test_the_handshake_is_never_part_of_a_batch() -> None:
+def test_initialize_in_a_batch_is_refused() -> None:
     connection = server("2025-03-26")
     hello = request(
         "initialize", 9, protocolVersion="2025-03-26", capabilities={}, clientInfo={"name": "", "version": ""}
@@ -250,13 +250,13 @@ def test_array_outside_batch_revisions_gets_one_error(connection: Connection, ba
 
 @pytest.mark.req("BATCH-02")
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
-def test_batches_are_taken_from_old_peers_where_that_was_chosen(revision: str) -> None:
+def test_accept_batches_takes_arrays_in_every_revision(revision: str) -> None:
     connection = server(revision, accept_batches=True)
     assert isinstance(one(connection, [request("ping")]), Answered)
 
 
 @pytest.mark.parametrize(("text", "raw"), [("{}", {}), ("null", "null"), ("0", 0), ('""', ""), ("false", False)])
-def test_what_came_is_told_even_where_it_is_as_good_as_nothing(text: str, raw: Any) -> None:
+def test_empty_messages_are_reported(text: str, raw: Any) -> None:
     connection = server()
     connection.receive_message(text, 0.0, via=7)
     violated = connection.next_event()

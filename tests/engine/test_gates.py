@@ -74,9 +74,7 @@ MATRIX = list(itertools.product(METHODS.values(), Role, HANDSHAKE_REVISIONS))
 @pytest.mark.parametrize(
     ("method", "role", "revision"), MATRIX, ids=[f"{m.name}-{r.value}-{v.name}" for m, r, v in MATRIX]
 )
-def test_a_message_goes_out_where_direction_revision_and_capabilities_agree(
-    method: Method, role: Role, revision: Revision
-) -> None:
+def test_message_needs_direction_revision_and_capability(method: Method, role: Role, revision: Revision) -> None:
     wrong_way = method.direction is (Direction.TO_SERVER if role is Role.SERVER else Direction.TO_CLIENT)
     unknown = not method.since <= revision <= method.until
     gated = bool(method.capability) and revision >= method.gated_since
@@ -97,7 +95,7 @@ def test_a_message_goes_out_where_direction_revision_and_capabilities_agree(
 
 
 @pytest.mark.req("CAP-05")
-def test_a_refusal_says_what_is_missing_and_on_which_side() -> None:
+def test_refusal_names_the_capability_and_its_side() -> None:
     call, changed = METHODS["tools/call"], METHODS["notifications/tools/list_changed"]
     none = ClientCapabilities()
     assert why_not_sent(call, Role.CLIENT, REV_2025_11_25, none, ServerCapabilities()) == (
@@ -112,14 +110,14 @@ def test_a_refusal_says_what_is_missing_and_on_which_side() -> None:
 
 
 @pytest.mark.req("CAP-06")
-def test_completions_need_no_capability_before_they_had_one() -> None:
+def test_completion_before_2025_03_26_needs_no_capability() -> None:
     method, none = METHODS["completion/complete"], ServerCapabilities()
     assert why_not_sent(method, Role.CLIENT, REV_2024_11_05, ClientCapabilities(), none) is None
     assert why_not_sent(method, Role.CLIENT, REV_2025_03_26, ClientCapabilities(), none) is not None
     assert "completion/complete" in offered(Role.SERVER, REV_2024_11_05, none)
 
 
-def test_what_is_for_both_is_addressed_to_either() -> None:
+def test_ping_is_addressed_to_both_roles() -> None:
     assert [addressed_to(METHODS["ping"], role) for role in Role] == [True, True]
     assert [addressed_to(METHODS["roots/list"], role) for role in Role] == [True, False]
     assert [addressed_to(METHODS["tools/list"], role) for role in Role] == [False, True]
@@ -142,7 +140,7 @@ TASKS: dict[str, ServerCapabilities | ClientCapabilities] = {
 
 @pytest.mark.req("TASK-02", "TASK-05")
 @pytest.mark.parametrize("name", TASKS)
-def test_a_task_needs_a_peer_that_declared_that_very_request(name: str) -> None:
+def test_task_request_needs_the_capability_of_its_method(name: str) -> None:
     method = METHODS[name]
     for other_name, capabilities in TASKS.items():
         fault = why_no_task(method, REV_2025_11_25, capabilities)
@@ -155,7 +153,7 @@ def test_a_task_needs_a_peer_that_declared_that_very_request(name: str) -> None:
 
 @pytest.mark.req("TASK-02")
 @pytest.mark.parametrize("revision", [REV_2024_11_05, REV_2025_03_26, REV_2025_06_18, REV_2026_07_28])
-def test_a_task_needs_the_revision_that_has_them(revision: Revision) -> None:
+def test_task_request_needs_2025_11_25(revision: Revision) -> None:
     fault = why_no_task(METHODS["tools/call"], revision, TASKS["tools/call"])
     assert fault == f"tools/call can be a task in revision 2025-11-25 only, not in {revision}"
 
@@ -280,7 +278,7 @@ def test_tool_results_must_follow_their_uses(messages: Any, fault: str | None) -
     assert both_ways("sampling/createMessage", {"messages": messages}, client, REV_2025_06_18) is None
 
 
-def test_other_requests_need_no_more_than_the_capability_of_their_method() -> None:
+def test_request_without_a_rule_has_no_fault() -> None:
     assert (
         both_ways("roots/list", {"mode": "url", "tools": [], "includeContext": "thisServer"}, ClientCapabilities())
         is None

@@ -24,7 +24,7 @@ from mcpio.types.tools import CallToolResult, ListToolsRequest
 
 
 @pytest.mark.req("RPC-07", "RPC-05")
-def test_on_one_channel_an_id_in_flight_is_refused_and_the_first_runs_on() -> None:
+def test_id_in_flight_on_one_channel_is_refused() -> None:
     connection = server()
     first, second, other = feed(connection, call(1), call(1), call("1"))
     assert isinstance(second, Answered)
@@ -38,7 +38,7 @@ def test_on_one_channel_an_id_in_flight_is_refused_and_the_first_runs_on() -> No
 
 
 @pytest.mark.req("RPC-05")
-def test_no_id_of_ours_goes_out_twice_whatever_becomes_of_the_requests() -> None:
+def test_outgoing_ids_are_never_reused() -> None:
     connection: Any = client("2025-03-26")
     used = [1]  # that of initialize
 
@@ -78,7 +78,7 @@ def test_no_id_of_ours_goes_out_twice_whatever_becomes_of_the_requests() -> None
 
 
 @pytest.mark.req("RPC-07")
-def test_twelve_exchanges_with_the_same_id_get_their_own_twelve_answers() -> None:
+def test_exchanges_with_equal_ids_get_their_own_answers() -> None:
     connection = server()
     events = [one(connection, request("tools/call", 1, name=f"t{number}"), via=number) for number in range(12)]
     assert not any(event.reused_id for event in events)
@@ -96,7 +96,7 @@ def test_twelve_exchanges_with_the_same_id_get_their_own_twelve_answers() -> Non
 
 @pytest.mark.req("PROG-01", "PROG-05")
 @pytest.mark.parametrize("token", [1, "1", 0, "", 2**70])
-def test_a_progress_token_goes_back_just_as_it_came(token: Any) -> None:
+def test_progress_token_is_echoed_unchanged(token: Any) -> None:
     connection = server()
     event = one(connection, call(progressToken=token))
     connection.send_progress(event.id, 0.5)
@@ -105,7 +105,7 @@ def test_a_progress_token_goes_back_just_as_it_came(token: Any) -> None:
 
 @pytest.mark.req("RPC-08", "RPC-18", "RPC-05")
 @pytest.mark.parametrize("wrong", ["2", 2.5, 3, 0, -2, 10**30, "x" * 1000])
-def test_an_answer_that_nobody_waits_for_is_reported_and_touches_nothing(wrong: Any) -> None:
+def test_unexpected_answer_is_reported_and_changes_nothing(wrong: Any) -> None:
     connection = client()
     id = connection.send_request(ListToolsRequest(), now=0.0)
     assert id == 2
@@ -120,7 +120,7 @@ def test_an_answer_that_nobody_waits_for_is_reported_and_touches_nothing(wrong: 
 
 
 @pytest.mark.req("RPC-07", "CANC-06")
-def test_a_cancellation_that_several_exchanges_may_mean_is_ignored() -> None:
+def test_ambiguous_cancellation_is_ignored() -> None:
     connection = server()
     one_, two, three = (one(connection, call(id), via=via) for id, via in ((1, "a"), (1, "b"), (2, "c")))
     message = note("cancelled", requestId=1)
@@ -142,7 +142,7 @@ def test_a_cancellation_that_several_exchanges_may_mean_is_ignored() -> None:
         note("cancelled", reason="no id: a slip that the latest revision's schema allows"),
     ],
 )
-def test_a_cancellation_of_nothing_that_runs_is_ignored(message: Any) -> None:
+def test_cancellation_of_a_finished_request_is_ignored(message: Any) -> None:
     connection = server()
     first = one(connection, call(1))
     connection.send_request(PingRequest(), now=0.0)

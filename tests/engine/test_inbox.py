@@ -19,7 +19,7 @@ def drained(inbox: Inbox) -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.req("STDIO-03")
-def test_bytes_become_lines_and_the_end_completes_the_last() -> None:
+def test_end_of_input_completes_the_last_line() -> None:
     inbox = Inbox(Limits())
     inbox.add_data(b"one\r\n\n t")
     assert inbox.pending
@@ -33,7 +33,7 @@ def test_bytes_become_lines_and_the_end_completes_the_last() -> None:
     assert not inbox.pending
 
 
-def test_whole_messages_keep_their_exchange_and_their_order() -> None:
+def test_whole_messages_keep_exchange_and_order() -> None:
     inbox = Inbox(Limits())
     inbox.add_message("a\nb", via="x")
     inbox.add_message(b"", via=2)
@@ -46,9 +46,7 @@ def test_whole_messages_keep_their_exchange_and_their_order() -> None:
     ("text", "size"),
     [(b"12345", 5), ("12345", 5), ("äöü", 6), ("\ud800" * 5, 5), (b"x" * 1000, 1000), ("é" * 1000, 2000)],
 )
-def test_a_message_is_as_long_as_its_bytes_and_beyond_the_limit_only_its_head_is_kept(
-    text: bytes | str, size: int
-) -> None:
+def test_overlong_message_keeps_only_its_head(text: bytes | str, size: int) -> None:
     inbox = Inbox(SMALL)
     inbox.add_message("äö", via=0)
     inbox.add_message(b"1234", via=0)
@@ -63,7 +61,7 @@ def test_a_message_is_as_long_as_its_bytes_and_beyond_the_limit_only_its_head_is
     assert start.startswith(overlong.head)
 
 
-def test_a_line_that_is_too_long_waits_its_turn_like_a_message() -> None:
+def test_overlong_line_keeps_its_place() -> None:
     inbox = Inbox(SMALL)
     inbox.add_data(b"1\n23456")
     assert inbox.pending
@@ -74,7 +72,7 @@ def test_a_line_that_is_too_long_waits_its_turn_like_a_message() -> None:
     assert not inbox.pending
 
 
-def test_what_is_cleared_is_gone() -> None:
+def test_cleared_inbox_is_empty() -> None:
     inbox = Inbox(Limits())
     inbox.add_data(b"1\n2\n3")
     inbox.add_message("4", via=None)
@@ -83,7 +81,7 @@ def test_what_is_cleared_is_gone() -> None:
     assert (inbox.pending, inbox.unfinished) == (False, b"")
 
 
-def test_an_unfinished_line_goes_on_in_another_inbox() -> None:
+def test_unfinished_line_continues_in_a_restored_inbox() -> None:
     first, second = Inbox(Limits()), Inbox(Limits())
     first.add_data(b"one\ntw")
     assert drained(first) == [(b"one", None)]
@@ -92,7 +90,7 @@ def test_an_unfinished_line_goes_on_in_another_inbox() -> None:
     assert drained(second) == [(b"two", None)]
 
 
-def test_the_rest_of_a_line_that_is_too_long_is_skipped_in_another_inbox_too() -> None:
+def test_restored_inbox_skips_the_rest_of_an_overlong_line() -> None:
     limits = Limits(message_bytes=4, resync=True)
     first, second = Inbox(limits), Inbox(limits)
     first.add_data(b"123456")
@@ -105,12 +103,12 @@ def test_the_rest_of_a_line_that_is_too_long_is_skipped_in_another_inbox_too() -
     assert [type(text) for text, _ in drained(second)] == [Overlong, bytes]
 
 
-def test_an_event_quotes_the_beginning() -> None:
+def test_head_returns_the_beginning_of_a_text() -> None:
     assert head("x" * 1000) == "x" * QUOTE
     assert head(b"\xff" + "ü".encode() * 1000) == "\ufffd" + "ü" * (QUOTE - 1)
 
 
-def test_it_can_begin_with_another_channel() -> None:
+def test_restarted_inbox_accepts_input() -> None:
     inbox = Inbox(Limits())
     inbox.add_data(b"half a li")
     inbox.add_message("a", None)
@@ -120,7 +118,7 @@ def test_it_can_begin_with_another_channel() -> None:
     assert (inbox.ended, inbox.next(), inbox.next()) == (False, (b"whole", None), None)
 
 
-def test_a_channel_of_whole_messages_has_no_lines() -> None:
+def test_channel_of_whole_messages_makes_no_framer() -> None:
     inbox = Inbox(Limits())
     inbox.load(b"", skipping=False)
     inbox.add_message("x", via=1)

@@ -292,6 +292,6 @@ class Joined(RuleBasedStateMachine):
 
 
 @pytest.mark.req("RPC-05", "CANC-08", "LIFE-17", "TIME-04")
-def test_whatever_happens_between_two_machines_each_request_has_one_outcome_and_nobody_finds_fault() -> None:
+def test_random_conversation_gives_each_request_one_outcome() -> None:
     chosen = settings(max_examples=60, stateful_step_count=60, deadline=None, derandomize=True, database=None)
     run_state_machine_as_test(Joined, settings=chosen)

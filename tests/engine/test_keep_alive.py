@@ -11,7 +11,7 @@ from mcpio.engine.keep_alive import KeepAlive, as_keep_alive
 from mcpio.engine.options import Options
 
 
-def test_a_number_is_an_interval_and_nothing_is_no_policy() -> None:
+def test_keep_alive_accepts_a_number_or_none() -> None:
     assert as_keep_alive(30) == KeepAlive(30, timeout=10.0, failures=3)
     assert as_keep_alive(KeepAlive(1, timeout=2)) == KeepAlive(1, 2, 3)
     assert as_keep_alive(None) is None
@@ -20,7 +20,7 @@ def test_a_number_is_an_interval_and_nothing_is_no_policy() -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, math.inf, math.nan, "30", ()])
-def test_what_is_no_time_is_refused(value: Any) -> None:
+def test_invalid_time_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="interval is a number of seconds above 0"):
         as_keep_alive(value)
     with pytest.raises(ValueError, match="timeout is a number of seconds above 0"):
@@ -28,6 +28,6 @@ def test_what_is_no_time_is_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1.5, "3"])
-def test_what_is_no_count_is_refused(value: Any) -> None:
+def test_invalid_count_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="failures is an integer of 1 or more"):
         KeepAlive(1, failures=value)

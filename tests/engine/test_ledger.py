@@ -11,7 +11,7 @@ from mcpio.engine.ledger import LARGEST_FACTOR, Ledger, parsed_size
 from mcpio.framing import json as json_codec
 
 
-def test_the_holder_with_the_most_gives_up_first() -> None:
+def test_heaviest_holder_gives_up_first() -> None:
     ended: list[str] = []
     ledger = Ledger(100)
     for name, size in (("small", 10), ("large", 60), ("middle", 30)):
@@ -32,7 +32,7 @@ def test_holders_give_up_until_the_rest_fits() -> None:
     assert (ended, ledger.total) == ([99, 0], 90)
 
 
-def test_a_holder_of_nothing_is_forgotten() -> None:
+def test_holder_of_zero_bytes_is_forgotten() -> None:
     ledger = Ledger(100)
     ledger.settle("it", 40, pytest.fail)
     ledger.settle("it", 50, pytest.fail)
@@ -43,7 +43,7 @@ def test_a_holder_of_nothing_is_forgotten() -> None:
     assert ledger.is_nearly_full
 
 
-def test_a_holder_may_settle_while_it_gives_up() -> None:
+def test_give_up_may_call_settle() -> None:
     ledger = Ledger(100)
 
     def shrink() -> None:
@@ -70,7 +70,7 @@ def test_a_holder_may_settle_while_it_gives_up() -> None:
     ids=["objects", "lists", "members", "records", "numbers", "texts", "keys", "ascii", "wide", "nested"],
 )
 @pytest.mark.parametrize("kind", [bytes, str])
-def test_the_estimate_is_near_what_parsed_values_take(value: Any, kind: type) -> None:
+def test_parsed_size_is_near_the_measured_size(value: Any, kind: type) -> None:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     given = text.encode() if kind is bytes else text
     tracemalloc.start()

@@ -18,7 +18,7 @@ revisions = pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS, ids=str)
 
 @revisions
 @pytest.mark.req("META-06", "PROG-01")
-def test_the_engine_adds_only_the_progress_token_and_only_on_demand(revision: Revision) -> None:
+def test_engine_adds_only_a_requested_progress_token_to_meta(revision: Revision) -> None:
     connection = client(revision.name)
     ids = [int(connection.send_request(PingRequest(), now=0.0, progress=wanted)) for wanted in (True, False)]
     asked, plain = sent(connection)
@@ -33,7 +33,7 @@ def test_the_engine_adds_only_the_progress_token_and_only_on_demand(revision: Re
 
 @revisions
 @pytest.mark.req("META-06", "TASK-28")
-def test_the_key_of_tasks_means_something_only_where_there_are_tasks(revision: Revision) -> None:
+def test_related_task_key_matters_only_with_tasks(revision: Revision) -> None:
     connection = server(revision.name)
     mark = {META_RELATED_TASK: {"taskId": "t"}}
     event = one(connection, call(1, progressToken="p", **mark))

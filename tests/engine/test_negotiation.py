@@ -49,7 +49,7 @@ def opening(**options: Any) -> ClientConnection:
 @pytest.mark.parametrize(
     "version", ["2026-07-28", "2099-01-01", "1999-01-01", "", "2025-11-25 ", "v1", "latest", "2025-3-26"]
 )
-def test_a_server_with_a_revision_that_nobody_asked_for_is_left(version: str) -> None:
+def test_client_disconnects_from_an_unknown_revision(version: str) -> None:
     connection = opening()
     failed, mismatched, closed = feed(connection, result(1, **{**GOOD, "protocolVersion": version}))
     assert isinstance(failed.error, ConnectFailed)
@@ -59,7 +59,7 @@ def test_a_server_with_a_revision_that_nobody_asked_for_is_left(version: str) ->
     assert sent(connection) == []
 
 
-def test_a_server_may_not_choose_what_the_client_did_not_offer() -> None:
+def test_client_disconnects_from_an_unoffered_revision() -> None:
     connection = opening(revisions=(REV_2025_06_18,))
     _, mismatched, closed = feed(connection, result(1, **GOOD))
     assert mismatched == VersionMismatched("2025-06-18", "2025-11-25")
@@ -83,7 +83,7 @@ def test_a_server_may_not_choose_what_the_client_did_not_offer() -> None:
         ({"serverInfo": {"name": 5, "version": "1"}}, "serverInfo.name"),
     ],
 )
-def test_a_server_that_answers_badly_is_left(change: dict[str, Any], path: str) -> None:
+def test_client_disconnects_after_an_unreadable_answer(change: dict[str, Any], path: str) -> None:
     connection = opening()
     answer = {name: value for name, value in {**GOOD, **change}.items() if value is not ...}
     failed, closed = feed(connection, result(1, **answer))
@@ -112,7 +112,7 @@ def test_a_server_that_answers_badly_is_left(change: dict[str, Any], path: str) 
         ({"serverInfo": {"name": "s", "version": "1", "icons": None}}, "Implementation.icons", None),
     ],
 )
-def test_an_odd_optional_member_does_not_cost_a_client_the_handshake(
+def test_client_accepts_an_odd_optional_member(
     change: dict[str, Any], dropped: str, undeclared: tuple[str, ...] | None
 ) -> None:
     connection = opening()
@@ -125,7 +125,7 @@ def test_an_odd_optional_member_does_not_cost_a_client_the_handshake(
 
 
 @pytest.mark.req("LIFE-05", "LIFE-18")
-def test_a_server_may_refuse() -> None:
+def test_refused_initialize_ends_the_connection() -> None:
     connection = opening()
     error = {**ERROR, "data": {"supported": ["2024-10-07"], "requested": "2025-11-25"}}
     failed, mismatched, closed = feed(connection, {"jsonrpc": "2.0", "id": 1, "error": error})
@@ -141,7 +141,7 @@ def test_a_server_may_refuse() -> None:
 
 
 @pytest.mark.req("LIFE-01", "LIFE-08", "LIFE-09", "RPC-18")
-def test_a_client_keeps_its_head_while_it_waits_for_the_answer() -> None:
+def test_client_ignores_other_input_during_the_handshake() -> None:
     connection = opening()
     refused = one(connection, request("roots/list", 1))
     assert isinstance(refused, Answered)
@@ -178,7 +178,7 @@ def waiting(**options: Any) -> ServerConnection:
 
 @pytest.mark.req("LIFE-05")
 @pytest.mark.parametrize("version", ["2026-07-28", "2099-01-01", "1999-01-01", "", "x" * 1000, "2025-11-25 "])
-def test_an_unknown_revision_is_answered_with_the_newest(version: str) -> None:
+def test_server_offers_its_newest_revision_for_an_unknown_one(version: str) -> None:
     connection = waiting()
     negotiated = one(connection, request("initialize", 1, **{**HELLO, "protocolVersion": version}))
     assert isinstance(negotiated, Negotiated)
@@ -202,7 +202,7 @@ def test_an_unknown_revision_is_answered_with_the_newest(version: str) -> None:
         ({"clientInfo": {"version": "1"}}, "clientInfo.name"),
     ],
 )
-def test_a_client_that_asks_badly_is_refused_and_may_try_again(change: dict[str, Any], path: str) -> None:
+def test_malformed_initialize_is_refused_and_may_be_retried(change: dict[str, Any], path: str) -> None:
     connection = waiting()
     params = {name: value for name, value in {**HELLO, **change}.items() if value is not ...}
     refused = one(connection, request("initialize", 1, **params))
@@ -230,7 +230,7 @@ def test_a_client_that_asks_badly_is_refused_and_may_try_again(change: dict[str,
         ({"_meta": None}, "InitializeRequest._meta", ("roots",)),
     ],
 )
-def test_an_odd_optional_member_does_not_cost_a_server_the_handshake(
+def test_server_accepts_an_odd_optional_member(
     change: dict[str, Any], dropped: str, undeclared: tuple[str, ...]
 ) -> None:
     connection = waiting()
@@ -243,7 +243,7 @@ def test_an_odd_optional_member_does_not_cost_a_server_the_handshake(
 
 
 @pytest.mark.req("LIFE-01", "LIFE-11", "LIFE-12", "LIFE-13", "LIFE-22")
-def test_a_server_keeps_its_head_before_and_after_the_handshake() -> None:
+def test_server_refuses_input_out_of_phase() -> None:
     connection = waiting()
     early = one(connection, {"jsonrpc": "2.0", "method": "notifications/initialized"})
     assert isinstance(early, MessageIgnored)
@@ -271,7 +271,7 @@ def test_a_server_keeps_its_head_before_and_after_the_handshake() -> None:
 
 
 @pytest.mark.req("CAP-02", "RPC-17")
-def test_unknown_capabilities_are_kept_and_mean_nothing() -> None:
+def test_unknown_capabilities_are_kept() -> None:
     connection = waiting()
     declared = {"tools": {}, "apps": {"x": 1}, "experimental": {"acme": {}}, "roots": {"enabled": False}}
     negotiated = one(connection, request("initialize", 1, **{**HELLO, "capabilities": declared}))

@@ -12,7 +12,7 @@ from mcpio.revisions import HANDSHAKE_REVISIONS, REV_2024_11_05, REV_2025_06_18,
 
 
 @pytest.mark.req("LIFE-03", "PING-03")
-def test_the_defaults_are_the_official_protocol_in_full_and_nothing_else() -> None:
+def test_default_options_are_the_official_protocol() -> None:
     options = Options()
     assert options.revisions == HANDSHAKE_REVISIONS
     assert options.latest is REV_2025_11_25
@@ -21,36 +21,36 @@ def test_the_defaults_are_the_official_protocol_in_full_and_nothing_else() -> No
     assert not options.strict_initialized
 
 
-def test_a_dialect_that_is_never_sent_cannot_be_chosen_for_sending() -> None:
+def test_emit_profile_refuses_a_dialect_that_is_never_sent() -> None:
     assert Options(emit_profile=Profile.ERLMCP).emit_profile is Profile.ERLMCP
     with pytest.raises(ValueError, match="LSP_ALIASES can be understood, but never sent"):
         Options(emit_profile=Profile.LSP_ALIASES)
 
 
-def test_the_latest_is_the_newest_whatever_the_order() -> None:
+def test_latest_is_the_newest_revision_in_any_order() -> None:
     assert Options(revisions=(REV_2025_06_18, REV_2024_11_05)).latest is REV_2025_06_18
 
 
 @pytest.mark.parametrize("revisions", [(), (REV_2026_07_28,), (REV_2025_11_25, REV_2026_07_28), ("2025-11-25",)])
-def test_only_a_revision_with_a_handshake_can_be_chosen(revisions: Any) -> None:
+def test_stateless_revision_is_refused(revisions: Any) -> None:
     with pytest.raises(ValueError, match="revisions must be one or more of 2024-11-05, 2025-03-26, "):
         Options(revisions=revisions)
 
 
-def test_the_time_for_the_handshake_is_a_time() -> None:
+def test_invalid_initialize_timeout_is_refused() -> None:
     assert Options(initialize_timeout=math.inf).initialize_timeout is None
     with pytest.raises(ValueError, match="a time is a number of seconds"):
         Options(initialize_timeout=math.nan)
 
 
 @pytest.mark.req("TIME-02")
-def test_a34_the_times_of_erlmcp_are_a_preset() -> None:
+def test_a34_erlmcp_timeouts_are_a_preset() -> None:
     options = Options(accept_batches=True, request_timeout=Timeout(1), initialize_timeout=1).with_erlmcp_timeouts()
     assert (options.request_timeout, options.initialize_timeout) == (Timeout(5), 30)
     assert options.accept_batches
 
 
-def test_what_stands_for_several_numbers_is_of_its_kind() -> None:
+def test_option_of_the_wrong_type_is_refused() -> None:
     wrong: Any = 5
     with pytest.raises(TypeError, match=r"^limits= takes Limits, not 5$"):
         Options(limits=wrong)

@@ -105,7 +105,7 @@ def progress(id: int, value: float) -> dict[str, Any]:
 
 
 @pytest.mark.req("TASK-08", "TASK-09")
-def test_a_request_asks_for_a_task_and_its_outcome_is_the_task() -> None:
+def test_task_request_has_the_task_as_its_outcome() -> None:
     connection = client()
     id = connection.send_request(CALL, now=0.0, cookie="c")
     assert sent(connection) == [request("tools/call", 2, name="slow", task={"ttl": 60000})]
@@ -126,7 +126,7 @@ def test_a_request_asks_for_a_task_and_its_outcome_is_the_task() -> None:
         (FORM, {"requests": {"elicitation": {"create": {}}}}, ElicitResult),
     ],
 )
-def test_a_server_asks_for_tasks_too(payload: Any, tasks: dict[str, Any], answer: type) -> None:
+def test_server_may_request_tasks(payload: Any, tasks: dict[str, Any], answer: type) -> None:
     connection = server(tasks)
     id = connection.send_request(payload, now=0.0)
     (message,) = sent(connection)
@@ -138,7 +138,7 @@ def test_a_server_asks_for_tasks_too(payload: Any, tasks: dict[str, Any], answer
 
 
 @pytest.mark.req("TASK-03")
-def test_a_peer_that_ignores_the_wish_gives_the_plain_result() -> None:
+def test_plain_result_to_a_task_request_is_accepted() -> None:
     connection = client()
     id = connection.send_request(CALL, now=0.0, progress=True)
     answered = one(connection, result(int(id), content=[]))
@@ -148,7 +148,7 @@ def test_a_peer_that_ignores_the_wish_gives_the_plain_result() -> None:
 
 
 @pytest.mark.parametrize("member", [{"taskId": "t1"}, {"taskId": "t1", "status": "done"}, {**task(), "ttl": "x"}])
-def test_a_malformed_task_fails_its_request(member: dict[str, Any]) -> None:
+def test_malformed_task_result_fails_its_request(member: dict[str, Any]) -> None:
     connection = client()
     id = connection.send_request(CALL, now=0.0)
     failed = one(connection, result(int(id), task=member))
@@ -158,14 +158,14 @@ def test_a_malformed_task_fails_its_request(member: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("member", [5, None, "t1", {}, {"taskId": 5}])
-def test_a_member_that_is_no_task_is_one_of_a_plain_result(member: Any) -> None:
+def test_task_member_of_another_type_belongs_to_a_plain_result(member: Any) -> None:
     connection = client()
     id = connection.send_request(CALL, now=0.0)
     answered = one(connection, result(int(id), content=[], task=member))
     assert isinstance(answered.result, CallToolResult)
 
 
-def test_only_who_asked_for_a_task_gets_one() -> None:
+def test_task_result_without_a_task_request_is_refused() -> None:
     connection = client()
     id = connection.send_request(CallToolRequest("slow"), now=0.0)
     assert isinstance(one(connection, result(int(id), content=[], task=task())).result, CallToolResult)
@@ -178,7 +178,7 @@ def test_only_who_asked_for_a_task_gets_one() -> None:
     "declared", [None, {}, {"list": {}, "cancel": {}}, {"requests": {}}, {"requests": {"tools": {}}}]
 )
 @pytest.mark.parametrize("payload", [CALL, RawRequest("tools/call", {"name": "slow", "task": {}})])
-def test_a_peer_that_did_not_declare_it_is_not_asked(declared: dict[str, Any] | None, payload: Any) -> None:
+def test_task_request_without_the_capability_is_refused(declared: dict[str, Any] | None, payload: Any) -> None:
     connection = client(declared)
     before = connection.snapshot(0.0)
     with pytest.raises(LocalProtocolError, match=r"needs the capability tasks\.requests\.tools\.call"):
@@ -189,7 +189,7 @@ def test_a_peer_that_did_not_declare_it_is_not_asked(declared: dict[str, Any] | 
 
 @pytest.mark.req("TASK-02")
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18"])
-def test_other_revisions_have_no_tasks(revision: str) -> None:
+def test_task_request_in_another_revision_is_refused(revision: str) -> None:
     connection = client(ALL, revision)
     with pytest.raises(LocalProtocolError, match="task"):
         connection.send_request(CALL, now=0.0)
@@ -201,7 +201,7 @@ def test_other_revisions_have_no_tasks(revision: str) -> None:
 
 @pytest.mark.req("PROG-07")
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
-def test_progress_goes_on_until_the_task_is_over(status: str) -> None:
+def test_progress_continues_until_the_task_is_over(status: str) -> None:
     connection = client()
     id = with_task(connection)
     report = one(connection, progress(id, 0.5))
@@ -228,7 +228,7 @@ def test_progress_goes_on_until_the_task_is_over(status: str) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_each_answer_that_tells_of_the_end_ends_the_progress(asks: Any, answer: dict[str, Any]) -> None:
+def test_message_that_reports_the_end_ends_the_progress(asks: Any, answer: dict[str, Any]) -> None:
     connection = client()
     id = with_task(connection)
     asked = connection.send_request(asks, now=0.0)
@@ -247,7 +247,7 @@ def test_each_answer_that_tells_of_the_end_ends_the_progress(asks: Any, answer: 
         (GetTaskPayloadRequest("t1"), {"content": [], "_meta": {RELATED: {"taskId": 5}}}),
     ],
 )
-def test_other_answers_leave_it_as_it_is(asks: Any, answer: dict[str, Any]) -> None:
+def test_other_messages_leave_the_task_running(asks: Any, answer: dict[str, Any]) -> None:
     connection = client()
     id = with_task(connection)
     asked = connection.send_request(asks, now=0.0)
@@ -255,7 +255,7 @@ def test_other_answers_leave_it_as_it_is(asks: Any, answer: dict[str, Any]) -> N
     assert isinstance(one(connection, progress(id, 1)), ProgressReceived)
 
 
-def test_a_task_that_did_not_ask_for_progress_gets_none() -> None:
+def test_task_without_a_token_gets_no_progress() -> None:
     connection = client()
     id = connection.send_request(CALL, now=0.0)
     feed(connection, created(int(id)))
@@ -264,14 +264,14 @@ def test_a_task_that_did_not_ask_for_progress_gets_none() -> None:
     assert one(connection, note("progress", progressToken="2", progress=1)).reason is IgnoreReason.UNKNOWN_TOKEN
 
 
-def test_the_end_of_the_connection_is_that_of_its_tasks() -> None:
+def test_end_of_the_connection_forgets_its_tasks() -> None:
     connection = client()
     with_task(connection)
     connection.close(0.0)
     assert connection.pending.tasks == ()
 
 
-def test_only_so_many_tasks_are_kept_in_mind() -> None:
+def test_oldest_task_beyond_the_limit_is_forgotten() -> None:
     connection = client(outgoing_tasks=2)
     for number in range(3):
         id = connection.send_request(CALL, now=0.0, progress=True)
@@ -283,7 +283,7 @@ def test_only_so_many_tasks_are_kept_in_mind() -> None:
     assert none.pending.tasks == ()
 
 
-def test_one_task_of_two_requests_is_the_later_ones() -> None:
+def test_task_named_twice_belongs_to_the_later_request() -> None:
     connection = client()
     first, second = with_task(connection), with_task(connection)
     assert first != second
@@ -294,7 +294,7 @@ def test_one_task_of_two_requests_is_the_later_ones() -> None:
 
 
 @pytest.mark.req("CANC-04")
-def test_a_task_is_cancelled_as_a_task() -> None:
+def test_task_is_cancelled_by_tasks_cancel() -> None:
     connection = client()
     id = with_task(connection)
     assert connection.cancel_request(id)
@@ -308,7 +308,7 @@ def test_a_task_is_cancelled_as_a_task() -> None:
 
 @pytest.mark.req("CANC-04")
 @pytest.mark.parametrize("overdue", [False, True])
-def test_a_request_given_up_before_it_is_a_task_is_cancelled_as_soon_as_it_is_one(overdue: bool) -> None:
+def test_cancelled_task_request_is_cancelled_once_its_task_is_known(overdue: bool) -> None:
     connection = client()
     id = connection.send_request(CALL, now=0.0, timeout=5)
     sent(connection)
@@ -327,7 +327,7 @@ def test_a_request_given_up_before_it_is_a_task_is_cancelled_as_soon_as_it_is_on
     assert sent(connection) == []
 
 
-def test_one_given_up_whose_answer_is_plain_needs_nothing_more() -> None:
+def test_cancelled_task_request_with_a_plain_result_sends_nothing() -> None:
     connection = client()
     for answer in (result(2, content=[]), {"jsonrpc": "2.0", "id": 3, "error": {"code": 1, "message": "no"}}):
         connection.cancel_request(connection.send_request(CALL, now=0.0))
@@ -339,7 +339,7 @@ def test_one_given_up_whose_answer_is_plain_needs_nothing_more() -> None:
 
 @pytest.mark.req("CANC-04")
 @pytest.mark.parametrize("late", [False, True])
-def test_a_peer_that_cancels_no_tasks_is_told_nothing(late: bool) -> None:
+def test_peer_without_task_cancel_gets_no_cancellation(late: bool) -> None:
     connection = client({"requests": {"tools": {"call": {}}}})
     if late:
         id = connection.send_request(CALL, now=0.0)
@@ -352,7 +352,7 @@ def test_a_peer_that_cancels_no_tasks_is_told_nothing(late: bool) -> None:
     assert sent(connection) == []
 
 
-def test_a_task_that_comes_late_to_a_closing_connection_stays() -> None:
+def test_late_task_on_a_closing_connection_is_not_cancelled() -> None:
     connection = server({"cancel": {}, "requests": {"sampling": {"createMessage": {}}}})
     feed(connection, request("ping", 1))
     id = connection.send_request(SAMPLE, now=0.0)
@@ -368,7 +368,7 @@ def test_a_task_that_comes_late_to_a_closing_connection_stays() -> None:
 
 
 @pytest.mark.req("TASK-28")
-def test_the_answer_and_all_on_its_way_belong_to_the_task_that_the_request_does() -> None:
+def test_messages_of_a_request_within_a_task_name_the_task() -> None:
     connection = client()
     meta = {RELATED: {"taskId": "t1"}, "progressToken": "p"}
     ask = {"messages": [], "maxTokens": 5, "_meta": meta}
@@ -382,7 +382,7 @@ def test_the_answer_and_all_on_its_way_belong_to_the_task_that_the_request_does(
 
 
 @pytest.mark.req("TASK-28")
-def test_the_notice_that_a_question_of_a_task_is_given_up_belongs_to_the_task_too() -> None:
+def test_cancellation_of_a_request_within_a_task_names_the_task() -> None:
     connection = ServerConnection(INFO, ServerCapabilities())
     who = {"name": "c", "version": "1"}
     hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": who}
@@ -403,7 +403,7 @@ def test_the_notice_that_a_question_of_a_task_is_given_up_belongs_to_the_task_to
 
 
 @pytest.mark.req("TASK-28")
-def test_a_log_message_of_such_a_request_belongs_to_it() -> None:
+def test_log_message_of_a_request_within_a_task_names_the_task() -> None:
     connection = ServerConnection(INFO, ServerCapabilities(logging={}, completions={}))
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     feed(connection, request("initialize", 0, **hello), note("initialized"))
@@ -421,7 +421,7 @@ def test_a_log_message_of_such_a_request_belongs_to_it() -> None:
 # The state as a value
 
 
-def test_tasks_go_on_in_another_process() -> None:
+def test_tasks_survive_a_snapshot() -> None:
     connection = client()
     id = with_task(connection)
     feed(connection, progress(id, 0.5))
@@ -445,7 +445,7 @@ def test_tasks_go_on_in_another_process() -> None:
     assert cancel["params"] == {"taskId": "t1"}
 
 
-def test_a_cookie_that_cannot_be_kept_is_refused_while_its_task_goes_on() -> None:
+def test_unfit_cookie_of_a_running_task_refuses_the_snapshot() -> None:
     connection = client()
     id = connection.send_request(CALL, now=0.0, cookie=object())
     feed(connection, created(int(id)))
@@ -459,7 +459,7 @@ def test_a_cookie_that_cannot_be_kept_is_refused_while_its_task_goes_on() -> Non
 
 
 @pytest.mark.parametrize("change", [{"task": None}, {"id": 99}, {"id": 3}, {"name": "notifications/progress"}])
-def test_a_snapshot_whose_tasks_make_no_sense_is_refused(change: dict[str, Any]) -> None:
+def test_snapshot_with_contradictory_tasks_is_refused(change: dict[str, Any]) -> None:
     connection = client()
     with_task(connection)
     connection.send_request(CALL, now=0.0)
@@ -474,7 +474,7 @@ def test_a_snapshot_whose_tasks_make_no_sense_is_refused(change: dict[str, Any])
         ClientConnection.restore({**snapshot, "tasks": {}}, 0.0)
 
 
-def test_a_snapshot_from_before_there_were_tasks_is_read() -> None:
+def test_snapshot_without_tasks_is_accepted() -> None:
     snapshot = client().snapshot(0.0)
     assert snapshot.pop("tasks") == []
     assert ClientConnection.restore(snapshot, 0.0).pending.tasks == ()
@@ -483,7 +483,7 @@ def test_a_snapshot_from_before_there_were_tasks_is_read() -> None:
 # The table itself
 
 
-def test_what_is_forgotten_is_gone() -> None:
+def test_popped_task_is_forgotten() -> None:
     tasks = OutgoingTasks(5)
     dialogue = Handshake(Role.CLIENT, ClientCapabilities(), None)
     one = OutgoingRequest(OutgoingId(1), "tools/call", METHODS["tools/call"], None, dialogue)

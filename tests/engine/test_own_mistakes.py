@@ -216,18 +216,18 @@ def refused(connection: Connection, act: Act) -> None:
 
 
 @pytest.mark.parametrize("act", range(len(OF_SERVER)))
-def test_a_server_is_unchanged_by_what_it_refuses(act: int) -> None:
+def test_refused_calls_leave_a_server_unchanged(act: int) -> None:
     refused(server(), OF_SERVER[act])
 
 
 @pytest.mark.parametrize("act", range(len(OF_CLIENT)))
-def test_a_client_is_unchanged_by_what_it_refuses(act: int) -> None:
+def test_refused_calls_leave_a_client_unchanged(act: int) -> None:
     refused(client(), OF_CLIENT[act])
 
 
 @pytest.mark.parametrize("phase", ["new", "initializing", "operating", "closing", "closed"])
 @pytest.mark.parametrize("make", [server, client])
-def test_in_every_phase_what_is_refused_changes_nothing(make: Callable[[str], Connection], phase: str) -> None:
+def test_refused_calls_change_nothing_in_every_phase(make: Callable[[str], Connection], phase: str) -> None:
     for act in OF_SERVER if make is server else OF_CLIENT:
         connection = make(phase)
         before = state(connection)
@@ -237,13 +237,13 @@ def test_in_every_phase_what_is_refused_changes_nothing(make: Callable[[str], Co
             assert state(connection) == before
 
 
-def test_a_handshake_that_cannot_be_said_changes_nothing() -> None:
+def test_unencodable_handshake_changes_nothing() -> None:
     for info in (unchecked(Implementation("a", "1"), name=BAD), Implementation("\ud800", "1")):
         connection = ClientConnection(info)
         refused(connection, lambda connection: connection.send_initialize(now=5.0))
 
 
-def test_the_comparison_sees_a_change_wherever_it_is() -> None:
+def test_comparison_sees_every_change() -> None:
     seen = [state(server())]
     changes: list[Act] = [
         lambda connection: connection.receive_data(b"x", 1.0),
@@ -263,7 +263,7 @@ def test_the_comparison_sees_a_change_wherever_it_is() -> None:
 
 
 @given(st.lists(st.integers(0, len(OF_SERVER) - 1), max_size=30))
-def test_any_number_of_mistakes_leaves_the_conversation_as_it_was(mistakes: list[int]) -> None:
+def test_random_mistakes_leave_the_conversation_unchanged(mistakes: list[int]) -> None:
     connection = server()
     for act in mistakes:
         refused(connection, OF_SERVER[act])

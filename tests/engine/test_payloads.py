@@ -42,13 +42,13 @@ LATEST = codec(REV_2025_11_25)
 NO_PARAMS: Any = 5
 
 
-def test_the_method_follows_from_the_type() -> None:
+def test_method_follows_from_the_payload_type() -> None:
     assert method_to_send(PingRequest(), Kind.REQUEST) is METHODS["ping"]
     changed = method_to_send(ToolListChangedNotification(), Kind.NOTIFICATION)
     assert changed is METHODS["notifications/tools/list_changed"]
 
 
-def test_a_method_outside_the_protocol_is_named() -> None:
+def test_custom_method_is_named_by_its_payload() -> None:
     assert method_to_send(CustomRequest("acme/do", {"x": 1}), Kind.REQUEST) is None
     assert method_to_send(CustomNotification("acme/done"), Kind.NOTIFICATION) is None
 
@@ -66,14 +66,14 @@ def test_a_method_outside_the_protocol_is_named() -> None:
         (None, Kind.REQUEST, "a NoneType is no request"),
     ],
 )
-def test_what_is_not_of_the_kind_is_refused(payload: Any, kind: Kind, fault: str) -> None:
+def test_payload_of_another_kind_is_refused(payload: Any, kind: Kind, fault: str) -> None:
     with pytest.raises(LocalProtocolError) as caught:
         method_to_send(payload, kind)
     assert str(caught.value) == fault
 
 
 @pytest.mark.req("CANC-02", "LIFE-08", "PROG-03")
-def test_what_has_a_verb_of_its_own_is_sent_by_that_verb() -> None:
+def test_payload_with_its_own_verb_is_refused() -> None:
     initialize: Any = object.__new__(InitializeRequest)
     for payload, kind, verb in (
         (initialize, Kind.REQUEST, "send_initialize"),
@@ -87,7 +87,7 @@ def test_what_has_a_verb_of_its_own_is_sent_by_that_verb() -> None:
 
 @pytest.mark.req("CAP-05")
 @pytest.mark.parametrize("method", list(METHODS))
-def test_a_name_alone_does_not_pass_by_the_gates(method: str) -> None:
+def test_custom_payload_with_an_official_method_is_refused(method: str) -> None:
     for payload, kind in (
         (CustomRequest(method), Kind.REQUEST),
         (CustomNotification(method), Kind.NOTIFICATION),
@@ -106,12 +106,12 @@ def test_a_name_alone_does_not_pass_by_the_gates(method: str) -> None:
         ("acme", [1], r"the params of acme are a mapping, not \[1\]"),
     ],
 )
-def test_a_custom_message_has_a_name_and_a_mapping(method: Any, params: Any, fault: str) -> None:
+def test_custom_payload_needs_a_name_and_a_mapping(method: Any, params: Any, fault: str) -> None:
     with pytest.raises(LocalProtocolError, match=fault):
         method_to_send(CustomRequest(method, params), Kind.REQUEST)
 
 
-def test_members_are_a_new_object_each_time() -> None:
+def test_encode_returns_a_new_object() -> None:
     params = {"a": 1}
     assert encode(LATEST, CustomRequest("x", params)) == params
     assert encode(LATEST, CustomRequest("x", params)) is not params
@@ -119,7 +119,7 @@ def test_members_are_a_new_object_each_time() -> None:
 
 
 @pytest.mark.req("LIFE-14")
-def test_what_the_revision_cannot_say_is_refused_with_its_place() -> None:
+def test_payload_unknown_to_the_revision_is_refused_with_its_path() -> None:
     request = CallToolRequest("t", task=TaskMetadata(ttl=5))
     with pytest.raises(LocalProtocolError, match=r"^CallToolRequest: task: does not exist in 2025-06-18"):
         encode(codec(REV_2025_06_18), request)
@@ -139,13 +139,13 @@ def test_what_the_revision_cannot_say_is_refused_with_its_place() -> None:
     ],
     ids=lambda payload: type(payload).__name__,
 )
-def test_an_ill_formed_key_is_not_sent(payload: Any) -> None:
+def test_invalid_meta_key_is_refused(payload: Any) -> None:
     with pytest.raises(LocalProtocolError, match=r"^'a b' is no key for _meta: 'a b' is no name$"):
         encode(LATEST, payload)
 
 
 @pytest.mark.req("META-07")
-def test_what_is_passed_on_goes_out_as_it_came() -> None:
+def test_raw_payload_is_sent_unchanged() -> None:
     params = {"name": "t", "x": 1, "_meta": {"a b": 1}}
     call = RawRequest("tools/call", params)
     assert method_to_send(call, Kind.REQUEST) is METHODS["tools/call"]
@@ -170,7 +170,7 @@ def test_what_is_passed_on_goes_out_as_it_came() -> None:
         (RawRequest("acme", NO_PARAMS), Kind.REQUEST, "the params of acme are a mapping, not 5"),
     ],
 )
-def test_what_cannot_be_passed_on(payload: Any, kind: Kind, fault: str) -> None:
+def test_unfit_raw_payload_is_refused(payload: Any, kind: Kind, fault: str) -> None:
     with pytest.raises(LocalProtocolError, match=fault):
         method_to_send(payload, kind)
 
@@ -179,13 +179,13 @@ def test_what_cannot_be_passed_on(payload: Any, kind: Kind, fault: str) -> None:
 @pytest.mark.parametrize(
     "meta", [{}, {"progressToken": 1}, {"io.modelcontextprotocol/related-task": {}}, {"com.mcp.tools/x": None}]
 )
-def test_reserved_keys_are_sent_since_extensions_of_the_protocol_define_some(meta: dict[str, Any]) -> None:
+def test_reserved_meta_keys_are_sent(meta: dict[str, Any]) -> None:
     check_meta({"_meta": meta})
     assert encode(LATEST, CustomRequest("x", {"_meta": meta}))["_meta"] == meta
 
 
 @pytest.mark.parametrize("meta", [[], "x", 5, True])
-def test_meta_is_an_object(meta: Any) -> None:
+def test_meta_of_another_type_is_refused(meta: Any) -> None:
     with pytest.raises(LocalProtocolError, match=r"^_meta is an object, not "):
         check_meta({"_meta": meta})
     check_meta({"_meta": None})
@@ -193,7 +193,7 @@ def test_meta_is_an_object(meta: Any) -> None:
 
 
 @pytest.mark.req("PROG-01")
-def test_the_token_is_ours_beside_the_callers_own_keys() -> None:
+def test_progress_token_is_added_to_other_meta_keys() -> None:
     params = {"name": "x", "_meta": {"a": 1, "progressToken": "forwarded"}}
     assert with_progress_token(params, 7) == {"name": "x", "_meta": {"a": 1, "progressToken": 7}}
     assert params["_meta"] == {"a": 1, "progressToken": "forwarded"}
@@ -205,7 +205,7 @@ def test_the_token_is_ours_beside_the_callers_own_keys() -> None:
 
 
 @pytest.mark.req("RPC-11")
-def test_an_error_has_an_integer_and_a_text_and_perhaps_more() -> None:
+def test_error_is_encoded_with_code_message_and_data() -> None:
     assert json.loads(encode_error("a", RequestError(-5, "no", [1]))) == {
         "jsonrpc": "2.0",
         "id": "a",
@@ -228,7 +228,7 @@ def test_an_error_has_an_integer_and_a_text_and_perhaps_more() -> None:
         RequestError(5, "x", float("nan")),
     ],
 )
-def test_what_is_no_error_of_the_protocol_is_refused(error: Any) -> None:
+def test_error_of_another_type_is_refused(error: Any) -> None:
     with pytest.raises(LocalProtocolError):
         encode_error(1, error)
 
@@ -238,14 +238,14 @@ def test_what_is_no_error_of_the_protocol_is_refused(error: Any) -> None:
     [float("nan"), "\udfff", object(), {1: 2}, 10**5000, {"a": b""}],
     ids=lambda value: type(value).__name__,
 )
-def test_what_has_no_json_is_refused(value: Any) -> None:
+def test_value_outside_json_is_refused(value: Any) -> None:
     with pytest.raises(LocalProtocolError, match=r"^not expressible in JSON: "):
         to_json(jsonrpc.encode_result, 1, {"x": value})
     assert json.loads(to_json(jsonrpc.encode_result, 1, {}))["result"] == {}
 
 
 @pytest.mark.req("TASK-08")
-def test_a_request_that_asks_for_a_task_is_of_the_same_method() -> None:
+def test_task_request_has_the_same_method() -> None:
     request = CallToolRequest("sleep", task=TaskMetadata(5000))
     assert method_to_send(request, Kind.REQUEST) is METHODS["tools/call"]
     assert encode(LATEST, request) == {"name": "sleep", "task": {"ttl": 5000}}
@@ -261,7 +261,7 @@ def test_a_request_that_asks_for_a_task_is_of_the_same_method() -> None:
         ({"_meta": {META_RELATED_TASK: {"taskId": "own"}}}, {META_RELATED_TASK: {"taskId": "own"}}),
     ],
 )
-def test_what_belongs_to_a_task_says_so(members: dict[str, Any], meta: dict[str, Any]) -> None:
+def test_related_task_mark_is_added(members: dict[str, Any], meta: dict[str, Any]) -> None:
     before = json.dumps(members)
     assert related_task_of(members) == (None if META_RELATED_TASK not in members.get("_meta", {}) else "own")
     assert with_related_task(members, "t") == {"_meta": meta}
@@ -270,11 +270,11 @@ def test_what_belongs_to_a_task_says_so(members: dict[str, Any], meta: dict[str,
 
 
 @pytest.mark.parametrize("mark", [None, "t", {}, {"taskId": 1}])
-def test_a_mark_that_names_no_task_is_none(mark: Any) -> None:
+def test_mark_without_a_task_id_is_ignored(mark: Any) -> None:
     assert related_task_of({"_meta": {META_RELATED_TASK: mark}}) is None
 
 
-def test_what_tells_only_that_something_changed_coalesces() -> None:
+def test_change_notifications_have_a_coalescing_key() -> None:
     def key(name: str, params: dict[str, Any]) -> Any:
         return coalescing_key(METHODS[name], params)
 
@@ -299,18 +299,18 @@ def test_what_tells_only_that_something_changed_coalesces() -> None:
         (None, False),
     ],
 )
-def test_notifications_are_told_from_the_rest(payload: Any, expected: bool) -> None:
+def test_is_notification_tells_notifications_from_requests(payload: Any, expected: bool) -> None:
     assert is_notification(payload) is expected
 
 
 @pytest.mark.req("TASK-09")
-def test_a_created_task_is_told_from_other_results() -> None:
+def test_is_created_task_tells_tasks_from_other_results() -> None:
     assert is_created_task(CreateTaskResult(Task("a", "working", "1", "2", None)))
     assert not is_created_task(CallToolResult(()))
 
 
 @pytest.mark.req("PROG-07")
-def test_progress_of_a_task_is_a_notification_that_coalesces_by_its_token() -> None:
+def test_progress_of_a_task_coalesces_by_its_token() -> None:
     meta = {META_RELATED_TASK: {"taskId": "a"}}
     method = method_to_send(ProgressNotification("t", 1, meta=meta), Kind.NOTIFICATION)
     assert coalescing_key(method, {"progressToken": "t"}) == ("notifications/progress", "t")

@@ -19,7 +19,7 @@ from mcpio.events import (
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
-def test_beyond_the_limit_a_request_is_refused_and_not_run(limit: int) -> None:
+def test_request_beyond_the_limit_is_not_run(limit: int) -> None:
     connection = server(limits=Limits(incoming_requests=limit))
     events = feed(connection, *(call(number) for number in range(limit + 2)))
     assert [type(event) for event in events] == [RequestReceived] * limit + [Answered] * 2
@@ -28,7 +28,7 @@ def test_beyond_the_limit_a_request_is_refused_and_not_run(limit: int) -> None:
     assert answers[0]["error"]["data"] == {"reason": "too many requests", "limit": limit}
 
 
-def test_a_message_over_the_limit_in_an_exchange_costs_only_the_exchange() -> None:
+def test_overlong_message_in_an_exchange_ends_only_the_exchange() -> None:
     connection = server(limits=Limits(message_bytes=300))
     connection.receive_message("x" * 301, 0.0, via="a")
     connection.receive_message(b"x" * 301, 0.0, via="b")
@@ -41,7 +41,7 @@ def test_a_message_over_the_limit_in_an_exchange_costs_only_the_exchange() -> No
     assert (message.via, json.loads(message.text)["error"]["code"]) == ("a", -32600)
 
 
-def test_with_resync_a_line_over_the_limit_costs_only_itself() -> None:
+def test_overlong_line_with_resync_fails_alone() -> None:
     connection = server(limits=Limits(message_bytes=300, resync=True))
     connection.receive_data(b"x" * 5000 + b"\n" + json.dumps(request("ping")).encode() + b"\n", 0.0)
     violated, answered = connection.events()
@@ -49,7 +49,7 @@ def test_with_resync_a_line_over_the_limit_costs_only_itself() -> None:
     assert isinstance(answered, Answered)
 
 
-def test_a_client_that_gets_a_message_over_the_limit_ends_too() -> None:
+def test_overlong_message_ends_a_client() -> None:
     connection = client(limits=Limits(message_bytes=300))
     connection.receive_data(b"x" * 5000, 0.0)
     assert isinstance(connection.next_event(), ProtocolViolated)
@@ -57,7 +57,7 @@ def test_a_client_that_gets_a_message_over_the_limit_ends_too() -> None:
     assert list(connection.events()) == [ConnectionClosed(CloseReason.MESSAGE_TOO_LARGE, None)]
 
 
-def test_a_batch_that_fills_the_output_ends_with_it() -> None:
+def test_batch_that_overflows_the_output_ends_the_connection() -> None:
     connection = server("2025-03-26", limits=Limits(queued_bytes=1000))
     events = feed(connection, [request("ping", number) for number in range(200)])
     assert events[-1] == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)

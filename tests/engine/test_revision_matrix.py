@@ -139,7 +139,7 @@ def joined(of_client: tuple[Revision, ...], of_server: tuple[Revision, ...], **m
 
 @pytest.mark.req("LIFE-03", "LIFE-04", "LIFE-05", "LIFE-06", "LIFE-23")
 @pytest.mark.parametrize("of_server", SUBSETS, ids=lambda subset: "/".join(map(str, subset)))
-def test_they_settle_on_what_was_asked_for_or_the_servers_newest_or_part(of_server: tuple[Revision, ...]) -> None:
+def test_roles_agree_on_a_common_revision_or_disconnect(of_server: tuple[Revision, ...]) -> None:
     for of_client in SUBSETS:
         link = joined(of_client, of_server)
         asked = max(of_client)
@@ -204,7 +204,7 @@ BY_THE_ENGINE = {"initialize", "notifications/initialized", "notifications/cance
 IN_THE_HANDSHAKE_ERA = [row for row in METHODS.values() if row.since <= REV_2025_11_25]
 
 
-def test_no_method_is_left_out() -> None:
+def test_matrix_covers_every_method() -> None:
     assert CALLS.keys() | NOTIFICATIONS.keys() | BY_THE_ENGINE == {row.name for row in IN_THE_HANDSHAKE_ERA}
 
 
@@ -220,7 +220,7 @@ def sides(link: Pair, method: Method) -> list[tuple[Any, Any, list[Any], list[An
 @pytest.mark.req("LIFE-14", "CAP-05", "RPC-16")
 @pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS, ids=str)
 @pytest.mark.parametrize("name", CALLS)
-def test_a_request_of_the_revision_is_asked_and_answered_and_no_other(name: str, revision: Revision) -> None:
+def test_only_requests_of_the_revision_are_sent_and_served(name: str, revision: Revision) -> None:
     method = METHODS[name]
     asked, answer = CALLS[name]
     link = joined((revision,), (revision,))
@@ -248,7 +248,7 @@ def test_a_request_of_the_revision_is_asked_and_answered_and_no_other(name: str,
 @pytest.mark.req("LIFE-14", "CAP-05")
 @pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS, ids=str)
 @pytest.mark.parametrize("name", NOTIFICATIONS)
-def test_a_notification_of_the_revision_is_told_and_no_other(name: str, revision: Revision) -> None:
+def test_only_notifications_of_the_revision_are_sent(name: str, revision: Revision) -> None:
     method, notification = METHODS[name], NOTIFICATIONS[name]
     link = joined((revision,), (revision,))
     for teller, _, _, heard in sides(link, method):
@@ -265,7 +265,7 @@ def test_a_notification_of_the_revision_is_told_and_no_other(name: str, revision
 @pytest.mark.req("CAP-01", "CAP-05", "CAP-06", "RPC-16")
 @pytest.mark.parametrize("revision", HANDSHAKE_REVISIONS, ids=str)
 @pytest.mark.parametrize("name", [*CALLS, *NOTIFICATIONS])
-def test_what_nobody_declared_is_neither_sent_nor_served(name: str, revision: Revision) -> None:
+def test_undeclared_methods_are_neither_sent_nor_served(name: str, revision: Revision) -> None:
     method = METHODS[name]
     link = joined((revision,), (revision,), client=ClientCapabilities(), server=ServerCapabilities())
     needs = method.exists_in(revision) and bool(method.capability_in(revision))
@@ -355,7 +355,7 @@ def answered(revision: Revision, ask: Any, answer: Any) -> dict[str, Any]:
     ],
     ids=["a tool", "a resource", "a prompt", "structured content"],
 )
-def test_decoration_that_a_revision_lacks_is_left_out(ask: Any, answer: Any, path: Any, members: Any) -> None:
+def test_decoration_unknown_to_the_revision_is_omitted(ask: Any, answer: Any, path: Any, members: Any) -> None:
     for revision, expected in zip(HANDSHAKE_REVISIONS, members, strict=True):
         found: Any = answered(revision, ask, answer)
         for step in path:
@@ -371,7 +371,7 @@ def test_decoration_that_a_revision_lacks_is_left_out(ask: Any, answer: Any, pat
     ],
     ids=["audio", "a link"],
 )
-def test_content_that_a_revision_lacks_is_refused(since: Revision, answer: Any) -> None:
+def test_content_unknown_to_the_revision_is_refused(since: Revision, answer: Any) -> None:
     for revision in HANDSHAKE_REVISIONS:
         if revision >= since:
             assert len(answered(revision, CallToolRequest("x"), answer)["content"]) == 1
@@ -381,7 +381,7 @@ def test_content_that_a_revision_lacks_is_refused(since: Revision, answer: Any) 
 
 
 @pytest.mark.req("LIFE-14")
-def test_requests_lose_decoration_and_refuse_what_would_change_their_meaning() -> None:
+def test_requests_omit_decoration_and_refuse_changed_meaning() -> None:
     complete = CompleteRequest(PromptReference("p"), CompletionArgument("a", "v"), CompletionContext({"b": "c"}))
     for revision in HANDSHAKE_REVISIONS:
         link = joined((revision,), (revision,))
@@ -402,7 +402,7 @@ def test_requests_lose_decoration_and_refuse_what_would_change_their_meaning() -
 
 
 @pytest.mark.req("PROG-02")
-def test_the_message_of_progress_is_left_out_where_there_is_none() -> None:
+def test_progress_message_is_omitted_where_unknown() -> None:
     for revision in HANDSHAKE_REVISIONS:
         link = joined((revision,), (revision,))
         link.client.send_request(CallToolRequest("x"), now=0.0, progress=True)
@@ -413,7 +413,7 @@ def test_the_message_of_progress_is_left_out_where_there_is_none() -> None:
 
 
 @pytest.mark.req("LIFE-15", "CAP-01", "CAP-06")
-def test_a_server_introduces_itself_in_the_words_of_the_revision() -> None:
+def test_server_info_is_written_in_the_revision() -> None:
     info = Implementation("n", "1", title="T", description="d", icons=(ICON,), website_url="https://example.org")
     known = [
         {"name", "version"},

@@ -26,7 +26,7 @@ def machine_with_graces() -> Shutdown:
     return Shutdown(close_grace=1.0, terminate_grace=2.0, kill_grace=4.0)
 
 
-def test_a_running_child_needs_nothing() -> None:
+def test_running_child_needs_no_action() -> None:
     machine = Shutdown()
     machine.handle_timeout(1e9)
     assert_phase(machine, ShutdownPhase.RUNNING)
@@ -34,7 +34,7 @@ def test_a_running_child_needs_nothing() -> None:
     assert actions(machine) == []
 
 
-def test_a_polite_child_has_only_its_input_closed() -> None:
+def test_child_that_exits_on_eof_is_not_signalled() -> None:
     machine = machine_with_graces()
     machine.close(10.0)
     assert actions(machine) == [CLOSE]
@@ -47,7 +47,7 @@ def test_a_polite_child_has_only_its_input_closed() -> None:
     assert actions(machine) == []
 
 
-def test_a_child_that_ignores_everything_is_given_up_in_the_end() -> None:
+def test_unkillable_child_is_abandoned() -> None:
     machine = machine_with_graces()
     machine.close(0.0)
     assert actions(machine) == [CLOSE]
@@ -68,7 +68,7 @@ def test_a_child_that_ignores_everything_is_given_up_in_the_end() -> None:
     assert machine.next_deadline() is None
 
 
-def test_a_late_timeout_takes_one_step_with_its_full_grace() -> None:
+def test_late_timeout_takes_one_step() -> None:
     machine = machine_with_graces()
     machine.close(0.0)
     machine.handle_timeout(1000.0)
@@ -76,7 +76,7 @@ def test_a_late_timeout_takes_one_step_with_its_full_grace() -> None:
     assert machine.next_deadline() == 1002.0
 
 
-def test_closing_twice_changes_nothing() -> None:
+def test_second_close_changes_nothing() -> None:
     machine = machine_with_graces()
     machine.close(0.0)
     machine.close(0.5)
@@ -88,14 +88,14 @@ def test_closing_twice_changes_nothing() -> None:
     assert actions(machine) == []
 
 
-def test_a_child_that_exits_by_itself_and_alone_ends_the_matter() -> None:
+def test_child_that_exits_alone_ends_the_sequence() -> None:
     machine = machine_with_graces()
     machine.child_exited(5.0, group_left=False)
     assert_phase(machine, ShutdownPhase.ENDED)
     assert actions(machine) == []
 
 
-def test_what_a_child_leaves_behind_is_ended_the_same_way() -> None:
+def test_remaining_group_is_ended_the_same_way() -> None:
     machine = machine_with_graces()
     machine.child_exited(0.0, group_left=True)
     assert_phase(machine, ShutdownPhase.CLOSING)
@@ -113,7 +113,7 @@ def test_what_a_child_leaves_behind_is_ended_the_same_way() -> None:
     assert machine.next_deadline() is None
 
 
-def test_an_exit_after_the_request_to_terminate_keeps_the_deadline_for_the_others() -> None:
+def test_exit_after_terminate_keeps_the_deadline() -> None:
     machine = machine_with_graces()
     machine.close(0.0)
     machine.handle_timeout(1.0)
@@ -124,14 +124,14 @@ def test_an_exit_after_the_request_to_terminate_keeps_the_deadline_for_the_other
     assert actions(machine) == [KILL]
 
 
-def test_a_group_cannot_end_before_its_leader() -> None:
+def test_group_end_before_its_leader_is_ignored() -> None:
     machine = machine_with_graces()
     machine.close(0.0)
     machine.group_ended()
     assert_phase(machine, ShutdownPhase.CLOSING)
 
 
-def test_an_exit_counts_once() -> None:
+def test_second_exit_is_ignored() -> None:
     machine = machine_with_graces()
     machine.child_exited(0.0, group_left=True)
     machine.child_exited(0.1, group_left=False)
@@ -142,7 +142,7 @@ def test_an_exit_counts_once() -> None:
     assert_phase(machine, ShutdownPhase.ENDED)
 
 
-def test_nothing_is_signalled_after_the_end() -> None:
+def test_no_action_follows_the_end() -> None:
     machine = machine_with_graces()
     machine.close(0.0)
     machine.handle_timeout(1.0)
@@ -150,7 +150,7 @@ def test_nothing_is_signalled_after_the_end() -> None:
     assert actions(machine) == []
 
 
-def test_zero_graces_leave_no_time_and_infinite_ones_never_pass() -> None:
+def test_zero_and_infinite_graces_are_honoured() -> None:
     machine = Shutdown(close_grace=0, terminate_grace=math.inf)
     machine.close(3.0)
     machine.handle_timeout(3.0)
@@ -161,7 +161,7 @@ def test_zero_graces_leave_no_time_and_infinite_ones_never_pass() -> None:
 
 
 @pytest.mark.parametrize("grace", [-1, -0.001, math.nan])
-def test_a_grace_is_not_negative(grace: float) -> None:
+def test_negative_grace_is_refused(grace: float) -> None:
     for name in ("close_grace", "terminate_grace", "kill_grace"):
         with pytest.raises(ValueError, match="a grace is a number of seconds"):
             Shutdown(**{name: grace})
@@ -172,7 +172,7 @@ STEPS = st.lists(st.sampled_from(["close", "exit", "exit leaving others", "group
 
 @given(STEPS)
 @settings(deadline=None, max_examples=200)
-def test_whatever_happens_the_order_holds_and_time_alone_ends_it(steps: list[str]) -> None:
+def test_random_events_keep_the_order_of_actions(steps: list[str]) -> None:
     machine, now, seen = machine_with_graces(), 0.0, list[ShutdownAction]()
     for step in steps:
         now += 0.3

@@ -93,18 +93,18 @@ def serve(connection: ServerConnection, id: Callable[[int], Any], count: int = 5
 
 
 @pytest.mark.parametrize("make", [lambda: ServerConnection(INFO), lambda: ClientConnection(INFO), server, client])
-def test_an_idle_engine_is_small(make: Callable[[], Connection]) -> None:
+def test_idle_engine_is_small(make: Callable[[], Connection]) -> None:
     assert engine_weight(make()) <= IDLE
 
 
 @pytest.mark.parametrize("id", [int, lambda n: f"{n:040}", lambda n: "x" * 10_000 + str(n), lambda n: 10**3000 + n])
-def test_a_server_is_as_small_after_its_conversations_whatever_ids_the_peer_chose(id: Callable[[int], Any]) -> None:
+def test_server_after_conversations_is_as_small(id: Callable[[int], Any]) -> None:
     connection = server()
     serve(connection, id)
     assert engine_weight(connection) <= IDLE
 
 
-def test_a_client_is_as_small_after_a_conversation_with_some_cancelled_and_overdue() -> None:
+def test_client_after_cancellations_and_timeouts_is_as_small() -> None:
     connection = client()
     for number in range(200):
         asked = connection.send_request(CallToolRequest("x"), now=float(number), timeout=1.0, progress=True)
@@ -119,7 +119,7 @@ def test_a_client_is_as_small_after_a_conversation_with_some_cancelled_and_overd
     assert engine_weight(connection) <= IDLE
 
 
-def test_what_is_remembered_of_what_was_given_up_is_bounded() -> None:
+def test_memory_of_retired_ids_is_bounded() -> None:
     connection = client(retired_ids=16)
     for _ in range(500):
         connection.cancel_request(connection.send_request(CallToolRequest("x"), now=0.0))
@@ -128,7 +128,7 @@ def test_what_is_remembered_of_what_was_given_up_is_bounded() -> None:
     assert engine_weight(connection) <= IDLE + 16 * 100
 
 
-def test_exchanges_leave_nothing_behind() -> None:
+def test_finished_exchanges_free_their_memory() -> None:
     connection = server()
     before = engine_weight(connection)
     for number in range(100):
@@ -139,7 +139,7 @@ def test_exchanges_leave_nothing_behind() -> None:
     assert engine_weight(connection) <= before + 100
 
 
-def test_a_closed_engine_keeps_nothing_of_what_was_under_way() -> None:
+def test_closed_engine_frees_pending_state() -> None:
     connection = server()
     feed(connection, *(call(number, progressToken=number) for number in range(100)))
     for _ in range(100):
@@ -150,7 +150,7 @@ def test_a_closed_engine_keeps_nothing_of_what_was_under_way() -> None:
     assert engine_weight(connection) <= IDLE
 
 
-def test_memory_returns_to_where_it_was() -> None:
+def test_memory_returns_after_a_burst() -> None:
     connection = server()
     serve(connection, int, 100)
     gc.collect()
@@ -227,14 +227,14 @@ def close_with_many(count: int) -> None:
     "work",
     [ask_and_time_out, ask_and_answer_backwards, serve_and_answer_backwards, cancel_what_is_unknown, close_with_many],
 )
-def test_many_requests_cost_their_number_not_its_square(work: Callable[[int], Any]) -> None:
+def test_many_requests_take_linear_time(work: Callable[[int], Any]) -> None:
     work(10)
     small = min(seconds(work, 250) for _ in range(3))
     # Sixteen times as many; the square would be 256 times as much.
     assert min(seconds(work, 4000) for _ in range(2)) < 80 * small
 
 
-def test_the_weight_counts_what_is_inside() -> None:
+def test_weight_counts_contents() -> None:
     @attrs.frozen
     class Holder:
         value: Any

@@ -103,7 +103,7 @@ def wire(snapshot: dict[str, Any]) -> Any:
     return json.loads(json.dumps(snapshot, allow_nan=False))
 
 
-def test_a_snapshot_holds_every_member_and_survives_as_json() -> None:
+def test_snapshot_holds_every_member_as_json() -> None:
     snapshot = busy_server().snapshot(4.0)
     assert snapshot["version"] == VERSION
     assert set(snapshot) == {field.name for field in attrs.fields(SessionState)} | {"version"}
@@ -114,7 +114,7 @@ def test_a_snapshot_holds_every_member_and_survives_as_json() -> None:
 
 
 @pytest.mark.parametrize("connection", [new_server(), ClientConnection(INFO), busy_server(), busy_client()])
-def test_a_restored_connection_has_the_same_snapshot_on_any_clock(connection: Connection) -> None:
+def test_restored_connection_has_the_same_snapshot(connection: Connection) -> None:
     snapshot = connection.snapshot(4.0)
     assert type(snapshot["next_outgoing"]) is int
     restored = type(connection).restore(wire(snapshot), 1024.0, options=OPTIONS)
@@ -134,7 +134,7 @@ def test_a_restored_connection_has_the_same_snapshot_on_any_clock(connection: Co
     )
 
 
-def test_the_conversation_goes_on_in_the_middle_of_a_line() -> None:
+def test_restored_connection_continues_within_a_line() -> None:
     server = ServerConnection.restore(wire(busy_server().snapshot(4.0)), 4.0, options=OPTIONS)
     assert [(each.id, each.method, each.via) for each in server.unanswered] == [
         (3, "tools/call", None),
@@ -162,7 +162,7 @@ def test_the_conversation_goes_on_in_the_middle_of_a_line() -> None:
     assert isinstance(feed(server, stale)[0], ProtocolViolated)
 
 
-def test_the_rest_of_a_line_that_is_too_long_stays_skipped() -> None:
+def test_restored_connection_skips_the_rest_of_an_overlong_line() -> None:
     server = busy_server()
     server.receive_data(b"x" * 6000, 4.0)
     assert isinstance(server.next_event(), ProtocolViolated)
@@ -177,7 +177,7 @@ def test_the_rest_of_a_line_that_is_too_long_stays_skipped() -> None:
         assert feed(restored, {"jsonrpc": "2.0", "id": 1, "method": "ping"})[0].error is None
 
 
-def test_a_closing_server_keeps_its_reason_and_its_grace() -> None:
+def test_restored_server_keeps_close_reason_and_grace() -> None:
     server = busy_server()
     server.close(4.0, grace=8.0)
     assert len(list(server.events())) == 2
@@ -187,7 +187,7 @@ def test_a_closing_server_keeps_its_reason_and_its_grace() -> None:
     assert list(restored.events()) == [ConnectionClosed(CloseReason.CLOSED, None)]
 
 
-def test_an_ended_input_stays_ended() -> None:
+def test_restored_connection_keeps_its_ended_input() -> None:
     server = busy_server()
     server.receive_data(None, 4.0)
     list(server.events())
@@ -199,7 +199,7 @@ def test_an_ended_input_stays_ended() -> None:
 # Refusals
 
 
-def test_a_snapshot_waits_for_events_and_output() -> None:
+def test_snapshot_needs_drained_events_and_output() -> None:
     server = new_server()
     server.receive_data(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n', 0.0)
     for left in ("drain the events", "write the output"):
@@ -238,7 +238,7 @@ def test_a_snapshot_waits_for_events_and_output() -> None:
 
 
 @pytest.mark.parametrize("odd", [object(), 1.5, True, b"x", (1,)])
-def test_cookies_and_exchanges_are_strings_or_integers(odd: Any) -> None:
+def test_unfit_cookie_or_via_refuses_the_snapshot(odd: Any) -> None:
     client, server = busy_client(), busy_server()
     client.send_request(PingRequest(), now=1.0, cookie=odd)
     client.data_to_send()
@@ -250,12 +250,12 @@ def test_cookies_and_exchanges_are_strings_or_integers(odd: Any) -> None:
         server.snapshot(4.0)
 
 
-def test_what_this_side_cannot_say_of_itself_cannot_be_kept() -> None:
+def test_unencodable_capabilities_refuse_the_snapshot() -> None:
     with pytest.raises(LocalProtocolError, match="Implementation: name: expected a string"):
         ServerConnection(unchecked(Implementation("a", "1"), name=5)).snapshot(0.0)
 
 
-def test_a_snapshot_is_for_its_own_role() -> None:
+def test_snapshot_of_the_other_role_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="a snapshot of a server cannot be restored as a client"):
         ClientConnection.restore(new_server().snapshot(0.0), 0.0)
 
@@ -297,7 +297,7 @@ def test_a_snapshot_is_for_its_own_role() -> None:
         ({"finished": [[1, 2]]}, "finished"),
     ],
 )
-def test_a_malformed_snapshot_is_refused_with_its_fault(change: dict[str, Any], fault: str) -> None:
+def test_malformed_snapshot_is_refused_with_its_path(change: dict[str, Any], fault: str) -> None:
     snapshot = busy_server().snapshot(4.0)
     with pytest.raises(LocalProtocolError, match=fault):
         ServerConnection.restore({**snapshot, **change}, 0.0)
@@ -305,14 +305,14 @@ def test_a_malformed_snapshot_is_refused_with_its_fault(change: dict[str, Any], 
 
 @pytest.mark.parametrize("table", ["incoming", "outgoing"])
 @pytest.mark.parametrize("change", [{"id": 99}, {"id": 0}, {"name": "notifications/message"}, {"name": 5}, {"via": []}])
-def test_a_malformed_request_in_a_snapshot_is_refused(table: str, change: dict[str, Any]) -> None:
+def test_malformed_request_in_a_snapshot_is_refused(table: str, change: dict[str, Any]) -> None:
     snapshot = busy_server().snapshot(4.0)
     first, *others = snapshot[table]
     with pytest.raises(LocalProtocolError, match="malformed snapshot"):
         ServerConnection.restore({**snapshot, table: [{**first, **change}, *others]}, 0.0)
 
 
-def test_two_requests_in_a_snapshot_are_two() -> None:
+def test_equal_requests_in_a_snapshot_are_refused() -> None:
     snapshot = busy_server().snapshot(4.0)
     first, second = snapshot["incoming"]
     for twin in ({**second, "wire_id": first["wire_id"]}, {**second, "id": first["id"]}):
@@ -320,7 +320,7 @@ def test_two_requests_in_a_snapshot_are_two() -> None:
             ServerConnection.restore({**snapshot, "incoming": [first, twin]}, 0.0)
 
 
-def test_a_member_that_is_missing_is_named() -> None:
+def test_missing_member_is_named() -> None:
     snapshot = busy_server().snapshot(4.0)
     for name in snapshot.keys() - {"version", "tasks"}:
         rest = {key: value for key, value in snapshot.items() if key != name}
@@ -329,7 +329,7 @@ def test_a_member_that_is_missing_is_named() -> None:
 
 
 @pytest.mark.parametrize("value", [None, [], 5, "x", {}])
-def test_what_is_no_snapshot_is_refused(value: Any) -> None:
+def test_value_without_a_version_is_refused(value: Any) -> None:
     with pytest.raises(LocalProtocolError, match="not a snapshot: it has no version"):
         ServerConnection.restore(value, 0.0)
 
@@ -340,7 +340,7 @@ JSON: st.SearchStrategy[Any] = (
 
 
 @given(st.data())
-def test_a_tampered_snapshot_is_refused_or_gives_a_connection_that_works(data: st.DataObject) -> None:
+def test_tampered_snapshot_is_refused_or_works(data: st.DataObject) -> None:
     snapshot = copy.deepcopy(data.draw(st.sampled_from([SERVER, CLIENT])))
     for _ in range(data.draw(st.integers(1, 3))):
         tables = [snapshot[name] for name in ("outgoing", "incoming") if isinstance(snapshot[name], list)]
@@ -367,7 +367,7 @@ CLIENT = busy_client().snapshot(1.0)
 
 
 @pytest.mark.parametrize("tasks", [[None], ["t", "t"]])
-def test_tasks_have_ids_of_their_own(tasks: list[str | None]) -> None:
+def test_equal_task_ids_are_refused(tasks: list[str | None]) -> None:
     snapshot = busy_client().snapshot(4.0)
     (request,) = snapshot["outgoing"]
     snapshot["outgoing"] = []
@@ -376,7 +376,7 @@ def test_tasks_have_ids_of_their_own(tasks: list[str | None]) -> None:
         load(snapshot)
 
 
-def test_something_else_may_stand_for_a_cookie() -> None:
+def test_cookies_are_replaced_by_the_function() -> None:
     connection = wires.client()
     waiter = object()
     id = connection.send_request(CallToolRequest("x"), now=0.0, cookie=waiter)
@@ -390,7 +390,7 @@ def test_something_else_may_stand_for_a_cookie() -> None:
     assert failed.cookie == "waiter"  # type: ignore[union-attr]  # it failed
 
 
-def test_a_batch_waits_for_requests_that_run() -> None:
+def test_batch_without_running_requests_is_refused() -> None:
     snapshot = busy_server().snapshot(4.0)
     running = [each["id"] for each in snapshot["incoming"]]
     for ids, waits in ((running, [*running, 99]), (running, running * 2), (running, []), ([], running)):

@@ -84,13 +84,13 @@ def test_the_tables_have_exactly_the_expected_rows() -> None:
         assert next_phase(role, phase, what) is EXPECTED[what].get((role, phase)), (role, phase, what)
 
 
-def test_no_input_has_a_row_in_both_tables_for_an_open_connection() -> None:
+def test_tables_share_no_input_of_an_open_connection() -> None:
     lives = {what for life, what in LIFE_TABLE if life is Life.OPEN}
     assert lives.isdisjoint(what for _, _, what in TABLE)
     assert {phase for _, phase, _ in TABLE} | set(TABLE.values()) == set(OPEN)
 
 
-def test_the_end_is_reached_from_everywhere_and_never_left() -> None:
+def test_closed_is_reached_from_everywhere_and_never_left() -> None:
     for life in (Life.OPEN, Life.CLOSING):
         assert LIFE_TABLE[life, Input.SEND_ABORT] is Life.CLOSED
         assert LIFE_TABLE[life, Input.RECV_LOSS] is Life.CLOSED
@@ -107,12 +107,12 @@ def test_no_phase_is_entered_twice_in_one_session() -> None:
         assert all(order.index(phase) < order.index(to) for phase, to in steps)
 
 
-def test_the_name_of_an_input_says_whose_it_is() -> None:
+def test_input_names_begin_with_their_direction() -> None:
     for word in (*Input, *RequestInput):
         assert word.name.startswith(("SEND_", "RECV_"))
 
 
-def test_words_hash_by_identity_and_the_module_needs_nothing() -> None:
+def test_table_words_hash_by_identity() -> None:
     assert all(hash(word) == object.__hash__(word) for word in (*Role, *Life, *Phase, *Input, *RequestState))
     assert {name for name in vars(table) if not name.startswith("_")} == {*table.__all__, "enum"}
 
@@ -120,7 +120,7 @@ def test_words_hash_by_identity_and_the_module_needs_nothing() -> None:
 # The life of one request
 
 
-def test_a_request_has_one_outcome() -> None:
+def test_request_states_but_running_are_final() -> None:
     for (direction, state, _), to in REQUEST_TABLE.items():
         assert state is RequestState.RUNNING
         assert direction in Direction
@@ -129,7 +129,7 @@ def test_a_request_has_one_outcome() -> None:
 
 
 @pytest.mark.req("CANC-02")
-def test_only_the_side_that_asked_can_cancel_or_run_out_of_time() -> None:
+def test_only_outgoing_requests_are_cancelled_or_time_out() -> None:
     inputs: dict[Direction, set[RequestInput]] = {direction: set() for direction in Direction}
     for direction, _, what in REQUEST_TABLE:
         inputs[direction].add(what)
@@ -251,9 +251,7 @@ def place_id(value: object) -> str:
 
 
 @pytest.mark.parametrize(("role", "phase", "what"), SENT, ids=place_id)
-def test_what_the_table_does_not_let_us_do_is_refused_and_changes_nothing(
-    role: Role, phase: Phase, what: Input
-) -> None:
+def test_send_input_without_a_row_is_refused(role: Role, phase: Phase, what: Input) -> None:
     connection = machine(role, phase)
     if what is Input.SEND_END and phase is CLOSING:
         connection.send_error(IncomingId(1), RequestError(1, "x"))
@@ -272,7 +270,7 @@ def test_what_the_table_does_not_let_us_do_is_refused_and_changes_nothing(
 @pytest.mark.parametrize("what", [what for what in Input if what.name.startswith("RECV_")], ids=place_id)
 @pytest.mark.parametrize("phase", Phase, ids=place_id)
 @pytest.mark.parametrize("role", Role, ids=place_id)
-def test_whatever_comes_in_has_a_reaction_in_every_phase(role: Role, phase: Phase, what: Input) -> None:
+def test_received_input_has_a_reaction_in_every_phase(role: Role, phase: Phase, what: Input) -> None:
     connection = machine(role, phase)
     request = {"jsonrpc": "2.0", "id": "r", "method": "tools/list" if role is S else "roots/list"}
     if what is Input.RECV_LOSS:

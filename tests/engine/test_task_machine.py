@@ -27,7 +27,7 @@ from mcpio.types.tasks import Task
 
 
 @pytest.mark.req("TASK-09", "TASK-10", "TASK-11", "TASK-12", "TASK-32")
-def test_a_task_begins_working_under_an_id_that_nobody_can_guess() -> None:
+def test_created_task_is_working_with_a_random_id() -> None:
     drawn: list[int] = []
 
     def entropy(size: int) -> bytes:
@@ -49,14 +49,14 @@ def test_a_task_begins_working_under_an_id_that_nobody_can_guess() -> None:
 
 
 @pytest.mark.req("TASK-10")
-def test_an_id_that_is_taken_is_not_given_out_again() -> None:
+def test_taken_id_is_not_reused() -> None:
     machine = TaskMachine(entropy=bytes, epoch=EPOCH, poll_interval=None)
     machine.create(None, "dig", now=0, cookie=1)
     with pytest.raises(LocalProtocolError, match="the same bytes twice"):
         machine.create(None, "dig", now=0, cookie=2)
 
 
-def test_nothing_is_shown_before_it_is_stored() -> None:
+def test_state_is_visible_only_once_stored() -> None:
     keeper = Keeper()
     id = keeper.machine.create("ada", "dig", now=0, cookie="made")
     put = keeper.machine.next_effect()
@@ -73,7 +73,7 @@ def test_nothing_is_shown_before_it_is_stored() -> None:
     assert (keeper.status(id, "ada"), said(keeper.events[-1])) == ("completed", {"content": []})
 
 
-def test_what_cannot_be_stored_is_no_task() -> None:
+def test_task_that_cannot_be_stored_is_not_created() -> None:
     keeper = Keeper()
     id = keeper.machine.create(None, "dig", now=0, cookie="made")
     put = keeper.machine.next_effect()
@@ -87,7 +87,7 @@ def test_what_cannot_be_stored_is_no_task() -> None:
     assert (refusal(keeper, "get", None, id)[0], keeper.disk.records) == (-32602, {})
 
 
-def test_a_task_that_expires_before_it_is_stored_is_none() -> None:
+def test_task_that_expires_before_it_is_stored_is_not_created() -> None:
     keeper = Keeper()
     keeper.machine.create(None, "dig", now=0, cookie="made", ttl=1000)
     put = keeper.machine.next_effect()
@@ -101,18 +101,18 @@ def test_a_task_that_expires_before_it_is_stored_is_none() -> None:
 
 @pytest.mark.req("TASK-32")
 @pytest.mark.parametrize("ttl", [0, -1, -(10**400), float("-inf")])
-def test_a_time_to_live_is_more_than_nothing(ttl: Any) -> None:
+def test_ttl_must_be_positive(ttl: Any) -> None:
     found = refusal(Keeper(), "create", None, "dig", now=0, cookie=1, ttl=ttl)
     assert found == (-32602, "Invalid params: task.ttl is more than 0")
 
 
 @pytest.mark.parametrize("owner", [True, 1.5, ("a",), b"a"])
-def test_an_owner_can_be_written_down(owner: Any) -> None:
+def test_owner_of_another_type_is_refused(owner: Any) -> None:
     with pytest.raises(LocalProtocolError, match="an owner is"):
         Keeper().machine.create(owner, "dig", now=0, cookie=1)
 
 
-def test_a_withdrawn_task_leaves_nothing() -> None:
+def test_withdrawn_task_is_forgotten() -> None:
     keeper = Keeper()
     id = keeper.create()
     keeper.machine.withdraw(id)
@@ -139,7 +139,7 @@ def test_a_withdrawn_task_leaves_nothing() -> None:
         ({"stored_bytes_per_owner": 5_000}, "too much stored", True),
     ],
 )
-def test_beyond_the_limits_a_task_is_refused(limits: Any, reason: str, others_may: bool) -> None:
+def test_task_beyond_the_limits_is_refused(limits: Any, reason: str, others_may: bool) -> None:
     keeper = Keeper(limits=limits)
     first, _ = keeper.create("ada"), keeper.create("ada")
     with pytest.raises(RequestError) as refused:
@@ -162,7 +162,7 @@ def test_beyond_the_limits_a_task_is_refused(limits: Any, reason: str, others_ma
 
 
 @pytest.mark.req("TASK-36")
-def test_tasks_without_an_owner_count_for_whoever_asked_for_them() -> None:
+def test_task_without_an_owner_counts_for_its_requestor() -> None:
     keeper = Keeper(limits={"running_per_owner": 2, "running_without_owner": 3})
     first, _ = keeper.create(requestor=1), keeper.create(requestor=1)
     assert refusal(keeper, "create", None, "dig", now=0, cookie=1, requestor=1)[0] == -32603
@@ -175,7 +175,7 @@ def test_tasks_without_an_owner_count_for_whoever_asked_for_them() -> None:
 
 
 @pytest.mark.req("TASK-36")
-def test_a_result_beyond_the_limits_fails_its_task() -> None:
+def test_result_beyond_the_limits_fails_its_task() -> None:
     keeper = Keeper(limits={"result_bytes": 100, "stored_bytes": 6_200})
     large, late = keeper.create(), keeper.create()
     keeper.finish(large, TaskOutcome({"content": ["x" * 200]}))
@@ -226,9 +226,7 @@ def test_memory_of_tasks_is_counted_in_full() -> None:
         (WRONG, "failed", "wrong", (-32602, "wrong")),
     ],
 )
-def test_all_who_wait_get_the_outcome_when_it_is_there(
-    outcome: TaskOutcome, status: str, message: str | None, answer: Any
-) -> None:
+def test_every_waiter_gets_the_outcome(outcome: TaskOutcome, status: str, message: str | None, answer: Any) -> None:
     keeper = Keeper()
     id = keeper.create()
     for cookie in ("a", "b", "gone"):
@@ -248,7 +246,7 @@ def test_all_who_wait_get_the_outcome_when_it_is_there(
 
 
 @pytest.mark.req("TASK-14", "TASK-25")
-def test_a_task_that_is_over_stays_as_it_is() -> None:
+def test_finished_task_stays_unchanged() -> None:
     keeper = Keeper()
     id = keeper.create()
     assert keeper.finish(id, GOOD)
@@ -263,7 +261,7 @@ def test_a_task_that_is_over_stays_as_it_is() -> None:
     assert (keeper.status(id), keeper.outcome(id)) == ("completed", {"content": []})
 
 
-def test_an_outcome_that_cannot_be_said_changes_nothing() -> None:
+def test_unencodable_outcome_changes_nothing() -> None:
     keeper = Keeper()
     id = keeper.create()
     with pytest.raises(LocalProtocolError, match="not expressible"):
@@ -273,7 +271,7 @@ def test_an_outcome_that_cannot_be_said_changes_nothing() -> None:
 
 
 @pytest.mark.req("TASK-23", "TASK-25", "TASK-26", "TASK-27")
-def test_a_cancelled_task_stays_cancelled() -> None:
+def test_cancelled_task_stays_cancelled() -> None:
     keeper = Keeper()
     id = keeper.create()
     keeper.machine.result(None, id, cookie="waits")
@@ -295,7 +293,7 @@ def test_a_cancelled_task_stays_cancelled() -> None:
     assert found == (-32602, "Cannot cancel a task that is over: its status is cancelled")
 
 
-def test_a_cancelled_task_that_expires_while_that_is_stored_is_answered() -> None:
+def test_cancelled_task_that_expires_while_stored_is_answered() -> None:
     keeper = Keeper()
     id = keeper.create(ttl=1000)
     keeper.machine.cancel(None, id, now=0, cookie="cancels")
@@ -313,7 +311,7 @@ def test_a_cancelled_task_that_expires_while_that_is_stored_is_answered() -> Non
 
 
 @pytest.mark.req("TASK-14", "TASK-16")
-def test_a_task_waits_for_input_until_all_of_it_is_in() -> None:
+def test_task_needs_input_until_every_question_is_answered() -> None:
     keeper = Keeper()
     id = keeper.create()
     seen = []
@@ -329,7 +327,7 @@ def test_a_task_waits_for_input_until_all_of_it_is_in() -> None:
 
 @pytest.mark.req("TASK-20")
 @pytest.mark.parametrize("outcome", [GOOD, WRONG])
-def test_a_task_may_end_while_it_waits_for_input(outcome: TaskOutcome) -> None:
+def test_task_may_end_while_it_needs_input(outcome: TaskOutcome) -> None:
     keeper = Keeper()
     id = keeper.create()
     keeper.machine.ask(id, now=1)
@@ -338,7 +336,7 @@ def test_a_task_may_end_while_it_waits_for_input(outcome: TaskOutcome) -> None:
     assert keeper.status(id) in ("completed", "failed")
 
 
-def test_only_the_last_state_that_waits_is_stored() -> None:
+def test_only_the_last_waiting_state_is_stored() -> None:
     keeper = Keeper()
     id = keeper.create()
     for number in range(1000):
@@ -359,7 +357,7 @@ def test_only_the_last_state_that_waits_is_stored() -> None:
 
 
 @pytest.mark.req("TASK-33", "TASK-34")
-def test_what_is_anothers_is_as_what_is_not_there() -> None:
+def test_task_of_another_owner_is_not_found() -> None:
     keeper = Keeper()
     id = keeper.create("ada")
     for owner, name in (("bob", id), (None, id), ("ada", "unknown"), ("ada", "")):
@@ -369,7 +367,7 @@ def test_what_is_anothers_is_as_what_is_not_there() -> None:
 
 
 @pytest.mark.req("TASK-24", "TASK-34")
-def test_an_owner_sees_their_own_tasks_in_order() -> None:
+def test_owner_lists_own_tasks_in_order() -> None:
     keeper = Keeper()
     ids = [keeper.create(owner) for owner in ("ada", "bob", "ada", None)]
     listed = {
@@ -383,7 +381,7 @@ def test_an_owner_sees_their_own_tasks_in_order() -> None:
 
 
 @pytest.mark.req("TASK-32", "TASK-33")
-def test_a_task_is_forgotten_when_its_time_is_over() -> None:
+def test_expired_task_is_forgotten() -> None:
     keeper = Keeper()
     short, long = keeper.create(ttl=1000), keeper.create(ttl=5000)
     done = keeper.create(ttl=1000)
@@ -403,13 +401,13 @@ def test_a_task_is_forgotten_when_its_time_is_over() -> None:
     assert (keeper.status(long), keeper.machine.next_deadline()) == ("working", 5)
 
 
-def test_a_task_without_end_has_no_deadline() -> None:
+def test_task_without_ttl_has_no_deadline() -> None:
     keeper = Keeper(limits={"default_ttl": None, "max_ttl": None, "max_ttl_without_owner": None})
     id = keeper.create()
     assert (keeper.machine.next_deadline(), keeper.machine.get(None, id).ttl) == (None, None)
 
 
-def test_an_outcome_whose_task_expires_on_the_way_is_not_there() -> None:
+def test_outcome_of_a_task_that_expires_while_loading_is_not_found() -> None:
     keeper = Keeper()
     id = keeper.create(ttl=1000)
     keeper.finish(id)
@@ -427,7 +425,7 @@ def test_an_outcome_whose_task_expires_on_the_way_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"spoilt", 5, OSError("no disk")])
-def test_an_outcome_that_the_store_lost_is_an_error(value: Any) -> None:
+def test_lost_outcome_is_an_error(value: Any) -> None:
     keeper = Keeper()
     id = keeper.create()
     keeper.finish(id)
@@ -441,7 +439,7 @@ def test_an_outcome_that_the_store_lost_is_an_error(value: Any) -> None:
     assert [type(failure) for failure in failures] == ([] if value is None else [TaskStoreFailed])
 
 
-def test_a_state_that_cannot_be_stored_is_kept_in_memory() -> None:
+def test_state_that_cannot_be_stored_is_kept_in_memory() -> None:
     keeper = Keeper()
     id = keeper.create()
     keeper.machine.finish(id, GOOD, now=0)
@@ -454,7 +452,7 @@ def test_a_state_that_cannot_be_stored_is_kept_in_memory() -> None:
     assert (keeper.status(id), keeper.outcome(id)) == ("completed", {"content": []})
 
 
-def test_a_failed_deletion_is_reported() -> None:
+def test_failed_deletion_is_reported() -> None:
     keeper = Keeper()
     id = keeper.create()
     keeper.machine.withdraw(id)
@@ -466,7 +464,7 @@ def test_a_failed_deletion_is_reported() -> None:
     assert failed.key == id
 
 
-def test_an_answer_that_nothing_waits_for_is_refused() -> None:
+def test_unknown_token_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="no effect waits"):
         Keeper().machine.store_done(999, None, 0)
 
@@ -474,7 +472,7 @@ def test_an_answer_that_nothing_waits_for_is_refused() -> None:
 # After a restart
 
 
-def test_what_was_over_is_as_it_was() -> None:
+def test_loaded_finished_task_is_unchanged() -> None:
     first = Keeper()
     done, stopped, long = first.create("ada", ttl=9000), first.create("ada"), first.create("ada", ttl=100)
     first.finish(done, BAD)
@@ -496,7 +494,7 @@ def test_what_was_over_is_as_it_was() -> None:
     assert [number for number, _ in second.machine.tasks_of("ada")] == [1, 2, 4]
 
 
-def test_what_was_at_work_is_lost_and_says_so() -> None:
+def test_loaded_working_task_is_lost() -> None:
     first = Keeper()
     id = first.create("ada")
     first.machine.ask(id, now=0)
@@ -509,7 +507,7 @@ def test_what_was_at_work_is_lost_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_what_was_at_work_may_be_resumed(asked: bool) -> None:
+def test_loaded_working_task_with_a_request_is_orphaned(asked: bool) -> None:
     first = Keeper()
     id = first.create("ada", request={"name": "dig"})
     if asked:
@@ -523,7 +521,7 @@ def test_what_was_at_work_may_be_resumed(asked: bool) -> None:
 
 
 @pytest.mark.parametrize("value", [OSError("no disk"), [("x", b"spoilt")]])
-def test_a_store_that_cannot_be_read_is_reported(value: Any) -> None:
+def test_unreadable_store_is_reported(value: Any) -> None:
     keeper = Keeper(load=False)
     keeper.machine.load()
     effect = keeper.machine.next_effect()
@@ -535,7 +533,7 @@ def test_a_store_that_cannot_be_read_is_reported(value: Any) -> None:
     keeper.create()
 
 
-def test_two_records_of_one_number_cost_the_first() -> None:
+def test_second_record_of_a_number_replaces_the_first() -> None:
     first = Keeper()
     one, two = first.create(ttl=1000), first.create(ttl=1000)
     first.disk.records[two] = first.disk.records[one].replace(one.encode(), two.encode())
@@ -546,6 +544,6 @@ def test_two_records_of_one_number_cost_the_first() -> None:
 
 
 @pytest.mark.req("TASK-12", "TASK-32")
-def test_a_fraction_of_a_millisecond_is_granted_as_a_whole_one() -> None:
+def test_fraction_of_a_millisecond_is_rounded_up() -> None:
     assert TaskLimits().ttl(1.5, None) == 2
     assert isinstance(TaskLimits().ttl(1.5, None), int)

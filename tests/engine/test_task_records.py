@@ -58,25 +58,25 @@ def record(**members: Any) -> TaskRecord:
         (10**400, "ada", 60_000),
     ],
 )
-def test_a_time_to_live_is_cut_to_what_the_owner_may_have(asked: Any, owner: Owner, granted: float) -> None:
+def test_ttl_is_cut_to_the_limit(asked: Any, owner: Owner, granted: float) -> None:
     limits = TaskLimits(default_ttl=10, max_ttl=60, max_ttl_without_owner=30)
     assert limits.ttl(asked, owner) == granted
 
 
 @pytest.mark.parametrize(("asked", "granted"), [(None, None), (7, 7), (10**400, 1e15)])
-def test_without_limits_a_task_may_be_kept_for_ever(asked: Any, granted: float | None) -> None:
+def test_ttl_without_limits_may_be_none(asked: Any, granted: float | None) -> None:
     limits = TaskLimits(default_ttl=None, max_ttl=None, max_ttl_without_owner=None)
     assert limits.ttl(asked, None) == granted
 
 
 @pytest.mark.req("TASK-35")
-def test_what_nobody_owns_is_kept_for_a_shorter_time() -> None:
+def test_task_without_an_owner_has_a_shorter_ttl() -> None:
     assert TaskLimits().ttl(10**9, None) == 3600_000
     assert TaskLimits().ttl(10**9, 5) == 86400_000
 
 
 @pytest.mark.parametrize("wrong", [{"running": -1}, {"tasks": 1.5}, {"max_ttl": -1}, {"stored_bytes": "x"}])
-def test_limits_that_make_no_sense_are_refused(wrong: Any) -> None:
+def test_invalid_limits_are_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match="0 or more"):
         TaskLimits(**wrong)
 
@@ -97,12 +97,12 @@ def test_limits_that_make_no_sense_are_refused(wrong: Any) -> None:
         (TaskOutcome(error=RequestError(-32602, "no such thing")), True, "no such thing"),
     ],
 )
-def test_what_counts_as_failed(outcome: TaskOutcome, failed: bool, text: Any) -> None:
+def test_errors_and_error_results_count_as_failed(outcome: TaskOutcome, failed: bool, text: Any) -> None:
     assert outcome.is_failure is failed
     assert outcome.text == ("x" * MESSAGE_LENGTH if text == 0 else text)
 
 
-def test_outcomes_are_written_down_and_read_back() -> None:
+def test_outcomes_survive_a_round_trip() -> None:
     assert load_outcome(dump_outcome(TaskOutcome({"a": [1]}))) == TaskOutcome({"a": [1]})
     outcome = load_outcome(dump_outcome(TaskOutcome(error=RequestError(-1, "no", {"x": None}))))
     assert outcome.error is not None
@@ -114,13 +114,13 @@ def test_outcomes_are_written_down_and_read_back() -> None:
     )
 
 
-def test_an_outcome_that_json_cannot_say_is_refused() -> None:
+def test_outcome_outside_json_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="not expressible in JSON"):
         dump_outcome(TaskOutcome({"a": object()}))
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b"5", b"{}", b'{"result":5}', b'{"error":{"code":1}}', b'{"error":7}'])
-def test_a_spoilt_outcome_is_told_from_a_good_one(payload: bytes) -> None:
+def test_malformed_outcome_is_refused(payload: bytes) -> None:
     with pytest.raises(InvalidMessage, match="no outcome of a task"):
         load_outcome(payload)
 
@@ -129,7 +129,7 @@ def test_a_spoilt_outcome_is_told_from_a_good_one(payload: bytes) -> None:
 
 
 @pytest.mark.req("TASK-12")
-def test_a_task_has_the_members_and_times_of_the_protocol() -> None:
+def test_view_has_the_members_of_the_protocol() -> None:
     assert record().view() == Task(
         "abc", "working", "1970-01-01T00:00:01.500Z", "1970-01-01T00:00:02.000Z", 60000, None, 1000
     )
@@ -141,7 +141,7 @@ def test_a_task_has_the_members_and_times_of_the_protocol() -> None:
 
 @pytest.mark.parametrize("owner", ["ada", 5, None])
 @pytest.mark.parametrize("request_", [None, {"name": "dig", "deep": [1, {"x": None}]}])
-def test_records_are_written_down_and_read_back(owner: Owner, request_: Any) -> None:
+def test_records_survive_a_round_trip(owner: Owner, request_: Any) -> None:
     first = record(owner=owner, request=request_, state=TaskState.CANCELLED, message="no", size=9, ttl=None)
     second = load_record("abc", dump_record(first))
     assert second.shown == first.view()
@@ -149,7 +149,7 @@ def test_records_are_written_down_and_read_back(owner: Owner, request_: Any) -> 
     assert dump_record(second) == dump_record(first)
 
 
-def test_a_request_that_json_cannot_say_is_refused() -> None:
+def test_request_outside_json_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="not expressible in JSON"):
         dump_record(record(request={"x": object()}))
 
@@ -168,14 +168,14 @@ def test_a_request_that_json_cannot_say_is_refused() -> None:
         None,
     ],
 )
-def test_a_spoilt_record_is_told_from_a_good_one(change: Any) -> None:
+def test_malformed_record_is_refused(change: Any) -> None:
     said = json.loads(dump_record(record()))
     text = b"[]" if change is None else json.dumps({**said, **change}).encode()
     with pytest.raises(InvalidMessage, match="no record of a task"):
         load_record("abc", text)
 
 
-def test_an_id_of_any_length_is_not_found() -> None:
+def test_unknown_id_of_any_length_is_quoted_in_part() -> None:
     error = not_found("x" * 10**6)
     assert (error.code, error.message, len(error.data["taskId"])) == (-32602, "Task not found", MESSAGE_LENGTH)
 
@@ -192,18 +192,18 @@ MOVES = {
 """The specification's own words."""
 
 
-def test_the_states_are_those_of_the_protocol() -> None:
+def test_task_states_are_those_of_the_protocol() -> None:
     assert [state.value for state in TaskState] == list(get_args(TaskStatus))
 
 
 @pytest.mark.req("TASK-14")
 @pytest.mark.parametrize("state", TaskState)
-def test_a_task_moves_as_the_specification_says(state: TaskState) -> None:
+def test_task_table_has_the_transitions_of_the_specification(state: TaskState) -> None:
     goals = {goal.value for (_, start, _), goal in TASK_TABLE.items() if start is state}
     assert goals == MOVES[state.value]
 
 
-def test_each_input_leads_to_one_state() -> None:
+def test_each_task_input_leads_to_one_state() -> None:
     assert {direction for direction, _, _ in TASK_TABLE} == {Direction.INCOMING}
     for what in TaskInput:
         assert len({goal for (_, _, given), goal in TASK_TABLE.items() if given is what}) == 1

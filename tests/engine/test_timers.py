@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mcpio.engine.timers import Timers
 
 
-def test_nothing_is_due_where_nothing_was_set() -> None:
+def test_empty_timers_have_no_deadline() -> None:
     timers = Timers()
     timers.clear(1)
     assert timers.next() is None
@@ -18,7 +18,7 @@ def test_nothing_is_due_where_nothing_was_set() -> None:
     assert timers.pop_expired(math.inf) == []
 
 
-def test_a_key_has_one_deadline_the_last_that_was_set() -> None:
+def test_last_deadline_of_a_key_counts() -> None:
     timers = Timers()
     timers.set(1, 5.0)
     timers.set(1, 9.0)
@@ -30,7 +30,7 @@ def test_a_key_has_one_deadline_the_last_that_was_set() -> None:
     assert timers.next() is None
 
 
-def test_what_expires_comes_in_the_order_of_time_then_of_keys() -> None:
+def test_expired_keys_come_by_time_then_key() -> None:
     timers = Timers()
     for key, deadline in ((3, 2.0), (1, 2.0), (2, 1.0), (4, 7.0)):
         timers.set(key, deadline)
@@ -38,7 +38,7 @@ def test_what_expires_comes_in_the_order_of_time_then_of_keys() -> None:
     assert timers.next() == 7.0
 
 
-def test_clearing_one_leaves_the_others() -> None:
+def test_cleared_key_leaves_the_others() -> None:
     timers = Timers()
     timers.set(1, 1.0)
     timers.set(2, 2.0)
@@ -49,7 +49,7 @@ def test_clearing_one_leaves_the_others() -> None:
     assert timers.next() is None
 
 
-def test_a_deadline_that_moves_all_the_time_costs_no_memory() -> None:
+def test_moving_deadline_takes_bounded_memory() -> None:
     timers = Timers()
     timers.set(0, 1e9)
     for step in range(10_000):
@@ -58,7 +58,7 @@ def test_a_deadline_that_moves_all_the_time_costs_no_memory() -> None:
     assert timers.pop_expired(1e6) == [1]
 
 
-def test_nothing_is_held_once_nothing_is_set() -> None:
+def test_emptied_timers_hold_no_containers() -> None:
     timers = Timers()
     base = sys.getsizeof(timers)
     for key in range(100):
@@ -79,7 +79,7 @@ STEPS = st.lists(
 
 @pytest.mark.req("TIME-04")
 @given(STEPS)
-def test_whatever_is_set_and_cleared_it_is_a_mapping_with_an_earliest_value(steps: list[tuple[str, int, int]]) -> None:
+def test_random_operations_keep_the_earliest_deadline(steps: list[tuple[str, int, int]]) -> None:
     timers, model = Timers(), dict[int, float]()
     for what, key, time in steps:
         if what == "set":

@@ -80,7 +80,7 @@ def read(connection: ServerConnection) -> list[Any]:
     return [json.loads(chunk).get("id") for chunk in chunks if chunk is not None]
 
 
-def test_no_request_is_given_out_above_the_high_water_mark_however_much_was_read() -> None:
+def test_requests_above_the_high_water_mark_wait() -> None:
     server = operating(high_water=4 * KIB, queued_bytes=16 * KIB)
     server.receive_data(b"".join(json.dumps(call(id)).encode() + b"\n" for id in range(1, 101)), 0.0)
     answered: list[Any] = []
@@ -97,7 +97,7 @@ def test_no_request_is_given_out_above_the_high_water_mark_however_much_was_read
     assert server.wants_read
 
 
-def test_requests_that_wait_come_before_what_is_read_next() -> None:
+def test_deferred_requests_come_before_later_input() -> None:
     server = operating(high_water=KIB)
     (first,) = feed(server, call(1))
     answer(server, first, 2 * KIB)
@@ -111,7 +111,7 @@ def test_requests_that_wait_come_before_what_is_read_next() -> None:
     assert server.wants_read
 
 
-def test_answers_and_notifications_pass_requests_that_wait() -> None:
+def test_answers_and_notifications_pass_deferred_requests() -> None:
     server = operating(high_water=KIB)
     (first,) = feed(server, call(1))
     answer(server, first, 2 * KIB)
@@ -122,7 +122,7 @@ def test_answers_and_notifications_pass_requests_that_wait() -> None:
     assert not server.wants_read
 
 
-def test_a_cancelled_request_that_waits_is_never_given_out() -> None:
+def test_cancelled_deferred_request_never_runs() -> None:
     server = operating(high_water=KIB)
     (first,) = feed(server, call(1))
     answer(server, first, 2 * KIB)
@@ -135,7 +135,7 @@ def test_a_cancelled_request_that_waits_is_never_given_out() -> None:
     assert [event.raw["id"] for event in server.events() if isinstance(event, RequestReceived)] == ["2"]
 
 
-def test_a_cancellation_without_its_own_exchange_names_a_waiting_request_only_if_one_has_the_id() -> None:
+def test_cancellation_by_id_drops_a_deferred_request_only_if_unambiguous() -> None:
     server = operating(high_water=KIB)
     (first,) = feed(server, call(1))
     answer(server, first, 2 * KIB)
@@ -153,7 +153,7 @@ def test_a_cancellation_without_its_own_exchange_names_a_waiting_request_only_if
     assert (server.has_deferred("one"), server.has_deferred("two")) == (False, True)
 
 
-def test_batches_with_requests_wait_and_other_batches_do_not() -> None:
+def test_only_batches_with_requests_are_deferred() -> None:
     server = operating("2025-03-26", high_water=KIB)
     (first,) = feed(server, call(1))
     answer(server, first, 2 * KIB)
@@ -163,7 +163,7 @@ def test_batches_with_requests_wait_and_other_batches_do_not() -> None:
     assert [type(event) for event in server.events()] == [RequestReceived, RequestReceived]
 
 
-def test_requests_that_wait_are_answered_before_the_end() -> None:
+def test_deferred_requests_are_answered_before_the_end() -> None:
     server = operating(high_water=KIB)
     (first,) = feed(server, call(1))
     answer(server, first, 2 * KIB)
@@ -179,7 +179,7 @@ def test_requests_that_wait_are_answered_before_the_end() -> None:
     assert [type(event) for event in [*rest, *server.events()]] == [ConnectionClosed]
 
 
-def test_a_request_that_waits_when_the_connection_closes_is_refused() -> None:
+def test_deferred_request_is_refused_when_closing() -> None:
     server = operating(high_water=KIB)
     (first,) = feed(server, call(1))
     answer(server, first, 2 * KIB)
@@ -193,7 +193,7 @@ def test_a_request_that_waits_when_the_connection_closes_is_refused() -> None:
     assert server.end == ConnectionClosed(CloseReason.CLOSED, None)
 
 
-def test_nothing_that_waits_outlives_the_connection() -> None:
+def test_deferred_requests_end_with_the_connection() -> None:
     server = operating(high_water=KIB)
     (first,) = feed(server, call(1))
     answer(server, first, 2 * KIB)
@@ -204,7 +204,7 @@ def test_nothing_that_waits_outlives_the_connection() -> None:
     assert [type(event) for event in server.events()] == [ConnectionClosed]
 
 
-def test_requests_wait_while_those_that_run_take_half_of_what_a_peer_may() -> None:
+def test_requests_wait_while_running_ones_take_half_of_peer_bytes() -> None:
     server = operating(peer_bytes=8 * REQUEST_COST)
     started = feed(server, *(call(id) for id in range(1, 20)))
     assert 4 <= len(started) <= 6
@@ -217,7 +217,7 @@ def test_requests_wait_while_those_that_run_take_half_of_what_a_peer_may() -> No
     assert [type(event) for event in server.events()] == [RequestReceived]
 
 
-def test_input_that_waits_is_bounded_even_for_a_peer_that_owes_answers() -> None:
+def test_deferred_input_is_bounded() -> None:
     server = operating(high_water=KIB, queued_bytes=8 * KIB)
     (first,) = feed(server, call(1))
     answer(server, first, 2 * KIB)
@@ -229,14 +229,14 @@ def test_input_that_waits_is_bounded_even_for_a_peer_that_owes_answers() -> None
     assert fed < 10
 
 
-def test_a_message_whose_values_would_take_more_memory_than_a_peer_may_is_too_long() -> None:
+def test_message_with_too_many_values_is_too_long() -> None:
     server = operating(peer_bytes=64 * KIB)
     events = feed(server, call(1, items=[{} for _ in range(2000)]))
     assert [type(event).__name__ for event in events] == ["ProtocolViolated"]
     assert server.phase.value == "closing"
 
 
-def test_a_result_that_is_too_large_is_refused_where_it_is_made_and_changes_nothing() -> None:
+def test_overlong_result_is_refused_and_changes_nothing() -> None:
     server = operating(sent_message_bytes=KIB)
     (event,) = feed(server, call(1))
     before = server.held.total
@@ -254,12 +254,12 @@ def test_a_result_that_is_too_large_is_refused_where_it_is_made_and_changes_noth
     assert read(server) == [1]
 
 
-def test_without_a_limit_of_its_own_what_is_sent_is_as_long_as_what_is_taken_in() -> None:
+def test_sent_message_limit_defaults_to_message_bytes() -> None:
     assert Limits(message_bytes=5).most_sent == 5
     assert Limits(message_bytes=5, sent_message_bytes=7).most_sent == 7
 
 
-def test_what_is_held_for_a_peer_is_told_by_kind() -> None:
+def test_held_counts_bytes_by_purpose() -> None:
     server = operating()
     server.receive_data(b'{"jsonrpc"', 0.0)
     assert server.held.input == 10
@@ -278,7 +278,7 @@ def test_what_is_held_for_a_peer_is_told_by_kind() -> None:
     assert server.held.requests == 0
 
 
-def test_what_a_transport_has_not_written_counts_as_output() -> None:
+def test_unwritten_bytes_count_as_output() -> None:
     server = operating(high_water=KIB, queued_bytes=4 * KIB)
     server.set_unwritten(2 * KIB)
     assert feed(server, call(1)) == []
@@ -296,7 +296,7 @@ def test_what_a_transport_has_not_written_counts_as_output() -> None:
 # Output that is not read
 
 
-def test_responses_beyond_the_limit_of_output_give_the_peer_time_to_read() -> None:
+def test_responses_beyond_queued_bytes_start_the_stall_timer() -> None:
     server = operating(high_water=64 * KIB, queued_bytes=8 * KIB)
     for event in feed(server, *(call(id) for id in range(1, 21))):
         answer(server, event)
@@ -312,7 +312,7 @@ def test_responses_beyond_the_limit_of_output_give_the_peer_time_to_read() -> No
     assert (server.phase.value, server.next_deadline()) == ("operating", None)
 
 
-def test_a_peer_that_reads_none_of_much_output_is_ended() -> None:
+def test_stalled_peer_is_ended() -> None:
     server = operating(high_water=64 * KIB, queued_bytes=8 * KIB)
     for event in feed(server, *(call(id) for id in range(1, 21))):
         answer(server, event)
@@ -324,7 +324,7 @@ def test_a_peer_that_reads_none_of_much_output_is_ended() -> None:
     assert server.next_deadline() is None
 
 
-def test_what_is_being_written_extends_the_time_to_read() -> None:
+def test_unwritten_bytes_extend_the_stall_time() -> None:
     server = operating(high_water=64 * KIB, queued_bytes=8 * KIB)
     for event in feed(server, *(call(id) for id in range(1, 21))):
         answer(server, event)
@@ -333,7 +333,7 @@ def test_what_is_being_written_extends_the_time_to_read() -> None:
     assert server.next_deadline() == 50.0
 
 
-def test_more_than_a_peer_may_take_ends_it_at_once() -> None:
+def test_output_beyond_peer_bytes_ends_the_connection_at_once() -> None:
     server = operating(high_water=1024 * KIB, queued_bytes=8 * KIB, peer_bytes=64 * KIB)
     events = feed(server, *(call(id) for id in range(1, 5)))
     for event in events:
@@ -342,14 +342,14 @@ def test_more_than_a_peer_may_take_ends_it_at_once() -> None:
     assert server.end == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
 
 
-def test_notifications_beyond_the_limit_end_the_connection_at_once() -> None:
+def test_notifications_beyond_queued_bytes_end_the_connection_at_once() -> None:
     server = operating(queued_bytes=8 * KIB)
     for _ in range(4):
         server.send_notification(CustomNotification("x", {"text": "x" * 2 * KIB}))
     assert server.end == ConnectionClosed(CloseReason.SLOW_CONSUMER, None)
 
 
-def test_requests_of_our_own_are_refused_while_many_wait_and_nothing_changes() -> None:
+def test_outgoing_requests_are_refused_while_many_wait() -> None:
     server = operating(queued_bytes=4 * MESSAGE_COST)
     for _ in range(2):
         server.send_request(PingRequest(), now=0.0)
