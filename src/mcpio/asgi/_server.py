@@ -104,6 +104,7 @@ class AsgiServer:
             self._host.receive(RequestHead(request.exchange, scope["method"], target, headers, principal, policy))
             await self._read(request, receive)
             if request.life.state is State.ANSWER and not request.queue:
+                # Answered at once, as by plain functions: a task group would cost more than the request.
                 await self._send_ready(request, send)
             if request.queue or request.life.is_open:
                 await self._drain(request, receive, send)

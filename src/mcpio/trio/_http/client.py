@@ -237,6 +237,7 @@ class HttpActor:
 
     async def _take_turns(self) -> None:
         self._turn()
+        # A mark that comes during a turn is kept by the signal, and costs one more turn that may find nothing.
         while not self._machine.closed:
             await self._work.wait()
             self._turn()

@@ -170,6 +170,7 @@ class HttpConnection:
             elif parser.has_more and state is not State.HEAD:
                 self._step(Input.RECV_BYTES)
             self._arm()
+            # In ANSWER too: the end of input is how a client that gives up is noticed.
             data = await self._stream.receive_some(RECEIVE_SIZE)
             parser.feed(bytes(data))
             if life.state in _IN_BODY:
@@ -234,7 +235,7 @@ class HttpConnection:
         if self._life.state is not State.LOOKUP:
             self._step(Input.SEND_LOOKUP)
         self._step(Input.SEND_UPGRADE)
-        self._arm()
+        self._arm()  # no deadline of HTTP holds for the WebSocket, which runs within the same scope
         await self._send(self._responses.upgrade(answer.headers))
         await websockets.carry(self._stream, self._parser.take_rest(), answer, principal)
 
@@ -303,6 +304,7 @@ class HttpConnection:
 
     async def _write_rest(self) -> None:
         try:
+            # Nothing is waited for between an empty pull and the end of _is_writing, so no wake is lost in between.
             while True:
                 data: bytes | None = self._unsent
                 self._unsent = b""
@@ -340,7 +342,8 @@ class HttpConnection:
             if not is_complete:
                 self._step(Input.SEND_HEAD)
             head, self._head = self._head, None
-            # A response that comes before the end of its request is the last one: see ``Action.LINGER``.
+            # A response that comes before the end of its request is the last one: where the rest of the body ends and
+            # the next request begins is known only by reading all of it.
             return self._responses.head(head, item.status, item.headers, closes=self._life.is_last or not is_complete)
         self._exchange = None
         if isinstance(item, End):
