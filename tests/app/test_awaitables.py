@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from mcpio.app import awaitables
 from mcpio.app.awaitables import cancellation_of, is_awaitable, is_of_kind, is_stopping, when_ready, without_partial
 from mcpio.testing import ManualCancelled, ManualRuntime
 from mcpio.trio._runtime import TrioRuntime
@@ -107,3 +108,10 @@ def test_is_stopping_tells_a_cancelled_task(cancelled: bool) -> None:
 
     trio.run(main)
     assert found == [cancelled]
+
+
+def test_table_of_awaitable_classes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(awaitables, "_AWAITABLE", {})
+    monkeypatch.setattr(awaitables, "_MOST_CLASSES", 2)
+    assert [is_awaitable(value) for value in (1, "a", 1.0, 1, "a")] == [False] * 5
+    assert len(awaitables._AWAITABLE) <= 2

@@ -114,9 +114,9 @@ class Session(TaskCalls):
         self._closed_because = ""
 
     @property
+    @abstractmethod
     def driving(self) -> SessionDriving:
-        """What drivers call; programs have no use for it."""
-        return SessionDriving(self)
+        """The drivers' side of the session; programs have no use for it."""
 
     # Requests and notifications
 
