@@ -1,9 +1,9 @@
-"""The drivers for asyncio: the application layer over any ``StreamReader`` and ``StreamWriter``, and nothing else.
+"""The drivers for asyncio: the application layer over any ``StreamReader`` and ``StreamWriter``.
 
-``serve`` and ``serving`` are for servers, of one client and of many; ``open_streams`` and ``connect`` for clients, in a
-block and tied to none. What opens streams, asyncio has: ``start_server``, ``open_connection``, ``start_unix_server``,
-``create_subprocess_exec``. ``AsyncioRuntime`` is the seam on which the application layer stands. A name is looked up,
-and its module imported, when it is first used.
+``serve`` and ``serving`` are for servers of one client and of many; ``open_streams`` and ``connect`` are for clients,
+tied to a block or to none. asyncio itself opens the streams: ``start_server``, ``open_connection``,
+``start_unix_server``, ``create_subprocess_exec``. ``AsyncioRuntime`` implements ``mcpio.app.runtime``. A name is looked
+up, and its module imported, on first use.
 """
 
 from __future__ import annotations

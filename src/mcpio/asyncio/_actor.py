@@ -1,4 +1,4 @@
-"""One session over a reader and a writer, on asyncio."""
+"""The session actor on asyncio."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AsyncioActor(Actor):
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._alarm = _Alarm(self._loop)
-        self._patience = _Alarm(self._loop)
+        self._last_write = _Alarm(self._loop)
         super().__init__(
             connection, adapter, self._alarm, runtime, signal=_Signal, event=asyncio.Event, end_timeout=end_timeout
         )
@@ -40,7 +40,7 @@ class AsyncioActor(Actor):
         return self._loop.time()
 
     async def run(self) -> None:
-        """Carry the session until its connection ends; then close the transport."""
+        """Run the session until its connection ends; then close the transport."""
         try:
             async with asyncio.TaskGroup() as group:
                 pumps = [group.create_task(self._read()), group.create_task(self._write())]
@@ -55,14 +55,14 @@ class AsyncioActor(Actor):
                 await self._end()
             finally:
                 self._alarm.stop()
-                self._patience.stop()
+                self._last_write.stop()
 
     async def _wait_ended(self, seconds: float) -> None:
         async with last_moment(seconds):
             await self._ended.wait()
 
     def _end_writing_by(self, deadline: float) -> None:
-        self._patience.set(deadline, self._written.set)
+        self._last_write.set(deadline, self._written.set)
 
     def _last_moment(self, seconds: float | None) -> AbstractAsyncContextManager[None]:
         return last_moment(seconds)
@@ -79,28 +79,28 @@ class _Signal(asyncio.Event):
 
 
 class _Alarm:
-    """A timer that goes off at a deadline, or before one, which does no harm. A session has one for its deadlines."""
+    """The timer of a session's deadlines. It may go off too early, which does no harm."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # What is due at once need not have a timer that knows its time: uvloop gives another kind of handle.
+        # Not a TimerHandle: uvloop returns another kind of handle for a time that has passed.
         self._handle: asyncio.Handle | None = None
         self._deadline = math.inf
 
     def arm(self, timed: Actor, deadline: float | None) -> None:
-        """Go off at a deadline, if not before: to set a timer anew for each request costs more than one too many."""
+        """Go off at a deadline, if not before. To set the timer anew for each request costs more than a false alarm."""
         if deadline is not None and deadline < self._deadline:
             self.set(deadline, timed.handle_timeout)
 
     def set(self, deadline: float, function: Callable[[], object]) -> None:
-        """Call a function at a deadline, if none is to be called before that."""
+        """Call a function at a deadline, unless an earlier one is set."""
         if deadline < self._deadline:
             self.stop()
             self._deadline = deadline
             self._handle = self._loop.call_at(deadline, self._go_off, function)
 
     def stop(self) -> None:
-        """Do not go off."""
+        """Cancel the timer."""
         if self._handle is not None:
             self._handle.cancel()
 

@@ -39,8 +39,8 @@ __all__ = ["AsyncioClientContext", "ServeStreams", "connect", "open_streams", "s
 
 S = TypeVar("S", bound=Session)
 
-_CARRYING: set[asyncio.Task[None]] = set()
-"""The tasks of clients that are tied to no group. The event loop itself would let go of them."""
+_RUNNING: set[asyncio.Task[None]] = set()
+"""The tasks of clients without a group. The event loop itself keeps only weak references to tasks."""
 
 
 async def serve(
@@ -51,7 +51,7 @@ async def serve(
     principal: Any = None,
     **beginning: Unpack[ServerSetupOptions],
 ) -> None:
-    """Serve one client over a reader and a writer, until the conversation ends; then the writer is closed.
+    """Serve one client over a reader and a writer until the conversation ends; then close the writer.
 
     ``principal`` is the authenticated caller, which handlers see. See ``ServerSetupOptions`` for resumed sessions and
     for taps. ``server.sessions`` holds the session while it runs. Nothing that the client does raises here; what the
@@ -61,22 +61,22 @@ async def serve(
     For many clients ``serving`` enters the lifespan once.
     """
     check_options(beginning, ServerSetupOptions.__annotations__)
-    wire = ReaderWriterAdapter(reader, writer)
+    adapter = ReaderWriterAdapter(reader, writer)
     try:
         async with lifespan_of(server) as state:
             setup = prepare_server(server, principal, asyncio.get_running_loop().time(), **beginning)
             await _carry(
-                setup, wire, partial(_session, server, setup, state), partial(store_tasks, server, last_moment)
+                setup, adapter, partial(_session, server, setup, state), partial(store_tasks, server, last_moment)
             )
     finally:
-        # The lifespan may have failed, or have been cancelled, before anybody held the streams.
-        wire.abort()
+        # The lifespan may have failed, or have been cancelled, before an actor owned the streams.
+        adapter.abort()
 
 
 class ServeStreams(Protocol):
-    """Serves one client of many, until its session is over: what ``serving`` gives.
+    """Serves one of many clients until its session is over; yielded by ``serving``.
 
-    Nothing that the client does raises here. ``principal`` is whoever was authenticated before.
+    Nothing that the client does raises here. ``principal`` is the authenticated caller.
     """
 
     async def __call__(
@@ -94,35 +94,35 @@ async def serving(
     end_timeout: float | None = 60.0,
     tap: TapSource | None = None,
 ) -> AsyncIterator[ServeStreams]:
-    """Serve any number of clients during a block, with the function that it gives.
+    """Async context manager that yields a function which serves any number of clients.
 
-    ``asyncio.start_server`` and ``asyncio.start_unix_server`` take that as it is. The server's lifespan is entered
-    once, for all. Tasks of tools outlive the sessions that began them, and end with the block. A session that fails
-    costs itself only.
+    Pass the function to ``asyncio.start_server`` or ``asyncio.start_unix_server``. The server's lifespan is entered
+    once, for all sessions. Tasks of tools outlive the sessions that started them, and end with the block. A session
+    that fails costs only itself. ``tap`` observes each session.
 
-    When the block is left, however, nobody new is served, requests that run have ``grace`` seconds to be answered, and
-    all sessions are over. ``tap`` hears of each session. What the body and the lifespan raise leaves as it is.
+    At the end of the block, no further client is served, running requests have ``grace`` seconds to be answered, and
+    then all sessions end. What the body and the lifespan raise propagates unwrapped.
 
-    When a client ends its side of the connection, its requests have ``end_timeout`` seconds, ``None`` for ever: it may
-    wait for the answers, or be gone, which looks the same.
+    After a client ended its side of the connection, its requests have ``end_timeout`` seconds, ``None`` for no limit.
+    It may wait for the answers, or be gone, which looks the same.
 
-    Beyond ``max_connections`` clients are turned away, which is reported; the number is lowered, with a warning, to
-    three quarters of the files that the process may open. At the limit itself asyncio could accept nothing, and would
-    write to the log without end.
+    Beyond ``max_connections``, clients are rejected, which is logged. The number is lowered, with a warning, to three
+    quarters of the files that the process may open: at that limit asyncio could accept nothing, and would log without
+    end.
     """
     most = capped_connections(max_connections)
     checked_grace(grace)
     beginning = ServerSetupOptions(end_timeout=seconds(end_timeout), tap=tap)
     preload()
     async with lifespan_of(server) as state, tasks_around() as runtime:
-        place = TaskHost(runtime, asyncio.get_running_loop().time)
+        host = TaskHost(runtime, asyncio.get_running_loop().time)
         tasks = server.tasks
-        async with nullcontext() if tasks is None else hosted_tasks(tasks, place, state, last_moment):
-            crowd = _Sessions(server, state, beginning, most)
+        async with nullcontext() if tasks is None else hosted_tasks(tasks, host, state, last_moment):
+            sessions = _Sessions(server, state, beginning, most)
             try:
-                yield crowd.serve
+                yield sessions.serve
             finally:
-                await crowd.end(grace)
+                await sessions.end(grace)
 
 
 async def connect(
@@ -132,13 +132,13 @@ async def connect(
     group: asyncio.TaskGroup | None = None,
     **options: Unpack[ConnectOptions],
 ) -> Client:
-    """Return a client that has shaken hands over a reader and a writer.
+    """Return an initialized client over a reader and a writer.
 
-    It is tied to no block, and ends when it is closed, or with ``group``, in which its tasks live and never raise;
-    without one it ends with the event loop. See ``ClientOptions``, and ``ClientSetupOptions`` for resumed sessions and
-    for taps.
+    It is tied to no block. It ends when it is closed, or with ``group``, in which its tasks run and never raise;
+    without a group it ends with the event loop. See ``ClientOptions``, and ``ClientSetupOptions`` for resumed sessions
+    and taps.
 
-    Raises ``ConnectFailed``, with the writer closed.
+    Raises ConnectFailed, with the writer closed.
     """
     client, _ = await _start(reader, writer, group, options)
     return client
@@ -147,19 +147,19 @@ async def connect(
 def open_streams(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, **options: Unpack[ConnectOptions]
 ) -> AsyncioClientContext:
-    """Give a client for the length of a block: ``async with open_streams(…) as client``. See ``connect``."""
+    """Async context manager that yields a client: ``async with open_streams(…) as client``. See ``connect``."""
     return AsyncioClientContext(lambda: _start(reader, writer, None, options))
 
 
 class AsyncioClientContext(ClientContext):
-    """A client for the length of a block. What the body raises leaves the block as it is."""
+    """Async context manager that yields a client. An exception of the body propagates unwrapped."""
 
     def __init__(self, start: Callable[[], Awaitable[tuple[Client, asyncio.Task[None]]]]) -> None:
         self._start = start
         self._is_open = False
 
     async def __aenter__(self) -> Client:
-        """Connect. Raises ``ConnectFailed``, and leaves nothing behind then."""
+        """Connect. Raises ConnectFailed, with nothing left behind."""
         if self._is_open:
             raise RuntimeError("this context manager is in use: make another for a second client")
         self._is_open = True
@@ -173,7 +173,7 @@ class AsyncioClientContext(ClientContext):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the client and wait until nothing of it is left."""
+        """Close the client, and wait until nothing of it is left."""
         self._client.close()
         await settled(self._task)
         self._is_open = False
@@ -182,7 +182,7 @@ class AsyncioClientContext(ClientContext):
 
 
 class _Sessions:
-    """The sessions of one server, one to a connection. What becomes of one costs that one only."""
+    """Serves one session per connection. A session that fails costs only itself."""
 
     def __init__(self, server: Server, state: Any, beginning: ServerSetupOptions, max_connections: int) -> None:
         self._server = server
@@ -195,7 +195,7 @@ class _Sessions:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, principal: Any = None) -> None:
         """Serve a client, and close its writer."""
-        wire = ReaderWriterAdapter(reader, writer)
+        adapter = ReaderWriterAdapter(reader, writer)
         loop = asyncio.get_running_loop()
         over = loop.create_future()
         made: list[Session] = []
@@ -216,15 +216,15 @@ class _Sessions:
             except Exception as error:
                 report("a session could not be started", error)
                 return
-            await _carry(setup, wire, make_session)
+            await _carry(setup, adapter, make_session)
         finally:
-            wire.abort()
+            adapter.abort()
             over.set_result(None)
             for session in made:
                 del self._sessions[session]
 
     async def end(self, grace: float) -> None:
-        """Close all sessions in order, and wait until none is left."""
+        """Close all sessions gracefully, and wait until none is left."""
         self._is_ending = True
         for session in self._sessions:
             session.close(grace)
@@ -239,13 +239,13 @@ def _session(server: Server, setup: SessionSetup, state: Any, driver: Driver) ->
 async def _start(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, group: asyncio.TaskGroup | None, options: Any
 ) -> tuple[Client, asyncio.Task[None]]:
-    """Return a client that has shaken hands, and the task that carries its session."""
-    wire = ReaderWriterAdapter(reader, writer)
+    """Return an initialized client, and the task that runs its session."""
+    adapter = ReaderWriterAdapter(reader, writer)
     try:
-        started, task, is_resumed = _launch(wire, group, options)
+        started, task, is_resumed = _launch(adapter, group, options)
     except BaseException:
-        # Of options that make no sense, or of a group that takes no more tasks. Nobody held the wire yet.
-        wire.abort()
+        # Invalid options, or a group that takes no more tasks: no actor owned the streams yet.
+        adapter.abort()
         raise
     client: Client | None = None
     try:
@@ -263,9 +263,9 @@ async def _start(
 
 
 def _launch(
-    wire: ReaderWriterAdapter, group: asyncio.TaskGroup | None, options: Any
+    adapter: ReaderWriterAdapter, group: asyncio.TaskGroup | None, options: Any
 ) -> tuple[asyncio.Future[Client], asyncio.Task[None], bool]:
-    """Return a client to be, the task that carries its session, and whether the conversation began before."""
+    """Return a future client, the task that runs its session, and whether the conversation began earlier."""
     of_client, how = split_options(options)
     loop = asyncio.get_running_loop()
     setup = prepare_client(of_client, loop.time(), **how)
@@ -274,38 +274,38 @@ def _launch(
 
     async def carry() -> None:
         try:
-            await _carry(setup, wire, lambda driver: Client(connection, driver, **of_client), started=started)
+            await _carry(setup, adapter, lambda driver: Client(connection, driver, **of_client), started=started)
         except Exception as error:
             if started.done():
                 raise
             started.set_exception(error)
 
-    carrying = carry()
+    running = carry()
     try:
-        task = (group or loop).create_task(carrying)
+        task = (group or loop).create_task(running)
     except RuntimeError:
-        carrying.close()
+        running.close()
         raise
-    _CARRYING.add(task)
-    task.add_done_callback(_CARRYING.discard)
-    # Its group may have been cancelled before it began.
+    _RUNNING.add(task)
+    task.add_done_callback(_RUNNING.discard)
+    # Its group may have been cancelled before the task started.
     task.add_done_callback(lambda _: started.cancel())
-    task.add_done_callback(lambda _: wire.abort())
+    task.add_done_callback(lambda _: adapter.abort())
     return started, task, setup.is_resumed
 
 
 async def _carry(
     setup: SessionSetup,
-    wire: ReaderWriterAdapter,
+    adapter: ReaderWriterAdapter,
     make_session: Callable[[Driver], S],
     after_close: Callable[[S], Awaitable[None]] | None = None,
     *,
     started: asyncio.Future[S] | None = None,
 ) -> None:
-    """Carry one session, with its handlers, until it is over."""
+    """Run one session, with its handlers, until it is over."""
     with ungrouped():
         async with asyncio.TaskGroup() as group:
-            actor = AsyncioActor(setup.connection, wire, AsyncioRuntime(group), end_timeout=setup.end_timeout)
+            actor = AsyncioActor(setup.connection, adapter, AsyncioRuntime(group), end_timeout=setup.end_timeout)
             session = make_session(actor)
             actor.attach(session, None if after_close is None else partial(after_close, session))
             setup.resume(session)

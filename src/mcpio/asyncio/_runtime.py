@@ -1,4 +1,4 @@
-"""The runtime seam on asyncio."""
+"""asyncio's implementation of ``mcpio.app.runtime``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class AsyncioTask:
-    """A coroutine as a task of its own."""
+    """A coroutine that runs as a task."""
 
     __slots__ = ("_cancelled", "_task")
 
@@ -37,9 +37,9 @@ class AsyncioTask:
 
 
 class _Starting(Coroutine[Any, Any, None]):
-    """A coroutine that starts though its task is cancelled before, by whomever, and stops at its first wait.
+    """A coroutine that starts even if its task was cancelled before, and stops at its first wait.
 
-    What it was given has an owner then: a coroutine inside of it, say, that would warn that nobody ever awaited it.
+    Otherwise a coroutine that it was given would never be awaited, and warn of that.
     """
 
     __slots__ = ("_coroutine", "_has_started")
@@ -67,7 +67,7 @@ class _Starting(Coroutine[Any, Any, None]):
         return self._coroutine.__await__()
 
     def __getattr__(self, name: str) -> Any:
-        # What shows a task asks for where it stands, and for its name.
+        # Tools that show tasks ask for its frame and its name.
         return getattr(self._coroutine, name)
 
 
@@ -80,12 +80,12 @@ class AsyncioOneShot:
         self._future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def set(self, value: Any) -> None:
-        """Give the value and wake the waiter."""
+        """Set the value and wake the waiting task."""
         if not self._future.done():
             self._future.set_result(value)
 
     def wait(self) -> Awaitable[Any]:
-        """Wait for the value. A task that is to stop does so here too, where nothing would have to be waited for."""
+        """Wait for the value. A cancelled task stops here even if the value is there."""
         if self._future.done():
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -94,20 +94,20 @@ class AsyncioOneShot:
 
 
 class AsyncioRuntime:
-    """Tasks in a task group, which outlives them all. Make it inside the running loop."""
+    """Runs tasks in a task group that outlives them. Make it inside the running loop."""
 
     __slots__ = ("_group", "_loop")
 
     cancellation: Final = asyncio.CancelledError
-    """What the result of a cancelled future raises, to plain functions too."""
+    """The exception that ``result()`` of a cancelled future raises, also in plain functions."""
 
     def __init__(self, group: asyncio.TaskGroup | None) -> None:
-        """Without a group there are no tasks."""
+        """Without a group, no task can be spawned."""
         self._group = group
         self._loop = asyncio.get_running_loop()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> AsyncioTask:
-        """Run a coroutine as a task of its own."""
+        """Run a coroutine as a task."""
         if self._group is None:
             raise RuntimeError("there is no group for a task to run in")
         return AsyncioTask(coroutine, self._group)
@@ -117,15 +117,15 @@ class AsyncioRuntime:
         return AsyncioOneShot()
 
     def sleep(self, seconds: float) -> Awaitable[None]:
-        """Wait for so long."""
+        """Wait for that many seconds."""
         return asyncio.sleep(seconds)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> asyncio.TimerHandle:
-        """Run a function after so many seconds."""
+        """Call a function after that many seconds."""
         return self._loop.call_later(seconds, function)
 
     def entropy(self, size: int) -> bytes:
-        """Return bytes that nobody can guess."""
+        """Return random bytes from the operating system."""
         return os.urandom(size)
 
     def wall_clock(self) -> float:
@@ -135,7 +135,7 @@ class AsyncioRuntime:
     async def to_thread(self, function: Callable[[], T]) -> T:
         """Run a blocking function in a thread; a cancelled wait abandons it.
 
-        The thread is none of the loop's own, for which ``asyncio.run`` would wait at its end.
+        The thread is not in the loop's executor, for which ``asyncio.run`` would wait at its end.
         """
         result: Future[T] = Future()
         work = partial(contextvars.copy_context().run, _settle, result, function)
@@ -143,7 +143,7 @@ class AsyncioRuntime:
         return await asyncio.wrap_future(result)
 
     def from_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in the loop's thread, from any other. ``NoBackChannel`` when the loop is closed."""
+        """Run a function in the loop's thread, from any other. Raises NoBackChannel if the loop is closed."""
         result: Future[T] = Future()
         try:
             self._loop.call_soon_threadsafe(_settle, result, function)
@@ -153,13 +153,13 @@ class AsyncioRuntime:
 
     def call_soon(self, function: Callable[[], None]) -> None:
         """Run a function at the loop's next turn."""
-        # A loop that is closed says so.
+        # Raised by a closed loop.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)
 
 
 def _settle(result: Future[T], function: Callable[[], T]) -> None:
-    """Give a future what the function returns or raises, unless nobody waits any more."""
+    """Set a future to the outcome of a function, unless the wait for it was cancelled."""
     if not result.set_running_or_notify_cancel():
         return
     try:

@@ -1,4 +1,4 @@
-"""Tasks that end with a block, one exception in place of their groups (P10), and time to end in order."""
+"""Tasks that end with a block, one exception in place of a group (P10), and time to clean up."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["last_moment", "settled", "tasks_around", "ungrouped"]
 
 
 def ungrouped() -> AbstractContextManager[None]:
-    """Let what is in the group of a task group leave without it. See ``mcpio._drivers.unwrapped``."""
+    """Raise one exception in place of a task group's exception group. See ``mcpio._drivers.unwrapped``."""
     return _drivers.unwrapped(asyncio.CancelledError)
 
 
 @asynccontextmanager
 async def tasks_around() -> AsyncIterator[AsyncioRuntime]:
-    """Give a runtime, and wait at the end for what it spawned. What the body raises leaves as it is."""
+    """Yield a runtime, and wait at the end for the tasks it spawned. An exception of the body propagates unwrapped."""
     group = asyncio.TaskGroup()
     await group.__aenter__()
     try:
@@ -32,9 +32,9 @@ async def tasks_around() -> AsyncIterator[AsyncioRuntime]:
 
 @asynccontextmanager
 async def last_moment(seconds: float | None) -> AsyncIterator[None]:
-    """Give a block of at most so many seconds, or of as many as it takes.
+    """Block of at most that many seconds; ``None`` for no limit.
 
-    A cancellation is raised once, so one that has come before does not cut it off.
+    asyncio raises a cancellation once, so an earlier one does not cut off the block.
     """
     task, limit = asyncio.current_task(), asyncio.timeout(seconds)
     before = 0 if task is None else task.cancelling()
@@ -42,13 +42,13 @@ async def last_moment(seconds: float | None) -> AsyncIterator[None]:
         async with limit:
             yield
     except (TimeoutError, asyncio.CancelledError):
-        # The first versions of Python 3.11 say of a task that was cancelled before that it has been again.
+        # The first versions of Python 3.11 count an earlier cancellation of the task once more.
         if not limit.expired() or (task is not None and task.cancelling() > before):
             raise
 
 
 async def settled(future: asyncio.Future[Any]) -> None:
-    """Wait until a task or future is done, which is soon. A cancellation that comes meanwhile is raised afterwards."""
+    """Wait until a task or future is done, which must be soon. A cancellation during that is raised afterwards."""
     late: asyncio.CancelledError | None = None
     while not future.done():
         try:

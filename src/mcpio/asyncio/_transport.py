@@ -1,4 +1,4 @@
-"""How a connection's bytes travel over the streams of asyncio."""
+"""The transport adapter over asyncio's reader and writer."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ WRITE_AHEAD: Final = 8192
 
 
 class ReaderWriterAdapter:
-    """Lines on a reader and a writer, which it owns from then on.
+    """Carries lines over a reader and a writer, which it owns from then on.
 
-    What is written goes to the writer's transport, which writes what it can at once and keeps the rest; no more is
-    pulled from the connection while the transport holds more than its high-water mark. Whoever is cancelled while that
-    happens is not in the middle of a message: the writer has all of it, or none.
+    Output goes to the writer's transport, which writes what it can and buffers the rest. No more is pulled from the
+    connection while the transport buffers more than ``WRITE_AHEAD``. A cancellation tears no message: the transport has
+    all of it, or none.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """``TypeError`` for what is no reader or no writer."""
+        """Own the streams from now on. Raises TypeError if they are not a StreamReader and a StreamWriter."""
         for name, value, kind in (("reader", reader, asyncio.StreamReader), ("writer", writer, asyncio.StreamWriter)):
             if not isinstance(value, kind):
                 raise TypeError(f"a {name} is an asyncio.{kind.__name__}, not {type(value).__name__}")
@@ -37,21 +37,21 @@ class ReaderWriterAdapter:
         self._fault: Exception | None = None
 
     async def receive(self, connection: Connection) -> None:
-        """Feed what arrives next, or the end."""
+        """Wait for input, and feed it or the end of the stream."""
         if self._has_more:
-            # The reader gives what it has without a turn of the loop.
+            # The reader returns buffered input without a turn of the loop, in which other sessions could run.
             await asyncio.sleep(0)
         data = await self._reader.read(RECEIVE_SIZE)
         self._has_more = len(data) == RECEIVE_SIZE
         connection.receive_data(data or None, self._clock())
 
     def send_now(self, connection: Connection) -> None:
-        """Hand about 64 KiB of what the engine has to the transport, unless that has enough."""
+        """Pass about 64 KiB of the engine's output to the transport, unless that has enough."""
         if not self.unsent:
             self._put(connection)
 
     async def send(self, connection: Connection) -> None:
-        """Hand over what the engine has, and wait until the transport wants more; after the end, until all is out."""
+        """Pass on the engine's output, and wait until the transport wants more; after the end, until all is written."""
         if not self.unsent:
             self._put(connection)
         if self._fault is not None:
@@ -63,10 +63,10 @@ class ReaderWriterAdapter:
         self.unsent = self.ending = False
 
     def session_lost(self) -> None:
-        """There is no other stream."""
+        """Do nothing: there is no other stream."""
 
     async def aclose(self) -> None:
-        """Close the writer, when it has written what it holds."""
+        """Close the writer after it has written its buffer."""
         try:
             self._writer.close()
             await self._writer.wait_closed()
@@ -78,7 +78,7 @@ class ReaderWriterAdapter:
         self._is_closed = True
 
     def abort(self) -> None:
-        """Close the transport without writing what it holds, if it is still open."""
+        """Close the transport without writing its buffer, unless it is closed."""
         if not self._is_closed:
             self._is_closed = True
             self._writer.transport.abort()
@@ -88,7 +88,7 @@ class ReaderWriterAdapter:
         ends = bool(chunks) and chunks[-1] is None
         data = b"".join([chunk for chunk in chunks if chunk is not None])
         transport = self._writer.transport
-        # Whoever wanted to say something has no part in a fault. The task that writes has somewhere to say it.
+        # A fault is not that of the caller with output. The task that writes reports it.
         if transport.is_closing():
             self._fault = ConnectionResetError("the stream is closed")
         else:
