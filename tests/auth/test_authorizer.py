@@ -471,6 +471,14 @@ def test_other_ways_to_be_authorized_need_no_browser(method: Any) -> None:
     assert calls.result(3) == OK
 
 
+def test_without_interaction_no_device_code_is_shown() -> None:
+    calls = Calls(World(AuthorizationServer(clients={"c": "s"})), Device(client_id="c"), interaction="never")
+    error = calls.result(1)
+    assert isinstance(error, AuthorizationError)
+    assert "interaction is not allowed" in str(error)
+    assert fetches(calls) == []
+
+
 def test_a_workload_is_asked_for_its_assertion() -> None:
     claims = {"sub": "w", "aud": AS}
     calls = Calls(World(AuthorizationServer(assertions=lambda jwt: claims)), WorkloadIdentity())

@@ -484,6 +484,8 @@ class Authorizer:
             return stored
         if isinstance(self._method, OAuth):
             return (yield from self._method.begin(self._context(now), self._credentials, challenge))
+        if isinstance(self._method, Device) and self._interaction == "never":
+            raise AuthorizationError("a person has to enter a code, and interaction is not allowed")
         credentials = yield from self._method.obtain(self._context(now), self._credentials, challenge)
         return (yield from self._saved(credentials))
 
