@@ -46,19 +46,19 @@ def status(found: ParsedRequest, ladder: Any = MCP_CHECKS, **options: Any) -> in
     return 200 if rejection is None else rejection[0]
 
 
-def test_the_path_and_the_query_are_taken_apart() -> None:
+def test_path_and_query_are_split() -> None:
     found = request("GET", "/mcp?a=1?b")
     assert (found.path, found.query) == ("/mcp", "a=1?b")
     assert (request("GET", "/mcp").query, request("GET", "/mcp").host) == ("", None)
 
 
-def test_fields_that_nobody_asks_for_are_passed_over_and_those_that_come_twice_are_joined() -> None:
+def test_unknown_fields_are_ignored_and_repeated_ones_joined() -> None:
     found = request("POST", "/mcp", ("accept", "text/event-stream"), user_agent="x", accept="application/json")
     assert found.accept == "application/json, text/event-stream"
 
 
 @pytest.mark.parametrize("scheme", ["http", "HTTPS"])
-def test_a_target_may_be_a_whole_address_whose_host_is_the_one_that_counts(scheme: str) -> None:
+def test_host_of_absolute_target_replaces_the_host_field(scheme: str) -> None:
     found = request("GET", f"{scheme}://localhost:8000/mcp?a=1", host="evil.example")
     assert (found.path, found.query, found.host) == ("/mcp", "a=1", "localhost:8000")
     assert status(request("POST", f"{scheme}://localhost:8000/mcp", host="evil.example", **GOOD), policy=LOCAL) == 200
@@ -69,12 +69,12 @@ def test_a_target_may_be_a_whole_address_whose_host_is_the_one_that_counts(schem
 
 
 @pytest.mark.parametrize(("target", "path"), [("*", "*"), ("ftp://a/mcp", "ftp://a/mcp"), ("http://a", "/"), ("", "")])
-def test_a_target_of_another_form_is_no_place_of_ours(target: str, path: str) -> None:
+def test_target_of_another_form_matches_no_path(target: str, path: str) -> None:
     assert request("OPTIONS", target).path == path
 
 
 @pytest.mark.req("HTTP-01")
-def test_other_methods_are_refused_and_told_which_there_are() -> None:
+def test_other_methods_get_405_with_allow() -> None:
     rejection = first_failure(request("PUT"), rules())
     assert rejection is not None
     assert (rejection.status, rejection.headers) == (405, ((b"allow", b"POST, GET, DELETE"),))
@@ -87,7 +87,7 @@ def test_other_methods_are_refused_and_told_which_there_are() -> None:
 
 @pytest.mark.req("HTTP-04", "HTTP-35")
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST:8000"])
-def test_a_name_of_ours_is_served(host: str) -> None:
+def test_allowed_host_is_served(host: str) -> None:
     assert status(request(host=host, **GOOD), policy=LOCAL) == 200
     assert status(request(host=host, origin=f"http://{host}", **GOOD), policy=LOCAL) == 200
 
@@ -107,26 +107,26 @@ def test_a_name_of_ours_is_served(host: str) -> None:
         {"host": "localhost:8000@evil.example"},
     ],
 )
-def test_dns_rebinding_does_not_work(method: str, fields: dict[str, str]) -> None:
+def test_foreign_host_is_refused(method: str, fields: dict[str, str]) -> None:
     assert status(request(method, **GOOD, **fields), policy=LOCAL, cors=Cors(origins=frozenset())) == 403
     assert status(request(method, **GOOD, **fields), LEGACY_CHECKS, policy=LOCAL, cors=Cors(origins=frozenset())) == 403
 
 
 @pytest.mark.req("HTTP-02")
 @pytest.mark.parametrize("twice", ["host", "origin"])
-def test_a_field_that_comes_twice_is_nobodys(twice: str) -> None:
+def test_repeated_field_matches_nothing(twice: str) -> None:
     fields = {"host": "localhost:8000", "origin": "http://localhost:8000", **GOOD}
     assert status(request("POST", "/mcp", (twice, fields[twice]), **fields), policy=LOCAL) == 403
 
 
 @pytest.mark.req("HTTP-02")
-def test_without_a_policy_a_page_may_call_where_it_came_from() -> None:
+def test_same_origin_is_served_without_policy() -> None:
     assert status(request(host="a.example", origin="https://A.example", **GOOD)) == 200
     assert status(request(host="a.example", origin="https://b.example", **GOOD)) == 403
     assert status(request(origin="https://b.example", **GOOD)) == 403
 
 
-def test_a_page_that_cors_welcomes_may_call() -> None:
+def test_origin_allowed_by_cors_is_served() -> None:
     page = request(host="localhost:8000", origin="https://App.example", **GOOD)
     assert status(page, policy=LOCAL, cors=Cors()) == 200
     assert status(page, policy=LOCAL, cors=Cors(origins=frozenset({"https://app.example"}))) == 200
@@ -134,13 +134,13 @@ def test_a_page_that_cors_welcomes_may_call() -> None:
     assert status(page, policy=LOCAL) == 403
 
 
-def test_a_request_may_bring_the_policy_of_where_it_came_in() -> None:
+def test_policy_of_the_head_replaces_that_of_the_options() -> None:
     assert status(request(host="a", head={"policy": LOCAL}, **GOOD)) == 403
     assert status(request(host="a", head={"policy": HostPolicy(None, None)}, **GOOD), policy=LOCAL) == 200
 
 
 @pytest.mark.req("HTTP-05")
-def test_who_is_denied_hears_what_whoever_denied_says() -> None:
+def test_denied_principal_gets_its_status_and_headers() -> None:
     denied = Denied(403, "not you", ((b"www-authenticate", b"Bearer"),))
     rejection = first_failure(request(head={"principal": denied}, **GOOD), rules())
     assert rejection == Rejection(403, "not you", headers=((b"www-authenticate", b"Bearer"),))
@@ -172,7 +172,7 @@ def test_who_is_denied_hears_what_whoever_denied_says() -> None:
         ("application/jsonx, text/event-streams", 406),
     ],
 )
-def test_a_post_must_accept_both(accept: str, expected: int) -> None:
+def test_post_must_accept_json_and_events(accept: str, expected: int) -> None:
     assert status(request(**{**GOOD, "accept": accept})) == expected
     fields = {**GOOD}
     del fields["accept"]
@@ -182,7 +182,7 @@ def test_a_post_must_accept_both(accept: str, expected: int) -> None:
 
 
 @pytest.mark.req("HTTP-07")
-def test_two_fields_accept_as_much_as_one() -> None:
+def test_two_accept_fields_count_as_one() -> None:
     fields = {"content_type": "application/json", "accept": "application/json"}
     assert status(request("POST", "/mcp", ("accept", "text/event-stream"), **fields)) == 200
 
@@ -199,7 +199,7 @@ def test_two_fields_accept_as_much_as_one() -> None:
         ("text/*", "sse"),
     ],
 )
-def test_where_that_is_not_asked_a_client_gets_what_it_accepts(accept: str, answers: Answers) -> None:
+def test_lenient_accept_gives_the_accepted_form(accept: str, answers: Answers) -> None:
     found = request(**{**GOOD, "accept": accept})
     assert status(found, strict_accept=False) == 200
     assert acceptable_answers(found, HttpOptions(strict_accept=False)) == answers
@@ -209,7 +209,7 @@ def test_where_that_is_not_asked_a_client_gets_what_it_accepts(accept: str, answ
 
 
 @pytest.mark.req("HTTP-26")
-def test_who_listens_must_accept_a_stream() -> None:
+def test_get_must_accept_events() -> None:
     assert status(request("GET", accept="text/event-stream")) == 200
     assert status(request("GET", accept="application/json")) == 406
     assert status(request("DELETE")) == 200
@@ -229,7 +229,7 @@ def test_who_listens_must_accept_a_stream() -> None:
         ("application/x-www-form-urlencoded", 415),
     ],
 )
-def test_a_message_is_json(kind: str, expected: int) -> None:
+def test_post_must_be_json(kind: str, expected: int) -> None:
     assert status(request(**{**GOOD, "content_type": kind})) == expected
 
 
@@ -238,7 +238,7 @@ def test_a_message_is_json(kind: str, expected: int) -> None:
     ("length", "expected"),
     [("1000", 200), ("1001", 413), ("9" * 5000, 413), ("-1", 200), ("x", 200), ("\xb2", 200), ("5, 5", 200)],
 )
-def test_a_body_that_is_announced_as_too_long_need_not_come(length: str, expected: int) -> None:
+def test_announced_length_over_the_limit_gets_413(length: str, expected: int) -> None:
     assert status(request(content_length=length, **GOOD)) == expected
     assert too_large(1000).status == 413
 
@@ -256,23 +256,23 @@ def test_a_body_that_is_announced_as_too_long_need_not_come(length: str, expecte
         ("\x00" * 100_000, 400),
     ],
 )
-def test_a_version_is_one_that_has_sessions(version: str, expected: int) -> None:
+def test_version_must_be_of_the_handshake_era(version: str, expected: int) -> None:
     found = request(mcp_protocol_version=version, **GOOD)
     assert status(found) == expected
     assert len((broken(found) or (0, ""))[1]) < 200
 
 
-def test_who_watches_may_use_any_name() -> None:
+def test_health_accepts_any_host() -> None:
     assert status(request("GET", host="evil.example", origin="x"), HEALTH_CHECKS, policy=LOCAL) == 200
 
 
 @pytest.mark.req("HTTP-03", "RPC-12")
-def test_a_rejection_has_an_error_without_an_id() -> None:
+def test_rejection_body_is_an_error_without_id() -> None:
     body = json.loads(rejection_body(Rejection(403, "no")))
     assert body == {"jsonrpc": "2.0", "error": {"code": -32600, "message": "no"}}
 
 
-def test_header_fields_of_any_bytes_do_no_harm() -> None:
+def test_any_header_bytes_raise_nothing() -> None:
     names = ("host", "origin", "accept", "content-type", "mcp-session-id", "last-event-id", "mcp-protocol-version")
     for value in (b"\xff\xfe\x00", b"\r\nx: y", b"," * 1000, b"x" * 1_000_000):
         head = RequestHead(1, "POST", "/\xff?\xff", [(name.encode(), value) for name in names])

@@ -12,12 +12,12 @@ def headers(origin: str | None, cors: Cors | None) -> dict[bytes, bytes]:
     return dict(cors_headers(ParsedRequest(RequestHead(1, "POST", "/mcp", fields)), HttpOptions(cors=cors)))
 
 
-def test_pages_of_other_origins_may_read_nothing_unless_that_is_wanted() -> None:
+def test_no_cors_headers_by_default() -> None:
     assert headers("https://a.example", None) == {}
     assert preflight_headers(HttpOptions()) == ()
 
 
-def test_every_page_may_read_and_sees_the_fields_that_it_needs() -> None:
+def test_star_allows_every_origin() -> None:
     found = headers("https://a.example", Cors())
     assert found[b"access-control-allow-origin"] == b"*"
     exposed = found[b"access-control-expose-headers"].split(b", ")
@@ -28,13 +28,13 @@ def test_every_page_may_read_and_sees_the_fields_that_it_needs() -> None:
     ("origin", "allowed"),
     [("https://A.example", b"https://A.example"), ("https://b.example", None), ("null", None), (None, None)],
 )
-def test_only_pages_that_are_welcome_may_read(origin: str | None, allowed: bytes | None) -> None:
+def test_only_allowed_origins_get_cors_headers(origin: str | None, allowed: bytes | None) -> None:
     found = headers(origin, Cors(origins=frozenset({"https://a.example"})))
     assert found.get(b"access-control-allow-origin") == allowed
     assert (b"vary" in found) is (allowed is not None)
 
 
-def test_a_browser_that_asks_hears_what_it_may_send_and_for_how_long() -> None:
+def test_preflight_headers_name_methods_fields_and_age() -> None:
     found = dict(preflight_headers(HttpOptions(cors=Cors(max_age=60))))
     assert found[b"access-control-allow-methods"] == b"POST, GET, DELETE"
     assert {b"mcp-session-id", b"last-event-id", b"authorization"} <= set(

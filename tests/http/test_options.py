@@ -11,7 +11,7 @@ from mcpio.http.options import Cors, HostPolicy, HttpOptions
 
 @pytest.mark.req("HTTP-04")
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.7", ""])
-def test_on_loopback_only_names_of_this_machine_are_served(host: str) -> None:
+def test_policy_for_loopback_serves_only_local_names(host: str) -> None:
     policy = HostPolicy.for_address(host, 8000)
     assert policy.hosts is not None
     assert policy.origins is not None
@@ -28,7 +28,7 @@ def test_on_loopback_only_names_of_this_machine_are_served(host: str) -> None:
 
 
 @pytest.mark.req("HTTP-04")
-def test_more_names_may_be_given_in_any_case() -> None:
+def test_policy_names_ignore_case() -> None:
     policy = HostPolicy.for_address("127.0.0.1", 8000, hosts=["MCP.Example:8000"], origins=["https://App.Example"])
     assert policy.hosts is not None
     assert policy.origins is not None
@@ -37,7 +37,7 @@ def test_more_names_may_be_given_in_any_case() -> None:
 
 
 @pytest.mark.req("HTTP-02")
-def test_bound_to_the_world_any_host_is_served_but_no_page_of_a_name_that_may_be_anybodys() -> None:
+def test_policy_for_other_addresses_serves_any_host_and_few_origins() -> None:
     policy = HostPolicy.for_address("0.0.0.0", 8000)
     assert policy.hosts is None
     assert policy.origins is not None
@@ -46,14 +46,14 @@ def test_bound_to_the_world_any_host_is_served_but_no_page_of_a_name_that_may_be
 
 
 @pytest.mark.req("HTTP-02")
-def test_bound_to_the_world_with_names_only_those_are_served() -> None:
+def test_policy_for_other_addresses_with_hosts_serves_only_those() -> None:
     policy = HostPolicy.for_address("10.0.0.5", 8000, hosts=["mcp.example"])
     assert policy.hosts == frozenset({"mcp.example"})
     assert policy.origins is not None
     assert "https://mcp.example" in policy.origins
 
 
-def test_the_defaults_serve_any_client() -> None:
+def test_defaults_serve_any_client() -> None:
     options = HttpOptions()
     assert (options.path, options.answers, options.sessions, options.resumes) == ("/mcp", "auto", True, True)
     assert (options.cors, options.health, options.legacy) == (None, None, None)
@@ -61,13 +61,13 @@ def test_the_defaults_serve_any_client() -> None:
 
 
 @pytest.mark.parametrize("without", ["resumable", "listening", "sessions"])
-def test_nobody_goes_on_with_a_stream_without_what_that_needs(without: str) -> None:
+def test_resumption_needs_sessions_and_listening(without: str) -> None:
     lacking: dict[str, Any] = {without: False}
     assert not HttpOptions(**lacking).resumes
 
 
 @pytest.mark.parametrize("name", ["sse_after", "session_idle", "resume_within", "keep_alive"])
-def test_times_are_numbers_of_seconds(name: str) -> None:
+def test_times_must_be_numbers_of_seconds(name: str) -> None:
     endless: dict[str, Any] = {name: math.inf}
     assert getattr(HttpOptions(**endless), name) is None
     wrong: Any
@@ -76,14 +76,14 @@ def test_times_are_numbers_of_seconds(name: str) -> None:
             HttpOptions(**{name: wrong})
 
 
-def test_on_a_unix_socket_any_host_is_served_and_no_page_but_those_that_are_named() -> None:
+def test_policy_for_unix_socket_serves_any_host_and_named_origins() -> None:
     assert HostPolicy.for_unix_socket() == HostPolicy(None, frozenset())
     policy = HostPolicy.for_unix_socket(origins=["https://App.Example"])
     assert policy.origins == frozenset({"https://app.example"})
 
 
 @pytest.mark.req("HTTP-02", "HTTP-04")
-def test_one_text_is_no_list_of_names() -> None:
+def test_str_is_refused_as_a_collection_of_names() -> None:
     makers: list[Callable[[Any], object]] = [
         lambda name: HostPolicy(name, None),
         lambda name: HostPolicy(None, name),
@@ -97,7 +97,7 @@ def test_one_text_is_no_list_of_names() -> None:
             make("https://app.example")
 
 
-def test_names_may_be_given_in_any_collection_and_in_any_case() -> None:
+def test_names_may_be_in_any_collection_and_case() -> None:
     assert HostPolicy(["MCP.Example"], {"https://App.Example"}) == HostPolicy(
         frozenset({"mcp.example"}), frozenset({"https://app.example"})
     )
@@ -106,14 +106,14 @@ def test_names_may_be_given_in_any_collection_and_in_any_case() -> None:
 
 
 @pytest.mark.parametrize("path", ["/x?y", "/x#y", "/x y", "/x\n", "/é"])
-def test_a_path_is_one_that_a_url_can_have(path: str) -> None:
+def test_path_must_be_possible_in_a_url(path: str) -> None:
     with pytest.raises(ValueError, match="path must be printable ASCII without"):
         HttpOptions(path=path)
     with pytest.raises(ValueError, match="health must be printable ASCII"):
         HttpOptions(health=path)
 
 
-def test_a_path_begins_with_a_slash_and_answers_are_of_three_kinds() -> None:
+def test_path_without_slash_and_unknown_answers_are_refused() -> None:
     with pytest.raises(ValueError, match="path must begin with a slash, not 'mcp'"):
         HttpOptions(path="mcp")
     with pytest.raises(ValueError, match="health must begin with a slash, not 'ok'"):
@@ -127,7 +127,7 @@ def test_a_path_begins_with_a_slash_and_answers_are_of_three_kinds() -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("policy", "HostPolicy"), ("cors", "Cors")])
-def test_every_host_or_page_is_not_let_in_by_a_star(name: str, kind: str) -> None:
+def test_star_is_not_a_wildcard_in_a_policy(name: str, kind: str) -> None:
     star: dict[str, Any] = {name: "*"}
     with pytest.raises(TypeError, match=rf"^{name}= takes {kind}, not '\*'$"):
         HttpOptions(**star)

@@ -23,12 +23,12 @@ def changed(**members: Any) -> bytes:
 
 
 @pytest.mark.parametrize("owner", ["ann", 7, None])
-def test_what_is_written_is_read(owner: Any) -> None:
+def test_record_round_trips(owner: Any) -> None:
     record = SessionRecord(owner, RECORD.next_stream, RECORD.streams, RECORD.saved)
     assert load_session("key", StoredSession(dump_session(record), 1.5, [StoredEvent(4, 1, b"x")])) == record
 
 
-def test_what_json_cannot_say_is_refused() -> None:
+def test_record_inexpressible_in_json_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="not expressible"):
         dump_session(SessionRecord(None, 1, (), {"x": object()}))
 
@@ -57,7 +57,7 @@ def test_what_json_cannot_say_is_refused() -> None:
         changed(next_stream=None),
     ],
 )
-def test_anything_else_is_refused_without_the_secret(text: bytes) -> None:
+def test_invalid_record_is_refused_without_quoting_the_key(text: bytes) -> None:
     with pytest.raises(InvalidMessage, match="not the record of a session") as caught:
         load_session("0123456789", StoredSession(text, 1.5, ()))
     assert "0123456789" not in str(caught.value)

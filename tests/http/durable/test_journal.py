@@ -40,7 +40,7 @@ class Ledger:
         return found
 
 
-def test_an_event_goes_out_when_it_is_stored() -> None:
+def test_event_is_released_when_stored() -> None:
     ledger = Ledger()
     journal, stream = ledger.journal, ledger.stream
     journal.put(stream, b"one")
@@ -61,7 +61,7 @@ def test_an_event_goes_out_when_it_is_stored() -> None:
     journal.written()  # of nothing
 
 
-def test_what_could_not_be_stored_is_written_again() -> None:
+def test_failed_write_is_repeated() -> None:
     ledger = Ledger()
     ledger.journal.put(ledger.stream, b"one")
     ledger.journal.forget(3, 1)
@@ -75,7 +75,7 @@ def test_what_could_not_be_stored_is_written_again() -> None:
     assert ledger.write() is None
 
 
-def test_what_the_store_knows_is_not_written_again_but_once_in_a_while() -> None:
+def test_unchanged_record_is_rewritten_only_to_refresh_it() -> None:
     ledger = Ledger()
     assert ledger.write() is not None
     ledger.journal.written()
@@ -95,7 +95,7 @@ def test_what_the_store_knows_is_not_written_again_but_once_in_a_while() -> None
         ledger.write({"no": object()}, 100.0)
 
 
-def test_what_is_forgotten_here_is_forgotten_there() -> None:
+def test_dropped_events_are_dropped_from_the_store() -> None:
     ledger = Ledger()
     journal, stream = ledger.journal, ledger.stream
     journal.forget(4, 1)
@@ -108,7 +108,7 @@ def test_what_is_forgotten_here_is_forgotten_there() -> None:
 
 
 @pytest.mark.parametrize(("limits", "count"), [({"replay_events": 3}, 3), ({"replay_bytes": 3 * EVENT_COST}, 3)])
-def test_room_is_counted_until_an_exchange_took_it(limits: dict[str, int], count: int) -> None:
+def test_journal_counts_events_until_taken(limits: dict[str, int], count: int) -> None:
     ledger = Ledger(**limits)
     for number in range(count):
         assert ledger.journal.has_room, number
@@ -119,7 +119,7 @@ def test_room_is_counted_until_an_exchange_took_it(limits: dict[str, int], count
     assert ledger.journal.has_room
 
 
-def test_when_all_is_over_events_need_no_store() -> None:
+def test_events_of_closed_session_need_no_store() -> None:
     ledger = Ledger()
     ledger.journal.put(ledger.stream, b"one")
     ledger.journal.put_again(ledger.stream, StoredEvent(4, 2, b"two"))

@@ -34,7 +34,7 @@ def progress(site: KeptSite, event: Any, value: float) -> None:
 # What is asked
 
 
-def test_the_store_is_told_what_the_client_is_to_rely_on_and_nothing_twice() -> None:
+def test_store_gets_each_event_once_before_the_client() -> None:
     site = KeptSite()
     session = site.open()
     assert site.said() == ["Sweep", "Save", "Save"]
@@ -54,7 +54,7 @@ def test_the_store_is_told_what_the_client_is_to_rely_on_and_nothing_twice() -> 
     assert exchange.is_over
 
 
-def test_what_comes_while_the_store_works_goes_together() -> None:
+def test_changes_during_a_write_go_together() -> None:
     site = KeptSite()
     session = site.open()
     exchange, event = started(site, session)
@@ -71,7 +71,7 @@ def test_what_comes_while_the_store_works_goes_together() -> None:
     assert len(exchange.new_events()) == 2
 
 
-def test_an_answer_to_nothing_is_ignored() -> None:
+def test_answer_to_unknown_token_is_ignored() -> None:
     site = KeptSite()
     site.machine.store_done(77, None, 0.0)
     site.open()
@@ -79,7 +79,7 @@ def test_an_answer_to_nothing_is_ignored() -> None:
     assert site.session().connection.revision is not None
 
 
-def test_a_session_in_use_is_told_again_now_and_then() -> None:
+def test_session_in_use_is_refreshed() -> None:
     site = KeptSite(options=HttpOptions(session_idle=100))
     session = site.open()
     first = [each.at for each in site.effects if isinstance(each, SessionSave)]
@@ -102,7 +102,7 @@ def test_a_session_in_use_is_told_again_now_and_then() -> None:
     assert site.said().count("Save") >= 1
 
 
-def test_sessions_that_nobody_came_back_for_are_swept_away_at_the_beginning() -> None:
+def test_abandoned_sessions_are_swept_at_the_start() -> None:
     site = KeptSite(options=HttpOptions(session_idle=100), limits=Limits(sessions=7))
     site.settle()
     assert site.effects == []
@@ -117,7 +117,7 @@ def test_sessions_that_nobody_came_back_for_are_swept_away_at_the_beginning() ->
 
 
 @pytest.mark.req("SESS-08")
-def test_the_end_of_a_session_is_said_when_the_store_has_forgotten_it() -> None:
+def test_delete_is_answered_when_the_store_has_deleted() -> None:
     site = KeptSite()
     session = site.open()
     site.said()
@@ -129,14 +129,14 @@ def test_the_end_of_a_session_is_said_when_the_store_has_forgotten_it() -> None:
     assert site.next_process().listen(session).status == 404
 
 
-def test_the_end_of_a_session_that_the_store_does_not_take_in_is_not_said() -> None:
+def test_failed_delete_is_answered_with_503() -> None:
     site = KeptSite()
     session = site.open()
     site.error = FULL
     assert site.ask("DELETE", mcp_session_id=session).status == 503
 
 
-def test_what_expires_or_is_evicted_is_deleted() -> None:
+def test_expired_and_evicted_sessions_are_deleted() -> None:
     site = KeptSite(options=HttpOptions(session_idle=100), limits=Limits(sessions=1))
     site.open()
     site.said()
@@ -150,7 +150,7 @@ def test_what_expires_or_is_evicted_is_deleted() -> None:
 # Finding a session
 
 
-def test_a_request_waits_for_the_store_to_know_its_session() -> None:
+def test_request_waits_for_the_store_to_find_its_session() -> None:
     site = KeptSite()
     session = site.open()
     site = site.next_process()
@@ -172,7 +172,7 @@ def test_a_request_waits_for_the_store_to_know_its_session() -> None:
 
 @pytest.mark.req("SESS-05")
 @pytest.mark.parametrize("name", ["", "x", "AB" * 16, "é" * 32, "ab" * 17, UNKNOWN])
-def test_an_id_that_nobody_gave_out_is_answered_with_404(name: str) -> None:
+def test_unknown_id_gets_404(name: str) -> None:
     site = KeptSite()
     assert site.post(tool_call(), name).status == 404
     assert ("Load" in site.said()) == (name == UNKNOWN)
@@ -181,7 +181,7 @@ def test_an_id_that_nobody_gave_out_is_answered_with_404(name: str) -> None:
 
 
 @pytest.mark.req("SESS-09")
-def test_a_session_of_somebody_else_is_none() -> None:
+def test_stored_session_of_another_principal_gets_404() -> None:
     site = KeptSite()
     session = site.open(principal="ann")
     site.said()
@@ -195,7 +195,7 @@ def test_a_session_of_somebody_else_is_none() -> None:
     assert (exchange.status, event.context.principal) == (200, "ann")
 
 
-def test_a_store_that_does_not_answer_is_not_waited_for_for_ever() -> None:
+def test_silent_store_turns_requests_away_in_time() -> None:
     site = KeptSite()
     session = site.open()
     site = site.next_process()
@@ -219,7 +219,7 @@ def test_a_store_that_does_not_answer_is_not_waited_for_for_ever() -> None:
     assert len(site.machine.sessions) == 1
 
 
-def test_a_store_that_is_not_asked_in_time_counts_as_one_that_does_not_answer() -> None:
+def test_unasked_store_turns_requests_away_in_time() -> None:
     site = KeptSite()
     session = site.open()
     site = site.next_process()
@@ -229,7 +229,7 @@ def test_a_store_that_is_not_asked_in_time_counts_as_one_that_does_not_answer() 
     assert exchange.status == 503
 
 
-def test_a_store_that_fails_is_said_to_whoever_asks_for_a_session() -> None:
+def test_failing_store_turns_requests_away() -> None:
     site = KeptSite()
     session = site.open()
     site = site.next_process()
@@ -239,7 +239,7 @@ def test_a_store_that_fails_is_said_to_whoever_asks_for_a_session() -> None:
     assert site.listen(session).status == 200
 
 
-def test_a_session_that_was_idle_for_too_long_is_gone() -> None:
+def test_stored_session_idle_for_too_long_gets_404() -> None:
     site = KeptSite(options=HttpOptions(session_idle=100))
     session = site.open()
     options = HttpOptions(session_idle=100)
@@ -251,7 +251,7 @@ def test_a_session_that_was_idle_for_too_long_is_gone() -> None:
 @pytest.mark.parametrize(
     "record", [b"", b"[]", b'{"format":2}', b'{"format":1,"owner":null,"next_stream":1,"streams":[],"saved":{}}']
 )
-def test_what_is_no_session_is_reported_and_not_found(record: bytes) -> None:
+def test_invalid_record_is_reported_and_gets_404(record: bytes) -> None:
     site = KeptSite()
     session = site.open()
     site.store.write([SessionSave(0, session, record, 1000, (), ())])
@@ -262,7 +262,7 @@ def test_what_is_no_session_is_reported_and_not_found(record: bytes) -> None:
     assert session not in report
 
 
-def test_what_a_flood_wants_of_a_store_that_hangs_is_bounded() -> None:
+def test_lookups_of_a_hanging_store_are_bounded() -> None:
     site = KeptSite(limits=Limits(exchanges=3, sessions=2))
     site.is_late = True
     for number in range(9):
@@ -278,7 +278,7 @@ def test_what_a_flood_wants_of_a_store_that_hangs_is_bounded() -> None:
     assert site.post(tool_call(), UNKNOWN).status == 0
 
 
-def test_a_session_that_the_store_has_not_heard_of_need_not_be_forgotten() -> None:
+def test_unstored_session_needs_no_delete() -> None:
     site = KeptSite(limits=Limits(sessions=1))
     site.machine.next_effect = lambda: None  # type: ignore[method-assign]  # a driver that has too much to do
     for _ in range(5):
@@ -293,7 +293,7 @@ def test_a_session_that_the_store_has_not_heard_of_need_not_be_forgotten() -> No
 # A store that fails
 
 
-def test_a_session_that_cannot_be_stored_does_not_begin() -> None:
+def test_unstorable_session_does_not_begin() -> None:
     site = KeptSite()
     site.error = FULL
     exchange = site.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO})
@@ -302,7 +302,7 @@ def test_a_session_that_cannot_be_stored_does_not_begin() -> None:
     assert site.machine.sessions == ()
 
 
-def test_while_the_store_fails_nothing_is_begun_and_streams_wait() -> None:
+def test_failing_store_holds_back_streams_and_requests() -> None:
     site = KeptSite()
     session = site.open()
     stream, event = started(site, session)
@@ -328,7 +328,7 @@ def test_while_the_store_fails_nothing_is_begun_and_streams_wait() -> None:
     assert site.call(session, 4)[0].status == 0
 
 
-def test_an_answer_in_one_piece_that_cannot_be_stored_is_an_error() -> None:
+def test_unstorable_json_answer_becomes_503() -> None:
     site = KeptSite()
     session = site.open()
     stream, event = started(site, session)
@@ -347,7 +347,7 @@ def test_an_answer_in_one_piece_that_cannot_be_stored_is_an_error() -> None:
     assert stream.is_over
 
 
-def test_a_session_that_ends_while_its_store_fails_is_not_saved_any_more() -> None:
+def test_session_that_ends_while_its_store_fails_is_not_saved() -> None:
     site = KeptSite()
     session = site.open()
     _, event = started(site, session)
@@ -360,7 +360,7 @@ def test_a_session_that_ends_while_its_store_fails_is_not_saved_any_more() -> No
     assert site.said() == []
 
 
-def test_a_session_that_json_cannot_say_is_reported_and_tried_again() -> None:
+def test_session_inexpressible_in_json_is_reported_and_retried() -> None:
     site = KeptSite()
     session = site.open()
     stream, event = started(site, session)
@@ -373,7 +373,7 @@ def test_a_session_that_json_cannot_say_is_reported_and_tried_again() -> None:
     assert len(stream.new_events()) == 1
 
 
-def test_a_session_that_is_closing_is_not_stored_any_more() -> None:
+def test_closing_session_is_not_stored() -> None:
     site = KeptSite()
     session = site.open()
     stream, event = started(site, session)
@@ -386,7 +386,7 @@ def test_a_session_that_is_closing_is_not_stored_any_more() -> None:
     assert len(site.store) == 0
 
 
-def test_what_a_closing_session_still_answers_need_not_wait() -> None:
+def test_answers_of_closing_session_need_not_wait() -> None:
     site = KeptSite()
     session = site.open()
     first, one = site.call(session, 1)
@@ -400,7 +400,7 @@ def test_what_a_closing_session_still_answers_need_not_wait() -> None:
     assert (second.status, site.said()) == (200, ["Delete"])
 
 
-def test_the_end_of_a_session_waits_for_its_own_deletion() -> None:
+def test_end_of_session_waits_for_its_own_delete() -> None:
     site = KeptSite()
     session = site.open()
     _, event = started(site, session)
@@ -421,7 +421,7 @@ def test_the_end_of_a_session_waits_for_its_own_deletion() -> None:
     assert site.machine.closed
 
 
-def test_whoever_cannot_be_written_down_has_a_session_that_ends_with_the_process() -> None:
+def test_session_of_unstorable_principal_is_not_durable() -> None:
     site = KeptSite()
     session = site.open(principal=("cn", "ann"))
     assert site.said() == ["Sweep"]

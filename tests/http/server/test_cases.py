@@ -43,7 +43,7 @@ def small_server() -> Server:
 
 @pytest.mark.req("HTTP-11", "SESS-01", "SESS-02")
 @everywhere
-async def test_a_quick_answer_is_json(serve: Serve) -> None:
+async def test_quick_answer_is_json(serve: Serve) -> None:
     async with serve(small_server(), HttpOptions()) as wire:
         client = RawClient(wire)
         hello = await client.initialize()
@@ -57,7 +57,7 @@ async def test_a_quick_answer_is_json(serve: Serve) -> None:
 
 @pytest.mark.req("HTTP-11", "HTTP-15", "HTTP-16", "HTTP-17", "HTTP-23")
 @everywhere
-async def test_an_answer_with_progress_is_a_stream_that_ends_with_it(serve: Serve) -> None:
+async def test_answer_with_progress_is_a_stream(serve: Serve) -> None:
     async with serve(small_server(), HttpOptions()) as wire:
         client = RawClient(wire)
         await client.initialize()
@@ -71,7 +71,7 @@ async def test_an_answer_with_progress_is_a_stream_that_ends_with_it(serve: Serv
 
 @pytest.mark.req("HTTP-09")
 @everywhere
-async def test_a_notification_gets_202_and_no_body(serve: Serve) -> None:
+async def test_notification_gets_202_without_body(serve: Serve) -> None:
     async with serve(small_server(), HttpOptions()) as wire:
         client = RawClient(wire)
         await client.initialize()
@@ -81,7 +81,7 @@ async def test_a_notification_gets_202_and_no_body(serve: Serve) -> None:
 
 @pytest.mark.req("HTTP-11")
 @everywhere
-async def test_an_answer_that_takes_time_begins_as_a_stream(serve: Serve) -> None:
+async def test_slow_answer_becomes_a_stream(serve: Serve) -> None:
     async with serve(small_server(), HttpOptions(sse_after=0.5)) as wire:
         client = RawClient(wire)
         await client.initialize()
@@ -96,7 +96,7 @@ async def test_an_answer_that_takes_time_begins_as_a_stream(serve: Serve) -> Non
 
 @pytest.mark.req("HTTP-09", "CANC-10")
 @everywhere
-async def test_a_cancellation_is_accepted_and_what_it_cancels_ends_without_an_answer(serve: Serve) -> None:
+async def test_cancelled_request_ends_without_answer(serve: Serve) -> None:
     async with serve(small_server(), HttpOptions()) as wire:
         client = RawClient(wire)
         await client.initialize()
@@ -109,7 +109,7 @@ async def test_a_cancellation_is_accepted_and_what_it_cancels_ends_without_an_an
 
 @pytest.mark.req("HTTP-24", "HTTP-25", "RESUME-03", "RESUME-04")
 @everywhere
-async def test_a_client_that_was_cut_off_comes_back_for_the_rest(serve: Serve) -> None:
+async def test_client_that_was_cut_off_resumes(serve: Serve) -> None:
     async with serve(small_server(), HttpOptions(answers="sse")) as wire:
         client = RawClient(wire)
         await client.initialize()
@@ -125,7 +125,7 @@ async def test_a_client_that_was_cut_off_comes_back_for_the_rest(serve: Serve) -
 
 @pytest.mark.req("HTTP-26", "HTTP-29", "HTTP-34")
 @everywhere
-async def test_who_listens_hears_what_everybody_is_told_once(serve: Serve) -> None:
+async def test_listener_gets_each_broadcast_once(serve: Serve) -> None:
     server = small_server()
     async with serve(server, HttpOptions()) as wire:
         client = RawClient(wire)
@@ -147,7 +147,7 @@ async def test_who_listens_hears_what_everybody_is_told_once(serve: Serve) -> No
 
 @pytest.mark.req("SESS-05", "SESS-08")
 @everywhere
-async def test_a_session_that_was_ended_is_not_found(serve: Serve) -> None:
+async def test_ended_session_gets_404(serve: Serve) -> None:
     async with serve(small_server(), HttpOptions()) as wire:
         client = RawClient(wire)
         await client.initialize()
@@ -160,7 +160,7 @@ async def test_a_session_that_was_ended_is_not_found(serve: Serve) -> None:
 
 @pytest.mark.req("SESS-09", "SEC-04")
 @everywhere
-async def test_a_session_is_of_use_to_nobody_else(serve: Serve) -> None:
+async def test_other_principal_gets_404(serve: Serve) -> None:
     async with serve(small_server(), HttpOptions()) as wire:
         client = RawClient(wire, headers={"x-user": "me"})
         await client.initialize()
@@ -171,7 +171,7 @@ async def test_a_session_is_of_use_to_nobody_else(serve: Serve) -> None:
 
 @pytest.mark.req("HTTP-01", "HTTP-07", "HTTP-08", "HTTP-13", "HTTP-31", "SESS-04")
 @everywhere
-async def test_what_is_wrong_has_its_status_and_the_next_request_is_served(serve: Serve) -> None:
+async def test_bad_request_gets_its_status_and_the_next_is_served(serve: Serve) -> None:
     async with serve(small_server(), HttpOptions()) as wire:
         client = RawClient(wire)
         await client.initialize()
@@ -203,7 +203,7 @@ async def test_twelve_calls_with_one_id_get_their_own_answers(serve: Serve) -> N
 
 @pytest.mark.req("HTTP-28", "HTTP-37")
 @everywhere
-async def test_a_handler_asks_on_its_own_stream_and_is_answered_by_a_post(serve: Serve) -> None:
+async def test_handler_asks_on_its_stream_and_is_answered_by_post(serve: Serve) -> None:
     server = small_server()
 
     @server.tool
@@ -226,7 +226,7 @@ async def test_a_handler_asks_on_its_own_stream_and_is_answered_by_a_post(serve:
 
 @pytest.mark.req("BATCH-06")
 @everywhere
-async def test_a_batch_is_answered_with_one_array(serve: Serve) -> None:
+async def test_batch_gets_one_array(serve: Serve) -> None:
     async with serve(small_server(), HttpOptions()) as wire:
         client = RawClient(wire)
         await client.initialize("2025-03-26")
@@ -249,7 +249,7 @@ async def test_request_without_sessions_stands_alone(serve: Serve) -> None:
 
 @pytest.mark.req("SESS-10", "CAP-03", "CAP-07", "ELIC-17")
 @everywhere
-async def test_without_sessions_only_what_works_is_declared_and_served(serve: Serve) -> None:
+async def test_server_without_sessions_declares_only_what_works(serve: Serve) -> None:
     server = small_server()
 
     @server.resource("memo://a")
@@ -278,7 +278,7 @@ async def test_without_sessions_only_what_works_is_declared_and_served(serve: Se
 
 @pytest.mark.req("FALL-01", "FALL-03", "FALL-05")
 @everywhere
-async def test_an_old_client_hears_everything_where_it_listens(serve: Serve) -> None:
+async def test_legacy_client_gets_everything_where_it_listens(serve: Serve) -> None:
     async with serve(small_server(), HttpOptions(legacy=("/sse", "/messages"))) as wire:
         stream = await wire.ask("GET", "/sse", {"accept": "text/event-stream"}, b"")
         (endpoint,) = stream.new_events()

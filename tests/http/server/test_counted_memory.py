@@ -121,7 +121,7 @@ def waiting_requests(scene: Scene) -> None:
         waiting_requests,
     ],
 )
-def test_what_is_counted_is_what_it_takes(hold: Callable[[Scene], None]) -> None:
+def test_counted_bytes_match_traced_memory(hold: Callable[[Scene], None]) -> None:
     hold(Scene())  # what is made once is made now
     scene = Scene()
     ledger = scene.site.machine._ledger

@@ -26,7 +26,7 @@ def post(site: Site, target: str, message: Any, **headers: Any) -> Exchange:
 
 
 @pytest.mark.req("FALL-01", "FALL-03")
-def test_an_old_client_listens_and_hears_everything_there() -> None:
+def test_legacy_client_gets_all_output_on_its_listening_stream() -> None:
     site = Site(OLD)
     stream, target = opened(site)
     assert (stream.status, stream.headers["content-type"]) == (200, "text/event-stream")
@@ -45,7 +45,7 @@ def test_an_old_client_listens_and_hears_everything_there() -> None:
 
 
 @pytest.mark.req("FALL-03")
-def test_what_is_no_message_is_answered_on_the_stream() -> None:
+def test_malformed_legacy_message_is_answered_on_the_stream() -> None:
     site = Site(OLD)
     stream, target = opened(site)
     assert site.ask("POST", target, b"{", content_type="application/json").status == 202
@@ -53,13 +53,13 @@ def test_what_is_no_message_is_answered_on_the_stream() -> None:
 
 
 @pytest.mark.req("FALL-05")
-def test_it_is_off_by_default() -> None:
+def test_legacy_paths_are_off_by_default() -> None:
     site = Site()
     assert [site.ask(*each).status for each in (("GET", "/sse"), ("POST", "/messages"))] == [404, 404]
 
 
 @pytest.mark.req("FALL-03", "SEC-04")
-def test_the_key_is_not_to_be_guessed_and_of_no_use_to_others() -> None:
+def test_legacy_session_key_is_random_and_bound_to_its_principal() -> None:
     site = Site(OLD)
     stream, target = opened(site, principal="me")
     session = target.partition("=")[2]
@@ -75,7 +75,7 @@ def test_the_key_is_not_to_be_guessed_and_of_no_use_to_others() -> None:
 
 @pytest.mark.req("FALL-04", "HTTP-02")
 @pytest.mark.parametrize(("method", "target"), [("GET", "/sse"), ("POST", "/messages?session_id=x")])
-def test_pages_are_kept_away_as_elsewhere(method: str, target: str) -> None:
+def test_legacy_paths_check_host_and_origin(method: str, target: str) -> None:
     policy = HostPolicy.for_address("127.0.0.1", 8000)
     site = Site(HttpOptions(legacy=("/sse", "/messages"), policy=policy))
     assert site.ask(method, target, host="evil.example").status == 403
@@ -84,7 +84,7 @@ def test_pages_are_kept_away_as_elsewhere(method: str, target: str) -> None:
     assert site.machine.sessions == ()
 
 
-def test_a_message_is_json_and_not_too_long() -> None:
+def test_legacy_post_checks_type_and_length() -> None:
     site = Site(OLD, limits=Limits(message_bytes=500))
     _, target = opened(site)
     assert site.ask("POST", target, b"{}", content_type="text/plain").status == 415
@@ -92,7 +92,7 @@ def test_a_message_is_json_and_not_too_long() -> None:
 
 
 @pytest.mark.req("FALL-01")
-def test_the_session_ends_with_its_stream() -> None:
+def test_legacy_session_ends_with_its_stream() -> None:
     site = Site(OLD)
     stream, target = opened(site)
     coming = site.ask("POST", target, None, content_type="application/json")
@@ -107,7 +107,7 @@ def test_the_session_ends_with_its_stream() -> None:
     assert site.machine.sessions == ()
 
 
-def test_a_post_that_breaks_off_changes_nothing() -> None:
+def test_legacy_post_that_breaks_off_changes_nothing() -> None:
     site = Site(OLD)
     stream, target = opened(site)
     coming = site.ask("POST", target, None, content_type="application/json")
@@ -116,7 +116,7 @@ def test_a_post_that_breaks_off_changes_nothing() -> None:
     assert len(stream.new_messages()) == 1
 
 
-def test_an_open_stream_keeps_its_session_and_gets_comments() -> None:
+def test_open_legacy_stream_keeps_its_session_and_gets_comments() -> None:
     site = Site(HttpOptions(legacy=("/sse", "/messages"), session_idle=10, keep_alive=4))
     stream, target = opened(site)
     site.advance(100)
@@ -124,7 +124,7 @@ def test_an_open_stream_keeps_its_session_and_gets_comments() -> None:
     assert post(site, target, note("x")).status == 202
 
 
-def test_there_are_as_many_sessions_as_there_may_be() -> None:
+def test_legacy_sessions_beyond_the_limit_get_503() -> None:
     site = Site(OLD, limits=Limits(sessions=1))
     opened(site)
     assert site.ask("GET", "/sse").status == 503
@@ -135,7 +135,7 @@ def test_there_are_as_many_sessions_as_there_may_be() -> None:
     assert coming.status == 503
 
 
-def test_a_server_that_closes_answers_and_ends_the_stream() -> None:
+def test_close_answers_and_ends_the_legacy_stream() -> None:
     site = Site(OLD)
     stream, target = opened(site)
     post(site, target, initialize("2024-11-05"))
@@ -158,9 +158,7 @@ def test_a_server_that_closes_answers_and_ends_the_stream() -> None:
         (("/old/sse", "/messages"), "../messages"),
     ],
 )
-def test_the_address_is_as_seen_from_the_stream_so_that_it_holds_wherever_it_is_mounted(
-    paths: tuple[str, str], address: str
-) -> None:
+def test_legacy_address_is_relative_to_the_stream(paths: tuple[str, str], address: str) -> None:
     site = Site(HttpOptions(legacy=paths))
     (endpoint,) = site.ask("GET", paths[0]).new_events()
     assert (endpoint.data or "").partition("?")[0] == address

@@ -30,7 +30,7 @@ def places(events: list[SentEvent]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.req("RESUME-02", "RESUME-04")
-def test_events_after_a_place_are_taken_out_of_their_stream_only() -> None:
+def test_take_removes_later_events_of_one_stream_only() -> None:
     kept, held, forgotten = buffer((1, 1, 0), (2, 1, 0), (1, 2, 0), (1, 3, 0), (2, 2, 0))
     assert (1 in kept, 3 in kept) == (True, False)
     assert kept.take(1, 3) == kept.take(3) == []
@@ -40,7 +40,7 @@ def test_events_after_a_place_are_taken_out_of_their_stream_only() -> None:
 
 
 @pytest.mark.req("RESUME-05")
-def test_the_oldest_go_when_there_are_too_many_or_too_much() -> None:
+def test_oldest_events_are_dropped_beyond_the_limits() -> None:
     events = [(1, number, 0.0) for number in range(1, 11)]
     for bounds in ({"most": 3}, {"most_bytes": 3 * EVENT + 5}):
         kept, held, forgotten = buffer(*events, **bounds)
@@ -50,7 +50,7 @@ def test_the_oldest_go_when_there_are_too_many_or_too_much() -> None:
 
 
 @pytest.mark.req("RESUME-05")
-def test_an_event_that_does_not_fit_costs_no_other_stream_anything() -> None:
+def test_event_beyond_the_limits_costs_other_streams_nothing() -> None:
     kept, held, forgotten = buffer((1, 1, 0), (2, 1, 0), most_bytes=2 * EVENT)
     kept.extend([SentEvent(2, 2, b"x", 0.0), SentEvent(2, 3, b"x" * 1000, 0.0)])
     assert places(list(kept)) == [(1, 1)]
@@ -59,7 +59,7 @@ def test_an_event_that_does_not_fit_costs_no_other_stream_anything() -> None:
 
 
 @pytest.mark.req("RESUME-05")
-def test_of_a_stream_that_does_not_fit_the_last_events_are_kept() -> None:
+def test_last_events_of_a_too_large_stream_are_kept() -> None:
     for bounds in ({"most": 2}, {"most_bytes": 2 * EVENT}):
         kept, _, forgotten = buffer(**bounds)
         kept.extend([SentEvent(1, number, b"x" * 10, 0.0) for number in range(1, 5)])
@@ -68,7 +68,7 @@ def test_of_a_stream_that_does_not_fit_the_last_events_are_kept() -> None:
 
 
 @pytest.mark.req("RESUME-05")
-def test_what_was_sent_long_ago_goes() -> None:
+def test_expire_drops_old_events() -> None:
     kept, held, _ = buffer((1, 1, 0.1), (1, 2, 5.0), (1, 3, 9.0))
     kept.expire(0.1)
     assert places(list(kept)) == [(1, 2), (1, 3)]
@@ -77,7 +77,7 @@ def test_what_was_sent_long_ago_goes() -> None:
     assert (list(kept), kept.size, held.replay) == ([], 0, 0)
 
 
-def test_an_empty_buffer_has_no_oldest() -> None:
+def test_empty_buffer_has_no_oldest_event() -> None:
     kept, held, forgotten = buffer((1, 1, 0.1))
     kept.clear()
     assert (kept.oldest, held.replay, len(forgotten)) == (None, 0, 1)
@@ -100,7 +100,7 @@ def taken(events: EventQueue, most: int = 100) -> list[bytes]:
     return pieces
 
 
-def test_events_are_given_out_by_the_piece_and_counted_until_the_last() -> None:
+def test_events_are_taken_in_pieces_and_counted_until_the_last() -> None:
     events, session = queue(b"abcde", b"fg")
     assert (events.take(2), session.unwritten) == ((b"ab", None), 7 + 2 * EVENT_COST)
     assert events.take(2)[0] == b"cd"
@@ -112,7 +112,7 @@ def test_events_are_given_out_by_the_piece_and_counted_until_the_last() -> None:
 
 
 @pytest.mark.req("RESUME-04")
-def test_what_came_after_an_event_waits_again_from_its_beginning() -> None:
+def test_rewind_makes_later_events_wait_again() -> None:
     events, session = queue(b"abc", b"def", b"ghi")
     events.take(10)
     events.take(10)
@@ -124,14 +124,14 @@ def test_what_came_after_an_event_waits_again_from_its_beginning() -> None:
     assert events.unsent_bytes == 0
 
 
-def test_events_of_which_a_part_was_sent_begin_anew_for_another_exchange() -> None:
+def test_rewind_restarts_a_partly_sent_event() -> None:
     events, _ = queue(b"abc")
     events.take(1)
     events.rewind()
     assert taken(events) == [b"abc"]
 
 
-def test_events_that_were_sent_are_forgotten_or_dropped() -> None:
+def test_sent_events_are_forgotten_or_dropped() -> None:
     events, session = queue(b"a", b"b", b"c")
     forgotten: list[SentEvent] = []
     for moment in (1.0, 2.0):
@@ -148,7 +148,7 @@ def test_events_that_were_sent_are_forgotten_or_dropped() -> None:
     assert (events.oldest, session.held.replay, session.unwritten) == (None, 0, 0)
 
 
-def test_events_that_wait_again_come_first() -> None:
+def test_events_put_back_come_first() -> None:
     events, session = queue(b"b")
     events.put_back([SentEvent(1, 0, b"a")])
     events.append_sent(SentEvent(1, 0, b"sent"))
@@ -158,7 +158,7 @@ def test_events_that_wait_again_come_first() -> None:
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9))
-def test_an_id_names_the_stream_and_the_place(stream: int, number: int) -> None:
+def test_event_id_names_stream_and_number(stream: int, number: int) -> None:
     assert parse_event_id(event_id(stream, number)) == (stream, number)
 
 
@@ -166,11 +166,11 @@ def test_an_id_names_the_stream_and_the_place(stream: int, number: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "1", "-", "1-", "-1", "1-2-3", "a-1", "1-\u0661", "+1-1", " 1-1", "1" * 50 + "-1"]
 )
-def test_what_is_no_id_of_ours_names_nothing(text: str) -> None:
+def test_foreign_event_id_parses_to_none(text: str) -> None:
     assert parse_event_id(text) is None
 
 
 @given(st.text())
-def test_no_text_does_harm(text: str) -> None:
+def test_any_text_parses_without_raising(text: str) -> None:
     found = parse_event_id(text)
     assert found is None or all(place >= 0 for place in found)

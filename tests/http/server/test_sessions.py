@@ -19,7 +19,7 @@ def exchange(ready: dict[Any, None] | None = None, *headers: tuple[bytes, bytes]
     return Exchange("e", request, None, headers=headers, answers="auto", ready={} if ready is None else ready)
 
 
-def test_an_answer_in_one_piece_has_its_length_and_the_fields_of_every_answer() -> None:
+def test_json_response_has_its_length_and_the_common_fields() -> None:
     ready: dict[Any, None] = {}
     found = exchange(ready, (b"vary", b"origin"))
     found.respond(200, ((b"x", b"y"),), b"body")
@@ -29,14 +29,14 @@ def test_an_answer_in_one_piece_has_its_length_and_the_fields_of_every_answer() 
     assert (found.response is Response.ENDED, list(ready)) == (True, ["e"])
 
 
-def test_an_answer_without_a_body_says_so_where_it_may() -> None:
+def test_response_without_body_has_length_zero_unless_204() -> None:
     for status, length in ((202, ((b"content-length", b"0"),)), (204, ())):
         found = exchange()
         found.respond(status, ())
         assert list(found.items) == [ResponseHead("e", status, length), End("e")]
 
 
-def test_a_refusal_is_json() -> None:
+def test_rejection_is_json() -> None:
     found = exchange()
     found.reject(Rejection(404, "no", headers=((b"x", b"y"),)))
     head = found.items[0]
@@ -44,7 +44,7 @@ def test_a_refusal_is_json() -> None:
     assert (head.status, head.headers[:2]) == (404, ((b"content-type", b"application/json"), (b"x", b"y")))
 
 
-def test_a_stream_of_events_goes_on_until_it_is_finished() -> None:
+def test_stream_response_ends_when_finished() -> None:
     ready: dict[Any, None] = {}
     found = exchange(ready)
     found.begin_stream(())
@@ -55,7 +55,7 @@ def test_a_stream_of_events_goes_on_until_it_is_finished() -> None:
 
 
 @pytest.mark.req("SEC-10")
-def test_what_waits_on_a_stream_is_counted() -> None:
+def test_waiting_events_are_counted() -> None:
     session = HttpSession(1, ServerConnection(INFO), "me", 5.0)
     stream = Stream(3, None, session)
     for number, data in enumerate((b"abc", b"de")):
@@ -64,7 +64,7 @@ def test_what_waits_on_a_stream_is_counted() -> None:
     assert (stream.via, Stream(LISTENING, None, session).via) == (3, None)
 
 
-def test_a_session_knows_its_streams_as_the_engine_names_them() -> None:
+def test_stream_of_finds_streams_by_the_name_of_the_engine() -> None:
     session = HttpSession(1, ServerConnection(INFO), "me", 5.0)
     listening, other = Stream(LISTENING, None, session), Stream(1, None, session)
     session.streams = {0: listening, 1: other}
@@ -72,14 +72,14 @@ def test_a_session_knows_its_streams_as_the_engine_names_them() -> None:
     assert (session.stream_of(2), session.stream_of("x")) == (None, None)
 
 
-def test_a_session_is_idle_without_exchanges_and_requests() -> None:
+def test_session_without_exchanges_and_requests_is_idle() -> None:
     session = HttpSession(1, ServerConnection(INFO), None, 0.0)
     assert session.is_idle
     session.exchanges, session.id = {exchange(): None}, "x"
     assert not session.is_idle
 
 
-def test_what_rests_on_a_session_in_a_store_waits_for_that() -> None:
+def test_response_of_durable_session_is_held_until_stored() -> None:
     session = HttpSession(1, ServerConnection(INFO), None, 0.0)
     assert not session.is_stuck
     journal = session.journal = Journal(session, lambda: None, Limits(), is_new=True)
@@ -96,14 +96,14 @@ def test_what_rests_on_a_session_in_a_store_waits_for_that() -> None:
     assert (found.is_held, session.is_stuck) == (False, True)
 
 
-def test_a_body_is_taken_once() -> None:
+def test_body_is_taken_once() -> None:
     found = exchange()
     for piece in (b"a", b"b"):
         found.add_to_body(piece)
     assert (found.take_body(), found.take_body()) == (b"ab", b"")
 
 
-def test_response_is_taken_by_the_piece_and_its_rest_at_once() -> None:
+def test_response_is_taken_in_a_piece_and_its_rest_at_once() -> None:
     found = exchange()
     found.respond(200, (), b"abcdefgh")
     assert [type(item) for item in found.take(3)] == [ResponseHead, Body]
@@ -111,7 +111,7 @@ def test_response_is_taken_by_the_piece_and_its_rest_at_once() -> None:
     assert (found.size, found.items) == (0, [])
 
 
-def test_nothing_is_taken_beyond_the_bytes_that_were_asked_for() -> None:
+def test_take_stops_at_max_bytes() -> None:
     found = exchange()
     found.begin_stream(())
     for data in (b"abc", b"def"):
@@ -120,7 +120,7 @@ def test_nothing_is_taken_beyond_the_bytes_that_were_asked_for() -> None:
     assert [getattr(item, "data", b"") for item in found.take(3)] == [b"def"]
 
 
-def test_response_that_has_begun_is_cut_by_a_reset() -> None:
+def test_cut_after_the_head_resets_the_response() -> None:
     found = exchange()
     found.begin_stream(())
     found.take(100)
@@ -130,7 +130,7 @@ def test_response_that_has_begun_is_cut_by_a_reset() -> None:
     assert found.response is Response.ENDED
 
 
-def test_response_that_has_not_gone_out_is_replaced_when_it_is_cut() -> None:
+def test_cut_before_the_head_replaces_the_response() -> None:
     found = exchange()
     found.begin_stream(())
     found.cut(Rejection(503, "no"))
